@@ -23,7 +23,7 @@ struct Step {
 const STEPS: &[Step] = &[
     Step {
         name: "encode a header",
-        most: 106,
+        most: 93,
         run: || {
             repeat(steps::encode);
         },
@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 2052,
+        most: 1807,
         run: || {
             let mut side = Side::new();
             repeat(|| side.send(None));
@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a tagged message of 64 B over RDM",
-        most: 2160,
+        most: 1926,
         run: || {
             let mut side = Side::of_peer();
             repeat(|| side.send(Some(steps::TAG)));
@@ -62,7 +62,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA write of 64 B, with its ack",
-        most: 2758,
+        most: 2514,
         run: || {
             let mut side = Side::new();
             let ack = steps::ack();
@@ -71,7 +71,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA read of 64 B",
-        most: 2988,
+        most: 2769,
         run: || {
             let mut side = Side::new();
             let response = steps::read_response();
@@ -80,7 +80,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "inject 32 messages of 64 B, send them together",
-        most: 10950,
+        most: 9698,
         run: || {
             let mut side = Side::new();
             repeat(|| side.inject(&[0; 64]));

@@ -30,8 +30,8 @@ pub enum ErrorKind {
     NotConnected,
     /// The endpoint is connected or connecting already (`FI_EISCONN`).
     AlreadyConnected,
-    /// Nobody listens there, or the peer rejected the request; [`Error::data`] has its words
-    /// (`FI_ECONNREFUSED`).
+    /// No listener has that address, or the peer rejected the request; [`Error::data`] has its
+    /// answer (`FI_ECONNREFUSED`).
     ConnectionRefused,
     /// The peer closed the connection before the operation ended (`FI_ESHUTDOWN`).
     PeerClosed,
@@ -61,8 +61,8 @@ pub enum ErrorKind {
     /// One of the two sides of a connection has an authorization key that the other does not have
     /// or prove (`FI_EKEYREJECTED`).
     NotAuthorized,
-    /// The region does not grant this access, or the range is outside of it (`FI_EACCES`); if it
-    /// was the peer who said so, [`Error::refusal`] has its reason.
+    /// The region does not grant this access, or the range is outside of it (`FI_EACCES`); if the
+    /// peer refused it, [`Error::refusal`] has its reason.
     AccessDenied,
     /// Memory that is not there: a page of an address range that is not mapped, or not for this
     /// access (`FI_EFAULT`).
@@ -207,7 +207,7 @@ pub enum OperationKind {
     Register,
     /// An atomic operation on the peer's memory (`fi_atomic`).
     Atomic,
-    /// An atomic operation on the peer's memory that tells what was there (`fi_fetch_atomic`,
+    /// An atomic operation on the peer's memory that returns the value before (`fi_fetch_atomic`,
     /// `fi_compare_atomic`).
     FetchAtomic,
     /// The peer's write into our memory, or its atomic operation on it: counted, and completed if
@@ -304,7 +304,7 @@ impl Error {
         // Where the kind says all that the system does, its words are not said again.
         let message = match kind {
             ErrorKind::ConnectionRefused => {
-                "nobody listens there: start the peer first, or check the address".into()
+                "no listener at that address: start the peer first, or check the address".into()
             }
             ErrorKind::AddressInUse | ErrorKind::AddressNotAvailable | ErrorKind::TimedOut => {
                 Cow::from(doing)
@@ -360,7 +360,7 @@ impl Error {
         self
     }
 
-    /// For an error that is told within another one, which names the peer and the operation.
+    /// For an error within another one, which names the peer and the operation.
     pub(crate) fn nested(mut self) -> Self {
         self.edit(|inner| (inner.peer, inner.operation) = (None, None));
         self

@@ -25,7 +25,7 @@ macro_rules! context_from {
 context_from!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
 
 /// Names an endpoint for as long as the process lives; never reused. Events carry it, and
-/// `Endpoint::id` tells it.
+/// `Endpoint::id` returns it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointId(NonZeroU64);
 
@@ -111,10 +111,10 @@ impl fmt::Debug for OperationId {
 
 /// Names an address in an [`AddressVector`](crate::AddressVector) (`fi_addr_t`; `fi_av(3)`).
 ///
-/// It belongs to the vector that gave it, and to the one insertion: once the address is removed,
-/// it names nothing, whoever has its place in the vector then. Another vector does not take it for
-/// one of its own, unless half a million were opened in between; a vector with a name draws lots
-/// with those odds.
+/// It belongs to the vector that gave it, and to the one insertion: once the address is removed, it
+/// names nothing, even when its slot in the vector is used again. Another vector does not take it
+/// for one of its own, unless half a million were opened in between; a vector with a name draws
+/// lots with those odds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FabricAddr(u64);
 
@@ -122,18 +122,18 @@ impl FabricAddr {
     /// Bits of the index; the highest index stays unused, so that no value is all ones, which C
     /// programs know as `FI_ADDR_UNSPEC` and `FI_ADDR_NOTAVAIL`.
     const INDEX_BITS: u32 = 24;
-    /// Bits that tell the tenants of one index apart.
+    /// Bits of the generation, which differs for each use of an index.
     const GENERATION_BITS: u32 = 20;
 
     /// Addresses in one vector, at most.
     pub(crate) const INDEX_COUNT: u32 = (1 << Self::INDEX_BITS) - 1;
     /// Addresses that have one index in turn, at most.
     pub(crate) const GENERATION_COUNT: u32 = 1 << Self::GENERATION_BITS;
-    /// Vectors that are told apart.
+    /// Vectors with different values.
     pub(crate) const VECTOR_COUNT: u32 =
         1 << (u64::BITS - Self::INDEX_BITS - Self::GENERATION_BITS);
 
-    /// What tells the values of the n-th vector of this process from others'.
+    /// The bits that the values of the n-th vector of this process have in common.
     pub(crate) fn own_vector(number: u32) -> u32 {
         (number << 1) & (Self::VECTOR_COUNT - 1)
     }
@@ -165,13 +165,13 @@ impl FabricAddr {
         (self.0 >> (Self::INDEX_BITS + Self::GENERATION_BITS)) as u32
     }
 
-    /// The value as one number, to be kept where nothing else fits or told to another process that
+    /// The value as one number, to be kept where nothing else fits, or sent to another process that
     /// shares the vector.
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The value of these bits. Nothing is checked here: whoever is given it does that.
+    /// The value of these bits. Nothing is checked here: the vector that gets it does that.
     pub fn from_bits(bits: u64) -> Self {
         FabricAddr(bits)
     }

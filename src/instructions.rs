@@ -6,11 +6,13 @@ use std::num::NonZeroU32;
 
 use crate::buf::{Payload, RegionUse};
 use crate::error::{Error, Refusal};
+use crate::limits::HEADER_SIZE_MAX;
 use crate::mr::AccessRequest;
 use crate::proto::{
-    Announcement, Arrival, Arrived, Budget, ClearToSend, Connection, ConnectionId, EarlyMessage,
-    Event, Host, Identity, Kind, OpKind, Operation, Outgoing, Peering, PostOptions, PostedReceive,
-    Receives, SendOrder, SharedMatcher, Sizes, SourceId, Terms, Wanted,
+    Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnEvent, ConnIds, Connection,
+    ConnectionId, ExtensionParams, Host, MatchCriteria, MessageKind, OpKind, OpResult, Operation,
+    Outgoing, PostOptions, PostedReceive, RdmParams, Receives, SendOrder, SharedMatcher, Sizes,
+    SourceId, UnexpectedBudget, UnexpectedMessage,
 };
 use crate::slab::Key;
 use crate::wire::{
@@ -33,12 +35,15 @@ fn header() -> FrameHeader {
 
 /// A header to bytes.
 pub fn encode() {
-    black_box(black_box(header()).encode(ByteOrder::Native, 7));
+    let header = black_box(header());
+    let mut room = [0; HEADER_SIZE_MAX];
+    header.encode_into(ByteOrder::Native, 7, &mut room[..header.encoded_len()]);
+    black_box(room);
 }
 
 /// A header's bytes, for [`decode_header`].
 pub fn header_bytes() -> Vec<u8> {
-    header().encode(ByteOrder::Native, 7).to_vec()
+    header().encode(ByteOrder::Native, 7)
 }
 
 /// Bytes to a header.
@@ -58,11 +63,11 @@ impl Matching {
     /// With a thousand receives posted.
     #[allow(clippy::new_without_default, reason = "no interface")]
     pub fn new() -> Self {
-        let mut matcher = SharedMatcher::new(Budget {
+        let mut matcher = SharedMatcher::new(UnexpectedBudget {
             total_bytes: 1 << 20,
             peer_bytes: 1 << 20,
         });
-        matcher.join(ConnectionId(1), SourceId(1));
+        matcher.attach(ConnectionId(1), SourceId(1));
         let mut matching = Matching { matcher, next: 0 };
         for tag in 0..1000 {
             matching.post(tag);
@@ -74,7 +79,7 @@ impl Matching {
         let receive = PostedReceive {
             token: (),
             payload: Payload::empty(),
-            wanted: Wanted::Tagged { tag, ignore: 0 },
+            wanted: MatchCriteria::Tagged { tag, ignore: 0 },
             source: None,
             order: 0,
             key: Key::from_bits(0),
@@ -89,13 +94,16 @@ impl Matching {
         let mut arrival = Arrival {
             source: SourceId(1),
             connection: ConnectionId(1),
-            kind: Kind::Tagged { tag },
+            kind: MessageKind::Tagged { tag },
             len: 0,
             data: None,
             order: 0,
         };
-        let arrived = self.matcher.arrive(&mut arrival);
-        assert!(matches!(arrived, Arrived::Receive(_)), "it is posted");
+        let arrived = self.matcher.begin_message(&mut arrival);
+        assert!(
+            matches!(arrived, ArrivalOutcome::Matched(_)),
+            "it is posted"
+        );
         self.post(tag);
     }
 }
@@ -128,29 +136,29 @@ impl Host<()> for Alone {
 struct SharedReceives(SharedMatcher<()>);
 
 impl Receives<()> for SharedReceives {
-    fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<()> {
-        self.0.arrive(arrival)
+    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<()> {
+        self.0.begin_message(arrival)
     }
 
-    fn finished(&mut self, _: Key) {}
+    fn receive_ended(&mut self, _: Key) {}
 
-    fn held(&self) -> u64 {
+    fn held_messages(&self) -> u64 {
         0
     }
 
     fn forget_announcements(&mut self) {}
 
-    fn awaits_credit(&mut self) {}
+    fn request_credit_wake(&mut self) {}
 
-    fn landed(&mut self, _: EarlyMessage) {
+    fn store_message(&mut self, _: UnexpectedMessage) {
         unreachable!("a receive is posted")
     }
 
-    fn abandoned(&mut self, _: &Arrival) {
+    fn abort_message(&mut self, _: &Arrival) {
         unreachable!("a receive is posted")
     }
 
-    fn announced(&mut self, _: &mut Announcement) -> Arrived<()> {
+    fn begin_announcement(&mut self, _: &mut Announcement) -> ArrivalOutcome<()> {
         unreachable!("nothing is announced")
     }
 
@@ -158,16 +166,16 @@ impl Receives<()> for SharedReceives {
         None
     }
 
-    fn withdrawn(&mut self, _: &Announcement) {
+    fn withdraw_announcement(&mut self, _: &Announcement) {
         unreachable!("nothing is announced")
     }
 
-    fn put_back(&mut self, _: PostedReceive<()>, _: Error) {
+    fn requeue_receive(&mut self, _: PostedReceive<()>, _: Error) {
         unreachable!("the connection lives")
     }
 
-    fn give_back(&mut self, _: EarlyMessage) {
-        unreachable!("nobody drops a receive")
+    fn requeue_message(&mut self, _: UnexpectedMessage) {
+        unreachable!("no receive is dropped")
     }
 }
 
@@ -188,12 +196,12 @@ fn sizes() -> Sizes {
     }
 }
 
-fn terms() -> Terms {
-    Terms {
+fn params() -> ExtensionParams {
+    ExtensionParams {
         capabilities: Capabilities::empty(),
         incarnation: 1,
         refusals_max: 0,
-        asks_after_ms: 0,
+        probes_after_ms: 0,
     }
 }
 
@@ -201,31 +209,31 @@ impl Side {
     /// A connected endpoint, whose peer speaks the plain protocol.
     #[allow(clippy::new_without_default, reason = "no interface")]
     pub fn new() -> Self {
-        let mut machine = Connection::new(sizes(), terms());
+        let mut machine = Connection::new(sizes(), params());
         machine.begin_connect(&[]);
         Side::connected(machine, None, bytes::Bytes::new())
     }
 
     /// A peer of a connectionless endpoint, which speaks the plain protocol.
     pub fn of_peer() -> Self {
-        let identity = Identity {
+        let ids = ConnIds {
             source: SourceId(1),
             connection: ConnectionId(1),
         };
-        let peering = Peering {
-            identity,
+        let peering = RdmParams {
+            ids,
             promised_bytes: 1 << 20,
             listening_port: 1,
             incarnation: NonZeroU32::MIN,
             rendezvous_min: 1 << 14,
         };
-        let mut machine = Connection::of_peer(sizes(), terms(), peering);
+        let mut machine = Connection::new_rdm(sizes(), params(), peering);
         machine.begin_connect_peer();
-        let mut matcher = SharedMatcher::new(Budget {
+        let mut matcher = SharedMatcher::new(UnexpectedBudget {
             total_bytes: 1 << 20,
             peer_bytes: 1 << 20,
         });
-        matcher.join(identity.connection, identity.source);
+        matcher.attach(ids.connection, ids.source);
         let request = PeerData::request(1, NonZeroU32::MIN, None);
         let response = request.response(NonZeroU32::MIN, None).encode();
         Side::connected(
@@ -241,15 +249,18 @@ impl Side {
         response: bytes::Bytes,
     ) -> Self {
         let mut host = Alone { shared };
-        if let Some(Outgoing { frames, .. }) = machine.poll_transmit(&mut host) {
+        if let Some(Outgoing { frames, leases, .. }) = machine.poll_transmit(&mut host) {
             let len = frames.iter().map(|frame| frame.remaining()).sum();
-            machine.handle_sent(frames, len);
+            machine.handle_sent(frames, leases, len);
         }
         let response = ControlFrame::new(ControlKind::Response, response);
         let response = response.expect("it is not too much data").encode();
         machine.handle_stage(&response, &mut host);
         let connected = machine.take_events();
-        assert!(matches!(connected.first(), Some(Event::Connected { .. })));
+        assert!(matches!(
+            connected.first(),
+            Some(ConnEvent::Connected { .. })
+        ));
         Side {
             machine,
             host,
@@ -257,7 +268,7 @@ impl Side {
         }
     }
 
-    /// A send is posted, handed out, sent and told.
+    /// A send is posted, handed out, sent and completed.
     pub fn send(&mut self, tag: Option<u64>) {
         let payload = self.take_buffer();
         self.post(
@@ -272,7 +283,7 @@ impl Side {
         self.end();
     }
 
-    /// A write is posted, handed out, sent, acknowledged and told.
+    /// A write is posted, handed out, sent, acknowledged and completed.
     pub fn write(&mut self, ack: &[u8]) {
         let payload = self.take_buffer();
         self.post(
@@ -285,11 +296,11 @@ impl Side {
             payload,
         );
         self.transmit();
-        self.take_in(ack);
+        self.match_or_admit(ack);
         self.end();
     }
 
-    /// A read is posted, asked for, answered and told.
+    /// A read is posted, asked for, answered and completed.
     pub fn read(&mut self, response: &[u8]) {
         let payload = self.take_buffer();
         self.post(
@@ -299,7 +310,7 @@ impl Side {
             payload,
         );
         self.transmit();
-        self.take_in(response);
+        self.match_or_admit(response);
         self.end();
     }
 
@@ -313,11 +324,11 @@ impl Side {
         black_box(self.machine.take_injected_ends());
     }
 
-    /// A receive is posted, a message comes, and its end is told.
+    /// A receive is posted, a message comes, and it is completed.
     pub fn receive(&mut self, message: &[u8]) {
         let payload = self.take_buffer();
         self.post(OpKind::Receive, payload);
-        self.take_in(message);
+        self.match_or_admit(message);
         self.end();
     }
 
@@ -326,7 +337,7 @@ impl Side {
         let receive = PostedReceive {
             token: (),
             payload: self.take_buffer(),
-            wanted: Wanted::Tagged {
+            wanted: MatchCriteria::Tagged {
                 tag: TAG,
                 ignore: 0,
             },
@@ -336,7 +347,7 @@ impl Side {
         };
         let shared = self.host.shared.as_mut().expect("of a peer");
         black_box(shared.0.post(receive));
-        self.take_in(message);
+        self.match_or_admit(message);
         self.end();
     }
 
@@ -353,12 +364,11 @@ impl Side {
     fn transmit(&mut self) {
         let outgoing = self.machine.poll_transmit(&mut self.host);
         let Outgoing { frames, leases, .. } = outgoing.expect("a frame is queued");
-        drop(leases);
         let len = frames.iter().map(|frame| frame.remaining()).sum();
-        self.machine.handle_sent(frames, len);
+        self.machine.handle_sent(frames, leases, len);
     }
 
-    fn take_in(&mut self, bytes: &[u8]) {
+    fn match_or_admit(&mut self, bytes: &[u8]) {
         let taken = self.machine.handle_stage(bytes, &mut self.host);
         assert_eq!(taken, bytes.len());
     }
@@ -366,7 +376,10 @@ impl Side {
     fn end(&mut self) {
         let mut events = self.machine.take_events();
         match events.first_mut() {
-            Some(Event::Ended { end, .. }) => self.buffer = Some(end.payload.take()),
+            Some(ConnEvent::Completed(completed)) => {
+                let taken = |(): &mut (), result: &mut OpResult| result.payload.take();
+                self.buffer = self.machine.deliver(*completed, taken);
+            }
             other => panic!("it ended, and not {other:?}"),
         }
         self.machine.keep_events(events);
@@ -402,7 +415,7 @@ pub fn tagged_message() -> Vec<u8> {
 
 /// The answer to a write, for [`Side::write`].
 pub fn ack() -> Vec<u8> {
-    FrameHeader::Ack.encode(ByteOrder::Native, 7).to_vec()
+    FrameHeader::Ack.encode(ByteOrder::Native, 7)
 }
 
 /// The answer to a read, for [`Side::read`].
@@ -411,7 +424,7 @@ pub fn read_response() -> Vec<u8> {
 }
 
 fn frame(header: &FrameHeader) -> Vec<u8> {
-    let mut bytes = header.encode(ByteOrder::Native, 7).to_vec();
+    let mut bytes = header.encode(ByteOrder::Native, 7);
     bytes.resize(bytes.len() + LEN, 0);
     bytes
 }

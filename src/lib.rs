@@ -6,16 +6,17 @@
 //! A [`Fabric`] is what everything is opened from; [`Hints`] say what it must offer. A [`Domain`]
 //! holds memory regions and endpoints, and owns the [`Driver`] that moves their bytes. An
 //! [`Endpoint`] is one connection: it sends and receives messages, and reads and writes the peer's
-//! [`MemoryRegion`]s by the [`RemoteRegion`] the peer has told it. An [`RdmEndpoint`] does the same
-//! with every peer of its [`AddressVector`], and knows messages by their tags; a [`DgramEndpoint`]
-//! sends them as datagrams. An [`EventQueue`] is a stream of connection requests, connections,
-//! registrations and failures. An operation is a future, or it reports to a [`CompletionQueue`]; a
-//! [`Counter`] counts. An [`AddressVector`] names the peers of endpoints without a connection.
+//! [`MemoryRegion`]s by the [`RemoteRegion`] that the peer has sent. An [`RdmEndpoint`] does the
+//! same with every peer of its [`AddressVector`], and knows messages by their tags; a
+//! [`DgramEndpoint`] sends them as datagrams. An [`EventQueue`] is a stream of connection requests,
+//! connections, registrations and failures. An operation is a future, or it reports to a
+//! [`CompletionQueue`]; a [`Counter`] counts. An [`AddressVector`] names the peers of endpoints
+//! without a connection.
 //!
 //! Posting is synchronous and never blocks. An operation owns its buffers and gives them back with
 //! its result ([`Failed`] has them on error). Dropping its future withdraws it if it has not
 //! started; if it has, its memory lives as long as anything may touch it.
-//! [`Op::detach`](op::Op::detach) lets it go on with nobody waiting. Every accepted operation ends
+//! [`Op::detach`](op::Op::detach) lets it go on without a waiter. Every accepted operation ends
 //! exactly once.
 //!
 //! The words are libfabric's: the docs name the call or structure each item answers to, as
@@ -86,8 +87,8 @@
 //! # What to read first
 //!
 //! [`Fabric`], [`Domain`], then [`Endpoint`] or [`RdmEndpoint`] for messages and remote memory;
-//! [`MemoryRegion`] for who may touch its bytes and when; [`EventQueue`] and [`Event`] for servers;
-//! [`Error`] and [`ErrorKind`] for what can go wrong; [`limits`] for every bound.
+//! [`MemoryRegion`] for access to its bytes; [`EventQueue`] and [`Event`] for servers; [`Error`]
+//! and [`ErrorKind`] for what can go wrong; [`limits`] for every bound.
 //!
 //! What a program starts with is here; the rest is in a module per object: [`mr`] (regions and
 //! rights), [`domain`] (registration and its cache), [`buf`] (buffers), [`eq`], [`cq`], [`cntr`],
@@ -96,8 +97,7 @@
 //!
 //! # Features
 //!
-//! - `io-uring`, the only one on by default: builds [`Backend::IoUring`], the default of
-//!   [`Driver::Thread`] where the system permits it.
+//! - `io-uring`, the only one on by default: builds [`Backend::IoUring`].
 //! - `serde`: `Serialize` and `Deserialize` for [`RemoteRegion`] (its fixed byte encoding is always
 //!   there).
 //! - `test-util`: the module `testing`: in-process networks that a seed repeats, nodes by name,
@@ -129,6 +129,7 @@ pub mod buf;
 pub mod cntr;
 pub mod cq;
 pub mod domain;
+mod edges;
 mod endpoint;
 pub mod eq;
 pub mod error;

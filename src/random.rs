@@ -126,7 +126,7 @@ mod tests {
         random.within(0, u64::MAX);
     }
 
-    /// Only who asks for a seed gets one; a program's keys come from the operating system.
+    /// Without a seed, keys come from the operating system.
     #[test]
     fn a_seed_repeats_and_the_system_does_not() {
         let draw =

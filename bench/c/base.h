@@ -31,7 +31,7 @@
 static struct {
 	bool client, spin, net, watches_each;
 	const char *work;
-	size_t size, window, batch, answers, connections;
+	size_t size, bulk, window, batch, answers, connections;
 	uint64_t warm_ns, run_ns;
 	int cpu, port;
 	pid_t peer;
@@ -81,6 +81,7 @@ static void parse(int argc, char **argv)
 	job.watches_each = number_of(argc, argv, "watches_each") != 0;
 	job.work = word_of(argc, argv, "work");
 	job.size = number_of(argc, argv, "size");
+	job.bulk = number_of(argc, argv, "bulk");
 	job.window = number_of(argc, argv, "window");
 	job.batch = job.window / 2 ? job.window / 2 : 1;
 	job.answers = job.window / job.batch + 1;

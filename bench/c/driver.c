@@ -172,6 +172,137 @@ static void stream(void)
 		stream_server();
 }
 
+/* ---- round trips beside large messages: one domain, one queue, two connections --------------- */
+
+enum { BULK, PING };
+
+static void receives_of_neighbours(size_t connection)
+{
+	if (connection == PING)
+		post_receives(PING, 1, job.size);
+	else if (job.client)
+		post_receives(BULK, job.answers, ANSWER_SIZE);
+	else
+		post_receives(BULK, job.window, job.bulk);
+}
+
+static void neighbours_server(void)
+{
+	static struct fi_cq_msg_entry entries[BATCH_MAX];
+	static const uint8_t answer[ANSWER_SIZE];
+	uint8_t *pong = memory(job.size);
+	size_t unanswered = 0;
+
+	for (;;) {
+		for (size_t i = 0, count = completions(entries); i < count; i++) {
+			struct op *op = entries[i].op_context;
+
+			if (!op->is_receive)
+				continue;
+			if (op->connection == PING) {
+				post_receive(op, job.size);
+				POST(fi_inject(g.eps[PING], pong, job.size, FI_ADDR_UNSPEC));
+				continue;
+			}
+			post_receive(op, job.bulk);
+			if (++unanswered < job.batch)
+				continue;
+			unanswered = 0;
+			POST(fi_inject(g.eps[BULK], answer, sizeof answer, FI_ADDR_UNSPEC));
+		}
+	}
+}
+
+/* Sends as many large messages as may be under way. */
+static void send_bulk(struct sender *sender)
+{
+	while (sender->credits && sender->free_count) {
+		struct op *op = sender->free[--sender->free_count];
+
+		sender->credits--;
+		POST(fi_send(g.eps[BULK], op->bytes, job.bulk, NULL, FI_ADDR_UNSPEC, op));
+	}
+}
+
+/* The large messages that were answered, first without the ping, then beside it. */
+static struct {
+	uint64_t answered, before, since;
+} bulk;
+
+static void bulk_phase_begin(void)
+{
+	bulk.before = bulk.answered;
+	bulk.since = now_ns();
+}
+
+static void bulk_phase_end(const char *bytes, const char *ns)
+{
+	uint64_t now = now_ns();
+
+	say(bytes, (bulk.answered - bulk.before) * job.bulk);
+	say(ns, now - bulk.since);
+}
+
+static void neighbours_client(void)
+{
+	static struct fi_cq_msg_entry entries[BATCH_MAX];
+	struct sender sender = {.credits = job.window};
+	uint8_t *ping = memory(job.size);
+	enum { WARMING, ALONE, BESIDE } phase = WARMING;
+	uint64_t until = now_ns() + job.warm_ns;
+
+	sender.free = memory(job.window * sizeof *sender.free);
+	for (size_t i = 0; i < job.window; i++) {
+		struct op *op = memory(sizeof *op);
+
+		*op = (struct op){.bytes = memory(job.bulk), .connection = BULK};
+		sender.free[sender.free_count++] = op;
+	}
+	for (;;) {
+		send_bulk(&sender);
+		for (size_t i = 0, count = completions(entries); i < count; i++) {
+			struct op *op = entries[i].op_context;
+
+			if (!op->is_receive) {
+				sender.free[sender.free_count++] = op;
+			} else if (op->connection == BULK) {
+				post_receive(op, ANSWER_SIZE);
+				sender.credits += job.batch;
+				bulk.answered += job.batch;
+			} else {
+				post_receive(op, job.size);
+				if (pings_add()) {
+					bulk_phase_end("beside_bytes", "beside_ns");
+					return;
+				}
+				POST(fi_inject(g.eps[PING], ping, job.size, FI_ADDR_UNSPEC));
+			}
+		}
+		if (phase == BESIDE || now_ns() < until)
+			continue;
+		if (phase++ == WARMING) {
+			bulk_phase_begin();
+			until = now_ns() + job.run_ns;
+			continue;
+		}
+		bulk_phase_end("alone_bytes", "alone_ns");
+		bulk_phase_begin();
+		pings_begin();
+		POST(fi_inject(g.eps[PING], ping, job.size, FI_ADDR_UNSPEC));
+	}
+}
+
+static void neighbours(void)
+{
+	job.connections = 2;
+	open_side(job.window > job.answers ? job.window : job.answers);
+	connect_all(receives_of_neighbours, (uint64_t[2]){0, 0});
+	if (job.client)
+		neighbours_client();
+	else
+		neighbours_server();
+}
+
 /* ---- remote memory -------------------------------------------------------------------------- */
 
 static void post_rma(struct op *op, bool is_write)
@@ -374,6 +505,7 @@ static const struct {
     {"ping-pong", ping_pong}, {"stream", stream}, {"write", rma_write},
     {"read", rma_read},       {"death", death},   {"idle", idle},
     {"all-to-all", all_to_all},
+    {"neighbours", neighbours},
     {"register", registration},
     {"register-range", registration},
     {"register-awaited", registration},

@@ -1,4 +1,4 @@
-//! The bounce test: two pinned threads hand one cache line to and fro. It tells how far the two
+//! The bounce test: two pinned threads hand one cache line to and fro. It measures how far the two
 //! processors are from each other at this moment, which on a virtual machine may change.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ const SAMPLE_HOPS: u64 = 500;
 /// When the processors are busy with others, rather a poor figure than a long wait.
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// Nanoseconds per hop; not a number if there was no chance to tell.
+/// Nanoseconds per hop; not a number if none was measured.
 pub fn nanoseconds(cpus: Cpus) -> f64 {
     let line = AtomicU64::new(0);
     let until = Instant::now() + LIMIT;

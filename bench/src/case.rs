@@ -35,7 +35,7 @@ pub struct Quantity {
     /// What it is called in tables and in JSON.
     pub measure: &'static str,
     pub unit: &'static str,
-    /// Computes it; `None` if the facts do not tell.
+    /// Computes it; `None` if the figures do not hold it.
     pub read: fn(&Figures, &Job) -> Option<f64>,
     /// Whether more is better; ratios are always ours divided by the peer's.
     pub more_is_better: bool,

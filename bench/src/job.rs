@@ -45,7 +45,7 @@ pub enum Work {
     Idle,
     /// Registers `window` buffers as one region within the call, and takes it back; alone.
     Register,
-    /// The same of a range of addresses, which nobody owns: what libfabric is given.
+    /// The same of a range of addresses, which has no owner: what libfabric is given.
     RegisterRange,
     /// As `Register`, awaited in a domain that registers asynchronously; pages are left.
     RegisterAwaited,

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Compiles the driver and tells where it is.
+/// Compiles the driver; returns its path.
 ///
 /// # Errors
 /// What is missing.

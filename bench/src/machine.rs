@@ -26,7 +26,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn look(options: &Options) -> Result<Machine> {
+    pub fn inspect(options: &Options) -> Result<Machine> {
         let cpus = Cpus::choose(options.cpus.as_deref())?;
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();

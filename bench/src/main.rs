@@ -1,5 +1,5 @@
 //! Measures tokio-fabric beside its peers in one run: each end a process of its own, pinned, rounds
-//! interleaved, and ratios per round. The package's README tells how to read the result.
+//! interleaved, and ratios per round. The package's README explains the result.
 
 mod bounce;
 mod case;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     sys::raise_descriptor_limit();
-    let machine = machine::Machine::look(options)?;
+    let machine = machine::Machine::inspect(options)?;
     println!("{machine}");
     let driver = match libfabric::compile() {
         Ok(driver) => Some(driver),

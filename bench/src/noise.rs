@@ -46,7 +46,7 @@ impl Watch {
 /// How long the processors have to be quiet before a round is begun.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits until nobody else is at work on these processors, or until it has waited long enough.
+/// Waits until no other process works on these processors, or until `patience` is over.
 pub fn wait_for_quiet(cpus: Cpus, patience: Duration) {
     let until = Instant::now() + patience;
     loop {

@@ -61,12 +61,12 @@ pub enum Command {
     List,
     /// One end of a measurement; the program starts itself so
     #[command(hide = true)]
-    End(End),
+    End(EndOptions),
 }
 
-/// What one end is told.
+/// The arguments of one end.
 #[derive(Clone, Debug, Args)]
-pub struct End {
+pub struct EndOptions {
     pub role: Role,
     /// A subject of the table
     pub subject_name: String,

@@ -65,9 +65,6 @@ pub struct Fabric {
     pub busy_poll: Duration,
 }
 
-/// The backend of a task that names none.
-const DEFAULT: &str = "epoll";
-
 /// Longer than any pause of a run: it never sleeps.
 const ALWAYS: Duration = Duration::from_secs(1);
 
@@ -135,6 +132,10 @@ pub static SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "tokio-fabric:thread",
+        kind: fabric("epoll", Driver::Thread, Duration::ZERO),
+    },
+    Subject {
+        name: "tokio-fabric:io-uring:thread",
         kind: fabric("io-uring", Driver::Thread, Duration::ZERO),
     },
     Subject {
@@ -187,14 +188,6 @@ impl Subject {
         matches!(self.kind, Kind::Fabric(_))
     }
 
-    /// True of the backend that is taken unless another is named, in the driver that is.
-    pub fn is_default(&self) -> bool {
-        let Kind::Fabric(how) = self.kind else {
-            return false;
-        };
-        how.backend == DEFAULT && how.driver == Driver::Task
-    }
-
     /// True if it never sleeps while it waits.
     pub fn spins(&self) -> bool {
         match self.kind {
@@ -233,7 +226,11 @@ impl Subject {
             };
         }
         if job.work == Work::Neighbours {
-            return matches!(self.kind, Kind::Tokio { gather: false } | Kind::Fabric(_));
+            return match self.kind {
+                Kind::Tokio { gather } => !gather,
+                Kind::Libfabric { provider, .. } => provider == "tcp",
+                kind => matches!(kind, Kind::Fabric(_)),
+            };
         }
         if job.work == Work::Rpc {
             let whole = matches!(self.kind, Kind::Tokio { gather: false });

@@ -9,7 +9,7 @@
 //! fi_pingpong -p udp -e dgram 127.0.0.1
 //! ```
 //!
-//! With `-e rdm` the C program of libfabric 1.16 and 1.17 must be told `-p net`, of later ones
+//! With `-e rdm` the C program of libfabric 1.16 and 1.17 needs `-p net`, of later ones
 //! `-p tcp`: their `tcp` of before speaks another protocol.
 
 mod link;
@@ -72,7 +72,7 @@ struct Options {
     /// Kind of messages; tagged ones need rdm endpoints
     #[arg(short, value_name = "MODE", value_enum, default_value = "msg")]
     mode: TransmitMode,
-    /// Tell every step on stderr
+    /// Log every step on stderr
     #[arg(short)]
     verbose: bool,
     /// Control channel over IPv6
@@ -233,14 +233,14 @@ async fn serve(options: &Options, fabric: &Fabric) -> Result<()> {
     let here = SocketAddr::new(side.local_addr()?.ip().to_canonical(), 0);
     if options.endpoint == EndpointKind::Rdm {
         let endpoint = options.rdm_endpoint(here)?;
-        side.tell_name(endpoint.local_addr()).await?;
+        side.send_name(endpoint.local_addr()).await?;
         let client = side.learn_name().await?;
         let link = Link::to_peer(endpoint, client, options.mode)?;
         return Test::new(link, Role::Server, options)?.run(side).await;
     }
     let events = fabric.event_queue().open()?;
     let listener = fabric.passive_endpoint(&events).listen_at(here)?;
-    side.tell_name(listener.local_addr()).await?;
+    side.send_name(listener.local_addr()).await?;
     let endpoint = fabric.domain().open()?.endpoint().open()?;
     let link = Link::Connection(endpoint.clone());
     let test = Test::new(link, Role::Server, options)?;
@@ -265,7 +265,10 @@ async fn accept(
             }
             Some(Event::Error(error)) => return Err(error.into()),
             Some(_) => {}
-            None => bail!("nobody can connect to {} any more", listener.local_addr()),
+            None => bail!(
+                "no connection can come to {} any more",
+                listener.local_addr()
+            ),
         }
     }
 }
@@ -277,7 +280,7 @@ async fn call(options: &Options, fabric: &Fabric, server: &str) -> Result<()> {
     let name = side.learn_name().await?;
     if options.endpoint == EndpointKind::Rdm {
         let endpoint = options.rdm_endpoint(link::local_toward(name)?)?;
-        side.tell_name(endpoint.local_addr()).await?;
+        side.send_name(endpoint.local_addr()).await?;
         let link = Link::to_peer(endpoint, name, options.mode)?;
         // The first message makes the connection.
         return Test::new(link, Role::Client, options)?.run(side).await;
@@ -289,12 +292,12 @@ async fn call(options: &Options, fabric: &Fabric, server: &str) -> Result<()> {
     test.run(side).await
 }
 
-/// Both ends tell where they are, the server first, and nothing is connected.
+/// Both ends send their address, the server first, and nothing is connected.
 async fn serve_datagrams(options: &Options, fabric: &Fabric) -> Result<()> {
     let port = options.source_port.unwrap_or(side_channel::PORT);
     let mut side = SideChannel::accept((any_address(options.ipv6).ip(), port).into()).await?;
     let (mut test, here) = datagram_test(options, fabric, Role::Server, &side)?;
-    side.tell_name(here).await?;
+    side.send_name(here).await?;
     let name = side.learn_name().await?;
     test.meet(name)?;
     test.run(side).await
@@ -306,7 +309,7 @@ async fn call_datagrams(options: &Options, fabric: &Fabric, server: &str) -> Res
     let mut side = SideChannel::connect(server, options.dest_port, from).await?;
     let (mut test, here) = datagram_test(options, fabric, Role::Client, &side)?;
     let name = side.learn_name().await?;
-    side.tell_name(here).await?;
+    side.send_name(here).await?;
     test.meet(name)?;
     test.run(side).await
 }

@@ -57,7 +57,7 @@ impl Test {
         })
     }
 
-    /// The other end has told where it is.
+    /// The other end has sent its address.
     pub fn meet(&mut self, other: SocketAddr) -> Result<()> {
         self.link.meet(other)
     }
@@ -73,7 +73,7 @@ impl Test {
             let elapsed = begin.elapsed();
             let acknowledged = match self.role {
                 Role::Client => {
-                    side.tell_count(received).await?;
+                    side.send_count(received).await?;
                     received
                 }
                 Role::Server => side.learn_count().await?,

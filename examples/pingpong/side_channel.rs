@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tracing::debug;
 
-/// The server's port when nobody says otherwise.
+/// The server's default port.
 pub const PORT: u16 = 47592;
 
 /// `FI_SOCKADDR_IN` and `FI_SOCKADDR_IN6` of `fi_getinfo(3)`, each with its structure's size and
@@ -85,13 +85,13 @@ impl SideChannel {
         }
     }
 
-    /// Tells where this side's endpoint listens.
-    pub async fn tell_name(&mut self, address: SocketAddr) -> Result<()> {
-        debug!(%address, "tell our name");
+    /// Sends the address of this side's endpoint.
+    pub async fn send_name(&mut self, address: SocketAddr) -> Result<()> {
+        debug!(%address, "send our name");
         self.write(&encode_name(address)).await
     }
 
-    /// Learns where the other side's endpoint listens.
+    /// Reads the address of the other side's endpoint.
     pub async fn learn_name(&mut self) -> Result<SocketAddr> {
         let [len, format] = [
             u32::from_be_bytes(self.read().await?),
@@ -121,12 +121,12 @@ impl SideChannel {
         }
     }
 
-    /// The client tells how many answers it got.
-    pub async fn tell_count(&mut self, count: u64) -> Result<()> {
+    /// The client sends the number of answers that it got.
+    pub async fn send_count(&mut self, count: u64) -> Result<()> {
         let text = count.to_string();
         let mut item = [0; COUNT_LEN];
         item.get_mut(..text.len())
-            .context("the count is too long to tell")?
+            .context("the count is too long to send")?
             .copy_from_slice(text.as_bytes());
         self.write(&item).await?;
         self.expect(COUNT_TAKEN).await

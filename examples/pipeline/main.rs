@@ -29,7 +29,7 @@ struct Options {
     /// Rows in each of them
     #[arg(long, value_name = "COUNT", default_value_t = 50_000)]
     rows: usize,
-    /// Be the peer that receives, of one sender; port 0 is any free one, and is told
+    /// Be the peer that receives, of one sender; port 0 is any free one, and is printed
     #[arg(long, value_name = "ADDRESS", conflicts_with = "connect")]
     listen: Option<SocketAddr>,
     /// Send to the peer that listens there

@@ -1,4 +1,4 @@
-//! The peer that receives: it reads what it is told of, decodes it, and answers what it has found.
+//! The peer that receives: it reads each announced region, decodes it, and answers what it found.
 
 use std::fmt;
 

@@ -58,7 +58,7 @@ fn read_all(
             is: batch.bytes,
             spans: vec![Span::since(Stage::Read, begin)],
         };
-        // Nobody listens after an error, which is told elsewhere.
+        // The next stage has ended with an error, which it returns itself.
         if next.blocking_send(traveller).is_err() {
             break;
         }
@@ -108,7 +108,7 @@ async fn transfer_all(
         );
         batch.spans.push(Span::since(Stage::Transfer, begin));
         let bytes = batch.is.len();
-        // Nobody reads from it any more; what it is made of is freed.
+        // The peer has read all of it; its buffers are freed.
         drop(batch.is.deregister().await?);
         timeline.add(batch.found.rows(), bytes, batch.spans);
     }

@@ -75,13 +75,13 @@ impl Board {
         errors.clone()
     }
 
-    /// Something that the user is to be told once.
+    /// Keeps a line that the user is to see once.
     pub fn note(&self, note: String) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         notes.push(note);
     }
 
-    /// What there is to be told since the last call.
+    /// The lines since the last call.
     pub fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,11 +1,11 @@
-//! What the endpoints tell each other beside the traffic: tagged messages, in JSON.
+//! Control messages, which the endpoints exchange beside the traffic: tagged messages, in JSON.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use tokio_fabric::RemoteRegion;
 
-/// The tag of control messages. Its highest bit tells them from data, whose tags are numbers.
+/// The tag of control messages. Its highest bit is never set in tags of data, which are numbers.
 pub const CONTROL: u64 = 1 << 63;
 
 /// The bits of a tag that a receive of data ignores: all but the one that says "control".

@@ -28,8 +28,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// Whoever comes back at the same address begins anew. What it says last may be heard before
-    /// what it sent first: they come to different receives.
+    /// A peer that comes back at the same address begins anew. Its last control message may arrive
+    /// before its first data message: they match different receives.
     fn enter(&mut self, incarnation: u64) {
         if self.incarnation != incarnation {
             *self = Sender {
@@ -66,7 +66,7 @@ fn posted_of(options: &Options) -> usize {
 
 /// Receives messages, all untagged ones or all tagged ones, until the endpoint is shut down.
 ///
-/// Receives belong to the endpoint: each takes the first message that it matches, whoever sent it.
+/// Receives belong to the endpoint: each takes the first message that it matches, from any peer.
 pub async fn receive(party: Arc<Party>, local: Arc<Local>, tagged: bool) {
     let post = |buffer: Vec<u8>| match tagged {
         true => {
@@ -117,7 +117,7 @@ fn take(party: &Party, local: &Local, received: &Received, bytes: &[u8]) {
         sender.enter(incarnation);
         if sender.received > 0 {
             // The order of one sender's messages is kept. What is missing between them was lost
-            // with a connection, which the sender was told.
+            // with a connection, and the sender's operations failed.
             match number.checked_sub(sender.number) {
                 Some(skipped) => board.skipped.fetch_add(skipped, Relaxed),
                 None => board.misordered.fetch_add(1, Relaxed),
@@ -155,8 +155,8 @@ pub async fn listen(party: Arc<Party>, local: Arc<Local>) {
     }
 }
 
-/// What names the sender here. Who is not in the address vector yet is inserted: each message tells
-/// where its sender listens.
+/// The address of the sender. A sender that is not in the address vector yet is inserted: each
+/// message carries the address at which its sender listens.
 fn sender_of(local: &Local, received: &Received) -> Option<FabricAddr> {
     match received.source {
         Some(peer) => Some(peer),

@@ -2,10 +2,10 @@
 //!
 //! An endpoint is opened and listens. It names its peers by entries of an address vector, and the
 //! first operation to a peer connects; one endpoint receives from all. Read `party.rs` for opening,
-//! `outbox.rs` for sending and for what becomes of it when a peer dies, `inbox.rs` for receiving.
+//! `send_task.rs` for sending and for what a dead peer means to it, `inbox.rs` for receiving.
 //!
-//! The members find each other by RDM, too: a tagged message tells a peer whom one knows, and who
-//! is new to it gets the same from it.
+//! The members find each other by RDM, too: a tagged message lists the members that its sender
+//! knows, and the receiver sends its own list to each that is new to it.
 //!
 //! ```text
 //! cargo run --release --example rdm_all_to_all                # 8 endpoints in this process
@@ -19,8 +19,8 @@ mod control;
 mod inbox;
 mod message;
 mod options;
-mod outbox;
 mod party;
+mod send_task;
 mod view;
 
 use std::io::Write;
@@ -64,7 +64,7 @@ async fn all_to_all(options: Options) -> Result<bool> {
     let json = party.options.json;
     let (address, count) = (party.locals[0].announced.address, party.locals.len());
     let first = format!("listening, {count} endpoints; others --join {address}");
-    // Whoever started this may be waiting for the line, and may have gone since.
+    // The process that started this one may wait for the line, and may have gone since.
     let _ = match json {
         true => writeln!(std::io::stderr(), "{first}"),
         false => writeln!(std::io::stdout(), "{first}"),

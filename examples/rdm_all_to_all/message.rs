@@ -1,4 +1,4 @@
-//! What the messages hold, so that whoever gets one can tell that it is whole, and which it is.
+//! The bytes of the messages, by which a receiver checks that one is whole, and which it is.
 
 /// Bytes that say whose message it is and which; a pattern that depends on both fills the rest.
 pub const HEADER: usize = 16;
@@ -10,7 +10,7 @@ pub fn write(bytes: &mut [u8], incarnation: u64, number: u64) {
     fill(&mut bytes[HEADER..], seed(incarnation, number));
 }
 
-/// The incarnation and the number that a message tells; `None` if its bytes are not what was sent.
+/// The incarnation and the number in a message; `None` if its bytes are not what was sent.
 pub fn read(bytes: &[u8]) -> Option<(u64, u64)> {
     let (header, rest) = bytes.split_at_checked(HEADER)?;
     let word = |at: usize| Some(u64::from_le_bytes(header[at..at + 8].try_into().ok()?));

@@ -11,8 +11,8 @@ use crate::message;
 
 /// Connectionless endpoints (FI_EP_RDM) that all send to all at once, here and in other processes.
 ///
-/// Shows messages per second of each pair while it runs, verifies what arrives, and tells which
-/// peers died. Alone it runs in this process; others may join it at any time by --join.
+/// Shows messages per second of each pair while it runs, verifies what arrives, and names the
+/// peers that died. Alone it runs in this process; others may join it at any time by --join.
 #[derive(Debug, Parser)]
 #[command(name = "rdm_all_to_all", version)]
 pub struct Options {
@@ -78,7 +78,7 @@ impl Options {
             options.join.extend(lines.map(str::to_owned));
         }
         if options.backend.as_deref() == Some("loopback") && !options.join.is_empty() {
-            bail!("the loopback backend is within one process: nobody can be joined");
+            bail!("the loopback backend is within one process: no other process can be joined");
         }
         Ok(options)
     }

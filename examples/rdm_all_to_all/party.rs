@@ -17,7 +17,7 @@ use crate::control::{Announced, CONTROL, Control};
 use crate::inbox::{self, Inbox};
 use crate::message;
 use crate::options::Options;
-use crate::outbox::Outbox;
+use crate::send_task::SendTask;
 
 /// In the end others are waited for as long as something arrives within this time.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ pub enum Status {
 }
 
 impl Party {
-    /// Opens the endpoints. They listen from then on, and connect to nobody.
+    /// Opens the endpoints. They listen from then on, and are not connected.
     pub async fn open(options: Options) -> Result<Arc<Party>> {
         let hints = Hints::new().endpoint(EndpointType::Rdm);
         let hints = match &options.backend {
@@ -135,7 +135,7 @@ impl Party {
         self.learn(ours.collect());
     }
 
-    /// Tells those at the addresses to be joined that we are here. They answer with whom they know.
+    /// Sends the known members to the addresses to be joined. They answer with theirs.
     ///
     /// Fails if none of them can be reached.
     pub async fn join(&self) -> Result<()> {
@@ -163,14 +163,14 @@ impl Party {
         }
     }
 
-    /// Whom we know, to be told to others.
+    /// The members that are known here, as a control message.
     pub fn known(&self) -> Control {
         let members = self.members();
         let announced = members.iter().map(|member| member.now().0);
         Control::Members(announced.collect())
     }
 
-    /// Somebody has told us of these. All endpoints of ours send to each that is new.
+    /// A peer has announced these. All endpoints of this process send to each that is new.
     pub fn learn(self: &Arc<Self>, announced: Vec<Announced>) {
         if self.is_stopping() {
             return;
@@ -216,7 +216,7 @@ impl Party {
             if member.is_ours && member.index == local.index {
                 continue;
             }
-            let outbox = Outbox {
+            let task = SendTask {
                 party: Arc::clone(self),
                 from: Arc::clone(local),
                 to: Arc::clone(member),
@@ -224,7 +224,7 @@ impl Party {
                 number: 0,
                 sent: 0,
             };
-            sending.spawn(outbox.run());
+            sending.spawn(task.run());
         }
     }
 
@@ -292,8 +292,8 @@ impl Party {
         self.domain.backend()
     }
 
-    /// Ends in order: nothing more is sent, what is under way arrives, everybody has told everybody
-    /// so; then the endpoints are closed.
+    /// Ends in order: nothing more is sent, what is under way arrives, each member has said so to
+    /// each other one; then the endpoints are closed.
     pub async fn finish(&self) {
         self.stop.send_replace(true);
         let sending = {
@@ -363,10 +363,10 @@ impl Member {
         std::mem::replace(&mut self.now().1, status) != status
     }
 
-    /// Whoever has this address may be a later one than we know. True if nobody sends to it.
+    /// The member at this address may have been restarted since. True if no task sends to it.
     fn renew(&self, announced: Announced) -> bool {
         let mut now = self.now();
-        // Others may tell us of those that were there before.
+        // Other members may still announce the earlier incarnation.
         let is_later = announced.incarnation > now.0.incarnation;
         if is_later {
             now.0 = announced;

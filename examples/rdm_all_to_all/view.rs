@@ -79,7 +79,7 @@ impl View {
         }
     }
 
-    /// Shows what happened since the last call. Nobody may be there to see it.
+    /// Shows what happened since the last call. Output that cannot be written is dropped.
     pub fn show(&mut self, party: &Party) {
         let notes = party.board.take_notes();
         let sample = self.sample(party);
@@ -111,7 +111,7 @@ impl View {
         let _ = std::io::stdout().flush();
     }
 
-    /// Tells what is still to be told.
+    /// Shows the notes that have not been shown.
     pub fn show_notes(&self, party: &Party) {
         for note in party.board.take_notes() {
             let _ = match self.form {

@@ -136,8 +136,8 @@ impl Client {
         Ok(())
     }
 
-    /// Moves all of the source to the server and compares digests. `progress` is told of bytes that
-    /// the server has.
+    /// Moves all of the source to the server and compares digests. `progress` is called with
+    /// the number of bytes that the server has.
     pub async fn transfer(
         &mut self,
         source: Source,
@@ -189,7 +189,7 @@ impl Client {
         Ok(windows)
     }
 
-    /// Tells the server of each window; it reads them when it likes and answers when it is done.
+    /// Announces each window to the server, which reads it and then answers.
     async fn offer_to_pull(
         &mut self,
         windows: &[MemoryRegion<Vec<u8>>],
@@ -261,7 +261,7 @@ impl Client {
                         filler.fill(window, windows[window].quiesce().await?).await?;
                     }
                 }
-                // The server answers only what has landed; this tells of writes that never will.
+                // The server answers only what has landed; this reports writes that failed.
                 Some(written) = writes.next() => drop(written.context("lost the server")?),
             }
             while let Some((window, range)) = to_write.front_mut() {

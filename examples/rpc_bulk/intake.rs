@@ -29,8 +29,8 @@ struct Window {
     request: u64,
 }
 
-/// A chunk in the server's memory. While this exists nobody else can touch the memory: a client
-/// that goes on writing is cut off, so that what was digested is what is there.
+/// A chunk in the server's memory. While this exists peers cannot access the memory: a client
+/// that goes on writing is refused, so that what was digested is what is there.
 struct Arrived {
     memory: MemoryRegion<Vec<u8>>,
     bytes: Quiesced,

@@ -90,7 +90,7 @@ fn open_source(options: &Options) -> Result<Source> {
 async fn serve(options: &Options, address: &str) -> Result<()> {
     let address = options::resolve(address)?[0];
     let server = Server::listen(hints(options), address, true)?;
-    // Whoever started this may be waiting for the line, and may have gone since.
+    // The process that started this one may wait for the line, and may have gone since.
     let _ = writeln!(std::io::stdout(), "serving at {}", server.local_addr());
     server.run().await
 }

@@ -1,4 +1,4 @@
-//! The command line. Whatever is wrong with it is told in one line.
+//! The command line. An error in it is reported in one line.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;

@@ -16,7 +16,7 @@ use crate::frame::{Frame, Inbox, Kind, Refusal};
 use crate::intake::{Digested, Intake};
 
 /// Clients at the same time. Each may hold up to 32 MiB of registered memory and one thread that
-/// digests; whoever comes later is told to come again.
+/// digests; a client beyond them is rejected, and may try again.
 const CLIENTS_MAX: usize = 64;
 /// A client that says nothing for so long is let go.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -26,12 +26,12 @@ pub struct Server {
     fabric: Fabric,
     events: EventQueue,
     listener: PassiveEndpoint,
-    /// Tell of clients on standard error.
-    talks: bool,
+    /// Log clients on standard error.
+    logs: bool,
 }
 
 impl Server {
-    pub fn listen(hints: Hints, address: SocketAddr, talks: bool) -> Result<Server> {
+    pub fn listen(hints: Hints, address: SocketAddr, logs: bool) -> Result<Server> {
         let fabric = Fabric::open(hints)?;
         // Two places per client, and some for requests.
         let events = fabric.event_queue().size(4 * CLIENTS_MAX).open()?;
@@ -43,7 +43,7 @@ impl Server {
             fabric,
             events,
             listener,
-            talks,
+            logs,
         })
     }
 
@@ -55,7 +55,7 @@ impl Server {
     pub async fn run(self) -> Result<()> {
         let places = Arc::new(Semaphore::new(CLIENTS_MAX));
         while let Some(event) = self.events.next().await {
-            // What becomes of a connection is told to its session too.
+            // A session notices the end of its connection by its operations.
             let Event::ConnRequest(request) = event else {
                 continue;
             };
@@ -74,15 +74,15 @@ impl Server {
     }
 
     fn start(&self, request: ConnRequest, place: OwnedSemaphorePermit) {
-        let (fabric, events, talks) = (self.fabric.clone(), self.events.clone(), self.talks);
+        let (fabric, events, logs) = (self.fabric.clone(), self.events.clone(), self.logs);
         tokio::spawn(async move {
             let _place = place;
             let client = request.peer_addr();
             let ended = match Session::open(&fabric, &events, request).await {
-                Ok(session) => session.run(client, talks).await,
+                Ok(session) => session.run(client, logs).await,
                 Err(error) => Err(error),
             };
-            if let (Err(error), true) = (ended, talks) {
+            if let (Err(error), true) = (ended, logs) {
                 eprintln!("{client}: {error:#}");
             }
         });
@@ -124,7 +124,7 @@ impl Session {
         })
     }
 
-    async fn run(mut self, client: SocketAddr, talks: bool) -> Result<()> {
+    async fn run(mut self, client: SocketAddr, logs: bool) -> Result<()> {
         loop {
             let step = tokio::time::timeout(SILENCE_MAX, self.step());
             match step.await.context("the client has fallen silent")?? {
@@ -135,7 +135,7 @@ impl Session {
                     let bytes = self.bytes;
                     let answer = self.finish(frame).await?;
                     let verified = answer.kind == Kind::Done && answer.body == frame.body;
-                    if talks {
+                    if logs {
                         let how = if verified { "verified" } else { "NOT verified" };
                         eprintln!("{client}: {bytes} bytes {how}");
                     }

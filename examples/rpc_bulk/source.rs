@@ -135,7 +135,7 @@ impl Filler {
                         last: len < bytes.len(),
                     }
                 });
-                // Peers may read the window only once it is told of.
+                // Peers may read the window only after it was announced.
                 drop(bytes);
                 if done.blocking_send(result).is_err() {
                     break;

@@ -7,17 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::format::Format;
-use super::shared::{self, Named, Shared};
+use super::shared::{self, SharedStore, SharedVectorConfig};
 use super::store::Store;
 use super::table::Table;
 use super::{AddressVector, Inner, names};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{FabricAddr, UserContext};
 use crate::info::{AvType, Caps, Info};
+use crate::limits::AV_CAPACITY_AHEAD_MAX;
 use crate::sync::{Dependents, Keep, Lock};
-
-/// Addresses that a table is made for ahead at most.
-const AHEAD_MAX: usize = 1 << 20;
 
 /// Runs work that blocks beside the runtime.
 pub(crate) type Run = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
@@ -87,7 +85,7 @@ impl AddressVectorBuilder {
     }
 
     /// Shares the vector with the processes of this user, on this machine, that open it by the same
-    /// name in a domain of the same name (`name`, `FI_SHARED_AV`). It is made if nobody has it
+    /// name in a domain of the same name (`name`, `FI_SHARED_AV`). It is made if no process has it
     /// open, and ends with the last process that has: whatever a crash left behind is not found
     /// again. User ids are not shared, and so not taken. Default: none.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -110,7 +108,7 @@ impl AddressVectorBuilder {
         self
     }
 
-    /// All insertions are asynchronous (`FI_EVENT`), and tell an event queue of their end, which
+    /// All insertions are asynchronous (`FI_EVENT`), and report their end to an event queue, which
     /// must be [bound](AddressVector::bind) before the first. Default: no.
     pub fn asynchronous(mut self) -> Self {
         self.asynchronous = true;
@@ -149,7 +147,7 @@ impl AddressVectorBuilder {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a type that the domain's `av_type` or the vector that is
     /// there excludes, for an empty name, and for read-only access without a name.
-    /// [`ErrorKind::NoMatch`] for read-only access to what nobody has open.
+    /// [`ErrorKind::NoMatch`] for read-only access to what no process has open.
     /// [`ErrorKind::Unsupported`] for user ids in a domain without
     /// [`Caps::AV_USER_ID`], or with a name. [`ErrorKind::Incompatible`] for a
     /// named vector whose file is damaged or of another version, [`ErrorKind::AccessDenied`] for a
@@ -167,12 +165,15 @@ impl AddressVectorBuilder {
         match self.name.take() {
             Some(name) => self.open_shared(&name, av_type, keep),
             None if self.read_only => {
-                let message = "read_only: an address vector without a name is nobody else's";
+                let message = "read_only: an address vector without a name is no other process's";
                 Err(Error::new(ErrorKind::InvalidArgument, message))
             }
             None => {
                 let vector = FabricAddr::own_vector(NEXT.fetch_add(1, Ordering::Relaxed));
-                let expected = self.count.max(self.endpoints_per_node).min(AHEAD_MAX);
+                let expected = self
+                    .count
+                    .max(self.endpoints_per_node)
+                    .min(AV_CAPACITY_AHEAD_MAX);
                 let table = Table::new(vector, FabricAddr::INDEX_COUNT, expected);
                 let store = Store::own(Lock::new(table));
                 let av_type = match av_type {
@@ -192,7 +193,7 @@ impl AddressVectorBuilder {
         if self.user_ids {
             return Err(super::no_shared_user_ids());
         }
-        let named = Named {
+        let named = SharedVectorConfig {
             directory: Path::new(shared::DIRECTORY),
             domain: &self.info.domain.name,
             name,
@@ -200,7 +201,7 @@ impl AddressVectorBuilder {
             map_addr: self.map_addr,
             read_only: self.read_only,
         };
-        let opened = Shared::open(&named)?;
+        let opened = SharedStore::open(&named)?;
         let keep: Keep = Box::new((opened.membership, keep));
         let store = Store::Shared(opened.shared);
         Ok(self.build(store, opened.av_type, opened.map_addr, keep))

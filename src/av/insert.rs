@@ -7,34 +7,34 @@ use std::net::SocketAddr;
 
 use super::AddressVector;
 use super::insertion::Insertion;
-use super::job::{Job, Request};
+use super::insertion_task::{InsertionTask, Request};
 use super::names::Grid;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{FabricAddr, UserContext};
 
 /// What is to be inserted.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum InsertSource {
     /// In numbers, each on its own.
     Addresses(Vec<Result<SocketAddr>>),
     /// Names in it have to be looked up.
     Grid(Grid),
 }
 
-impl What {
+impl InsertSource {
     pub(super) fn len(&self) -> usize {
         match self {
-            What::Addresses(addresses) => addresses.len(),
-            What::Grid(grid) => grid.len(),
+            InsertSource::Addresses(addresses) => addresses.len(),
+            InsertSource::Grid(grid) => grid.len(),
         }
     }
 }
 
-impl From<Grid> for What {
+impl From<Grid> for InsertSource {
     fn from(grid: Grid) -> Self {
         match grid.known() {
-            Some(addresses) => What::Addresses(addresses.into_iter().map(Ok).collect()),
-            None => What::Grid(grid),
+            Some(addresses) => InsertSource::Addresses(addresses.into_iter().map(Ok).collect()),
+            None => InsertSource::Grid(grid),
         }
     }
 }
@@ -47,7 +47,7 @@ pub trait Inserted: Sized + Send + 'static {
     fn of(results: Vec<Result<FabricAddr>>, _: Sealed) -> Result<Self>;
 }
 
-/// Nobody else can name it, so that nobody else can implement the trait.
+/// Private to the crate, so that no other crate can implement the trait.
 pub(super) struct Sealed;
 
 impl Inserted for FabricAddr {
@@ -75,14 +75,14 @@ impl Inserted for Vec<Result<FabricAddr>> {
 #[must_use = "an insertion does nothing until it is awaited, or ended by `now` or `submit`"]
 pub struct Insert<T: Inserted> {
     vector: AddressVector,
-    what: Result<What>,
+    what: Result<InsertSource>,
     user_ids: Option<Vec<u64>>,
     context: Option<UserContext>,
     _answer: PhantomData<fn() -> T>,
 }
 
 impl<T: Inserted> Insert<T> {
-    pub(super) fn new(vector: AddressVector, what: Result<What>) -> Self {
+    pub(super) fn new(vector: AddressVector, what: Result<InsertSource>) -> Self {
         Insert {
             vector,
             what,
@@ -131,16 +131,16 @@ impl<T: Inserted> Insert<T> {
             let message = "this address vector inserts asynchronously: await or submit it";
             return Err(Error::new(ErrorKind::BadState, message));
         }
-        let What::Addresses(addresses) = request.what else {
+        let InsertSource::Addresses(addresses) = request.what else {
             let message = "node: a name has to be looked up; await the insertion";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         };
         let reserved = vector.inner.store.reserve(addresses.len())?;
         let ids = request.user_ids.as_deref();
-        T::of(vector.inner.settle(reserved, addresses, ids), Sealed)
+        T::of(vector.inner.commit(reserved, addresses, ids), Sealed)
     }
 
-    /// Starts the insertion and returns; the events tell the rest, with this context.
+    /// Starts the insertion and returns; the events report the rest, with this context.
     ///
     /// The insertion has a place in the event queue for each of its addresses and one more, until
     /// it ends.
@@ -164,7 +164,7 @@ impl<T: Inserted> Insert<T> {
         let Some(slots) = events.try_reserve_many(wanted.count) else {
             return Err(Error::new(ErrorKind::Again, "the event queue is full"));
         };
-        Job::start(vector, request, slots, false).map(drop)
+        InsertionTask::start(vector, request, slots, false).map(drop)
     }
 
     /// What cannot be right whatever the vector has room for.
@@ -214,7 +214,7 @@ impl<T: Inserted> IntoFuture for Insert<T> {
 impl<T: Inserted> fmt::Debug for Insert<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Insert")
-            .field("count", &self.what.as_ref().map(What::len).ok())
+            .field("count", &self.what.as_ref().map(InsertSource::len).ok())
             .field("user_ids", &self.user_ids.is_some())
             .field("context", &self.context)
             .finish_non_exhaustive()

@@ -11,7 +11,7 @@ use tokio::task::coop;
 
 use super::AddressVector;
 use super::insert::{Inserted, Sealed};
-use super::job::{Job, Request};
+use super::insertion_task::{InsertionTask, Request};
 use crate::eq::EventReserveMany;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
@@ -29,13 +29,13 @@ pub struct Insertion<T: Inserted> {
 }
 
 enum State {
-    /// Waits for places in the event queue.
+    /// Waits for slots of the event queue.
     AwaitSlots {
         reserve: EventReserveMany,
         parts: Option<(AddressVector, Request)>,
     },
     /// Lookups run, or the result is there.
-    Running(Arc<Job>),
+    Running(Arc<InsertionTask>),
     /// It could not begin.
     Refused(Error),
     Done,
@@ -59,7 +59,7 @@ fn submit(vector: AddressVector, request: Request) -> State {
         Ok(wanted) => wanted,
         Err(error) => return State::Refused(error),
     };
-    // Without a context, or with nobody left to read them, there are no events.
+    // Without a context, or without a reader of the queue, there are no events.
     let wanted = wanted.and_then(|wanted| Some((wanted.queue?, wanted.count)));
     let Some((events, count)) = wanted.filter(|_| request.context.is_some()) else {
         return start(vector, request, Vec::new());
@@ -74,8 +74,8 @@ fn submit(vector: AddressVector, request: Request) -> State {
 }
 
 fn start(vector: AddressVector, request: Request, slots: Vec<crate::eq::EventSlot>) -> State {
-    match Job::start(vector, request, slots, true) {
-        Ok(job) => State::Running(job),
+    match InsertionTask::start(vector, request, slots, true) {
+        Ok(task) => State::Running(task),
         Err(error) => State::Refused(error),
     }
 }
@@ -99,8 +99,8 @@ impl<T: Inserted> Future for Insertion<T> {
                     };
                     continue;
                 }
-                State::Running(job) => {
-                    let results = ready!(job.poll(cx.waker()));
+                State::Running(task) => {
+                    let results = ready!(task.poll(cx.waker()));
                     T::of(results, Sealed)
                 }
                 State::Refused(error) => Err(error.clone()),
@@ -115,8 +115,8 @@ impl<T: Inserted> Future for Insertion<T> {
 
 impl<T: Inserted> Drop for Insertion<T> {
     fn drop(&mut self) {
-        if let State::Running(job) = &self.state {
-            job.abandon();
+        if let State::Running(task) = &self.state {
+            task.abandon();
         }
     }
 }

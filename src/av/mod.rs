@@ -7,7 +7,7 @@ mod builder;
 mod format;
 mod insert;
 mod insertion;
-mod job;
+mod insertion_task;
 mod names;
 mod shared;
 mod store;
@@ -28,11 +28,11 @@ use crate::sync::{Dependence, Dependents, Keep};
 
 use builder::{Resolver, Run};
 use format::Format;
-use insert::What;
-use job::Request;
+use insert::InsertSource;
+use insertion_task::Request;
 use names::Grid;
 use store::Store;
-use table::{Entry, Reserved};
+use table::{Entry, ReservedSlots};
 
 pub use crate::id::FabricAddr;
 pub use builder::AddressVectorBuilder;
@@ -89,9 +89,9 @@ struct Inner {
 
 /// The events of one insertion.
 struct WantedEvents {
-    /// `None`: nobody has a handle of it any more.
+    /// `None`: all handles of it are dropped.
     queue: Option<EventQueue>,
-    /// Places to be reserved.
+    /// Slots to be reserved.
     count: usize,
 }
 
@@ -119,9 +119,9 @@ impl Inner {
     }
 
     /// Inserts what is a peer's address.
-    fn settle(
+    fn commit(
         &self,
-        reserved: Reserved,
+        reserved: ReservedSlots,
         addresses: Vec<Result<SocketAddr>>,
         user_ids: Option<&[u64]>,
     ) -> Vec<Result<FabricAddr>> {
@@ -132,7 +132,7 @@ impl Inner {
             })
         });
         let entries = entries.collect();
-        self.store.settle(reserved, entries)
+        self.store.commit(reserved, entries)
     }
 }
 
@@ -159,7 +159,7 @@ impl AddressVector {
 
     /// Starts the insertion of an address (`fi_av_insert`).
     pub fn insert(&self, address: SocketAddr) -> Insert<FabricAddr> {
-        Insert::new(self.clone(), Ok(What::Addresses(vec![Ok(address)])))
+        Insert::new(self.clone(), Ok(InsertSource::Addresses(vec![Ok(address)])))
     }
 
     /// Starts the insertion of zero or more addresses (`fi_av_insert`).
@@ -168,7 +168,7 @@ impl AddressVector {
         addresses: impl IntoIterator<Item = SocketAddr>,
     ) -> Insert<Vec<Result<FabricAddr>>> {
         let addresses = addresses.into_iter().map(Ok).collect();
-        Insert::new(self.clone(), Ok(What::Addresses(addresses)))
+        Insert::new(self.clone(), Ok(InsertSource::Addresses(addresses)))
     }
 
     /// Starts the insertion of zero or more addresses in libfabric's text form (`fi_av_insert` with
@@ -178,7 +178,7 @@ impl AddressVector {
         texts: impl IntoIterator<Item = &'a str>,
     ) -> Insert<Vec<Result<FabricAddr>>> {
         let addresses = texts.into_iter().map(address_of_text).collect();
-        Insert::new(self.clone(), Ok(What::Addresses(addresses)))
+        Insert::new(self.clone(), Ok(InsertSource::Addresses(addresses)))
     }
 
     /// Starts the insertion of the address that a node's name or number and a port number mean
@@ -192,7 +192,7 @@ impl AddressVector {
         service: impl Into<Option<&'a str>>,
     ) -> Insert<FabricAddr> {
         let grid = Grid::service(node, service.into());
-        Insert::new(self.clone(), grid.map(What::from))
+        Insert::new(self.clone(), grid.map(InsertSource::from))
     }
 
     /// Starts the insertion of a range of nodes, each with a range of ports (`fi_av_insertsym`):
@@ -206,7 +206,7 @@ impl AddressVector {
         services: usize,
     ) -> Insert<Vec<Result<FabricAddr>>> {
         let grid = Grid::symmetric(node, nodes, service, services);
-        Insert::new(self.clone(), grid.map(What::from))
+        Insert::new(self.clone(), grid.map(InsertSource::from))
     }
 
     /// Removes an address (`fi_av_remove`). It can be inserted again, and is named by another
@@ -345,7 +345,7 @@ impl AddressVector {
     }
 
     /// How often addresses were removed: what was looked up since the last removal is still so.
-    /// `None`: other processes remove too, and do not tell.
+    /// `None`: other processes remove too, which is not counted.
     pub(crate) fn removals(&self) -> Option<u64> {
         self.inner.store.removals()
     }
@@ -358,13 +358,13 @@ impl AddressVector {
             .ok_or_else(|| unknown(addr))
     }
 
-    /// What names this peer, and the user id it was given: for whoever is to be told a source.
+    /// The name of this peer, and its user id: for completions that name their source.
     pub(crate) fn find(&self, address: SocketAddr) -> Option<(FabricAddr, Option<u64>)> {
         let found = self.inner.store.find(address).unwrap_or_else(unreadable);
         found.map(|(addr, entry)| (addr, entry.user_id))
     }
 
-    /// Where an insertion tells its end, besides its future; `None` of a vector that inserts
+    /// The events of an insertion, besides its future; `None` of a vector that inserts
     /// synchronously.
     fn events_of(&self, request: &Request) -> Result<Option<WantedEvents>> {
         if !self.inner.asynchronous {

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::shared::Shared;
-use super::table::{Entry, Reserved, Table};
+use super::shared::SharedStore;
+use super::table::{Entry, ReservedSlots, Table};
 use crate::error::Result;
 use crate::id::FabricAddr;
 use crate::sync::Lock;
@@ -14,7 +14,7 @@ pub(super) enum Store {
         table: Lock<Table>,
         removals: AtomicU64,
     },
-    Shared(Shared),
+    Shared(SharedStore),
 }
 
 impl Store {
@@ -33,27 +33,27 @@ impl Store {
         }
     }
 
-    /// Takes places for so many addresses, in their order.
-    pub(super) fn reserve(&self, count: usize) -> Result<Reserved> {
+    /// Reserves slots for so many addresses, in their order.
+    pub(super) fn reserve(&self, count: usize) -> Result<ReservedSlots> {
         match self {
             Store::Own { table, .. } => table.lock("reserve addresses").reserve(count),
             Store::Shared(shared) => shared.reserve(count),
         }
     }
 
-    /// Ends an insertion: each address goes to its place, places of those that failed are free.
-    pub(super) fn settle(
+    /// Commits an insertion: each address goes to its slot, the slots of failed ones are freed.
+    pub(super) fn commit(
         &self,
-        reserved: Reserved,
+        reserved: ReservedSlots,
         entries: Vec<Result<Entry>>,
     ) -> Vec<Result<FabricAddr>> {
         match self {
-            Store::Own { table, .. } => table.lock("insert addresses").settle(reserved, entries),
-            Store::Shared(shared) => shared.settle(reserved, entries),
+            Store::Own { table, .. } => table.lock("insert addresses").commit(reserved, entries),
+            Store::Shared(shared) => shared.commit(reserved, entries),
         }
     }
 
-    /// Removes those that are there, and tells of each whether it was.
+    /// Removes those that are there; returns for each whether it was.
     pub(super) fn remove(&self, addrs: &[FabricAddr]) -> Result<Vec<bool>> {
         match self {
             Store::Own { table, removals } => {

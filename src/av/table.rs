@@ -1,6 +1,6 @@
 //! The addresses of one vector: by index, guarded by generations, and by address. Pure.
 //!
-//! Invariants: a place is free, reserved, or used by one entry; `by_address` has exactly the used
+//! Invariants: a slot is free, reserved, or used by one entry; `by_address` has exactly the used
 //! ones; `free` has exactly the free ones that have a generation left, since a generation of an
 //! index is never given out twice.
 
@@ -11,22 +11,22 @@ use std::net::{IpAddr, SocketAddr};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
 
-/// What tells peers apart: an IPv4 address is the same in whichever form it is written, and only
-/// link-local addresses have a zone.
+/// The identity of a peer: an IPv4 address is the same in either form, and only link-local
+/// addresses have a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Identity {
+struct AddressKey {
     ip: IpAddr,
     port: u16,
     zone: u32,
 }
 
-impl Identity {
+impl AddressKey {
     fn of(address: SocketAddr) -> Self {
         let zone = match address {
             SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
             _ => 0,
         };
-        Identity {
+        AddressKey {
             ip: address.ip().to_canonical(),
             port: address.port(),
             zone,
@@ -42,7 +42,7 @@ pub(super) struct Entry {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SlotState {
     Free,
     /// For an insertion that is under way.
     Reserved,
@@ -50,53 +50,53 @@ pub(super) enum State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct AddressSlot {
     /// Of the entry that is here, or else of the next one.
     pub(super) generation: u32,
-    pub(super) state: State,
+    pub(super) state: SlotState,
 }
 
-impl Place {
-    pub(super) const NEW: Place = Place {
+impl AddressSlot {
+    pub(super) const NEW: AddressSlot = AddressSlot {
         generation: 0,
-        state: State::Free,
+        state: SlotState::Free,
     };
-    /// No entry will be here again.
-    pub(super) const RETIRED: Place = Place {
+    /// It is never used again.
+    pub(super) const RETIRED: AddressSlot = AddressSlot {
         generation: FabricAddr::GENERATION_COUNT,
-        state: State::Free,
+        state: SlotState::Free,
     };
 
     fn can_be_reserved(&self) -> bool {
-        self.state == State::Free && self.generation < FabricAddr::GENERATION_COUNT
+        self.state == SlotState::Free && self.generation < FabricAddr::GENERATION_COUNT
     }
 
     /// The entry of this name.
     pub(super) fn entry(&self, generation: u32) -> Option<&Entry> {
         match &self.state {
-            State::Used(entry) if generation == self.generation => Some(entry),
+            SlotState::Used(entry) if generation == self.generation => Some(entry),
             _ => None,
         }
     }
 }
 
-/// Places taken for the addresses of one insertion, in their order.
+/// The slots reserved for the addresses of one insertion, in their order.
 #[derive(Debug)]
-#[must_use = "places that are not settled stay reserved"]
-pub(super) struct Reserved {
+#[must_use = "slots that are not committed stay reserved"]
+pub(super) struct ReservedSlots {
     pub(super) indices: Vec<u32>,
 }
 
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Tells this vector's values from other vectors'.
+    /// The id of the vector, part of its values.
     vector: u32,
     count_max: u32,
-    places: Vec<Place>,
+    slots: Vec<AddressSlot>,
     /// The lowest is taken first: `fi_av(3)`, "inserted at the lowest index that corresponds to an
     /// unused table location".
     free: BinaryHeap<Reverse<u32>>,
-    by_address: HashMap<Identity, u32>,
+    by_address: HashMap<AddressKey, u32>,
 }
 
 impl Table {
@@ -105,7 +105,7 @@ impl Table {
         Table {
             vector,
             count_max,
-            places: Vec::with_capacity(expected),
+            slots: Vec::with_capacity(expected),
             free: BinaryHeap::new(),
             by_address: HashMap::with_capacity(expected),
         }
@@ -115,13 +115,13 @@ impl Table {
         self.by_address.len()
     }
 
-    pub(super) fn place(&self, index: u32) -> Option<Place> {
-        self.places.get(index as usize).copied()
+    pub(super) fn slot(&self, index: u32) -> Option<AddressSlot> {
+        self.slots.get(index as usize).copied()
     }
 
     /// Takes the lowest free indices for so many addresses, or none.
-    pub(super) fn reserve(&mut self, count: usize) -> Result<Reserved> {
-        let room = self.free.len() + (self.count_max as usize - self.places.len());
+    pub(super) fn reserve(&mut self, count: usize) -> Result<ReservedSlots> {
+        let room = self.free.len() + (self.count_max as usize - self.slots.len());
         if count > room {
             let message = format!("an address vector holds {} addresses", self.count_max);
             return Err(Error::new(ErrorKind::LimitReached, message));
@@ -131,26 +131,26 @@ impl Table {
             let index = match self.free.pop() {
                 Some(Reverse(index)) => index,
                 None => {
-                    self.places.push(Place::NEW);
-                    self.places.len() as u32 - 1
+                    self.slots.push(AddressSlot::NEW);
+                    self.slots.len() as u32 - 1
                 }
             };
-            self.places[index as usize].state = State::Reserved;
+            self.slots[index as usize].state = SlotState::Reserved;
             indices.push(index);
         }
-        Ok(Reserved { indices })
+        Ok(ReservedSlots { indices })
     }
 
-    /// Puts each entry into the place that was reserved for it, and frees the places of those that
+    /// Puts each entry into the slot that was reserved for it, and frees the slots of those that
     /// failed before, or fail here.
-    pub(super) fn settle(
+    pub(super) fn commit(
         &mut self,
-        reserved: Reserved,
+        reserved: ReservedSlots,
         entries: Vec<Result<Entry>>,
     ) -> Vec<Result<FabricAddr>> {
         debug_assert_eq!(reserved.indices.len(), entries.len());
-        let places = reserved.indices.into_iter().zip(entries);
-        places
+        let slots = reserved.indices.into_iter().zip(entries);
+        slots
             .map(|(index, entry)| {
                 let filled = entry.and_then(|entry| self.fill(index, entry));
                 if filled.is_err() {
@@ -162,90 +162,90 @@ impl Table {
     }
 
     fn fill(&mut self, index: u32, entry: Entry) -> Result<FabricAddr> {
-        let identity = Identity::of(entry.address);
+        let identity = AddressKey::of(entry.address);
         if self.by_address.contains_key(&identity) {
             let message = format!("{} is in the address vector already", entry.address);
             return Err(Error::new(ErrorKind::AddressInUse, message));
         }
-        let place = self.places.get_mut(index as usize);
-        let Some(place) = place.filter(|place| place.state == State::Reserved) else {
+        let slot = self.slots.get_mut(index as usize);
+        let Some(slot) = slot.filter(|slot| slot.state == SlotState::Reserved) else {
             // Only a shared vector's file can say so.
             let message = "the place in the address vector was taken away";
             return Err(Error::new(ErrorKind::Canceled, message));
         };
-        place.state = State::Used(entry);
+        slot.state = SlotState::Used(entry);
         self.by_address.insert(identity, index);
-        Ok(FabricAddr::new(self.vector, place.generation, index))
+        Ok(FabricAddr::new(self.vector, slot.generation, index))
     }
 
     fn release(&mut self, index: u32) {
-        let place = self.places.get_mut(index as usize);
-        if let Some(place) = place.filter(|place| place.state == State::Reserved) {
-            place.state = State::Free;
+        let slot = self.slots.get_mut(index as usize);
+        if let Some(slot) = slot.filter(|slot| slot.state == SlotState::Reserved) {
+            slot.state = SlotState::Free;
             self.free.push(Reverse(index));
         }
     }
 
     pub(super) fn get(&self, addr: FabricAddr) -> Option<&Entry> {
-        let place = self.places.get(addr.index())?;
+        let slot = self.slots.get(addr.index())?;
         (addr.vector() == self.vector)
-            .then(|| place.entry(addr.generation()))
+            .then(|| slot.entry(addr.generation()))
             .flatten()
     }
 
     pub(super) fn remove(&mut self, addr: FabricAddr) -> Option<Entry> {
         let entry = *self.get(addr)?;
-        let place = self.places.get_mut(addr.index())?;
-        place.state = State::Free;
-        place.generation += 1;
-        if place.can_be_reserved() {
+        let slot = self.slots.get_mut(addr.index())?;
+        slot.state = SlotState::Free;
+        slot.generation += 1;
+        if slot.can_be_reserved() {
             self.free.push(Reverse(addr.index() as u32));
         }
-        self.by_address.remove(&Identity::of(entry.address));
+        self.by_address.remove(&AddressKey::of(entry.address));
         Some(entry)
     }
 
     pub(super) fn find(&self, address: SocketAddr) -> Option<(FabricAddr, Entry)> {
-        let index = *self.by_address.get(&Identity::of(address))?;
+        let index = *self.by_address.get(&AddressKey::of(address))?;
         self.at(index as usize)
     }
 
     /// Who has this index now.
     pub(super) fn at(&self, index: usize) -> Option<(FabricAddr, Entry)> {
-        let place = self.places.get(index)?;
-        match place.state {
-            State::Used(entry) => {
-                let addr = FabricAddr::new(self.vector, place.generation, index as u32);
+        let slot = self.slots.get(index)?;
+        match slot.state {
+            SlotState::Used(entry) => {
+                let addr = FabricAddr::new(self.vector, slot.generation, index as u32);
                 Some((addr, entry))
             }
-            State::Free | State::Reserved => None,
+            SlotState::Free | SlotState::Reserved => None,
         }
     }
 
     /// All that are in the vector, by index.
     pub(super) fn entries(&self) -> impl Iterator<Item = (FabricAddr, Entry)> {
-        (0..self.places.len()).filter_map(|index| self.at(index))
+        (0..self.slots.len()).filter_map(|index| self.at(index))
     }
 
     /// Forgets everything; what is there instead comes by [`Table::load`], by index.
     pub(super) fn clear(&mut self) {
-        self.places.clear();
+        self.slots.clear();
         self.free.clear();
         self.by_address.clear();
     }
 
-    /// Takes the next place as it is told from elsewhere. An address that is there already stays
-    /// known by its first place.
-    pub(super) fn load(&mut self, place: Place) {
-        let index = self.places.len() as u32;
-        if place.can_be_reserved() {
+    /// Loads the next slot from a file. An address that is there already stays known by its first
+    /// slot.
+    pub(super) fn load(&mut self, slot: AddressSlot) {
+        let index = self.slots.len() as u32;
+        if slot.can_be_reserved() {
             self.free.push(Reverse(index));
         }
-        if let State::Used(entry) = place.state {
-            let identity = Identity::of(entry.address);
+        if let SlotState::Used(entry) = slot.state {
+            let identity = AddressKey::of(entry.address);
             self.by_address.entry(identity).or_insert(index);
         }
-        self.places.push(place);
+        self.slots.push(slot);
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
 
     fn insert(table: &mut Table, port: u16) -> Result<FabricAddr> {
         let reserved = table.reserve(1)?;
-        table.settle(reserved, vec![Ok(entry(port))]).remove(0)
+        table.commit(reserved, vec![Ok(entry(port))]).remove(0)
     }
 
     /// A name is never given out again: a place that has had all its names is not used any more.
@@ -270,7 +270,7 @@ mod tests {
     fn a_place_without_a_generation_left_is_not_used_again() {
         let mut table = Table::new(0, 2, 0);
         let first = insert(&mut table, 1).unwrap();
-        table.places[0].generation = FabricAddr::GENERATION_COUNT - 1;
+        table.slots[0].generation = FabricAddr::GENERATION_COUNT - 1;
         assert_eq!(table.get(first), None);
         let last = table.at(0).unwrap().0;
         table.remove(last).unwrap();

@@ -80,7 +80,7 @@ fn open(desk: &Desk) -> (AddressVector, EventQueue) {
     (vector, events)
 }
 
-async fn told(events: &EventQueue) -> (Vec<(usize, ErrorKind)>, UserContext, usize) {
+async fn events_of(events: &EventQueue) -> (Vec<(usize, ErrorKind)>, UserContext, usize) {
     let mut failed = Vec::new();
     loop {
         match events.next().await {
@@ -106,7 +106,7 @@ async fn indices_follow_the_order_of_the_calls() {
     assert_eq!(vector.at(0), None);
     answers["slow2"].send(node(2)).unwrap();
     answers["slow1"].send(node(1)).unwrap();
-    assert_eq!(told(&events).await, (vec![], UserContext(1), 4));
+    assert_eq!(events_of(&events).await, (vec![], UserContext(1), 4));
     let looked_up = |index| vector.lookup(vector.at(index).unwrap()).unwrap();
     let wanted = [address(1, 5), address(1, 6), address(2, 5), address(2, 6)];
     assert_eq!([0, 1, 2, 3].map(looked_up), wanted);
@@ -124,7 +124,7 @@ async fn a_name_that_is_not_found_fails_all_its_addresses() {
         .submit(1u64)
         .unwrap();
     vector.insert(address(9, 9)).submit(2u64).unwrap();
-    assert_eq!(told(&events).await.1, UserContext(2));
+    assert_eq!(events_of(&events).await.1, UserContext(2));
     answers["n1"].send(node(1)).unwrap();
     answers["n2"].send(Err(no_host())).unwrap();
     // The same host by another name.
@@ -135,7 +135,7 @@ async fn a_name_that_is_not_found_fails_all_its_addresses() {
         (4, ErrorKind::AddressInUse),
         (5, ErrorKind::AddressInUse),
     ];
-    assert_eq!(told(&events).await, (failed, UserContext(1), 2));
+    assert_eq!(events_of(&events).await, (failed, UserContext(1), 2));
     // The places of those that failed are free again.
     assert_eq!(vector.insert(address(8, 8)).await.unwrap().index(), 2);
 }
@@ -157,7 +157,7 @@ async fn an_insertion_that_is_dropped_is_canceled() {
     assert!(vector.close().await.unwrap_err().is_busy());
     drop(insertion);
     let canceled = vec![(0, ErrorKind::Canceled)];
-    assert_eq!(told(&events).await, (canceled, UserContext(1), 0));
+    assert_eq!(events_of(&events).await, (canceled, UserContext(1), 0));
     let next = vector.insert(address(1, 5)).await.unwrap();
     assert_eq!(next.index(), 0);
     // The late answer changes nothing.

@@ -1,4 +1,4 @@
-//! Why bytes of a region could not be touched.
+//! Why an access to the bytes of a region failed.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::sync::GateError;
 /// Why a copy from or to memory did not happen, or not all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessError {
-    /// The region's gate is shut.
+    /// The region's gate refused.
     Closed(GateError),
     /// The system's number; `EFAULT` where a page is not there. Only address ranges have this.
     Fault(i32),
@@ -19,7 +19,7 @@ impl AccessError {
         AccessError::Fault(error.raw_os_error().unwrap_or(libc::EFAULT))
     }
 
-    /// The error of whoever wanted to touch the bytes; `doing` follows "while".
+    /// The error for the initiator of the access; `doing` follows "while".
     pub(crate) fn error(self, doing: &'static str) -> Error {
         match self {
             AccessError::Closed(closed) => Error::new(

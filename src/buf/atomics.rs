@@ -8,19 +8,19 @@ use crate::error::Refusal;
 use crate::sync::GateError;
 
 impl Payload {
-    /// Asks whether all of it can be changed number by number, each of `size` bytes: whether these
-    /// are aligned, and each within one buffer of a region whose memory has an owner.
-    pub(crate) fn judge_atomics(&self, size: usize) -> Result<(), Refusal> {
+    /// Checks that it consists of aligned numbers of `size` bytes, each within one buffer of a
+    /// region of owned memory.
+    pub(crate) fn check_atomics(&self, size: usize) -> Result<(), Refusal> {
         self.parts().iter().try_for_each(|part| match part {
-            Memory::Region(it) => it.memory().judge_atomics(it.offset(), it.len(), size),
+            Memory::Region(it) => it.memory().check_atomics(it.offset(), it.len(), size),
             Memory::Owned(_) => Err(Refusal::Unsupported),
         })
     }
 
-    /// Offers each number of `size` bytes, at the front of an array, with its place in the payload
-    /// to `change`, and puts what that makes of it in its place, atomically: perhaps after it has
-    /// been offered again, since it had changed meanwhile. All of them, or none where a gate is
-    /// shut. What it is of has been [judged](Self::judge_atomics).
+    /// Calls `change` with the offset in the payload and the value of each number of `size` bytes
+    /// (at the front of an array), and stores the result atomically, if there is one; calls it
+    /// again if the number changed in between. Changes all numbers, or none where a gate refuses.
+    /// The payload has been [checked](Self::check_atomics).
     pub(crate) fn update_each(
         &self,
         size: usize,
@@ -45,7 +45,7 @@ impl Payload {
 }
 
 impl RegionMemory {
-    fn judge_atomics(&self, offset: usize, len: usize, size: usize) -> Result<(), Refusal> {
+    fn check_atomics(&self, offset: usize, len: usize, size: usize) -> Result<(), Refusal> {
         if self.is_kernel_only() {
             return Err(Refusal::Unsupported);
         }
@@ -56,7 +56,7 @@ impl RegionMemory {
         })
     }
 
-    /// As [`Payload::update_each`], for a range that has been judged.
+    /// As [`Payload::update_each`], for a range that has been checked.
     ///
     /// # Safety
     /// An entry of this region's gate is held during the call.
@@ -74,8 +74,8 @@ impl RegionMemory {
                 done += size;
                 if !self.is_writable() {
                     let mut seen = [0; 8];
-                    // SAFETY: read-only memory is allocated while `self` lives and written by
-                    // nobody (memory-model rule 3), so that reading it is atomic.
+                    // SAFETY: read-only memory is allocated while `self` lives and never written
+                    // (memory-model rule 3), so a plain read is atomic.
                     unsafe { copy::read_plain(segment.span().part(at, size), &mut seen[..size]) };
                     let changed = change(place, seen);
                     debug_assert!(changed.is_none(), "read-only memory grants no change");
@@ -87,7 +87,7 @@ impl RegionMemory {
                 // the exclusion cannot coexist with an entry (rules 2, 3, 6).
                 let seen =
                     unsafe { copy::update_shared(cells, at, size, |seen| change(place, seen)) };
-                debug_assert!(seen.is_some(), "judged to be aligned and within");
+                debug_assert!(seen.is_some(), "checked to be aligned and within");
             }
             Ok::<(), std::convert::Infallible>(())
         });

@@ -1,5 +1,5 @@
-//! What else is known of a region's memory: whose it is, what it was registered for, and what is
-//! bound to it (`fi_mr_bind` of `fi_mr(3)`).
+//! The traits of a region's memory (its domain, rights and flags), and the counters and endpoints
+//! that are bound to it (`fi_mr_bind` of `fi_mr(3)`).
 //!
 //! Invariant: once frozen, nothing is bound any more. The list's lock is taken under a
 //! connection's, so nothing that is bound is called, or dropped, while it is held.
@@ -24,16 +24,17 @@ pub(crate) struct RegionTraits {
     pub(crate) domain: Option<DomainId>,
     /// Counters may be bound to it.
     pub(crate) counts_events: bool,
-    /// Nobody may use it before it is enabled.
+    /// It is refused until it is enabled.
     pub(crate) disabled: bool,
     /// Only endpoints bound to it may use it (`FI_MR_ENDPOINT`).
     pub(crate) by_endpoint: bool,
-    /// Only pages that are there, as far as was told, may be accessed (`FI_MR_MMU_NOTIFY`).
+    /// Only pages that a registration or refresh found present may be accessed
+    /// (`FI_MR_MMU_NOTIFY`).
     pub(crate) notified_pages: bool,
 }
 
 impl RegionTraits {
-    /// A region that anybody may use within these rights.
+    /// A region without restrictions but these rights.
     #[cfg(any(test, loom))]
     pub(crate) fn plain(rights: u64) -> Self {
         RegionTraits {
@@ -48,7 +49,7 @@ impl RegionTraits {
     }
 }
 
-/// What is bound.
+/// What kind of object is bound.
 enum Bound {
     /// It counts accesses that need one of these rights, in libfabric's bits.
     Counter { rights: u64 },
@@ -175,7 +176,7 @@ impl Attached {
         })
     }
 
-    /// Tells the counters bound for this right of an access by a peer.
+    /// Counts a peer's access in the counters that are bound for this right.
     pub(crate) fn count(&self, right: u64, wakes: &mut WakeList) {
         if !self.has_counter() {
             return;

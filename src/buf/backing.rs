@@ -1,4 +1,4 @@
-//! The pages behind a region: making them present, and asking whether they are there.
+//! The pages behind a region: faulting them in, and finding which are present.
 
 use std::io;
 use std::ops::Range;
@@ -10,19 +10,16 @@ use super::intervals::Intervals;
 use super::range;
 use super::region::{RegionMemory, Segment};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::READ_DATA_MAX;
+use crate::limits::PROBE_BYTES_MAX;
 use crate::sync::{GateError, Role};
 
-/// The rights under which somebody writes to a region: `FI_READ`, `FI_RECV`, `FI_REMOTE_WRITE`.
+/// The rights under which a region is written to: `FI_READ`, `FI_RECV`, `FI_REMOTE_WRITE`.
 const WRITING_RIGHTS: u64 = 1 << 8 | 1 << 10 | 1 << 13;
-/// Bytes of one look at an address range before it is accessed; what is larger is looked at in its
-/// first part, since finding pages takes time: about 0.1 us each, which is 0.1 ms for this many.
-const PROBE_MAX: usize = READ_DATA_MAX;
 
 impl RegionMemory {
     /// Makes the pages of a range present, as `FI_MR_ALLOCATED` promises; the bytes keep their
     /// values. Blocks for as long as the kernel needs to find and clear the pages: call it off the
-    /// runtime's workers, by chunks, and look in between whether anyone still wants it.
+    /// runtime's workers, by chunks, and check in between whether the registration was dropped.
     ///
     /// A closed or quiesced region is `Err` of kind `BadState`; so is, with the system's own kind,
     /// memory that cannot be had (a page that faults, poisoned memory).
@@ -38,13 +35,13 @@ impl RegionMemory {
         .map_err(|error| Error::from_io(&error, "fault in the pages of a region"))
     }
 
-    /// As [`RegionMemory::fault_in`], and takes note of the pages for `FI_MR_MMU_NOTIFY`. Also
+    /// As [`RegionMemory::fault_in`], and records the pages for `FI_MR_MMU_NOTIFY`. Works also
     /// while the region is being refreshed.
-    pub(crate) fn find_pages(&self, from: usize, len: usize) -> Result<()> {
+    pub(crate) fn fault_in_and_record(&self, from: usize, len: usize) -> Result<()> {
         match self.gate().enter(Role::Local) {
             Ok(_entry) => self.fault_in(from, len)?,
-            // Whoever refreshes holds the region, so owned memory is there; and of the rest only
-            // the kernel looks.
+            // The refresh excludes closing, so owned memory stays allocated; address ranges are
+            // followed by the kernel alone.
             Err(GateError::Refreshing) => self
                 .try_each(from, len, |segment, at, len| {
                     let part = segment.span().part(at, len);
@@ -65,13 +62,13 @@ impl RegionMemory {
         })
     }
 
-    /// The pages of a range are not known any more.
+    /// Forgets which pages of a range are present.
     pub(crate) fn forget_pages(&self, part: Range<usize>) {
         self.change_backed(|backed| backed.remove(part));
     }
 
-    /// Takes note of those pages of a range that are there now, and makes none.
-    pub(crate) fn note_pages(&self, from: usize, len: usize) -> Result<()> {
+    /// Records which pages of a range are present, and faults none in.
+    pub(crate) fn record_pages(&self, from: usize, len: usize) -> Result<()> {
         let mut at_region = from;
         self.try_each(from, len, |segment, at, len| {
             let found = range::resident(segment.span().part(at, len))?;
@@ -117,8 +114,8 @@ impl RegionMemory {
         self.is_writable() && (!self.is_kernel_only() || self.rights() & WRITING_RIGHTS != 0)
     }
 
-    /// Asks whether an address range can be accessed so, before anything of the access happens.
-    /// Owned memory can. No more than [`PROBE_MAX`] bytes are looked at.
+    /// Checks that the pages of an address range are present, before an access to it begins. Owned
+    /// memory always passes. Checks at most [`PROBE_BYTES_MAX`] bytes.
     pub(super) fn probe(
         &self,
         offset: usize,
@@ -130,7 +127,7 @@ impl RegionMemory {
         }
         self.try_each(
             offset,
-            len.min(PROBE_MAX),
+            len.min(PROBE_BYTES_MAX),
             |segment, at, len| match range::populate(segment.span().part(at, len), for_writing) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(AccessError::fault(&error)),
@@ -149,7 +146,7 @@ impl RegionMemory {
             unsafe { copy::touch_shared(cells, at) }
         } else {
             // SAFETY: read-only memory is allocated while `self` lives; volatile, so that the read
-            // happens although nobody wants its result (memory-model rule 3).
+            // happens although its result is unused (memory-model rule 3).
             let _ =
                 unsafe { ptr::read_volatile(segment.span().part(offset, 1).as_ptr().cast_const()) };
         }

@@ -27,7 +27,7 @@ use super::traits::IoBuf;
 /// # Ok(()) }
 /// ```
 pub struct Buffer {
-    /// Out of every operation: nobody else has its span.
+    /// No operation has its span.
     owned: OwnedBuffer,
 }
 
@@ -112,7 +112,7 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: invariant of the field: no operation has this buffer, so nobody writes to it
+        // SAFETY: invariant of the field: no operation has this buffer, so nothing writes to it
         // while it is borrowed (memory-model rule 1).
         unsafe { self.owned.bytes() }
     }

@@ -1,4 +1,4 @@
-//! A buffer that many messages land in, one behind the other.
+//! A buffer that receives many messages, one behind the other.
 //!
 //! Each message has a window of its own ([`OwnedBuffer::window`]). Windows do not overlap, since
 //! each begins where the last one ended; so the owner of a window has its bytes alone, as the owner
@@ -10,24 +10,26 @@ use super::memory::Memory;
 use super::owned_buffer::OwnedBuffer;
 use super::payload::Payload;
 
-/// Gives out one buffer from front to back: a bump allocator of windows.
+/// Allocates windows of one buffer from front to back.
 #[derive(Debug)]
 pub(crate) struct BufferCursor {
     whole: Arc<OwnedBuffer>,
-    /// Bytes given away.
+    /// Bytes allocated.
     at: usize,
-    /// With fewer bytes left it gives nothing away any more.
+    /// With fewer bytes left it allocates no more.
     free_min: usize,
 }
 
 impl BufferCursor {
-    /// Refuses what is not one buffer of its own that may be received into.
+    /// Refuses anything but one writable buffer that is no window.
     pub(crate) fn new(payload: Payload, free_min: usize) -> Result<BufferCursor, Payload> {
         if payload.buffer_count() != 1 || !payload.is_writable() {
             return Err(payload);
         }
         match payload.into_single() {
-            Some(Memory::Owned(owned)) if !owned.is_range() && owned.as_window().is_none() => {
+            Some(Memory::Owned(mut owned)) if !owned.is_range() && owned.as_window().is_none() => {
+                // A message that breaks off leaves bytes of its window unwritten.
+                owned.zero_spare();
                 Ok(BufferCursor {
                     whole: Arc::new(owned),
                     at: 0,
@@ -44,20 +46,20 @@ impl BufferCursor {
         self.whole.len() - self.at
     }
 
-    /// True once it gives nothing away any more.
+    /// True once it allocates no more.
     pub(crate) fn is_consumed(&self) -> bool {
         self.free() < self.free_min
     }
 
-    /// Memory for a message of this length: less, if less is left.
-    pub(crate) fn carve(&mut self, len: u64) -> Payload {
+    /// Allocates memory for a message of this length: less, if less is left.
+    pub(crate) fn allocate(&mut self, len: u64) -> Payload {
         let len = usize::try_from(len).map_or(self.free(), |len| len.min(self.free()));
         let window = OwnedBuffer::window(&self.whole, self.at, len);
         self.at += len;
         Payload::from(window)
     }
 
-    /// Takes the part back that was given away last. Any other comes back.
+    /// Frees the window that was allocated last. Any other is returned.
     pub(crate) fn take_back(&mut self, part: Payload) -> Option<Payload> {
         let memory = part.into_single()?;
         let Memory::Owned(owned) = &memory else {
@@ -65,7 +67,7 @@ impl BufferCursor {
         };
         match owned.place_in(&self.whole) {
             Some(place) if place.end == self.at => {
-                drop(memory); // Nobody has these bytes now.
+                drop(memory); // The bytes are free again.
                 self.at = place.start;
                 None
             }
@@ -73,7 +75,7 @@ impl BufferCursor {
         }
     }
 
-    /// The whole buffer, if nobody has a part of it.
+    /// The whole buffer, if no window of it exists.
     pub(crate) fn into_payload(self) -> Payload {
         Arc::try_unwrap(self.whole).map_or_else(|_| Payload::empty(), Payload::from)
     }

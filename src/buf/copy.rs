@@ -2,9 +2,9 @@
 //!
 //! Two kinds of memory, two ways:
 //!
-//! - **Exclusive** bytes (a buffer one operation owns, or memory nobody can write) are copied
-//!   plainly: [`read_plain`], [`write_plain`].
-//! - **Shared** bytes (writable region memory) may change under our hands: the kernel writes what a
+//! - **Exclusive** bytes (a buffer one operation owns, or read-only memory) are copied plainly:
+//!   [`read_plain`], [`write_plain`].
+//! - **Shared** bytes (writable region memory) may change at any time: the kernel writes what a
 //!   peer sent, another thread writes through its own handle. [`read_shared`], [`write_shared`].
 //!
 //! The argument for shared bytes. A plain or even volatile access that races with another thread's
@@ -17,8 +17,8 @@
 //! writes the neighbours back only if they have not changed since they were read, so no neighbour's
 //! update is lost, not even one by the kernel. The kernel's accesses are not part of the Rust
 //! program; to it they are like relaxed accesses by bytes, and a copy beside them yields old and
-//! new bytes mixed, which is what `fi_rma(3)` grants to unsynchronised accesses. No ordering is
-//! claimed: who must see whose bytes is settled by completions and by the gate's lock.
+//! new bytes mixed, which is what `fi_rma(3)` grants to unsynchronised accesses. These copies order
+//! nothing: completions and the gate do.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed};
@@ -52,6 +52,15 @@ pub(super) unsafe fn write_plain(into: Span, from: &[u8]) {
     // SAFETY: writable and untouched by others by the caller's promise (memory-model rule 1); a
     // live `&[u8]` cannot overlap memory that only the caller may write.
     unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), len) }
+}
+
+/// Zeroes exclusive memory.
+///
+/// # Safety
+/// As for [`write_plain`].
+pub(super) unsafe fn zero_plain(into: Span) {
+    // SAFETY: writable and untouched by others by the caller's promise (memory-model rule 1).
+    unsafe { ptr::write_bytes(into.as_ptr(), 0, into.len()) }
 }
 
 /// Copies out of shared memory: `into.len()` bytes at `offset` of `segment`.
@@ -121,11 +130,11 @@ pub(super) unsafe fn write_shared(segment: Span, offset: usize, mut from: &[u8])
     }
 }
 
-/// Loads the `size` bytes (1, 2, 4 or 8) at `offset` of `segment` all at once, offers them to
-/// `change`, and stores what it gives in their place if nobody has changed them meanwhile, else
-/// offers them anew. Acquires, and releases if it stores. The bytes stand at the front of the
-/// arrays. `None` if their address is not a multiple of their number, or they are not all within;
-/// else what was loaded last.
+/// Atomic read-modify-write of the `size` bytes (1, 2, 4 or 8) at `offset` of `segment`: calls
+/// `change` with the value and stores the result by compare-and-exchange, again from the start if
+/// the value changed in between; stores nothing for `None`. The load acquires, the store releases.
+/// The bytes are at the front of the arrays. `None` if the address is not a multiple of the size,
+/// or the bytes are not all within the segment; else the value before.
 ///
 /// # Safety
 /// As for [`read_shared`].
@@ -162,8 +171,8 @@ pub(super) unsafe fn update_shared(
     }
 }
 
-/// Makes the page of the byte at `offset` present and private by a write that changes nothing,
-/// whoever else writes at the time.
+/// Makes the page of the byte at `offset` present and private by a write that changes nothing, also
+/// beside other writers.
 ///
 /// # Safety
 /// As for [`read_shared`].

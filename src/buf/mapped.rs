@@ -88,9 +88,9 @@ impl MappedBuffer {
         Ok(buffer)
     }
 
-    /// Maps `len` bytes in huge pages, of the best kind the system offers now;
-    /// [`pages`](Self::pages) tells which. They make long transfers and fault-ins cheaper, and
-    /// waste most of a page where little is used of it.
+    /// Maps `len` bytes in huge pages, of the best kind the system offers now: see
+    /// [`pages`](Self::pages). They make long transfers and fault-ins cheaper, and waste most of a
+    /// page where little is used of it.
     ///
     /// # Errors
     /// As for [`new`](Self::new); that there are no huge pages is none.
@@ -109,7 +109,8 @@ impl MappedBuffer {
         let before = base.as_ptr().align_offset(HUGE_PAGE);
         // SAFETY: `before` is less than a huge page, so this is within the range just mapped.
         let start = unsafe { base.add(before) };
-        // SAFETY: the parts of that range before and after the chosen span; nobody knows of them.
+        // SAFETY: the parts of that range before and after the chosen span, which nothing refers
+        // to.
         unsafe {
             unmap(base, before);
             unmap(start.add(mapped), HUGE_PAGE - before);
@@ -204,7 +205,7 @@ fn map(len: usize, flags: MapFlags) -> Result<NonNull<u8>> {
 }
 
 /// # Safety
-/// The range is of whole pages that the caller mapped, or empty, and nobody uses it any more.
+/// The range is of whole pages that the caller mapped, or empty, and nothing refers to it any more.
 unsafe fn unmap(start: NonNull<u8>, len: usize) {
     if len > 0 {
         // SAFETY: the caller's promise.

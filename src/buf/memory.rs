@@ -37,7 +37,7 @@ impl Memory {
     }
 }
 
-/// An operation's hold on a range of a region.
+/// An operation's use of a range of a region.
 ///
 /// A local operation is inside the gate from its post to its end, so its memory is there all the
 /// time. A peer's is not: it enters for each copy or kernel operation
@@ -101,8 +101,8 @@ impl RegionUse {
         }
     }
 
-    /// Asks whether the pages of an address range are there, so that an access is refused before
-    /// anything of it happens. Says yes for memory that somebody owns.
+    /// Checks that the pages of an address range are present, so that an access is refused before
+    /// it begins. Owned memory always passes.
     pub(crate) fn probe(&self, for_writing: bool) -> Result<(), AccessError> {
         if !self.memory.is_kernel_only() {
             return Ok(());
@@ -120,8 +120,8 @@ impl RegionUse {
         front
     }
 
-    /// The operation has ended: leaves the gate, whenever its result is looked at.
-    pub(super) fn leave(&mut self) {
+    /// Leaves the gate when the operation ends, before its result is fetched.
+    pub(super) fn exit_gate(&mut self) {
         self.entry = None;
     }
 

@@ -7,18 +7,18 @@
 //
 // ```text
 //   user's Vec, Bytes, ..  --IoBuf-->  OwnedBuffer --+
-//                                                    +--> Memory --> Payload --> Frame --> spans
+//                                                    +--> Memory --> Payload --> OutFrame --> spans
 //   RegionSlice, peers     ---------> RegionUse -----+
 // ```
 //
-// Who may touch which byte:
+// Access to bytes:
 //
 // - An `OwnedBuffer` has one owner. Its bytes are touched by plain copies through that owner, or by
 //   the kernel while the owner is inside the transport.
 // - The bytes of a `RegionMemory` are shared with peers, the kernel and other handles. No Rust
 //   reference to them exists, except under `QuiescedAccess` or when they are read-only. They are
 //   touched only while an entry of the region's gate is held.
-// - An [`AddressRange`] is nobody's; its bytes are touched by the kernel only, also in a region.
+// - An [`AddressRange`] owns nothing; its bytes are touched by the kernel only, also in a region.
 // - A `Span` is an address and a length and keeps nothing alive; a payload and its leases do.
 
 mod access_error;
@@ -29,10 +29,10 @@ mod buffer;
 mod buffer_cursor;
 mod convert;
 mod copy;
-mod frame;
 mod intervals;
 mod mapped;
 mod memory;
+mod out_frame;
 mod owned_buffer;
 mod pages;
 mod payload;
@@ -61,8 +61,8 @@ pub use traits::{
 pub(crate) use access_error::AccessError;
 pub(crate) use attached::RegionTraits;
 pub(crate) use buffer_cursor::BufferCursor;
-pub(crate) use frame::Frame;
 pub(crate) use memory::{Memory, RegionUse};
+pub(crate) use out_frame::OutFrame;
 pub(crate) use owned_buffer::{OwnedBuffer, OwnedBuffers};
 pub(crate) use payload::{Leases, Payload};
 pub(crate) use quiesced_access::QuiescedAccess;

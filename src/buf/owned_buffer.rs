@@ -3,7 +3,7 @@
 //!
 //! A `Vec` or `Box` claims sole access to its bytes whenever it is moved or touched, which would be
 //! untrue while the kernel has their address. So it is dissolved into pointer, length and capacity
-//! before the address is given to anyone, and put together again from exactly those, once. What
+//! before the address leaves this module, and put together again from exactly those, once. What
 //! owns through raw pointers by itself (`Bytes`, `BytesMut`) makes no such claim and is kept as it
 //! is; a `MappedBuffer` makes none either, but its start and length need not be kept twice.
 //!
@@ -12,8 +12,13 @@
 //!
 //! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address,
 //! however often the `OwnedBuffer` is moved; except that of a range, which may be unmapped, and
-//! whose bytes only the kernel touches. Only the owner of an `OwnedBuffer` gives others its span.
-//! No writer ever gets the span of one that is not [writable](OwnedBuffer::is_writable).
+//! whose bytes only the kernel touches; and that of offered capacity, whose first `written` bytes
+//! are initialised, which are all that is ever read of it or given back. Only the owner of an
+//! `OwnedBuffer` gives others its span. No writer ever gets the span of one that is not
+//! [writable](OwnedBuffer::is_writable).
+
+mod spare;
+mod types;
 
 use std::fmt;
 use std::io;
@@ -27,7 +32,7 @@ use smallvec::SmallVec;
 
 use super::copy;
 use super::mapped::{MappedBuffer, PageKind};
-use super::range::{self, AddressRange};
+use super::range;
 use super::span::Span;
 
 /// How the bytes of a span are owned, and what they become again.
@@ -35,9 +40,12 @@ enum Owner {
     Vec {
         capacity: usize,
     },
-    /// A `Vec` without bytes, whose capacity is offered; the span is all of it, zeroed.
-    SpareVec,
-    /// The same of a `BytesMut`, whose length is the span's as long as it is here.
+    /// A `Vec` without bytes, whose capacity is offered: the span is all of it, and so many bytes
+    /// from its start have been written.
+    SpareVec {
+        written: usize,
+    },
+    /// The same of a `BytesMut`, whose length is the number of bytes written.
     SpareBytesMut(BytesMut),
     Boxed,
     Text {
@@ -54,7 +62,7 @@ enum Owner {
     Window(Arc<OwnedBuffer>),
     Static,
     StaticText,
-    /// Nobody here: a range of addresses, never touched but by the kernel.
+    /// A range of addresses that is not owned, and touched by the kernel only.
     Range,
     /// Dissolved again; only seen by the drop that follows.
     Gone,
@@ -71,60 +79,12 @@ pub struct OwnedBuffer {
 }
 
 impl OwnedBuffer {
-    /// A buffer to be received into: of one without bytes the capacity is offered. That is zeroed,
-    /// so that the span covers initialised bytes here as everywhere; what was not received is cut
-    /// off again ([`OwnedBuffer::cut_spare`]).
-    #[inline]
-    pub(super) fn to_fill(mut buffer: Vec<u8>) -> OwnedBuffer {
-        if !buffer.is_empty() || buffer.capacity() == 0 {
-            return OwnedBuffer::from(buffer);
-        }
-        buffer.resize(buffer.capacity(), 0);
-        let mut buffer = ManuallyDrop::new(buffer);
-        OwnedBuffer {
-            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
-            owner: Owner::SpareVec,
-        }
-    }
-
-    /// The same of a `BytesMut`.
-    #[inline]
-    pub(super) fn to_fill_bytes(mut buffer: BytesMut) -> OwnedBuffer {
-        if !buffer.is_empty() || buffer.capacity() == 0 {
-            return OwnedBuffer::from(buffer);
-        }
-        buffer.resize(buffer.capacity(), 0);
-        OwnedBuffer {
-            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
-            owner: Owner::SpareBytesMut(buffer),
-        }
-    }
-
-    /// The operation has ended, with so many bytes received, which must lie within: offered
-    /// capacity is a buffer of this length from now on. Any other buffer keeps its length.
-    #[inline]
-    pub(super) fn cut_spare(&mut self, received: usize) {
-        if let Owner::SpareVec | Owner::SpareBytesMut(_) = self.owner {
-            let span = self.span.part(0, received);
-            self.owner = match mem::replace(&mut self.owner, Owner::Gone) {
-                Owner::SpareBytesMut(mut buffer) => {
-                    buffer.truncate(received);
-                    Owner::BytesMut(buffer)
-                }
-                _ => Owner::Vec {
-                    capacity: self.span.len(),
-                },
-            };
-            self.span = span;
-        }
-    }
-
-    /// True if the bytes may be changed: nobody else holds them, and they may take any value.
+    /// True if the bytes may be changed: they have no other owner, and may take any value.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         match &self.owner {
             Owner::Vec { .. }
-            | Owner::SpareVec
+            | Owner::SpareVec { .. }
             | Owner::SpareBytesMut(_)
             | Owner::Boxed
             | Owner::BytesMut(_)
@@ -229,7 +189,8 @@ impl OwnedBuffer {
         self.span.len()
     }
 
-    /// Where the bytes are. Whoever gives this to the kernel keeps `self` until the kernel is done.
+    /// Where the bytes are. A caller that gives this to the kernel keeps `self` until the kernel is
+    /// done.
     #[inline]
     pub(crate) fn span(&self) -> Span {
         self.span
@@ -238,33 +199,35 @@ impl OwnedBuffer {
     /// The bytes; none of a range.
     ///
     /// # Safety
-    /// Nobody writes to them through the span for as long as the slice lives.
+    /// Nothing writes to them through the span for as long as the slice lives.
     pub(super) unsafe fn bytes(&self) -> &[u8] {
         if self.is_range() {
             return &[];
         }
+        let span = self.initialized();
         // SAFETY: invariant of the type: initialised and allocated while `self` is borrowed;
         // unwritten by the caller's promise (memory-model rule 1).
-        unsafe { slice::from_raw_parts(self.span.as_ptr().cast_const(), self.span.len()) }
+        unsafe { slice::from_raw_parts(span.as_ptr().cast_const(), span.len()) }
     }
 
     /// The bytes, for change; `None` if they are not writable.
     ///
     /// # Safety
-    /// Nobody touches them through the span for as long as the slice lives.
+    /// Nothing touches them through the span for as long as the slice lives.
     pub(super) unsafe fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         if !self.is_writable() || self.is_range() {
             return None;
         }
+        let span = self.initialized();
         // SAFETY: invariant of the type: initialised, allocated and writable while `self` is
         // borrowed; untouched by others by the caller's promise (memory-model rule 1).
-        Some(unsafe { slice::from_raw_parts_mut(self.span.as_ptr(), self.span.len()) })
+        Some(unsafe { slice::from_raw_parts_mut(span.as_ptr(), span.len()) })
     }
 
     /// Copies `bytes` to `offset`, all of which must lie within.
     ///
     /// # Safety
-    /// Nobody touches that range through the span meanwhile.
+    /// Nothing touches that range through the span meanwhile.
     pub(super) unsafe fn write(&mut self, offset: usize, bytes: &[u8]) {
         // Writing to what may be read-only memory must not depend on a debug assertion.
         assert!(
@@ -274,18 +237,20 @@ impl OwnedBuffer {
         let into = self.span.part(offset, bytes.len());
         // SAFETY: within the span and writable, as just checked; allocated by the type's invariant;
         // ours alone by the caller's promise and `&mut self` (memory-model rule 1).
-        unsafe { copy::write_plain(into, bytes) }
+        unsafe { copy::write_plain(into, bytes) };
+        // SAFETY: just written.
+        unsafe { self.assume_written(offset, bytes.len()) };
     }
 
     /// Copies from `offset`, all of which must lie within.
     ///
     /// # Safety
-    /// Nobody writes to that range through the span meanwhile.
+    /// Nothing writes to that range through the span meanwhile.
     pub(super) unsafe fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(!self.is_range(), "a range is only part of a region");
-        let from = self.span.part(offset, into.len());
-        // SAFETY: within the span, allocated by the type's invariant; unwritten by the caller's
-        // promise (memory-model rule 1).
+        let from = self.initialized().part(offset, into.len());
+        // SAFETY: within the initialised bytes, allocated by the type's invariant; unwritten by the
+        // caller's promise (memory-model rule 1).
         unsafe { copy::read_plain(from, into) }
     }
 
@@ -320,100 +285,6 @@ impl OwnedBuffer {
     fn dissolve(mut self) -> (Span, Owner) {
         (self.span, mem::replace(&mut self.owner, Owner::Gone))
     }
-
-    // The functions below give the user's type back, or `self` if it was of another type.
-
-    #[inline]
-    pub(super) fn into_vec(mut self) -> Result<Vec<u8>, OwnedBuffer> {
-        self.cut_spare(0);
-        let Owner::Vec { capacity } = self.owner else {
-            return Err(self);
-        };
-        let (span, _) = self.dissolve();
-        // SAFETY: the parts of the `Vec` that `From<Vec<u8>>` dissolved, unchanged and used once;
-        // or of one that `to_fill` did, with the initialised bytes that `cut_spare` left it.
-        Ok(unsafe { Vec::from_raw_parts(span.as_ptr(), span.len(), capacity) })
-    }
-
-    pub(super) fn into_boxed(self) -> Result<Box<[u8]>, OwnedBuffer> {
-        let Owner::Boxed = self.owner else {
-            return Err(self);
-        };
-        let slice = self.raw_slice();
-        self.dissolve();
-        // SAFETY: the pointer of the `Box` that `From<Box<[u8]>>` dissolved, used once.
-        Ok(unsafe { Box::from_raw(slice) })
-    }
-
-    pub(super) fn into_text(self) -> Result<String, OwnedBuffer> {
-        let Owner::Text { capacity } = self.owner else {
-            return Err(self);
-        };
-        let (span, _) = self.dissolve();
-        // SAFETY: the parts of the `String` that `From<String>` dissolved, used once; its bytes
-        // were never written, since it is not writable, and so are UTF-8 still.
-        Ok(unsafe { String::from_raw_parts(span.as_ptr(), span.len(), capacity) })
-    }
-
-    pub(super) fn into_counted(self) -> Result<Arc<[u8]>, OwnedBuffer> {
-        let Owner::Counted = self.owner else {
-            return Err(self);
-        };
-        let slice = self.raw_slice();
-        self.dissolve();
-        // SAFETY: the pointer of an `Arc` whose count this `OwnedBuffer` owned, used once.
-        Ok(unsafe { Arc::from_raw(slice.cast_const()) })
-    }
-
-    pub(super) fn into_bytes(self) -> Result<Bytes, OwnedBuffer> {
-        match self.dissolve() {
-            (_, Owner::Bytes(bytes)) => Ok(bytes),
-            (span, owner) => Err(OwnedBuffer { span, owner }),
-        }
-    }
-
-    pub(super) fn into_bytes_mut(mut self) -> Result<BytesMut, OwnedBuffer> {
-        self.cut_spare(0);
-        match self.dissolve() {
-            (_, Owner::BytesMut(bytes)) => Ok(bytes),
-            (span, owner) => Err(OwnedBuffer { span, owner }),
-        }
-    }
-
-    #[inline]
-    pub(super) fn into_mapped(self) -> Result<MappedBuffer, OwnedBuffer> {
-        let Owner::Mapped { mapped, pages } = self.owner else {
-            return Err(self);
-        };
-        // Nothing else in it is to be dropped.
-        let span = ManuallyDrop::new(self).span;
-        // SAFETY: the parts of the buffer that `From<MappedBuffer>` dissolved, used once.
-        Ok(unsafe { MappedBuffer::from_parts(span, mapped, pages) })
-    }
-
-    pub(super) fn into_range(self) -> Result<AddressRange, OwnedBuffer> {
-        match self.owner {
-            Owner::Range => Ok(AddressRange::of_span(self.span)),
-            _ => Err(self),
-        }
-    }
-
-    pub(super) fn into_static(self) -> Result<&'static [u8], OwnedBuffer> {
-        let Owner::Static = self.owner else {
-            return Err(self);
-        };
-        // SAFETY: the parts of a `&'static [u8]`, never written since it is not writable.
-        Ok(unsafe { slice::from_raw_parts(self.span.as_ptr().cast_const(), self.span.len()) })
-    }
-
-    pub(super) fn into_static_text(self) -> Result<&'static str, OwnedBuffer> {
-        let Owner::StaticText = self.owner else {
-            return Err(self);
-        };
-        let parts = (self.span.as_ptr().cast_const(), self.span.len());
-        // SAFETY: the parts of a `&'static str`, never written since it is not writable.
-        Ok(unsafe { std::str::from_utf8_unchecked(slice::from_raw_parts(parts.0, parts.1)) })
-    }
 }
 
 impl Drop for OwnedBuffer {
@@ -446,117 +317,8 @@ impl Drop for OwnedBuffer {
                 drop(buffer);
             }
             Owner::Window(whole) => drop(whole),
-            Owner::SpareVec => unreachable!("just cut"),
+            Owner::SpareVec { .. } => unreachable!("just cut"),
             Owner::Static | Owner::StaticText | Owner::Range | Owner::Gone => {}
-        }
-    }
-}
-
-impl From<Vec<u8>> for OwnedBuffer {
-    #[inline]
-    fn from(buffer: Vec<u8>) -> Self {
-        let mut buffer = ManuallyDrop::new(buffer);
-        OwnedBuffer {
-            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
-            owner: Owner::Vec {
-                capacity: buffer.capacity(),
-            },
-        }
-    }
-}
-
-impl From<Box<[u8]>> for OwnedBuffer {
-    #[inline]
-    fn from(buffer: Box<[u8]>) -> Self {
-        let len = buffer.len();
-        OwnedBuffer {
-            span: Span::new(Box::into_raw(buffer).cast(), len),
-            owner: Owner::Boxed,
-        }
-    }
-}
-
-impl From<String> for OwnedBuffer {
-    #[inline]
-    fn from(buffer: String) -> Self {
-        let mut buffer = ManuallyDrop::new(buffer.into_bytes());
-        OwnedBuffer {
-            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
-            owner: Owner::Text {
-                capacity: buffer.capacity(),
-            },
-        }
-    }
-}
-
-impl From<Arc<[u8]>> for OwnedBuffer {
-    #[inline]
-    fn from(buffer: Arc<[u8]>) -> Self {
-        let len = buffer.len();
-        OwnedBuffer {
-            span: Span::new(Arc::into_raw(buffer).cast::<u8>().cast_mut(), len),
-            owner: Owner::Counted,
-        }
-    }
-}
-
-impl From<Bytes> for OwnedBuffer {
-    #[inline]
-    fn from(buffer: Bytes) -> Self {
-        OwnedBuffer {
-            span: Span::of(&buffer),
-            owner: Owner::Bytes(buffer),
-        }
-    }
-}
-
-impl From<BytesMut> for OwnedBuffer {
-    #[inline]
-    fn from(mut buffer: BytesMut) -> Self {
-        OwnedBuffer {
-            span: Span::new(buffer.as_mut_ptr(), buffer.len()),
-            owner: Owner::BytesMut(buffer),
-        }
-    }
-}
-
-impl From<MappedBuffer> for OwnedBuffer {
-    #[inline]
-    fn from(buffer: MappedBuffer) -> Self {
-        let (span, mapped, pages) = buffer.into_parts();
-        OwnedBuffer {
-            span,
-            owner: Owner::Mapped { mapped, pages },
-        }
-    }
-}
-
-impl From<&'static [u8]> for OwnedBuffer {
-    #[inline]
-    fn from(buffer: &'static [u8]) -> Self {
-        OwnedBuffer {
-            span: Span::of(buffer),
-            owner: Owner::Static,
-        }
-    }
-}
-
-impl From<AddressRange> for OwnedBuffer {
-    #[inline]
-    fn from(range: AddressRange) -> Self {
-        OwnedBuffer {
-            span: range.span(),
-            owner: Owner::Range,
-        }
-    }
-}
-
-impl From<&'static str> for OwnedBuffer {
-    #[inline]
-    fn from(buffer: &'static str) -> Self {
-        OwnedBuffer {
-            span: Span::of(buffer.as_bytes()),
-            owner: Owner::StaticText,
         }
     }
 }

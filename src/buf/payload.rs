@@ -1,4 +1,4 @@
-//! What an operation holds: its memory, in order, whatever it is made of.
+//! The memory of an operation: owned buffers and ranges of regions, in order.
 
 use smallvec::SmallVec;
 
@@ -11,8 +11,8 @@ use crate::limits::RMA_IOV_LIMIT;
 use crate::sync::{GateError, GateGuard, Role};
 
 /// The memory of one operation, part after part, addressed as one range of bytes. Moved by value:
-/// whoever has it decides who may touch the bytes, and the kernel has them only while the transport
-/// has the payload. Moving it moves no byte.
+/// its owner may touch the bytes, and the kernel only while the transport owns the payload. Moving
+/// it moves no byte.
 ///
 /// Invariant: `len` is the sum of the parts' lengths.
 #[derive(Debug)]
@@ -27,11 +27,11 @@ enum Parts {
     None,
     One(Memory),
     Many(Vec<Memory>),
-    /// Nobody's memory: zeros, as many as the payload is long.
+    /// No memory: as many zeros as the payload is long.
     Zeros,
 }
 
-/// What zeros are sent from, again and again.
+/// What zeros are sent from.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
 impl Parts {
@@ -149,16 +149,16 @@ impl Payload {
         !matches!(self.parts, Parts::Zeros) && self.parts.as_slice().iter().all(Memory::is_writable)
     }
 
-    /// The operation has ended with so many bytes moved, and only its owner is still to have the
-    /// memory: cuts offered capacity to what was received, and lets go of regions, so that whoever
-    /// waits for the operations on one does not wait for results to be fetched.
+    /// The operation has ended with so many bytes moved: cuts offered capacity to what was
+    /// received, and leaves the gates of regions, so that a drain does not wait until the
+    /// application fetches the result.
     pub(crate) fn end(&mut self, moved: usize) {
         let (mut left, mut len) = (moved, 0);
         for part in self.parts.as_mut_slice() {
             let here = left.min(part.len());
             left -= here;
             match part {
-                Memory::Region(region) => region.leave(),
+                Memory::Region(region) => region.exit_gate(),
                 Memory::Owned(owned) => owned.cut_spare(here),
             }
             len += part.len();
@@ -168,8 +168,8 @@ impl Payload {
         }
     }
 
-    /// The first `len` bytes in memory that nobody else has: this payload, or a copy if any of it
-    /// is a region's. Refused if a region is.
+    /// The first `len` bytes in memory that the operation owns: this payload, or a copy if any of
+    /// it is a region's. Refused if a gate refuses.
     pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, AccessError> {
         let parts = self.parts.as_slice();
         if !parts.iter().any(|part| matches!(part, Memory::Region(_))) {
@@ -198,7 +198,7 @@ impl Payload {
             let (now, rest) = from.split_at(from.len().min(part.len() - skip));
             match part {
                 // SAFETY: the part is borrowed for change, so the payload is not in the transport
-                // and nobody else has its span (memory-model rule 1).
+                // and nothing else has its span (memory-model rule 1).
                 Memory::Owned(owned) => unsafe { owned.write(skip, now) },
                 Memory::Region(region) => region.copy_in(skip, now)?,
             }
@@ -206,6 +206,24 @@ impl Payload {
             from = rest;
         }
         Ok(())
+    }
+
+    /// Records that the kernel has written a range, which must lie within.
+    ///
+    /// # Safety
+    /// All bytes of the range have been written through the spans of this payload.
+    pub(crate) unsafe fn assume_written(&mut self, offset: usize, len: usize) {
+        self.assert_within(offset, len);
+        let (mut skip, mut left) = (offset, len);
+        for part in self.parts.as_mut_slice() {
+            let count = left.min(part.len().saturating_sub(skip));
+            if let (Memory::Owned(owned), 1..) = (&mut *part, count) {
+                // SAFETY: the caller's promise, of the bytes of the range in this part.
+                unsafe { owned.assume_written(skip, count) };
+            }
+            skip = skip.saturating_sub(part.len());
+            left -= count;
+        }
     }
 
     /// Copies from `offset`; all of the range must lie within. Gates as for [`Payload::copy_in`].
@@ -229,7 +247,7 @@ impl Payload {
             let (now, rest) = into.split_at_mut(count);
             match part {
                 // SAFETY: the kernel only reads a payload that is shared with it, since receiving
-                // takes the payload by value; so nobody writes meanwhile (memory-model rule 1).
+                // takes the payload by value; so nothing writes meanwhile (memory-model rule 1).
                 Memory::Owned(owned) => unsafe { owned.read(skip, now) },
                 Memory::Region(region) => region.copy_out(skip, now)?,
             }
@@ -277,7 +295,7 @@ impl Payload {
         })
     }
 
-    /// True if all of it is memory that somebody here owns, so that no access to it can fail.
+    /// True if all of it is owned memory, to which no access fails.
     pub(crate) fn is_owned(&self) -> bool {
         self.parts.as_slice().iter().all(|part| match part {
             Memory::Region(region) => !region.memory().is_kernel_only(),

@@ -19,7 +19,7 @@ use super::range;
 use super::span::Span;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What is pinned by anybody.
+/// The pages that all regions of the process have pinned.
 static PINNED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
 
 fn pinned() -> MutexGuard<'static, Vec<Range<usize>>> {
@@ -28,7 +28,8 @@ fn pinned() -> MutexGuard<'static, Vec<Range<usize>>> {
 
 /// The pages of some ranges, to be pinned part by part, and unpinned together by the drop.
 ///
-/// Whoever has it keeps the memory; it is dropped before that is given away or freed.
+/// Its owner keeps the memory allocated, and drops this before it gives the memory away or frees
+/// it.
 pub(super) struct Pins {
     ranges: Vec<Range<usize>>,
 }
@@ -74,8 +75,8 @@ impl Drop for Pins {
     }
 }
 
-/// The system says "out of memory" whatever is the matter, also of pages that nobody may read:
-/// those it has locked nevertheless, and counts, and they are no reason to speak of the limit.
+/// The kernel answers ENOMEM for pages without access rights too; those it has locked and counts
+/// nevertheless, and the limit is not the reason.
 fn refusal(error: Errno, part: Span, pages: &Range<usize>) -> Error {
     let is_there = || range::populate(part, false).is_ok() && are_mapped(pages);
     if error == Errno::NOMEM && !is_there() {

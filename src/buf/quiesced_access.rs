@@ -81,7 +81,7 @@ impl QuiescedAccess {
     /// The bytes of one segment.
     pub(crate) fn segment(&self, index: usize) -> &[u8] {
         let span = self.memory.segment(index);
-        // SAFETY: by the invariant the bytes are allocated and nobody else touches them while
+        // SAFETY: by the invariant the bytes are allocated and nothing else touches them while
         // `self` lives; writing takes `&mut self` (memory-model rule 3).
         unsafe { slice::from_raw_parts(span.as_ptr().cast_const(), span.len()) }
     }

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use rustix::mm::{Advice, madvise};
 
 use super::span::Span;
+use crate::limits::RESIDENT_PAGES_PER_CALL;
 
 /// A range of this process's addresses, to be registered as it is (`fi_mr(3)`: scalable
 /// registration "occurs on memory address ranges"). It need not be mapped, not when it is
@@ -101,14 +102,13 @@ pub(super) fn read(from: Span, into: &mut [u8]) -> io::Result<()> {
 pub(super) fn write(into: Span, from: &[u8]) -> io::Result<()> {
     debug_assert_eq!(into.len(), from.len());
     all_of(Span::of(from), into, |local, remote, pid| {
-        // SAFETY: `local` is within `from`, which is only read. Who made the range has promised
-        // that the kernel may write there at any time (`AddressRange::new`); it checks the
-        // addresses.
+        // SAFETY: `local` is within `from`, which is only read. The caller of `AddressRange::new`
+        // has promised that the kernel may write there at any time; it checks the addresses.
         unsafe { libc::process_vm_writev(pid, local, 1, remote, 1, 0) }
     })
 }
 
-/// A short transfer ends before a page that is not there: asking again tells so.
+/// A short transfer ends before a missing page: the next call returns the error.
 fn all_of(
     local: Span,
     remote: Span,
@@ -150,8 +150,8 @@ pub(crate) fn check_kernel_copies() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the pages of `span` present, for writing or for reading only, and says whether they are
-/// all there. `None`: this kernel cannot tell (before 5.14, or forbidden).
+/// Makes the pages of `span` present, for writing or for reading only. `None`: this kernel cannot
+/// do that (before 5.14, or forbidden).
 ///
 /// `EFAULT` stands for whatever is missing: no mapping, no right, no page behind a mapping.
 pub(super) fn populate(span: Span, for_writing: bool) -> io::Result<Option<()>> {
@@ -207,16 +207,14 @@ fn can_populate() -> bool {
 
 /// Which bytes of `span` have pages now, by offset in it, in order.
 pub(super) fn resident(span: Span) -> io::Result<Vec<Range<usize>>> {
-    /// Pages asked for at once.
-    const AT_ONCE: usize = 1024;
     let page = rustix::param::page_size();
     let before = span.as_ptr().addr() % page;
     let pages = before.saturating_add(span.len()).div_ceil(page);
     let mut found: Vec<Range<usize>> = Vec::new();
     let mut at = 0;
     while at < pages {
-        let mut states = [0u8; AT_ONCE];
-        let mut count = AT_ONCE.min(pages - at);
+        let mut states = [0u8; RESIDENT_PAGES_PER_CALL];
+        let mut count = RESIDENT_PAGES_PER_CALL.min(pages - at);
         let address = |at: usize| span.as_ptr().wrapping_sub(before).wrapping_add(at * page);
         match mincore(address(at), count * page, &mut states) {
             Ok(()) => {}
@@ -247,7 +245,7 @@ pub(super) fn resident(span: Span) -> io::Result<Vec<Range<usize>>> {
 fn mincore(start: *mut u8, len: usize, states: &mut [u8]) -> io::Result<()> {
     assert!(len.div_ceil(rustix::param::page_size()) <= states.len());
     // SAFETY: the kernel writes one byte per page to `states`, which has room for them, as just
-    // checked; of the pages it only tells whether they are there.
+    // checked; of the pages it only reports which are present.
     let asked = unsafe { libc::mincore(start.cast(), len, states.as_mut_ptr()) };
     match asked {
         0 => Ok(()),

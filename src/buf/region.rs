@@ -1,10 +1,10 @@
 //! The memory of a region: one or more buffers under one gate, addressed as one range of bytes.
 //!
-//! Where the bytes are (`segments`) never changes and may be asked by anyone; it is only numbers.
-//! Whether they may be touched is the gate's word: they stay allocated while an entry of the gate
-//! is held, since [`RegionMemory::take`] gives the buffers away only from a gate that is closed for
-//! ever and that everyone has left. So a peer's transfer that stalls in the middle (it holds this
-//! memory by `Arc` but no entry) does not keep the buffers from their owner (memory-model rule 4).
+//! The addresses (`segments`) never change and may be read at any time. The bytes may be touched
+//! inside the gate only: they stay allocated while a guard of the gate is held, since
+//! [`RegionMemory::take`] gives the buffers away only once the gate is closed and drained. So a
+//! peer's transfer that stalls in the middle (it holds this memory by `Arc` but no guard) does not
+//! keep the buffers from their owner (memory-model rule 4).
 //!
 //! Read-only memory is never given away, only shared: its bytes live as long as the `RegionMemory`.
 
@@ -59,7 +59,7 @@ impl Segment {
     }
 }
 
-/// The shared memory of a region. See the module's page for who may touch it when.
+/// The shared memory of a region. The module's page says when it may be touched.
 pub(crate) struct RegionMemory {
     segments: SmallVec<[Segment; 1]>,
     len: usize,
@@ -72,9 +72,9 @@ pub(crate) struct RegionMemory {
     /// Its pages, if they are kept in memory. Before the buffers, so that it is dropped before
     /// them.
     pins: OnceLock<Lock<Option<Pins>>>,
-    /// The buffers themselves; none once they are taken. Read by whoever is inside the gate;
-    /// changed by who has claimed the gate, after which nobody is inside any more. Those of
-    /// read-only memory are not changed, and are read also once the gate is over.
+    /// The buffers themselves; none once they are taken. Read inside the gate; changed by the one
+    /// caller that claimed the closed and drained gate. Those of read-only memory are not changed,
+    /// and are read also after that.
     owners: Owners,
 }
 
@@ -209,7 +209,7 @@ impl RegionMemory {
         unsafe { self.write_inside(offset, from) }
     }
 
-    /// Copies out for someone inside the gate. A fault may leave bytes before it copied.
+    /// Copies out, inside the gate. A fault may leave bytes before it copied.
     ///
     /// # Safety
     /// An entry of this region's gate is held during the call.
@@ -234,7 +234,7 @@ impl RegionMemory {
                 // with an entry (rules 2, 3).
                 unsafe { copy::read_shared(cells, at, part) }
             } else {
-                // SAFETY: read-only memory is allocated while `self` lives and written by nobody
+                // SAFETY: read-only memory is allocated while `self` lives and never written
                 // (memory-model rule 3).
                 unsafe { copy::read_plain(segment.span.part(at, len), part) }
             }
@@ -242,7 +242,7 @@ impl RegionMemory {
         })
     }
 
-    /// Copies in for someone inside the gate. A fault may leave bytes before it copied.
+    /// Copies in, inside the gate. A fault may leave bytes before it copied.
     ///
     /// # Safety
     /// An entry of this region's gate is held during the call.
@@ -289,7 +289,7 @@ impl RegionMemory {
         Ok(unsafe { copy::update_shared(cells, at, size, change) })
     }
 
-    /// All bytes, when the region is read-only and of one segment: nobody can change them.
+    /// All bytes, when the region is read-only and of one segment, so that they never change.
     pub(crate) fn as_read_only(&self) -> Option<&[u8]> {
         let [segment] = &*self.segments else {
             return None;
@@ -303,8 +303,8 @@ impl RegionMemory {
         Some(unsafe { std::slice::from_raw_parts(start, len) })
     }
 
-    /// Gives the buffers away, once the gate is closed and everyone has left; `None` before that,
-    /// or if they have been taken already. Read-only buffers are shared, and stay here too.
+    /// Gives the buffers away, once the gate is closed and drained; `None` before that, or if they
+    /// have been taken already. Read-only buffers are shared, and stay here too.
     #[inline]
     pub(crate) fn take(&self) -> Option<OwnedBuffers> {
         if !self.writable {
@@ -314,15 +314,15 @@ impl RegionMemory {
         (!owners.is_empty()).then_some(owners)
     }
 
-    /// The buffers of writable memory, for the first who asks once the gate is over.
+    /// The buffers of writable memory, for the first caller once the gate is closed and drained.
     #[allow(clippy::mut_from_ref, reason = "there is one, as the proof says")]
     fn claim(&self) -> Option<&mut OwnedBuffers> {
         if !self.writable || !self.gate.try_claim() {
             return None;
         }
         self.unpin();
-        // SAFETY: one caller claims the gate, which nobody is inside of any more, whatever else
-        // still holds the `Arc`; so nobody has a reference to the owners, or ever gets one.
+        // SAFETY: one caller claims the gate, which is closed and drained, whatever else still
+        // holds the `Arc`; so no reference to the owners exists, or is ever made.
         Some(unsafe { &mut *self.owners.0.get() })
     }
 

@@ -1,4 +1,4 @@
-//! What a payload can say and do about the regions that its parts are parts of.
+//! The regions behind the parts of a payload.
 
 use std::ptr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::sync::WakeList;
 
 impl Payload {
-    /// The regions that parts of it are parts of.
+    /// The regions that its parts belong to.
     pub(crate) fn regions(&self) -> impl Iterator<Item = &RegionMemory> {
         self.parts().iter().filter_map(|part| match part {
             Memory::Region(region) => Some(&**region.memory()),
@@ -41,7 +41,8 @@ impl Payload {
         })
     }
 
-    /// No bytes of those of its regions that counters are bound to, so that they can be told later.
+    /// Empty ranges of those of its regions that have a counter, so that a later access can be
+    /// counted.
     pub(crate) fn counting_regions(&self) -> Payload {
         let counting = |part: &Memory| match part {
             Memory::Region(it) if it.memory().attached().has_counter() => {
@@ -53,7 +54,7 @@ impl Payload {
         Payload::from_region_uses(parts.filter_map(counting).collect())
     }
 
-    /// Tells the counters of each region, once, of a peer's access that took this right.
+    /// Counts a peer's access that took this right in the counters of each region, once per region.
     pub(crate) fn count_access(&self, right: u64, wakes: &mut WakeList) {
         for (at, memory) in self.regions().enumerate() {
             let seen = self.regions().take(at).any(|it| ptr::eq(it, memory));

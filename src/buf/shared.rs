@@ -21,7 +21,7 @@ use super::range::AddressRange;
 use super::traits::{IoBufMut, RegionBuf};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Is told when the application lets go of memory that it had shared.
+/// Is notified when the application drops its last handle of shared memory.
 pub(crate) trait ReleaseListener: Send + Sync {
     /// The last handle of the buffer with this range of addresses is gone.
     fn released(&self, addresses: Range<usize>);
@@ -35,8 +35,8 @@ pub(crate) trait ReleaseListener: Send + Sync {
 /// into it: copy with [`read_at`](Self::read_at) and [`write_at`](Self::write_at). Bytes that are
 /// written while they are read are seen old or new, byte by byte.
 ///
-/// Clones are handles of the same memory. When the last one is dropped, caches let go of what they
-/// have registered of it; the memory is freed when the last region of it has gone.
+/// Clones are handles of the same memory. When the last one is dropped, caches remove their idle
+/// registrations of it; the memory is freed with the last region of it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -58,7 +58,7 @@ pub struct SharedBuffer {
 /// What all handles of the application share; regions have the memory alone.
 struct Handle {
     memory: Arc<OwnedBuffer>,
-    /// Caches that are told when it goes.
+    /// The caches to notify when the last handle is dropped.
     caches: Mutex<Vec<Weak<dyn ReleaseListener>>>,
 }
 
@@ -118,14 +118,14 @@ impl SharedBuffer {
     }
 
     /// The buffer it was made of, if this is the last handle and no region has any of it. Caches
-    /// let go of it first.
+    /// remove their idle registrations of it first.
     ///
     /// # Errors
     /// This handle, if there are others, or if a region of it is still in use.
     pub fn into_buffer(self) -> Result<Buffer, SharedBuffer> {
         let handle = Arc::try_unwrap(self.handle).map_err(|handle| SharedBuffer { handle })?;
         let memory = Arc::clone(&handle.memory);
-        // Gives notice to the caches.
+        // Notifies the caches.
         drop(handle);
         let owned = Arc::try_unwrap(memory).map_err(SharedBuffer::of)?;
         Ok(Buffer::new(owned))
@@ -196,8 +196,8 @@ pub(crate) fn join_windows(mut windows: Vec<OwnedBuffer>) -> Vec<OwnedBuffer> {
 }
 
 /// Memory that may be registered by ranges any number of times, since all its owners share it: a
-/// [`SharedBuffer`], or bytes that never change: `Bytes`, `Arc<[u8]>`, `&'static [u8]`; or because
-/// nobody owns it, and the caller answers for it: an [`AddressRange`]. Sealed.
+/// [`SharedBuffer`], or bytes that never change: `Bytes`, `Arc<[u8]>`, `&'static [u8]`; or an
+/// [`AddressRange`], which the caller keeps mapped. Sealed.
 pub trait SharedMemory: Clone + Send + 'static {
     /// Where it is.
     #[doc(hidden)]
@@ -212,17 +212,17 @@ pub trait SharedMemory: Clone + Send + 'static {
     #[doc(hidden)]
     fn is_writable(&self) -> bool;
 
-    /// True if nobody owns it, and the caller answers for its being there.
+    /// True if no buffer owns it, and the caller keeps it mapped.
     #[doc(hidden)]
     fn is_unowned(&self) -> bool {
         false
     }
 
-    /// Asks for a notice when the application lets go of it; those that give none are asked from
-    /// time to time ([`OwnedBuffer::is_ours_alone`]).
+    /// Registers a listener for the drop of its last handle. Types that send no notice are checked
+    /// from time to time ([`OwnedBuffer::is_ours_alone`]).
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed by this")]
-    fn tell(&self, _cache: &Weak<dyn ReleaseListener>) {}
+    fn notify_on_release(&self, _cache: &Weak<dyn ReleaseListener>) {}
 }
 
 #[allow(private_interfaces, reason = "as in the trait")]
@@ -239,11 +239,11 @@ impl SharedMemory for SharedBuffer {
         true
     }
 
-    fn tell(&self, cache: &Weak<dyn ReleaseListener>) {
+    fn notify_on_release(&self, cache: &Weak<dyn ReleaseListener>) {
         let caches = self.handle.caches.lock();
         let mut caches = caches.unwrap_or_else(PoisonError::into_inner);
-        if !caches.iter().any(|told| told.ptr_eq(cache)) {
-            caches.retain(|told| told.strong_count() > 0);
+        if !caches.iter().any(|known| known.ptr_eq(cache)) {
+            caches.retain(|known| known.strong_count() > 0);
             caches.push(Weak::clone(cache));
         }
     }

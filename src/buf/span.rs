@@ -4,8 +4,11 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
+use crate::limits::SPAN_LIST_MAX;
+
 /// Some bytes, by address. Inert: it owns nothing, keeps nothing alive and gives no access by
-/// itself; whoever passes it to the kernel proves that the bytes are there and may be touched.
+/// itself; a caller that passes it to the kernel proves that the bytes are allocated and may be
+/// touched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     start: *mut u8,
@@ -75,9 +78,6 @@ impl fmt::Debug for Span {
     }
 }
 
-/// Spans one system call takes at most; the kernel takes 1024, and two per gathered frame fit.
-pub(crate) const SPAN_LIST_MAX: usize = 128;
-
 /// A bounded list of spans as `iovec`s, built on the stack right before the call that takes it.
 pub(crate) struct SpanList {
     entries: [MaybeUninit<libc::iovec>; SPAN_LIST_MAX],
@@ -113,8 +113,8 @@ impl SpanList {
         true
     }
 
-    /// Appends room to be received into, as [`push`](Self::push) does. The borrow ends here:
-    /// whoever lists it sees to it that the room stays, and is nobody else's.
+    /// Appends room to be received into, as [`push`](Self::push) does. The borrow ends here: the
+    /// caller keeps the room allocated, and its own, while the list is in use.
     pub(crate) fn push_room(&mut self, room: &mut [u8]) -> bool {
         self.push(Span::new(room.as_mut_ptr(), room.len()))
     }

@@ -1,5 +1,5 @@
-//! Staging: the buffers that small frames and headers are received into before anyone knows whose
-//! they are. Lent by a pool when a socket has something to read, so idle connections hold none.
+//! Staging buffers: small frames and headers are received into them and then parsed. A pool lends
+//! one when a socket has something to read, so idle connections hold none.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,7 +17,7 @@ pub(crate) struct StagePool {
 }
 
 impl StagePool {
-    /// A pool that keeps up to `idle_max` buffers of [`STAGE_SIZE`] bytes while nobody uses them.
+    /// A pool that keeps up to `idle_max` idle buffers of [`STAGE_SIZE`] bytes.
     pub(crate) fn new(idle_max: usize) -> Arc<Self> {
         Arc::new(StagePool {
             idle: Lock::new(Vec::new()),

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::quiesced_access::Quiescing;
 use super::span::Span;
 use super::*;
+use crate::limits::SPAN_LIST_MAX;
 use crate::sync::{DrainScope, GateError, Role};
 
 mod regions;
@@ -39,7 +40,7 @@ fn read_spans(list: &SpanList) -> Vec<u8> {
 fn write_spans(list: &SpanList, mut bytes: &[u8]) {
     for span in list.iter() {
         let (now, rest) = bytes.split_at(span.len());
-        // SAFETY: the callers own the writable payload and nobody else touches it meanwhile.
+        // SAFETY: the callers own the writable payload and nothing else touches it meanwhile.
         unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), span.as_ptr(), now.len()) };
         bytes = rest;
     }
@@ -112,8 +113,8 @@ fn only_the_initialised_bytes_are_offered() {
     assert_eq!(Payload::from_vec(Vec::new()).len(), 0);
 }
 
-/// api.md decision 1: whatever is dropped, "the buffer lives until nobody can touch it": an owner
-/// that was taken apart is freed exactly once, as its own type would be.
+/// api.md decision 1: whatever is dropped, the buffer lives as long as anything can touch it: an
+/// owner that was taken apart is freed exactly once, as its own type would be.
 #[test]
 fn dropped_payload_frees_each_buffer_once() {
     struct Owner(Arc<AtomicBool>);
@@ -206,7 +207,7 @@ fn frame_gives_what_is_left_of_header_and_payload() {
             Memory::Owned(b"payload "[..].to_vec().into()),
             Memory::Owned("in pieces".into()),
         ];
-        let mut frame = Frame::new(b"header", Payload::from_parts(parts), 7);
+        let mut frame = OutFrame::new(b"header", Payload::from_parts(parts), 7);
         assert_eq!((frame.len(), frame.token()), (whole.len(), 7));
         frame.advance(cut);
         assert_eq!(frame.remaining(), whole.len() - cut);
@@ -235,7 +236,7 @@ fn span_list_is_bounded_and_skips_empty_spans() {
     let mut list = SpanList::new();
     assert!(list.push(Span::of(&[])));
     assert!(list.is_empty());
-    for _ in 0..span::SPAN_LIST_MAX {
+    for _ in 0..SPAN_LIST_MAX {
         assert!(list.push(Span::of(&byte)));
     }
     assert!(list.is_full() && !list.push(Span::of(&byte)));
@@ -273,7 +274,7 @@ fn what_operations_hold_is_send_and_what_is_shared_is_sync() {
     fn sync<T: Send + Sync>() {}
     send::<Payload>();
     send::<Leases>();
-    send::<Frame>();
+    send::<OutFrame>();
     send::<Stage>();
     send::<Quiescing>();
     sync::<OwnedBuffer>();

@@ -117,9 +117,8 @@ pub trait IoBuf: Convert + Send + Sized + 'static {}
 /// An *empty* `Vec<u8>` or `BytesMut` offers its whole capacity instead, and comes back with what
 /// was received as its length: of an operation that failed 0, or what its failure
 /// [says](crate::Failed::received_len) was received. `Vec::with_capacity(n)` may have more than `n`
-/// bytes, which counts for an RMA read: it reads as many as are offered. The capacity is zeroed
-/// when the buffer is posted. What is posted for many messages (`multi_recv`) comes back empty. A
-/// region registers no capacity.
+/// bytes, which counts for an RMA read: it reads as many as are offered. What is posted for many
+/// messages (`multi_recv`) comes back empty. A region registers no capacity.
 ///
 /// Implemented for `Vec<u8>`, `Box<[u8]>`, `BytesMut`, [`MappedBuffer`](crate::buf::MappedBuffer)
 /// and [`RegionSlice`](crate::mr::RegionSlice). Sealed.
@@ -134,7 +133,7 @@ pub trait IoBufsMut: IoBufs {}
 
 /// A buffer that peers may write to once it is registered: `Vec<u8>`, `Box<[u8]>`, `BytesMut` and
 /// [`MappedBuffer`](crate::buf::MappedBuffer), which the region owns; or an
-/// [`AddressRange`](crate::buf::AddressRange), which nobody owns. Sealed.
+/// [`AddressRange`](crate::buf::AddressRange), which the caller keeps mapped. Sealed.
 pub trait RegionBuf: Convert + Send + Sized + 'static {}
 
 /// The buffers of one region: one [`RegionBuf`], or an array or `Vec` of them, which are registered

@@ -1,17 +1,17 @@
-//! Notices of the system that memory goes away: userfaultfd's events of `munmap`, `mremap` and
-//! `madvise(MADV_DONTNEED)`, and like calls, on ranges that are watched. No function of the C
-//! library is replaced. The ranges are registered for write protection, which nobody ever applies
-//! to them, so that no page fault is delayed.
+//! Notices that memory was unmapped: userfaultfd's events of `munmap`, `mremap` and
+//! `madvise(MADV_DONTNEED)`, and like calls, on watched ranges. No function of the C library is
+//! replaced. The ranges are registered for write protection, which is never applied to them, so
+//! that no page fault is delayed.
 //!
 //! One descriptor serves the process, since the system lets only one watch a range. A thread of its
 //! own reads it: a call that takes memory away waits until its event has been read. That rules what
 //! may happen under which lock, for the caller may hold the allocator's lock:
 //!
 //! - the thread allocates and frees nothing, and takes no lock but `posted`;
-//! - under `posted` nobody allocates, frees, or waits for anything.
+//! - under `posted` no code allocates, frees, or waits for anything.
 //!
-//! A notice precedes the return of the call that it tells of: `fresh` is set before the event is
-//! read, and whoever sees it set finds the notice once `posted` is his.
+//! A notice precedes the return of the call that it reports: `fresh` is set before the event is
+//! read, and a reader that sees it set finds the notice once it has locked `posted`.
 
 use std::fmt;
 use std::io;
@@ -27,11 +27,7 @@ use rustix::ioctl::{Setter, Updater, ioctl, opcode};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
 use super::pages::{pages_of, without};
-
-/// Notices kept for a cache that asks nothing meanwhile; more become one that tells of everything.
-const NOTICES_MAX: usize = 128;
-/// Caches of one process that are told.
-const READERS_MAX: usize = 64;
+use crate::limits::{WATCH_MESSAGES_PER_READ, WATCH_NOTICES_MAX, WATCH_READERS_MAX};
 
 /// Numbers of the system's interface.
 const API: u64 = 0xAA;
@@ -74,7 +70,6 @@ struct Message {
 }
 
 const _: () = assert!(size_of::<Message>() == 32);
-const MESSAGES_AT_ONCE: usize = 16;
 
 /// The one watch of the process.
 struct Watch {
@@ -86,18 +81,18 @@ struct Watch {
     thread: OnceLock<bool>,
 }
 
-struct Readers([Option<Box<Posted>>; READERS_MAX]);
+struct Readers([Option<Box<ReaderNotices>>; WATCH_READERS_MAX]);
 
 /// The notices of one reader.
-struct Posted {
+struct ReaderNotices {
     fresh: Arc<AtomicBool>,
-    ranges: [(usize, usize); NOTICES_MAX],
+    ranges: [(usize, usize); WATCH_NOTICES_MAX],
     count: usize,
 }
 
-impl Posted {
+impl ReaderNotices {
     fn post(&mut self, range: (usize, usize)) {
-        if self.count == NOTICES_MAX {
+        if self.count == WATCH_NOTICES_MAX {
             self.ranges[0] = (0, usize::MAX);
             self.count = 1;
         }
@@ -109,12 +104,12 @@ impl Posted {
 fn watch() -> Result<&'static Watch, &'static str> {
     static WATCH: OnceLock<Result<Watch, String>> = OnceLock::new();
     let watch = WATCH.get_or_init(|| {
-        Watch::open().map_err(|error| format!("userfaultfd is not to be had: {error}"))
+        Watch::open().map_err(|error| format!("userfaultfd cannot be opened: {error}"))
     });
     watch.as_ref().map_err(String::as_str)
 }
 
-/// Whether the system tells of memory that goes away; why not, if not.
+/// Whether the system reports unmapped memory; if not, why.
 pub(crate) fn can_watch() -> Result<(), &'static str> {
     watch().map(|_| ())
 }
@@ -127,24 +122,23 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
-    /// Notices from now on, of all ranges that are watched by anybody. `Err` says why there are
-    /// none.
+    /// Notices from now on, of all ranges that any cache watches. `Err` says why there are none.
     pub(crate) fn begin() -> Result<Notices, &'static str> {
         let watch = watch()?;
         if !watch.thread.get_or_init(|| watch.start_thread()) {
-            return Err("no thread for userfaultfd is to be had");
+            return Err("the system has no thread left to read userfaultfd");
         }
         let fresh = Arc::new(AtomicBool::new(false));
-        let posted = Box::new(Posted {
+        let posted = Box::new(ReaderNotices {
             fresh: Arc::clone(&fresh),
-            ranges: [(0, 0); NOTICES_MAX],
+            ranges: [(0, 0); WATCH_NOTICES_MAX],
             count: 0,
         });
         let mut readers = lock(&watch.posted);
         let free = readers.0.iter().position(Option::is_none);
         let Some(place) = free else {
             drop(readers);
-            return Err("too many caches watch their memory");
+            return Err("64 caches of this process watch memory already");
         };
         readers.0[place] = Some(posted);
         drop(readers);
@@ -155,15 +149,15 @@ impl Notices {
         })
     }
 
-    /// True if there may be a notice. Every call that had taken memory away before this one has
-    /// been told of.
+    /// True if there may be a notice. There is one of every call that unmapped memory before this
+    /// one.
     pub(crate) fn are_fresh(&self) -> bool {
         self.fresh.load(SeqCst)
     }
 
     /// Takes all notices: the ranges that went away.
     pub(crate) fn take(&self) -> Vec<Range<usize>> {
-        let mut ranges = [(0, 0); NOTICES_MAX];
+        let mut ranges = [(0, 0); WATCH_NOTICES_MAX];
         let mut readers = lock(&self.watch.posted);
         let mut count = 0;
         if let Some(posted) = &mut readers.0[self.place] {
@@ -224,7 +218,7 @@ pub(crate) struct WatchGuard {
 }
 
 impl WatchGuard {
-    /// It went away: whoever has its addresses now may have a watch of his own there.
+    /// It was unmapped: a new mapping of the addresses may have a watch of its own.
     pub(crate) fn went_away(&mut self) {
         self.is_there = false;
     }
@@ -294,7 +288,7 @@ impl Watch {
         }
         Ok(Watch {
             descriptor,
-            posted: Mutex::new(Readers([const { None }; READERS_MAX])),
+            posted: Mutex::new(Readers([const { None }; WATCH_READERS_MAX])),
             watched: Mutex::default(),
             thread: OnceLock::new(),
         })
@@ -302,16 +296,16 @@ impl Watch {
 
     fn start_thread(&'static self) -> bool {
         let thread = std::thread::Builder::new().name("memory-notices".to_owned());
-        thread.spawn(move || self.read_for_ever()).is_ok()
+        thread.spawn(move || self.read_events()).is_ok()
     }
 
     /// See the module's page for what must not happen in here.
-    fn read_for_ever(&self) {
+    fn read_events(&self) {
         let mut messages = [Message {
             event: 0,
             reserved: [0; 7],
             numbers: [0; 3],
-        }; MESSAGES_AT_ONCE];
+        }; WATCH_MESSAGES_PER_READ];
         loop {
             let mut wanted = [PollFd::new(&self.descriptor, PollFlags::IN)];
             if let Err(error) = poll(&mut wanted, None)
@@ -320,8 +314,11 @@ impl Watch {
                 return;
             }
             let mut readers = lock(&self.posted);
-            let told = || readers.0.iter().flatten();
-            told().for_each(|posted| posted.fresh.store(true, SeqCst));
+            readers
+                .0
+                .iter()
+                .flatten()
+                .for_each(|posted| posted.fresh.store(true, SeqCst));
             let count = self.read(&mut messages);
             for message in &messages[..count] {
                 let Some(range) = message.range() else {
@@ -332,7 +329,7 @@ impl Watch {
         }
     }
 
-    fn read(&self, messages: &mut [Message; MESSAGES_AT_ONCE]) -> usize {
+    fn read(&self, messages: &mut [Message; WATCH_MESSAGES_PER_READ]) -> usize {
         let size = size_of_val(messages);
         // SAFETY: all bytes of the array are written as bytes, and any are a `Message`: it is of
         // plain numbers, without padding.
@@ -344,7 +341,7 @@ impl Watch {
 }
 
 impl Message {
-    /// What went away, if that is what it tells.
+    /// The unmapped range, if it is such an event.
     fn range(&self) -> Option<(usize, usize)> {
         let [first, second, third] = self.numbers;
         let (start, end) = match self.event {
@@ -378,7 +375,7 @@ mod tests {
         }
     }
 
-    fn told(notices: &Notices, range: &Range<usize>) -> bool {
+    fn has_notice_of(notices: &Notices, range: &Range<usize>) -> bool {
         let fresh = notices.are_fresh();
         let ranges = notices.take();
         assert!(!notices.are_fresh() || fresh);
@@ -386,9 +383,9 @@ mod tests {
         ranges.iter().any(overlaps)
     }
 
-    /// Each way of taking memory away is told of before the call returns.
+    /// Each way of unmapping memory is reported before the call returns.
     #[test]
-    fn memory_that_goes_away_is_told_of_before_the_call_returns() {
+    fn unmapped_memory_is_reported_before_the_call_returns() {
         let Some(notices) = notices() else { return };
         for way in ["unmap", "advise", "move"] {
             for _ in 0..100 {
@@ -414,7 +411,7 @@ mod tests {
                         }
                     }
                 }
-                assert!(told(&notices, &range), "{way}");
+                assert!(has_notice_of(&notices, &range), "{way}");
                 drop(watched);
             }
         }
@@ -422,10 +419,10 @@ mod tests {
         too_many_notices_are_one_of_everything(&notices);
     }
 
-    /// What is not watched, or not any more, is not told of, and more than fits into the list is
-    /// told as everything.
+    /// What is not watched, or not any more, is not reported, and more notices than fit into the
+    /// list become one for all addresses.
     fn too_many_notices_are_one_of_everything(notices: &Notices) {
-        let mapped: Vec<_> = (0..NOTICES_MAX + 10)
+        let mapped: Vec<_> = (0..WATCH_NOTICES_MAX + 10)
             .map(|_| MappedBuffer::new(4096).unwrap())
             .collect();
         let range = |it: &MappedBuffer| it.as_ptr().addr()..it.as_ptr().addr() + 4096;
@@ -433,12 +430,12 @@ mod tests {
         let mut watched: Vec<_> = watched.collect();
         watched.iter_mut().for_each(WatchGuard::went_away);
         drop(mapped);
-        assert!(told(notices, &(0..4096)), "everything");
+        assert!(has_notice_of(notices, &(0..4096)), "everything");
         drop(watched);
         let unwatched = MappedBuffer::new(1 << 16).unwrap();
         let range = range(&unwatched);
         drop(notices.watch(&range).unwrap());
         drop(unwatched);
-        assert!(!told(notices, &range));
+        assert!(!has_notice_of(notices, &range));
     }
 }

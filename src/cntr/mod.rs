@@ -35,7 +35,7 @@ struct State {
 
 impl State {
     /// Sets the value and takes out the waiters it satisfies. Each waits for a condition of its
-    /// own, so the others can sleep on, and a woken one that goes away costs nobody else anything.
+    /// own, so the others can sleep on, and a woken one that goes away costs the others nothing.
     fn set_value(&mut self, value: u64, wakes: &mut WakeList) {
         self.value = value;
         for satisfied in self
@@ -135,7 +135,7 @@ impl Counter {
         self.add_into(count, &mut WakeList::new());
     }
 
-    /// Adds to the error value (`fi_cntr_adderr`). Whoever waits is told, unless `count` is 0.
+    /// Adds to the error value (`fi_cntr_adderr`). Waiting futures are woken, unless `count` is 0.
     pub fn add_error(&self, count: u64) {
         self.add_error_into(count, &mut WakeList::new());
     }
@@ -148,7 +148,8 @@ impl Counter {
         state.set_value(value, &mut wakes);
     }
 
-    /// Sets the error value (`fi_cntr_seterr`). Whoever waits is told, unless it had this value.
+    /// Sets the error value (`fi_cntr_seterr`). Waiting futures are woken, unless it had this
+    /// value.
     pub fn set_error(&self, value: u64) {
         let mut wakes = WakeList::new();
         let mut state = self.shared.state.lock("set a counter's errors");

@@ -48,7 +48,7 @@ bitflags::bitflags! {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion {
-    /// The context the operation was posted with; `UserContext(0)` for what nobody posted, as
+    /// The context the operation was posted with; `UserContext(0)` for what was not posted, as
     /// `fi_cq(3)` says NULL: a peer's write that carried completion data.
     pub context: UserContext,
     /// What ended.

@@ -76,7 +76,7 @@ impl CompletionQueue {
         poll_fn(|cx| reader.poll_pop(cx)).await
     }
 
-    /// Moves the completions that are there, `max` at most, to the end of `into`, and tells how
+    /// Moves the completions that are there, `max` at most, to the end of `into`, and says how
     /// many (`fi_cq_read`). Never waits: 0 when there are none, or when the queue is closed.
     pub fn read_batch(&self, into: &mut Vec<Completion>, max: usize) -> usize {
         self.ring().try_pop_batch(into, max)
@@ -142,9 +142,9 @@ impl CompletionQueue {
         self.ring().try_reserve().map(CqSlot::new)
     }
 
-    /// Wakes `waker` once when a place is or becomes free; for those whose `try_reserve` failed.
-    pub(crate) fn on_room(&self, waker: &Waker) {
-        self.ring().on_room(waker);
+    /// The same; if none is free, `waker` is woken once when one is.
+    pub(crate) fn reserve_or_wake(&self, waker: &Waker) -> Option<CqSlot> {
+        self.ring().reserve_or_wake(waker).map(CqSlot::new)
     }
 
     /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.

@@ -18,6 +18,17 @@ pub(crate) struct SourceName {
     pub(crate) user_id: Option<u64>,
 }
 
+impl SourceName {
+    /// The sender at this address, and what the endpoint's address vector has of it.
+    pub(crate) fn new(address: SocketAddr, found: Option<(FabricAddr, Option<u64>)>) -> Self {
+        SourceName {
+            address: Some(address),
+            fabric: found.map(|(addr, _)| addr),
+            user_id: found.and_then(|(_, user_id)| user_id),
+        }
+    }
+}
+
 /// Knows the senders of one endpoint by their numbers.
 pub(crate) trait Sources: Send + Sync {
     /// What is known of this sender now.
@@ -29,8 +40,8 @@ pub(crate) trait Sources: Send + Sync {
 pub(crate) enum Source {
     /// As it was known when its message came.
     Named(SourceName),
-    /// By its number. It is looked up when it is asked for, so that a message whose sender nobody
-    /// asks for costs no look-up.
+    /// By its number. It is looked up when it is asked for, so that a message whose sender is
+    /// not asked for costs no look-up.
     Numbered(u64, Arc<dyn Sources>),
 }
 

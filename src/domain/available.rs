@@ -1,6 +1,6 @@
-//! Whether the system has memory for pages that are about to be faulted in. Touching more than it
-//! has ends a process, so a registration that would is refused instead. A control group's own
-//! limit is not seen here.
+//! Whether the system has memory for pages that are about to be faulted in. The kernel ends a
+//! process that touches more than it has, so such a registration is refused. A control group's own
+//! limit is not considered.
 
 use std::fs;
 
@@ -30,11 +30,11 @@ impl Memory {
         })
     }
 
-    fn has_room_for(&self, piece: usize, of: usize) -> Result<()> {
-        let (needed, has, what) = if of as u64 > self.total {
-            (of, self.total, "has in all")
-        } else if piece as u64 > self.available {
-            (piece, self.available, "has left")
+    fn has_room_for(&self, chunk: usize, total: usize) -> Result<()> {
+        let (needed, has, what) = if total as u64 > self.total {
+            (total, self.total, "has in all")
+        } else if chunk as u64 > self.available {
+            (chunk, self.available, "has left")
         } else {
             return Ok(());
         };
@@ -46,10 +46,10 @@ impl Memory {
     }
 }
 
-/// Judges the next `piece` bytes `of` a region, all of whose pages are to be present in the end.
-/// Where the system does not tell what it has, all is well.
-pub(super) fn check(piece: usize, of: usize) -> Result<()> {
-    Memory::now().map_or(Ok(()), |memory| memory.has_room_for(piece, of))
+/// Checks that the system has memory for the next `chunk` bytes of a region of `total` bytes, all
+/// of whose pages will be faulted in. Passes where `/proc/meminfo` cannot be read.
+pub(super) fn check(chunk: usize, total: usize) -> Result<()> {
+    Memory::now().map_or(Ok(()), |memory| memory.has_room_for(chunk, total))
 }
 
 #[cfg(test)]
@@ -72,6 +72,6 @@ mod tests {
             assert!(error.to_string().contains(said), "{error}");
         }
         assert!(Memory::parse("MemTotal: many\n").is_none());
-        assert!(Memory::now().is_some(), "this system tells");
+        assert!(Memory::now().is_some(), "this system has /proc/meminfo");
     }
 }

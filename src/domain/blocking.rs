@@ -11,7 +11,7 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 
 use crate::limits::{BLOCKING_THREADS_MAX, BLOCKING_TURN_MAX};
-use crate::progress::beside_of;
+use crate::progress::run_blocking_on;
 
 #[derive(Clone)]
 pub(super) struct BlockingPool {
@@ -97,7 +97,7 @@ impl BlockingPool {
             return;
         };
         let turn = ThreadTurn(Some(self.clone()));
-        beside_of(runtime, || turn.run());
+        run_blocking_on(runtime, || turn.run());
     }
 
     /// Runs queued work until the queue is empty or the thread's turn is over.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{DomainId, UserContext};
-use crate::info::{Driver, Fallback, Info, MrMode};
+use crate::info::{Driver, Info, MrMode};
 use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::progress::{EngineConfig, Shards};
 use crate::sync::{Dependence, Dependents, Keep, Lock};
-use crate::transport::{self, Backend, TransportOptions};
+use crate::transport::{self, TransportOptions};
 
 use super::auth::domain_secret;
 use super::blocking::BlockingPool;
@@ -67,15 +67,15 @@ impl DomainBuilder {
         self
     }
 
-    /// Who makes the domain's progress. Default: what the Info says, which is [`Driver::Task`] in
+    /// What drives the domain's progress. Default: what the Info says, which is [`Driver::Task`] in
     /// the answers of `discover`.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.driver = Some(driver);
         self
     }
 
-    /// How long the driver spins after the last activity before it sleeps. It burns a core for so
-    /// long, and saves the wake-up of what comes meanwhile. Default: zero.
+    /// How long the driver spins after the last activity before it sleeps. It uses a core for so
+    /// long, and saves the wake-up for what arrives meanwhile. Default: zero.
     ///
     /// A [`Driver::Thread`] spins on a core of its own. A [`Driver::Task`] lets the other tasks of
     /// its runtime run in between, every few microseconds; the runtime does not sleep meanwhile.
@@ -88,9 +88,9 @@ impl DomainBuilder {
     /// own (1 to [`PROGRESS_SHARDS_MAX`](crate::limits::PROGRESS_SHARDS_MAX)): for many connections
     /// on many processors. Default: one, which one processor at a time runs.
     ///
-    /// A new endpoint goes to the driver with the fewest connections and stays there, whoever its
-    /// peer is; the connections of a connectionless endpoint are all where it is. Regions belong to
-    /// the whole domain. To peers each driver is a life of its own
+    /// A new endpoint goes to the driver with the fewest connections and stays there; the
+    /// connections of a connectionless endpoint are all with its driver. Regions belong to the
+    /// whole domain. Each driver has an incarnation of its own
     /// ([`Endpoint::peer_incarnation`](crate::Endpoint::peer_incarnation)).
     ///
     /// Tasks gain nothing from this on a `current_thread` runtime; and each driver that spins
@@ -114,15 +114,12 @@ impl DomainBuilder {
         self.info.domain.driver = driver;
         self.transport.own_thread = driver == Driver::Thread;
         check_shards(self.progress_shards)?;
-        let selections = transport::open_many(&self.transport, self.progress_shards)?;
+        let shards = (0..self.progress_shards).map(|_| transport::open(&self.transport));
+        let selections: Vec<_> = shards.collect::<Result<_>>()?;
         let first = &selections[0];
-        self.info.fallback = (first.refused.as_ref()).map(|refused| {
-            Fallback::new(Backend::IoUring, refused.os_error(), refused.to_string())
-        });
         tracing::debug!(
             domain = %self.info.domain.name,
             backend = %first.transport.backend(),
-            fallback = ?self.info.fallback,
             ?driver,
             shards = self.progress_shards,
             "domain opens"
@@ -151,7 +148,7 @@ impl DomainBuilder {
         )
         .expecting(expected_regions(&self.info));
         let regions = Arc::new(Lock::new(table));
-        let blocking = match first.runner.runtime() {
+        let blocking = match first.executor.runtime() {
             Some(runtime) if random.is_seeded() => BlockingPool::tasks(runtime.clone()),
             Some(runtime) => BlockingPool::of_runtime(runtime.clone()),
             None => BlockingPool::threads(),
@@ -160,7 +157,7 @@ impl DomainBuilder {
             transport: selection.transport,
             regions: Arc::clone(&regions),
             random: random.clone(),
-            runner: selection.runner,
+            executor: selection.executor,
             busy_poll: self.busy_poll,
         }))?;
         Ok(Domain {
@@ -192,7 +189,7 @@ fn check_shards(drivers: usize) -> Result<()> {
     if (1..=PROGRESS_SHARDS_MAX).contains(&drivers) {
         return Ok(());
     }
-    let message = format!("{drivers} progress shards; a domain has 1 to {PROGRESS_SHARDS_MAX}");
+    let message = format!("progress_shards: {drivers}; a domain has 1 to {PROGRESS_SHARDS_MAX}");
     Err(Error::new(ErrorKind::InvalidArgument, message))
 }
 

@@ -1,5 +1,4 @@
-//! A domain: what belongs together. It owns the driver, the regions and the bindings of its
-//! endpoints (`fi_domain(3)`).
+//! A domain: it owns the driver, the regions and the bindings of its endpoints (`fi_domain(3)`).
 
 #![forbid(unsafe_code)]
 
@@ -32,6 +31,7 @@ use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{DomainId, UserContext};
 use crate::info::{Driver, Info, MrMode};
+use crate::limits::{CQ_INTERNAL_SIZE, MR_CAPACITY_AHEAD_MAX, MR_COUNT};
 use crate::mr::{AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
 use crate::progress::{Engine, Shards};
 use crate::sync::{Dependence, Dependents, Keep, Lock};
@@ -119,26 +119,19 @@ struct Binding {
     _fabric: Option<Dependence>,
 }
 
-/// Completions an endpoint's own queue holds. Small, since every endpoint without a bound queue has
-/// one; whoever queues receives binds a queue of the right size.
-const INTERNAL_QUEUE_SIZE: usize = 64;
-
-/// Regions that a table is made for ahead at most.
-const REGIONS_AHEAD_MAX: usize = 1 << 20;
-
 /// How many regions to be ready for from the start: what the application asked for beyond the usual
 /// (`mr_cnt` of `fi_domain(3)`), since tables for what every domain may have would be wasted on
 /// most.
 fn expected_regions(info: &Info) -> usize {
     match info.domain.mr_cnt {
-        asked if asked > crate::info::MR_CNT => asked.min(REGIONS_AHEAD_MAX),
+        asked if asked > MR_COUNT => asked.min(MR_CAPACITY_AHEAD_MAX),
         _ => 0,
     }
 }
 
 impl Inner {
-    /// Closes it to everything new if nothing depends on it, else tells what does. Regions are not
-    /// among the dependents: they are counted by their table.
+    /// Closes the domain if nothing depends on it, else returns the names of what does. Regions are
+    /// not among the dependents: their table counts them.
     fn close(&self) -> std::result::Result<(), String> {
         let mut regions = self.regions.lock("close a domain");
         let open = match regions.len() {
@@ -152,8 +145,8 @@ impl Inner {
         }
     }
 
-    /// Waits until the drivers of a closed domain have ended, then lets go of what the domain was
-    /// bound to; if nobody waits so long, at once.
+    /// Waits until the drivers of a closed domain have ended, then unbinds what the domain was
+    /// bound to; when the future is dropped, at once.
     async fn ended(&self) {
         let _bound = Bound(self);
         self.shards.stop();
@@ -161,7 +154,7 @@ impl Inner {
     }
 }
 
-/// Lets go of what a closed domain was bound to when it is dropped.
+/// Unbinds what a closed domain was bound to when it is dropped.
 struct Bound<'a>(&'a Inner);
 
 impl Drop for Bound<'_> {
@@ -231,8 +224,8 @@ impl Domain {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The event queue the domain is bound to, if anybody still has a handle of it: the domain
-    /// itself does not keep it.
+    /// The event queue the domain is bound to, while a handle of it exists: the domain itself does
+    /// not keep it.
     pub fn event_queue(&self) -> Option<EventQueue> {
         self.binding()
             .events
@@ -244,14 +237,14 @@ impl Domain {
     /// one buffer, or several as one region. The region owns the memory until it is deregistered.
     ///
     /// Without an event queue bound by [`DomainBind::REG_MR`] this ends at its first poll. With
-    /// one, pages that were never touched are faulted in beside the runtime, and the returned
-    /// future, the event and the [progress](Register::progress) tell when all are there;
+    /// one, blocking threads fault in pages that were never touched; the returned future and the
+    /// event complete when all are present, and [progress](Register::progress) counts them.
     /// [`Register::lazily`] leaves them.
     pub fn register<B: RegionBufs>(&self, buffers: B) -> Register<B> {
         Register::new(self.clone(), buffers)
     }
 
-    /// Registers bytes that nobody changes: peers may at most read them, and this process keeps a
+    /// Registers bytes that never change: peers may at most read them, and this process keeps a
     /// safe `&[u8]`. It ends when [`register`](Self::register) of as many bytes would.
     pub fn register_read_only<B: ReadOnlyBuf>(&self, bytes: B) -> RegisterReadOnly<B> {
         Register::new(self.clone(), bytes)
@@ -272,26 +265,24 @@ impl Domain {
         self.vector_builder(self.keep("address vector"))
     }
 
-    /// What moves the bytes. Never changes behind a program's back: a backend that is not available
-    /// is an error when it was asked for by name. When none was named and this is not the best one,
-    /// [`Info::fallback`] of [`Domain::info`] tells why.
+    /// What moves the bytes: [`Backend::Epoll`], unless another one was named
+    /// ([`Hints::backend`](crate::Hints::backend)).
     pub fn backend(&self) -> Backend {
         self.inner.shards.transport().backend()
     }
 
-    /// Who makes the domain's progress; also in [`Domain::info`].
+    /// What drives the domain's progress; also in [`Domain::info`].
     pub fn driver(&self) -> Driver {
         self.inner.info.domain.driver
     }
 
-    /// How many drivers make the domain's progress, each for endpoints of its own
+    /// How many drivers the domain has, each for endpoints of its own
     /// ([`DomainBuilder::progress_shards`]).
     pub fn progress_shards(&self) -> usize {
         self.inner.shards.count()
     }
 
-    /// The attributes the domain was opened with, and in [`Info::fallback`] what kept the best
-    /// backend away, if anything did.
+    /// The attributes the domain was opened with.
     pub fn info(&self) -> &Info {
         &self.inner.info
     }
@@ -328,8 +319,8 @@ impl Domain {
     }
 
     /// Waits until everything that was opened in the domain has ended, and closes it then, as
-    /// [`close`](Self::close) does. For who has dropped handles, or has given them to others, and
-    /// need not ask again and again. It waits for as long as anybody has one.
+    /// [`close`](Self::close) does. For a caller whose tasks still have handles, instead of calling
+    /// `close` until it succeeds. It waits for as long as a handle exists.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -352,7 +343,7 @@ impl Domain {
             .lock("wait for regions")
             .notify_when_emptied(released);
         loop {
-            // From here on, before looking: whatever goes in between is not missed.
+            // Registered before the check, so that a release in between is not missed.
             let notified = released.notified();
             if self.inner.close().is_ok() {
                 return self.inner.ended().await;
@@ -361,7 +352,7 @@ impl Domain {
         }
     }
 
-    /// Something that keeps the domain open and is named in a Busy answer. `None` once closed.
+    /// A value that keeps the domain open and is named in a Busy answer. `None` once closed.
     pub(crate) fn keep(&self, name: &'static str) -> Option<Keep> {
         let dependence = self.inner.dependents.depend(name)?;
         Some(Box::new((dependence, self.clone())))
@@ -375,9 +366,7 @@ impl Domain {
 
     /// A completion queue for an endpoint that was given none.
     pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
-        CompletionQueue::builder(None)
-            .size(INTERNAL_QUEUE_SIZE)
-            .open()
+        CompletionQueue::builder(None).size(CQ_INTERNAL_SIZE).open()
     }
 
     /// An address vector for an endpoint that was given none: it is part of the endpoint, and so
@@ -398,8 +387,8 @@ impl Domain {
         self.inner.source
     }
 
-    /// A transport for a listener in this domain's backend, and who runs it: as the domain's driver
-    /// is run.
+    /// A transport for a listener in this domain's backend, and its runner: of the same kind as the
+    /// domain's driver.
     pub(crate) fn listener_transport(&self) -> Result<Selection> {
         let mut options = self.inner.transport.clone();
         options.backend = Some(self.backend());

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::mr::{MappedKey, RawKey, WireKey};
 
 impl Domain {
-    /// Maps the raw key that a peer has told, with its region's base address, to a key that
+    /// Maps a raw key that a peer has sent, with its region's base address, to a key that
     /// operations of this domain take (`fi_mr_map_raw`). It may be called with any region's raw
     /// key, and must be if the peer's domain has [`MrMode::RAW`](crate::info::MrMode::RAW). A
     /// domain that has the mode itself takes mapped keys only.
@@ -21,15 +21,15 @@ impl Domain {
         self.inner.mapped.map(base_addr, *raw_key, keep)
     }
 
-    /// Whether this is the raw key of a region registered here now, and not one that somebody made
-    /// up or changed: for servers that are shown a key by whoever claims to have got it from them.
-    /// Takes the same time whatever the key's tag.
+    /// Whether this is the raw key of a region registered here now, and not a forged or altered
+    /// one: for servers to which peers send back keys that they claim to have got from them. Takes
+    /// the same time whatever the key's tag.
     pub fn is_own_raw_key(&self, raw_key: &RawKey) -> bool {
         let regions = self.inner.regions.lock("check a raw key");
         regions.is_authentic(raw_key)
     }
 
-    /// What stands in a header for a key that the application names.
+    /// The key and tag in the headers of operations that name this key.
     pub(crate) fn wire_key(&self, key: u64) -> Result<WireKey> {
         self.inner.mapped.wire_key(key)
     }

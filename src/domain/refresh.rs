@@ -1,16 +1,16 @@
-//! Refreshing a region: looking at the pages behind it again (`fi_mr_refresh`; `fi_mr(3)`).
+//! Refreshing a region: faulting the pages behind it in again (`fi_mr_refresh`; `fi_mr(3)`).
 
 use std::ops::Range;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::FAULT_CHUNK;
 use crate::mr::MemoryRegion;
-use crate::progress::{Engine, beside_or_task};
+use crate::progress::{Engine, run_blocking_or_task};
 use crate::sync::{DrainScope, HasGate};
 
 impl<B: 'static> MemoryRegion<B> {
-    /// Tells the library that the pages behind these parts of the region, in bytes from its start,
-    /// may have changed (`fi_mr_refresh`); behind all of it, if no part is named.
+    /// Declares that the pages behind these parts of the region, in bytes from its start, may have
+    /// changed (`fi_mr_refresh`); behind all of it, if no part is named.
     ///
     /// While it runs, peers and new local operations are refused; a peer's transfer in progress
     /// ends with an error. In a domain with [`MrMode::MMU_NOTIFY`](crate::info::MrMode::MMU_NOTIFY)
@@ -18,12 +18,12 @@ impl<B: 'static> MemoryRegion<B> {
     /// registration on that is what had pages then. Over TCP nothing else is kept of them, so in
     /// other domains a refresh has no other effect.
     ///
-    /// Making pages present takes its time, and happens beside the runtime.
+    /// Faulting pages in takes time, and happens on blocking threads.
     ///
     /// # Errors
     /// `InvalidArgument` if a part is not all within the region; `Busy` while it is quiesced, or
-    /// refreshed by somebody else; `BadState` if it is deregistered; `BadAddress` if no memory is
-    /// behind a part: peers cannot access that one, nor what follows it in the list.
+    /// another refresh runs; `BadState` if it is deregistered; `BadAddress` if no memory is behind
+    /// a part: peers cannot access that one, nor what follows it in the list.
     ///
     /// # Cancel safety
     /// Dropping the future ends the refresh after the piece that is being looked at.
@@ -40,31 +40,31 @@ impl<B: 'static> MemoryRegion<B> {
             }
         }
         let memory = self.memory();
-        let refreshing = memory.begin_refresh().map_err(crate::mr::closed)?;
+        let refreshing = memory.begin_refresh().map_err(crate::mr::gate_error)?;
         self.nudge();
         memory.drained(DrainScope::Remote).await;
         if self.memory().traits().notified_pages {
             for part in parts {
-                self.look_at(part.clone()).await?;
+                self.fault_in_again(part.clone()).await?;
             }
         }
         drop(refreshing);
         Ok(())
     }
 
-    async fn look_at(&self, part: Range<usize>) -> Result<()> {
+    async fn fault_in_again(&self, part: Range<usize>) -> Result<()> {
         let mut at = part.start;
-        // What is there is known only when it has been found.
+        // Forgotten first: a page counts as present only once it has been faulted in again.
         self.memory().forget_pages(part.clone());
         while at < part.end {
             let (memory, from) = (self.memory().clone(), at);
             let step = FAULT_CHUNK.min(part.end - at);
-            let (tell, told) = tokio::sync::oneshot::channel();
-            beside_or_task(self.is_seeded(), move || {
-                // Nobody listens when the refresh was given up.
-                let _ = tell.send(memory.find_pages(from, step));
+            let (sender, result) = tokio::sync::oneshot::channel();
+            run_blocking_or_task(self.is_seeded(), move || {
+                // The receiver is gone if the refresh was dropped.
+                let _ = sender.send(memory.fault_in_and_record(from, step));
             });
-            told.await.map_err(|_| Engine::gone_error())??;
+            result.await.map_err(|_| Engine::gone_error())??;
             at += step;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Registration: awaited, at once, or reported by an event (`fi_mr(3)`, rulings 7 and 8).
 //!
-//! In a domain bound with `REG_MR` the work that takes time, faulting pages in, runs on the
-//! runtime's blocking threads, a chunk at a time, so that it can be cancelled between chunks.
+//! In a domain bound with `REG_MR` the work that takes time, faulting pages in, runs on blocking
+//! threads (`blocking.rs`), a chunk at a time, so that it can be cancelled between chunks.
 //! Registration without such work is O(1) on TCP and done on the spot, whatever the size.
 //!
 //! A registration ends in one order: result stored, event readable, wakers woken.
@@ -9,7 +9,6 @@
 use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::UserContext;
@@ -33,7 +32,7 @@ pub struct Register<B: RegisterBufs, R: RegionHandle = MemoryRegion<B>> {
     _region: PhantomData<fn() -> R>,
 }
 
-/// A registration of bytes that nobody changes; see
+/// A registration of bytes that never change; see
 /// [`Domain::register_read_only`](super::Domain::register_read_only).
 pub type RegisterReadOnly<B> = Register<B, ReadOnlyRegion<B>>;
 
@@ -55,7 +54,7 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
             domain,
             buffers,
             request: Request {
-                populates: R::IS_WRITABLE && B::IS_OWNED,
+                fault_in: R::IS_WRITABLE && B::IS_OWNED,
                 ..Request::new(R::ACCESS_MAX)
             },
             _region: PhantomData,
@@ -113,7 +112,7 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     /// leaves them. More than the system has is refused with [`ErrorKind::LimitReached`]. A domain
     /// with [`MrMode::ALLOCATED`](crate::info::MrMode::ALLOCATED) faults them in always.
     pub fn lazily(mut self) -> Self {
-        self.request.populates = false;
+        self.request.fault_in = false;
         self
     }
 
@@ -126,8 +125,7 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
         self
     }
 
-    /// Counts the bytes that are ready there, for whoever watches a long registration. Default:
-    /// nobody does.
+    /// Counts the ready bytes of a long registration in `progress`. Default: not counted.
     pub fn progress(mut self, progress: &RegistrationProgress) -> Self {
         self.request.progress = Some(progress.clone());
         self
@@ -140,7 +138,7 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     /// registers asynchronously only. The buffers come back with the error.
     pub fn now(self) -> Result<R, Failed<B>> {
         if self.domain.registers_asynchronously() {
-            let what = "this domain is bound with REG_MR and registers asynchronously";
+            let what = "the domain is bound with REG_MR and registers asynchronously: await the registration, or submit it";
             return Err(self.refused(ErrorKind::BadState, what));
         }
         self.within()
@@ -155,7 +153,7 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
             ..
         } = self;
         let owned = take_buffers(&domain, buffers, &request)?;
-        register_now(domain, owned, &request).map_err(give_buffers)
+        register_now(domain, owned, request).map_err(give_buffers)
     }
 
     #[cold]
@@ -170,17 +168,18 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     /// [`ErrorKind::BadState`] if the domain is not bound with `REG_MR`; [`ErrorKind::Again`] if
     /// the event queue has no slot. No event is written then, and the buffers come back.
     pub fn submit(mut self, context: impl Into<UserContext>) -> Result<(), Failed<B>> {
-        self.request.context = Some(context.into());
+        let context = context.into();
+        self.request.context = Some(context);
         if !self.domain.registers_asynchronously() {
-            let what = "the domain is not bound with REG_MR";
+            let what = "the domain is not bound with REG_MR, so no event would be written: await the registration";
             return Err(self.refused(ErrorKind::BadState, what));
         }
         let Some(events) = self.domain.event_queue() else {
-            let what = "no handle of the event queue is left";
+            let what = "the event queue of the domain was dropped: keep a handle of it";
             return Err(self.refused(ErrorKind::BadState, what));
         };
         let Some(slot) = events.try_reserve() else {
-            return Err(self.refused(ErrorKind::Again, "the event queue is full"));
+            return Err(self.refused(ErrorKind::Again, "the event queue is full: read its events"));
         };
         let Register {
             domain,
@@ -189,7 +188,7 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
             ..
         } = self;
         let owned = take_buffers(&domain, buffers, &request)?;
-        let task = Arc::new(RegisterTask::<R>::new(Some(slot), request.context, false));
+        let task = RegisterTask::<R>::submitted(slot, context);
         start_task(domain, owned, request, task);
         Ok(())
     }

@@ -1,184 +1,283 @@
-//! The part of a registration that takes time, and how its result is delivered.
+//! The steps of a registration, within the call or a chunk at a time on a blocking thread, and the
+//! delivery of its result.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::buf::{OwnedBuffers, RegionMemory};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::UserContext;
-use crate::info::MrMode;
+use crate::limits::FAULT_CHUNK;
 use crate::mr::{KEY_NOT_AVAILABLE, RegisterError, prepare};
+use crate::progress::Engine;
 use crate::sync::WakeList;
 
 use super::Domain;
 use super::available;
 use super::blocking::BlockingPool;
 use super::handle::RegistrationOutput;
-use super::request::Request;
-use crate::limits::FAULT_CHUNK;
+use super::request::{PageWork, Request};
 
-pub(super) type Outcome<R> = Result<R, Box<RegisterError>>;
+pub(super) type RegisterResult<R> = Result<R, Box<RegisterError>>;
 
-/// A registration that runs, shared by its future and the thread that does the work.
+/// Registers within this call.
+pub(super) fn register_now<R: RegistrationOutput>(
+    domain: Domain,
+    buffers: OwnedBuffers,
+    request: Request,
+) -> RegisterResult<R> {
+    // 1. The buffers become one range of memory, which has no other owner yet.
+    let mut unfinished = UnfinishedRegion::new(domain, buffers, request)?;
+    // 2. Its pages are faulted in, or recorded, if the request or the domain asks for that.
+    while unfinished.has_pages_left() {
+        if let Err(error) = unfinished.prepare_chunk() {
+            return Err(unfinished.fail(error));
+        }
+    }
+    // 3. It is entered into the domain's table under a key, by which peers find it from now on.
+    unfinished.enter()
+}
+
+/// Memory that is being registered.
+struct UnfinishedRegion {
+    domain: Domain,
+    request: Request,
+    memory: Arc<RegionMemory>,
+    page_work: PageWork,
+    /// Bytes whose pages have been faulted in or recorded, from the start.
+    ready: usize,
+}
+
+impl UnfinishedRegion {
+    fn new(domain: Domain, buffers: OwnedBuffers, request: Request) -> RegisterResult<Self> {
+        let memory = prepare(buffers, domain.traits(&request))?;
+        let page_work = domain.page_work(&request);
+        Ok(UnfinishedRegion {
+            domain,
+            request,
+            memory,
+            page_work,
+            ready: 0,
+        })
+    }
+
+    fn has_pages_left(&self) -> bool {
+        self.page_work != PageWork::None && self.ready < self.memory.len()
+    }
+
+    /// Does the next chunk of pages.
+    fn prepare_chunk(&mut self) -> Result<()> {
+        let memory = &self.memory;
+        let step = FAULT_CHUNK.min(memory.len() - self.ready);
+        if self.request.pinned {
+            memory.pin(self.ready, step)?;
+        }
+        match self.page_work {
+            PageWork::None | PageWork::Pin => {}
+            PageWork::Record => memory.record_pages(self.ready, step)?,
+            PageWork::FaultIn => {
+                // A region of one chunk is small beside what a system has.
+                if memory.len() > FAULT_CHUNK && !memory.is_kernel_only() {
+                    available::check(step, memory.len())?;
+                }
+                memory.fault_in_and_record(self.ready, step)?;
+            }
+        }
+        self.ready += step;
+        self.request.add_ready(step);
+        Ok(())
+    }
+
+    fn enter<R: RegistrationOutput>(self) -> RegisterResult<R> {
+        let left = self.memory.len() - self.ready;
+        let parts = self.domain.prepared_region(self.memory, &self.request);
+        let region = R::create(parts).map_err(|mut refused| {
+            refused.error = refused.error.with_phase(Phase::Ended);
+            refused
+        })?;
+        self.request.add_ready(left);
+        Ok(region)
+    }
+
+    fn fail(self, error: Error) -> Box<RegisterError> {
+        RegisterError::of_memory(error, &self.memory)
+    }
+}
+
+/// A registration in progress, shared by its future and the thread that does the work.
 pub(super) struct RegisterTask<R> {
-    abandoned: AtomicBool,
     state: Mutex<TaskState<R>>,
 }
 
 struct TaskState<R> {
-    slot: Option<EventSlot>,
-    context: Option<UserContext>,
-    /// The result goes to a future; else the event alone carries it.
-    awaited: bool,
-    result: Option<Outcome<R>>,
-    finished: bool,
-    waker: Option<Waker>,
+    registration: RegisterState<R>,
+    /// The event that reports its end.
+    event: Option<(EventSlot, UserContext)>,
+    /// A future takes the result; else the event alone has it.
+    is_awaited: bool,
+}
+
+/// ```text
+///   Running ──finish──> Finished ──poll──> Taken
+///      └─────────drop of the future──┴───> Abandoned
+/// ```
+/// What no future awaits goes from Running to Taken.
+enum RegisterState<R> {
+    /// With the waker of its future, once that has been polled.
+    Running(Option<Waker>),
+    Finished(RegisterResult<R>),
+    Taken,
+    /// The work ends before its next chunk, and reports that it was canceled.
+    Abandoned,
 }
 
 impl<R: RegistrationOutput> RegisterTask<R> {
-    pub(super) fn new(
-        slot: Option<EventSlot>,
-        context: Option<UserContext>,
-        awaited: bool,
-    ) -> Self {
-        RegisterTask {
-            abandoned: AtomicBool::new(false),
-            state: Mutex::new(TaskState {
-                slot,
-                context,
-                awaited,
-                result: None,
-                finished: false,
-                waker: None,
-            }),
-        }
+    /// Of a future, which also has an event if the application asked for one.
+    pub(super) fn awaited(event: Option<(EventSlot, UserContext)>) -> Arc<Self> {
+        RegisterTask::new(event, true)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, TaskState<R>> {
+    /// Reported by an event alone.
+    pub(super) fn submitted(slot: EventSlot, context: UserContext) -> Arc<Self> {
+        RegisterTask::new(Some((slot, context)), false)
+    }
+
+    fn new(event: Option<(EventSlot, UserContext)>, is_awaited: bool) -> Arc<Self> {
+        let state = TaskState {
+            registration: RegisterState::Running(None),
+            event,
+            is_awaited,
+        };
+        Arc::new(RegisterTask {
+            state: Mutex::new(state),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TaskState<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Acquire)
+        matches!(self.lock().registration, RegisterState::Abandoned)
     }
 
-    /// The future goes away: what is done already is undone, what is not will not be.
+    /// The future is dropped: a finished registration is undone, a running one ends early.
     pub(super) fn abandon(&self) {
-        self.abandoned.store(true, Ordering::Release);
         let mut state = self.lock();
-        // Dropping the region takes its key back. Its event, if any, was written before.
-        let undone = state.result.take();
+        let undone = std::mem::replace(&mut state.registration, RegisterState::Abandoned);
         drop(state);
+        // Dropping the region removes its key. Its event, if any, was written before.
         drop(undone);
     }
 
-    pub(super) fn poll(&self, waker: &Waker) -> Poll<Outcome<R>> {
+    pub(super) fn poll(&self, waker: &Waker) -> Poll<RegisterResult<R>> {
         let mut state = self.lock();
-        match state.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                let stale = state.waker.replace(waker.clone());
+        match &mut state.registration {
+            RegisterState::Running(registered) => {
+                let stale = registered.replace(waker.clone());
                 // With the lock released: the last waker of a task may run its destructor.
                 drop(state);
                 drop(stale);
                 Poll::Pending
             }
+            registration => match std::mem::replace(registration, RegisterState::Taken) {
+                RegisterState::Finished(result) => Poll::Ready(result),
+                _ => unreachable!("a registration is polled until its end, and not after"),
+            },
         }
     }
 
-    /// The key of the region it has made, if it has and nobody has taken that yet.
+    /// The key of the region, while its future has not taken that.
     pub(super) fn key(&self) -> u64 {
-        match &self.lock().result {
-            Some(Ok(region)) => region.key(),
+        match &self.lock().registration {
+            RegisterState::Finished(Ok(region)) => region.key(),
             _ => KEY_NOT_AVAILABLE,
         }
     }
 
-    pub(super) fn finish(&self, outcome: Outcome<R>) {
+    /// Stores the result, then writes the event, then wakes.
+    pub(super) fn finish(&self, outcome: RegisterResult<R>) {
+        // Declared before the guard, so that they are dropped after it.
         let mut wakes = WakeList::new();
-        let mut state = self.lock();
-        state.finished = true;
-        let outcome = if self.is_abandoned() {
-            Err(without_buffers(canceled()))
-        } else {
-            outcome
-        };
-        let event = state.context.and_then(|context| match &outcome {
-            Ok(region) => region.event(context),
-            Err(refused) => {
-                let failed = EventError::new(refused.error.clone()).with_context(Some(context));
-                Some(Event::Error(failed))
-            }
+        let _undelivered;
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let event = state.event.take();
+        let event = event.and_then(|(slot, context)| {
+            let event = match (&state.registration, &outcome) {
+                (RegisterState::Abandoned, _) => Some(failure(canceled(), context)),
+                (_, Ok(region)) => region.event(context),
+                (_, Err(refused)) => Some(failure(refused.error.clone(), context)),
+            };
+            Some((slot, event?))
         });
-        if state.awaited {
-            state.result = Some(outcome);
+        let next = match (&mut state.registration, state.is_awaited) {
+            (RegisterState::Running(waker), true) => {
+                wakes.extend(waker.take());
+                Some(RegisterState::Finished(outcome))
+            }
+            (RegisterState::Running(_), false) => {
+                _undelivered = outcome;
+                Some(RegisterState::Taken)
+            }
+            _ => {
+                _undelivered = outcome;
+                None
+            }
+        };
+        if let Some(next) = next {
+            state.registration = next;
         }
-        if let (Some(slot), Some(event)) = (state.slot.take(), event) {
+        if let Some((slot, event)) = event {
             slot.fill(event, &mut wakes);
         }
-        if let Some(waker) = state.waker.take() {
-            wakes.push(waker);
-        }
-        drop(state);
-        drop(wakes);
     }
+}
+
+fn failure(error: Error, context: UserContext) -> Event {
+    Event::Error(EventError::new(error).with_context(Some(context)))
 }
 
 fn canceled() -> Error {
     Error::new(ErrorKind::Canceled, "the registration was dropped")
 }
 
-/// Without buffers: they are gone, or nobody waits for them.
-fn without_buffers(error: Error) -> Box<RegisterError> {
-    RegisterError::new(error, OwnedBuffers::new())
-}
-
-/// Runs a registration, on a blocking thread if its pages are faulted in.
+/// Runs a registration, on a blocking thread if there is work with its pages.
 pub(super) fn start_task<R: RegistrationOutput>(
     domain: Domain,
     buffers: OwnedBuffers,
     request: Request,
     task: Arc<RegisterTask<R>>,
 ) {
-    if !domain.looks_at_pages(&request) {
-        task.finish(register_now(domain, buffers, &request));
-        return;
-    }
-    let memory = match prepare(buffers, domain.traits(&request)) {
-        Ok(memory) => memory,
-        Err(refused) => return task.finish(Err(refused)),
-    };
     let pool = domain.inner.blocking.clone();
-    let work = Work {
-        end: FinishGuard(Some(task)),
-        memory,
-        ready: 0,
-        domain,
-        request,
-    };
-    run_in_chunks(&pool, work);
+    match UnfinishedRegion::new(domain, buffers, request) {
+        Ok(unfinished) if !unfinished.has_pages_left() => task.finish(unfinished.enter()),
+        Ok(unfinished) => {
+            let end = FinishGuard(Some(task));
+            run_in_chunks(&pool, Work { unfinished, end });
+        }
+        Err(refused) => task.finish(Err(refused)),
+    }
 }
 
 /// Queues one chunk at a time, so that a short registration does not wait for the end of a long
-/// one.
+/// one. A pool whose runtime has ended drops the work, and with it the guard, which finishes the
+/// task.
 fn run_in_chunks<R: RegistrationOutput>(pool: &BlockingPool, work: Work<R>) {
     let again = pool.clone();
     pool.run(move || {
-        // A pool whose runtime has ended drops the work, and with it the guard, which finishes the
-        // task.
         if let Some(rest) = work.step() {
             run_in_chunks(&again, rest);
         }
     });
 }
 
-/// Finishes the task even if the work is dropped before it is done.
+/// Finishes the task with `DriverGone` if the work is dropped before its end.
 struct FinishGuard<R: RegistrationOutput>(Option<Arc<RegisterTask<R>>>);
 
 impl<R: RegistrationOutput> FinishGuard<R> {
-    fn finish(mut self, outcome: Outcome<R>) {
+    fn finish(mut self, outcome: RegisterResult<R>) {
         if let Some(task) = self.0.take() {
             task.finish(outcome);
         }
@@ -192,97 +291,34 @@ impl<R: RegistrationOutput> FinishGuard<R> {
 impl<R: RegistrationOutput> Drop for FinishGuard<R> {
     fn drop(&mut self) {
         if let Some(task) = self.0.take() {
-            task.finish(Err(without_buffers(crate::progress::Engine::gone_error())));
+            task.finish(Err(RegisterError::new(
+                Engine::gone_error(),
+                OwnedBuffers::new(),
+            )));
         }
     }
 }
 
-/// The rest of a registration that faults its pages in. Dropping it finishes the task with
-/// `DriverGone`.
+/// A registration that faults its pages in on blocking threads.
 struct Work<R: RegistrationOutput> {
+    unfinished: UnfinishedRegion,
     end: FinishGuard<R>,
-    memory: Arc<RegionMemory>,
-    /// Bytes that are there already.
-    ready: usize,
-    domain: Domain,
-    request: Request,
 }
 
 impl<R: RegistrationOutput> Work<R> {
     /// Does one chunk and returns the rest, if any. What ends here is freed here too, on the
     /// blocking thread.
     fn step(mut self) -> Option<Self> {
-        let outcome = if self.end.is_wanted() {
-            match look_at_chunk(&self.domain, &self.memory, &mut self.ready, &self.request) {
-                Ok(()) if self.ready < self.memory.len() => return Some(self),
-                Ok(()) => create(self.domain, self.memory, &self.request),
-                Err(error) => Err(RegisterError::of_memory(error, &self.memory)),
-            }
-        } else {
-            Err(RegisterError::of_memory(canceled(), &self.memory))
+        let prepared = match self.end.is_wanted() {
+            true => self.unfinished.prepare_chunk(),
+            false => Err(canceled()),
+        };
+        let outcome = match prepared {
+            Ok(()) if self.unfinished.has_pages_left() => return Some(self),
+            Ok(()) => self.unfinished.enter(),
+            Err(error) => Err(self.unfinished.fail(error)),
         };
         self.end.finish(outcome);
         None
     }
-}
-
-/// What is to be pinned is made present by that. With FI_MR_MMU_NOTIFY, what has pages now is
-/// remembered; with FI_MR_ALLOCATED, or by default beside the runtime, all gets them.
-fn look_at_chunk(
-    domain: &Domain,
-    memory: &RegionMemory,
-    ready: &mut usize,
-    request: &Request,
-) -> Result<()> {
-    let step = FAULT_CHUNK.min(memory.len() - *ready);
-    if request.pinned {
-        memory.pin(*ready, step)?;
-    }
-    if domain.faults_in(request) {
-        // A region of one chunk is small beside what a system has.
-        if memory.len() > FAULT_CHUNK && !memory.is_kernel_only() {
-            available::check(step, memory.len())?;
-        }
-        memory.find_pages(*ready, step)?;
-    } else if domain.inner.mr_mode.contains(MrMode::MMU_NOTIFY) {
-        memory.note_pages(*ready, step)?;
-    }
-    *ready += step;
-    request.add_ready(step);
-    Ok(())
-}
-
-/// Registers within this call.
-pub(super) fn register_now<R: RegistrationOutput>(
-    domain: Domain,
-    buffers: OwnedBuffers,
-    request: &Request,
-) -> Outcome<R> {
-    // 1. The buffers become one range of memory, which nobody else knows of yet.
-    let memory = prepare(buffers, domain.traits(request))?;
-    // 2. Its pages are made present, or looked for, if the request or the domain asks for that.
-    let mut ready = 0;
-    if domain.looks_at_pages(request) {
-        while ready < memory.len() {
-            if let Err(error) = look_at_chunk(&domain, &memory, &mut ready, request) {
-                return Err(RegisterError::of_memory(error, &memory));
-            }
-        }
-    }
-    // 3. It is entered into the domain's table, under a key, from where on peers find it.
-    let left = memory.len() - ready;
-    let region = create(domain, memory, request)?;
-    request.add_ready(left);
-    Ok(region)
-}
-
-fn create<R: RegistrationOutput>(
-    domain: Domain,
-    memory: Arc<RegionMemory>,
-    request: &Request,
-) -> Outcome<R> {
-    R::create(domain.prepared_region(memory, request)).map_err(|mut refused| {
-        refused.error = refused.error.with_phase(Phase::Ended);
-        refused
-    })
 }

@@ -17,7 +17,7 @@ use crate::op_error::Failed;
 use super::handle::RegionHandle;
 use super::register::Register;
 use super::register_task::{RegisterTask, start_task};
-use super::request::{RegisterBufs, give_buffers, take_buffers};
+use super::request::{PageWork, RegisterBufs, give_buffers, take_buffers};
 
 /// The future of a registration.
 ///
@@ -27,21 +27,25 @@ use super::request::{RegisterBufs, give_buffers, take_buffers};
 /// its `MrComplete` event holds the region too: that must be read or dropped as well.
 #[must_use = "a registration that is dropped is undone"]
 pub struct Registration<B: RegisterBufs, R: RegionHandle = MemoryRegion<B>> {
-    /// A few words, since a future is moved before it is polled.
+    /// Small, since a future is moved before it is polled.
     state: State<B, R>,
 }
 
+/// ```text
+///   Deferred ──first poll──────────────┐
+///   AwaitSlot ──slot──> Running ──end──┼──> Done
+///                       Ready ──poll───┘
+/// ```
+/// A registration begins in any of the first four.
 enum State<B: RegisterBufs, R: RegionHandle> {
-    /// Looks at pages within its first poll.
-    Now(Box<Register<B, R>>),
+    /// Faults pages in within its first poll.
+    Deferred(Box<Register<B, R>>),
     /// Waits for a slot in the event queue.
     AwaitSlot(Box<AwaitSlot<B, R>>),
     /// Pages are faulted in, or the event is written.
     Running(Arc<RegisterTask<R>>),
-    /// There was nothing to wait for.
-    Made(R),
-    /// It could not be submitted.
-    Failed(Box<Failed<B>>),
+    /// It ended when it was submitted.
+    Ready(Result<R, Box<Failed<B>>>),
     Done,
 }
 
@@ -55,24 +59,21 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     pub(super) fn begin(register: Register<B, R>) -> Self {
         let (domain, request) = (&register.domain, &register.request);
         let is_bound = domain.registers_asynchronously();
-        let tells = is_bound && request.context.is_some();
-        let state = if !tells && !domain.looks_at_pages(request) {
+        let has_event = is_bound && request.context.is_some();
+        let state = if !has_event && domain.page_work(request) == PageWork::None {
             // There is no work, and no event to be written.
-            match register.within() {
-                Ok(region) => State::Made(region),
-                Err(failed) => State::Failed(Box::new(failed)),
-            }
+            State::Ready(register.within().map_err(Box::new))
         } else if is_bound {
             Self::submit(register)
         } else {
-            State::Now(Box::new(register))
+            State::Deferred(Box::new(register))
         };
         Registration { state }
     }
 
     #[cold]
     fn submit(register: Register<B, R>) -> State<B, R> {
-        // Without a context, or with nobody left to read it, there is no event.
+        // Without a context, or without a handle of the event queue, there is no event.
         let context = register.request.context;
         let Some(events) = context.and_then(|_| register.domain.event_queue()) else {
             return Self::run(register, None);
@@ -95,12 +96,12 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
         } = register;
         match take_buffers(&domain, buffers, &request) {
             Ok(owned) => {
-                let task = Arc::new(RegisterTask::new(slot, request.context, true));
+                let task = RegisterTask::awaited(slot.zip(request.context));
                 start_task(domain, owned, request, Arc::clone(&task));
                 State::Running(task)
             }
             // The slot goes back unused: a submission that fails writes no event.
-            Err(failed) => State::Failed(Box::new(failed)),
+            Err(failed) => State::Ready(Err(Box::new(failed))),
         }
     }
 }
@@ -111,7 +112,7 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     pub fn key(&self) -> u64 {
         match &self.state {
             State::Running(task) => task.key(),
-            State::Made(region) => region.region_key(),
+            State::Ready(Ok(region)) => region.region_key(),
             _ => KEY_NOT_AVAILABLE,
         }
     }
@@ -123,7 +124,7 @@ impl<B: RegisterBufs, R: RegionHandle> Future for Registration<B, R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
         let ended = match mem::replace(&mut self.state, State::Done) {
-            State::Made(region) => Ok(region),
+            State::Ready(ended) => ended.map_err(|failed| *failed),
             state => ready!(self.poll_others(state, cx)),
         };
         budget.made_progress();
@@ -139,9 +140,8 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
         cx: &mut std::task::Context<'_>,
     ) -> Poll<Result<R, Failed<B>>> {
         match state {
-            State::Made(region) => Poll::Ready(Ok(region)),
-            State::Failed(failed) => Poll::Ready(Err(*failed)),
-            State::Now(register) => Poll::Ready(register.within()),
+            State::Ready(ended) => Poll::Ready(ended.map_err(|failed| *failed)),
+            State::Deferred(register) => Poll::Ready(register.within()),
             State::AwaitSlot(mut waiting) => match waiting.reserve.as_mut().poll(cx) {
                 Poll::Pending => {
                     self.state = State::AwaitSlot(waiting);

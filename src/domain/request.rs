@@ -32,10 +32,10 @@ pub(super) struct Request {
     pub(super) context: Option<UserContext>,
     /// Its pages are faulted in where that does not hold the runtime up: in a domain that registers
     /// asynchronously.
-    pub(super) populates: bool,
+    pub(super) fault_in: bool,
     /// Its pages stay in memory.
     pub(super) pinned: bool,
-    /// Who watches.
+    /// Counts the bytes that are ready.
     pub(super) progress: Option<RegistrationProgress>,
 }
 
@@ -48,7 +48,7 @@ impl Request {
             flags: MrFlags::empty(),
             offset: 0,
             context: None,
-            populates: false,
+            fault_in: false,
             pinned: false,
             progress: None,
         }
@@ -61,11 +61,11 @@ impl Request {
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         if let unknown @ 1.. = self.access.difference(Access::all()).bits() {
-            let message = format!("access: {unknown:#x} is no access right");
+            let message = format!("access: {unknown:#x} are no access rights");
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         if let unknown @ 1.. = self.flags.difference(MrFlags::all()).bits() {
-            let message = format!("{unknown:#x} for a registration");
+            let message = format!("flags: {unknown:#x} are no flags of a registration");
             return Err(Error::new(ErrorKind::BadFlags, message));
         }
         domain.check_auth_key(self.auth_key.as_ref())?;
@@ -78,7 +78,9 @@ impl Request {
             (MrFlags::RMA_PMEM, Caps::RMA_PMEM, "RMA_PMEM"),
         ] {
             if self.flags.contains(flag) && !caps.contains(cap) {
-                let message = format!("{name}: the domain was opened without that capability");
+                let message = format!(
+                    "{name}: the domain was opened without that capability; ask for it in the hints"
+                );
                 return Err(Error::new(ErrorKind::BadFlags, message));
             }
         }
@@ -102,6 +104,20 @@ impl Request {
             progress.add(bytes);
         }
     }
+}
+
+/// What a registration does with the pages of its memory, besides pinning them if that is asked
+/// for. All but `None` takes longer the larger the memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageWork {
+    None,
+    /// Nothing but pinning, which faults them in.
+    Pin,
+    /// Records which are present. With FI_MR_MMU_NOTIFY the application says when others are.
+    Record,
+    /// Faults all in: with FI_MR_ALLOCATED, or by default in a domain that registers
+    /// asynchronously.
+    FaultIn,
 }
 
 /// The key is what protects the region, and the bytes are the user's: neither is shown.
@@ -148,18 +164,20 @@ impl Domain {
         super::expected_regions(&self.inner.info)
     }
 
-    /// Whether the registration makes all pages present. With FI_MR_MMU_NOTIFY the application
-    /// says when they are.
-    pub(super) fn faults_in(&self, request: &Request) -> bool {
+    /// What the registration does with the pages of its memory.
+    pub(super) fn page_work(&self, request: &Request) -> PageWork {
         let mode = self.inner.mr_mode;
-        let by_default = request.populates && !mode.contains(MrMode::MMU_NOTIFY);
-        mode.contains(MrMode::ALLOCATED) || by_default && self.registers_asynchronously()
-    }
-
-    /// Whether a registration takes longer the larger the memory is.
-    pub(super) fn looks_at_pages(&self, request: &Request) -> bool {
-        let notes = self.inner.mr_mode.contains(MrMode::MMU_NOTIFY);
-        notes || request.pinned || self.faults_in(request)
+        if mode.contains(MrMode::ALLOCATED) {
+            PageWork::FaultIn
+        } else if mode.contains(MrMode::MMU_NOTIFY) {
+            PageWork::Record
+        } else if request.fault_in && self.registers_asynchronously() {
+            PageWork::FaultIn
+        } else if request.pinned {
+            PageWork::Pin
+        } else {
+            PageWork::None
+        }
     }
 
     /// What a region asked for so is, by the domain's modes.
@@ -213,7 +231,7 @@ fn refuse<B>(error: Error, buffers: B) -> Failed<B> {
 
 #[cold]
 fn too_many(count: usize, limit: usize) -> Error {
-    let message = format!("{count} buffers, a region takes at most {limit}");
+    let message = format!("{count} buffers: a region takes at most {limit} (mr_iov_limit)");
     Error::new(ErrorKind::TooLarge, message)
 }
 
@@ -222,7 +240,7 @@ fn check_files(owned: &[OwnedBuffer]) -> Result<()> {
     for buffer in owned {
         let is_file = buffer.is_shared_file();
         if !is_file.map_err(|error| Error::from_io(&error, "asking what is mapped"))? {
-            let message = "RMA_PMEM: the memory is no shared mapping of a file";
+            let message = "RMA_PMEM: the memory is not a shared mapping of a file";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
     }
@@ -232,7 +250,8 @@ fn check_files(owned: &[OwnedBuffer]) -> Result<()> {
 /// Whether address ranges can be registered here.
 pub(super) fn check_address_ranges() -> Result<()> {
     check_kernel_copies().map_err(|error| {
-        let message = format!("address ranges take process_vm_readv, which is refused: {error}");
+        let message =
+            format!("address ranges need process_vm_readv, which the system refuses: {error}");
         Error::new(ErrorKind::Unsupported, message)
     })
 }

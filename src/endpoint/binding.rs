@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::info::AuthKey;
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
-use crate::progress::{CounterSet, Extending, PortSizes, SendOrder};
+use crate::progress::{CounterSet, ExtensionConfig, PortSizes, SendOrder};
 
 use super::OnRefusal;
 use super::common::Common;
@@ -21,7 +21,7 @@ pub(super) struct Binding {
     pub(super) counters: CounterSet,
     pub(super) context: Option<UserContext>,
     pub(super) sizes: PortSizes,
-    pub(super) extending: Extending,
+    pub(super) extension: ExtensionConfig,
     pub(super) on_refusal: OnRefusal,
     pub(super) auth_key: Option<AuthKey>,
 }
@@ -49,7 +49,7 @@ impl Binding {
                 unexpected_bytes: info.rx.total_buffered_recv,
                 send_order: SendOrder::of(info.tx.msg_order),
             },
-            extending: Extending::default(),
+            extension: ExtensionConfig::default(),
             on_refusal: OnRefusal::default(),
             auth_key: info.endpoint.auth_key.clone(),
         }
@@ -60,7 +60,7 @@ impl Binding {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] names what is out of range, or asks for a key without what
     /// proves it; [`ErrorKind::Unsupported`] for keys of an address vector.
-    pub(super) fn judged(&self) -> Result<Extending> {
+    pub(super) fn judged(&self) -> Result<ExtensionConfig> {
         for (size, max, name) in [
             (self.sizes.tx_size, TRANSMIT_SIZE_MAX, "transmit_size"),
             (self.sizes.rx_size, RECEIVE_SIZE_MAX, "receive_size"),
@@ -72,24 +72,24 @@ impl Binding {
                 ));
             }
         }
-        self.extending.liveness.check()?;
+        self.extension.liveness.check()?;
         self.domain.check_auth_key(self.auth_key.as_ref())?;
         let auth_key = self.domain.auth_secret(self.auth_key.as_ref());
-        if auth_key.is_some() && !self.extending.offered {
+        if auth_key.is_some() && !self.extension.offered {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "an authorization key is proven by the extension, which is not offered",
             ));
         }
-        Ok(Extending {
+        Ok(ExtensionConfig {
             refusals_max: self.on_refusal.refusals_max()?,
             auth_key,
-            ..self.extending
+            ..self.extension
         })
     }
 
     /// Binds the endpoint of this name to its queues and counters, and opens a queue for what
-    /// nobody posted if it was given none.
+    /// no operation posted if it was given none.
     pub(super) fn bind(self, id: EndpointId) -> Result<Common> {
         let keep = self.domain.keep_open("endpoint")?;
         let receive_queue = match self.receive_queue {
@@ -127,8 +127,8 @@ macro_rules! binding_setters {
                 self
             }
 
-            /// The queue for receives posted with `.queue(context)` and for completions nobody
-            /// posted (`FI_RECV`). Default: a small queue of the endpoint's own.
+            /// The queue for receives posted with `.queue(context)` and for completions without a
+            /// post (`FI_RECV`). Default: a small queue of the endpoint's own.
             ///
             /// Each queued receive reserves a slot while it is posted, and a peer's write with
             /// remote CQ data needs one too: a queue should hold more than the receives that are
@@ -192,15 +192,15 @@ macro_rules! binding_setters {
 
             /// Whether this library's extension of the protocol is offered to peers. Default: yes.
             /// A peer that does not know it is not disturbed, and the connection is then a plain
-            /// one: without typed refusals, signs of life, message credit and an agreed end.
+            /// one: without typed refusals, heartbeats, message credit and an agreed end.
             pub fn extension(mut self, offered: bool) -> Self {
-                self.binding.extending.offered = offered;
+                self.binding.extension.offered = offered;
                 self
             }
 
             /// When a silent peer counts as dead. Default: within 4.5 s while anything awaits the
             /// peer, within some two minutes while only receives are posted;
-            /// [`Liveness`](crate::progress::Liveness) tells how. The connection then ends by
+            /// [`Liveness`](crate::progress::Liveness) says how. The connection then ends by
             /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut), and everything bound to it with
             /// it.
             ///
@@ -211,9 +211,9 @@ macro_rules! binding_setters {
             ///
             /// A peer without this library's extension is asked by the system, and its system
             /// answers. It is dead when its machine is, or cannot be reached; a stopped program on
-            /// a living machine cannot be told from a slow one.
+            /// a living machine cannot be distinguished from a slow one.
             pub fn liveness(mut self, liveness: crate::progress::Liveness) -> Self {
-                self.binding.extending.liveness = liveness;
+                self.binding.extension.liveness = liveness;
                 self
             }
 
@@ -237,7 +237,7 @@ macro_rules! binding_setters {
             /// that was rejected before it could prove anything, with
             /// [`ErrorKind::ConnectionRefused`](crate::ErrorKind::ConnectionRefused).
             ///
-            /// What follows is as plain as ever: whoever can read or change the bytes between the
+            /// What follows is as plain as ever: those who can read or change the bytes between the
             /// peers still can.
             pub fn auth_key(mut self, key: crate::info::AuthKey) -> Self {
                 self.binding.auth_key = Some(key);

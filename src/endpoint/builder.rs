@@ -47,7 +47,7 @@ impl EndpointBuilder {
     }
 
     /// Operations the transmit context holds, 1 to 4,096 (`tx_attr->size`). Default: the Info's,
-    /// 256. Further posts wait, or are told Again.
+    /// 256. Further posts wait, or end with Again.
     pub fn transmit_size(mut self, operations: usize) -> Self {
         self.binding.sizes.tx_size = operations;
         self
@@ -71,7 +71,7 @@ impl EndpointBuilder {
     /// [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<Endpoint> {
         let EndpointBuilder { binding, events } = self;
-        let extending = binding.judged()?;
+        let extension = binding.judged()?;
         let (sizes, context) = (binding.sizes, binding.context);
         let counters = binding.counters.clone();
         let id = EndpointId::next();
@@ -108,7 +108,7 @@ impl EndpointBuilder {
             common.domain.engine_for_endpoint(),
             id,
             sizes,
-            extending,
+            extension,
             bindings,
         )?;
         Ok(Endpoint {

@@ -104,7 +104,7 @@ impl IntoFuture for Connect {
 
     /// Starts to connect at once; polling only waits.
     ///
-    /// Ends with the acceptor's private data. Fails with [`ErrorKind::ConnectionRefused`] (nobody
+    /// Ends with the acceptor's private data. Fails with [`ErrorKind::ConnectionRefused`] (nothing
     /// listens, or the application said no: [`Error::data`] has its words),
     /// [`ErrorKind::TimedOut`], [`ErrorKind::Unreachable`] and other reasons. What was posted has
     /// ended by the same reason then, and the endpoint is as it was opened: it can try again, there
@@ -218,8 +218,9 @@ impl Accept {
             return Err(Error::new(ErrorKind::NotAuthorized, what).with_peer(peer));
         }
         let gone = || Error::new(ErrorKind::PeerClosed, "before it was accepted").with_peer(peer);
-        let handover = accept_ticket(request.take_ticket()).ok_or_else(gone)?;
-        let handover = handover.await.map_err(|_| gone())?;
+        let mut holder = accept_ticket(request.take_ticket()).ok_or_else(gone)?;
+        let handover = std::future::poll_fn(|cx| holder.poll_verdict(cx)).await;
+        let handover = handover.ok_or_else(gone)?;
         let port = &endpoint.inner.port;
         port.accept(handover, &data, context)?;
         std::future::poll_fn(|cx| port.poll_established(cx.waker())).await?;

@@ -12,7 +12,7 @@ use futures::Stream;
 use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::progress::Ends;
+use crate::progress::CloseWatch;
 use crate::sync::WaiterKey;
 
 use super::{Endpoint, Op, RdmEndpoint, Received};
@@ -57,9 +57,9 @@ impl RdmEndpoint {
 /// The messages that come to an endpoint, a [`Stream`](futures::Stream); made by
 /// [`Endpoint::messages`] and [`RdmEndpoint::messages`].
 ///
-/// It keeps receives posted and posts one anew for each message that is taken from it, so whoever
-/// does not read it holds the peer back: at most `depth` messages are taken from the endpoint ahead
-/// of its reader. A context of less than `depth` receives lets in as many as it holds.
+/// It keeps receives posted and posts one anew for each message that is taken from it, so a server
+/// that does not read it holds the peer back: at most `depth` messages are taken from the endpoint
+/// ahead of its reader. A context of less than `depth` receives lets in as many as it holds.
 ///
 /// A message that is longer than `size` is [`Truncated`](crate::ErrorKind::Truncated), an error
 /// after which the stream goes on. It ends with `None` when the connection has ended in order: by
@@ -130,7 +130,7 @@ impl Messages {
             ended: false,
             end_waiter: None,
         };
-        // What refuses it now does when the stream is read, which tells.
+        // What refuses it now does so again when the stream is read, which gives the error.
         let _ = messages.post();
         messages
     }
@@ -194,7 +194,7 @@ impl Messages {
     /// Nothing is to be received any more, if so, for this reason; `None` after an orderly end.
     fn end(&mut self, error: Error) -> Option<Result<Message>> {
         let in_order = match &self.from {
-            Incoming::Connection(endpoint) => endpoint.inner.port.has_ended_in_order(),
+            Incoming::Connection(endpoint) => endpoint.inner.port.is_closed_in_order(),
             Incoming::Peers(endpoint) => {
                 endpoint.is_closing() && error.kind() != ErrorKind::DriverGone
             }
@@ -236,7 +236,7 @@ impl Stream for Messages {
                         && (endpoint
                             .inner
                             .port
-                            .poll_ended(&mut this.end_waiter, cx.waker()))
+                            .poll_closed(&mut this.end_waiter, cx.waker()))
                         .is_pending()
                     {
                         return Poll::Pending;
@@ -284,7 +284,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// What the receive told: the length, CQ data, and of connectionless endpoints who sent it.
+    /// What the receive gave: the length, CQ data, and of connectionless endpoints who sent it.
     pub fn received(&self) -> &Received {
         &self.received
     }
@@ -320,7 +320,7 @@ impl Drop for Message {
     }
 }
 
-/// Tells how much, never what: the bytes are the user's.
+/// Shows how much, never what: the bytes are the user's.
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Message")

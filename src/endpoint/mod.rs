@@ -31,14 +31,13 @@ use std::sync::Arc;
 use crate::buf::Payload;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
-use crate::error::{Phase, Result};
+use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
-use crate::progress::{Ends, OpCell, Port, PostOptions, Report};
-use crate::proto::{OpKey, Withdrawn};
+use crate::progress::{CloseWatch, Port, PostOptions, Report};
 
 use common::Common;
 use post::OpSpec;
-use target::{OpOwner, PostResult, Scope, cancel_named, operation_of};
+use target::{OpOwner, PostEndpoint, PostResult, Scope, cancel_named, operation_of};
 
 pub use atomic::{
     Atomic, AtomicMemory, AtomicResults, AtomicValue, FetchAtomic, NumbersOf, Operands,
@@ -78,7 +77,7 @@ pub(crate) fn drop_kept() {
 /// reason.
 ///
 /// Clones are handles to the same endpoint. Dropping the last one closes it (`fi_close`): what was
-/// posted for transmission goes out first, within a few seconds, and no event tells of it.
+/// posted for transmission goes out first, within a few seconds, and there is no event for it.
 ///
 /// Messages that come before a receive is posted are kept, up to a budget
 /// ([`EndpointBuilder::unexpected_bytes`]). A peer of this library knows what there is room for and
@@ -95,7 +94,7 @@ struct Inner {
     common: Common,
 }
 
-impl OpOwner for Inner {
+impl PostEndpoint for Inner {
     fn common(&self) -> &Common {
         &self.common
     }
@@ -108,27 +107,15 @@ impl OpOwner for Inner {
         report: Report,
         options: PostOptions,
     ) -> PostResult {
-        let kind = spec.into_kind(payload.len(), &self.common.domain);
+        let kind = spec.into_op_kind(payload.len(), &self.common.domain);
         let operation = operation_of(kind, payload, report, options)?;
         let posted = self.port.post(operation);
         let posted = posted.map_err(|refused| refused.into_parts())?;
         Ok((posted, None))
     }
 
-    fn phase(&self, key: OpKey) -> Phase {
-        self.port.phase(key)
-    }
-
-    fn cancel(&self, key: OpKey) -> Withdrawn {
-        self.port.cancel(key)
-    }
-
-    fn withdraw(&self, key: OpKey, cell: &OpCell) {
-        self.port.withdraw(key, cell);
-    }
-
-    fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
-        self.port.withdraw_waiting(key, cell);
+    fn own_operations(&self) -> &dyn OpOwner {
+        &*self.port
     }
 }
 
@@ -174,13 +161,13 @@ impl Endpoint {
         self.inner.port.lifecycle() == crate::proto::Lifecycle::Connected
     }
 
-    /// The queue that takes this endpoint's receive completions, and those that nobody posted: a
+    /// The queue that takes this endpoint's receive completions, and those of no post of its own: a
     /// peer's writes with remote CQ data. An endpoint opened without one has its own.
     pub fn receive_queue(&self) -> &CompletionQueue {
         &self.inner.common.receive_queue
     }
 
-    /// Bytes of early messages held now, for whoever watches the budget.
+    /// Bytes of early messages held now, to be compared with the budget.
     pub fn unexpected_bytes(&self) -> usize {
         self.inner.port.unexpected_bytes()
     }
@@ -197,7 +184,7 @@ impl Endpoint {
     /// gets its answer first, and posted receives take what still comes; then all that is left ends
     /// as Canceled here and as PeerClosed there. With any other peer what was posted for
     /// transmission goes out, the peer sees the end of the stream, and everything else ends as
-    /// Canceled. The endpoint's event queue gets one Shutdown, which tells whether the end was an
+    /// Canceled. The endpoint's event queue gets one Shutdown, which says whether the end was an
     /// orderly one.
     ///
     /// A peer that neither reads nor answers is not waited for longer than 5 s.
@@ -206,7 +193,7 @@ impl Endpoint {
     /// The end has begun once this is polled, and goes on if the future is dropped.
     pub async fn shutdown(&self) -> Result<()> {
         self.inner.port.begin_close();
-        self.inner.port.ended().await;
+        self.inner.port.closed().await;
         Ok(())
     }
 

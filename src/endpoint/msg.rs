@@ -8,7 +8,7 @@ use crate::cq::{CompletionFlags, SourceName};
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
 use crate::progress::PostOptions;
-use crate::proto::Wanted;
+use crate::proto::MatchCriteria;
 
 use super::common::{Common, check_inject};
 use super::op::{CompletionFields, OpOutput, sealed};
@@ -149,7 +149,10 @@ impl RdmEndpoint {
     /// lives.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvFrom<B> {
         RecvFrom {
-            target: PostTarget::new(&self.inner, Scope::Receives(Selector::any(Wanted::Message))),
+            target: PostTarget::new(
+                &self.inner,
+                Scope::Receives(Selector::any(MatchCriteria::Message)),
+            ),
             buffers,
             timeout: None,
         }
@@ -244,11 +247,11 @@ impl<B: IoBufs> SendMessage<B> {
 }
 
 impl<B: IoBufs> OpBuilder<B> for SendMessage<B> {
-    fn operation(&self) -> OperationKind {
+    fn operation_kind(&self) -> OperationKind {
         OperationKind::Send
     }
 
-    fn kind(&self) -> CompletionFlags {
+    fn completion_flags(&self) -> CompletionFlags {
         match self.tag {
             None => CompletionFlags::MSG,
             Some(_) => CompletionFlags::TAGGED,
@@ -300,7 +303,7 @@ impl<B: IoBufsMut> RecvFrom<B> {
     /// Takes a message of this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: of any
     /// (`FI_ADDR_UNSPEC`). The receive belongs to the endpoint: while nothing has come for it, it
     /// outlives the peer's connection, and a message of the peer's next one fills it. That a peer
-    /// has gone, or has restarted, is told by [`RdmEndpoint::peers`].
+    /// has gone, or has restarted, is reported by [`RdmEndpoint::peers`].
     ///
     /// # Errors
     /// The post ends with [`ErrorKind::BadFlags`](crate::ErrorKind::BadFlags) if the domain's Info
@@ -315,14 +318,14 @@ impl<B: IoBufsMut> RecvFrom<B> {
 
 /// A builder that does nothing but receive.
 macro_rules! receive_builder {
-    ($builder:ident, $kind:ident) => {
+    ($builder:ident, $flag:ident) => {
         impl<B: crate::buf::IoBufsMut> super::post::OpBuilder<B> for $builder<B> {
-            fn operation(&self) -> crate::error::OperationKind {
+            fn operation_kind(&self) -> crate::error::OperationKind {
                 crate::error::OperationKind::Receive
             }
 
-            fn kind(&self) -> crate::cq::CompletionFlags {
-                crate::cq::CompletionFlags::$kind
+            fn completion_flags(&self) -> crate::cq::CompletionFlags {
+                crate::cq::CompletionFlags::$flag
             }
 
             fn common(&self) -> &super::common::Common {

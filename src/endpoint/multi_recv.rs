@@ -5,7 +5,7 @@ use crate::cq::CompletionFlags;
 use crate::error::OperationKind;
 use crate::id::{FabricAddr, UserContext};
 use crate::progress::PostOptions;
-use crate::proto::Wanted;
+use crate::proto::MatchCriteria;
 
 use super::common::Common;
 use super::post::{OpBuilder, OpSpec, queued_forms};
@@ -14,12 +14,12 @@ use super::{Queued, RdmEndpoint};
 
 impl RdmEndpoint {
     /// Posts a buffer that takes untagged messages one behind the other (`FI_MULTI_RECV`), from any
-    /// peer or from [one](MultiRecv::from). Tell it a context by [`queue`](MultiRecv::queue), then
+    /// peer or from [one](MultiRecv::from). Give it a context by [`queue`](MultiRecv::queue), then
     /// post it: there is no form to await, since it reports more than once.
     ///
     /// Each message is a completion of the receive queue with that context. Its
     /// [`take_buffer`](crate::Completion::take_buffer) gives the message itself: a part of the
-    /// buffer that nobody writes to any more, without a copy. The buffer's memory lives until the
+    /// buffer that is written to no more, without a copy. The buffer's memory lives until the
     /// last part of it is dropped.
     ///
     /// The buffer is released when fewer than [`min_free`](MultiRecv::min_free) bytes are left in
@@ -27,7 +27,10 @@ impl RdmEndpoint {
     /// [`CompletionFlags::MULTI_RECV`](crate::cq::CompletionFlags::MULTI_RECV) and no other flag.
     pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
         MultiRecv {
-            target: PostTarget::new(&self.inner, Scope::Receives(Selector::any(Wanted::Message))),
+            target: PostTarget::new(
+                &self.inner,
+                Scope::Receives(Selector::any(MatchCriteria::Message)),
+            ),
             buffers: buffer,
             free_min: self.inner.free_min,
         }
@@ -67,11 +70,11 @@ impl<B: IoBufMut> MultiRecv<B> {
 }
 
 impl<B: IoBufMut> OpBuilder<B> for MultiRecv<B> {
-    fn operation(&self) -> OperationKind {
+    fn operation_kind(&self) -> OperationKind {
         OperationKind::Receive
     }
 
-    fn kind(&self) -> CompletionFlags {
+    fn completion_flags(&self) -> CompletionFlags {
         CompletionFlags::MSG
     }
 

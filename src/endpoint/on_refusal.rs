@@ -28,7 +28,7 @@ pub enum OnRefusal {
 }
 
 impl OnRefusal {
-    /// As it is told to the peer; 0: the first one ends the connection.
+    /// As it is offered to the peer; 0: the first one ends the connection.
     pub(super) fn refusals_max(self) -> Result<u32> {
         match self {
             OnRefusal::Disconnect => Ok(0),

@@ -15,7 +15,7 @@ use crate::error::{Phase, Result};
 use crate::id::OperationId;
 use crate::op_error::Failed;
 use crate::progress::OpCell;
-use crate::proto::End;
+use crate::proto::OpResult;
 
 use super::target::OpHandle;
 
@@ -54,13 +54,13 @@ impl OpOutput for usize {}
 
 /// A posted operation: a future of its result and its buffers.
 ///
-/// It runs whether or not the future is polled. `R` is what it tells: a count of bytes, or
+/// It runs whether or not the future is polled. `R` is what it gives: a count of bytes, or
 /// [`Received`](super::Received).
 ///
 /// # Cancel safety
 /// Dropping it withdraws the operation: one that has not started never does; one that has runs to
 /// its end, and its buffers live as long as anything may touch them. [`detach`](Self::detach) lets
-/// it go on with nobody waiting. Dropping a *receive* un-posts it, and a message already matched to
+/// it go on without a future. Dropping a *receive* un-posts it, and a message already matched to
 /// it goes back to the head of the early messages, so none is lost; of one that is longer than the
 /// dropped buffers, what fits them is kept. Leaking it is safe.
 /// `tokio::time::timeout(limit, op)` is always legal.
@@ -110,9 +110,9 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
         self.handle.cancel()
     }
 
-    /// Lets it go on to its end with nobody waiting, as a dropped `JoinHandle` of Tokio's does.
+    /// Lets it go on to its end without a future, as a dropped `JoinHandle` of Tokio's does.
     ///
-    /// It owns its buffers until then. Nobody is told of its end but the counters that are bound
+    /// It owns its buffers until then. Only the counters count its end that are bound
     /// for it: a detached send is delivered as long as the connection lives, also through an
     /// orderly [`shutdown`](crate::Endpoint::shutdown) or the drop of the endpoint; a detached
     /// receive takes a message, which is dropped.
@@ -128,12 +128,12 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
         let result = if self.handle.names_sources() {
-            let mut end = ready!(self.cell().poll(cx.waker(), End::take));
+            let mut end = ready!(self.cell().poll(cx.waker(), OpResult::take));
             let source = self.handle.source_name(&end);
-            finish(&mut end, source)
+            into_output(&mut end, source)
         } else {
-            // There is one peer, so nobody is looked up: it is fetched where it lies.
-            ready!(self.cell().poll(cx.waker(), |end| finish(end, None)))
+            // There is one peer, so no sender is looked up: the result is fetched where it lies.
+            ready!(self.cell().poll(cx.waker(), |end| into_output(end, None)))
         };
         budget.made_progress();
         self.finished = true;
@@ -143,8 +143,8 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
 
 /// Sorts an operation's end into the result its future gives.
 #[inline]
-fn finish<B: IoBufs, R: OpOutput>(
-    end: &mut End,
+fn into_output<B: IoBufs, R: OpOutput>(
+    end: &mut OpResult,
     source: Option<SourceName>,
 ) -> Result<(R, B), Failed<B>> {
     let buffers = B::from_payload(end.payload.take());
@@ -169,7 +169,7 @@ fn finish<B: IoBufs, R: OpOutput>(
 impl<B: IoBufs, R: OpOutput> Drop for Op<B, R> {
     fn drop(&mut self) {
         match self.cell.take() {
-            Some(cell) if self.finished => OpCell::keep(cell),
+            Some(cell) if self.finished => OpCell::recycle(cell),
             Some(cell) => self.handle.withdraw(&cell),
             None => {}
         }
@@ -229,8 +229,8 @@ impl<B: IoBufs> QueuedOp<B> {
         self.waiting.as_ref().is_none_or(|cell| cell.has_ended())
     }
 
-    /// Lets it go on with nobody waiting for its acceptance. Once accepted, the queue has its end;
-    /// if it never is, only counters are told.
+    /// Lets it go on without a future of its acceptance. Once accepted, the queue has its end;
+    /// if it never is, only counters count it.
     pub fn detach(mut self) {
         drop(self.waiting.take().and_then(|cell| cell.detach()));
     }
@@ -250,7 +250,7 @@ impl<B: IoBufs> Future for QueuedOp<B> {
         self.waiting = None;
         Poll::Ready(match accepted {
             Ok(()) => Ok(id),
-            Err(End {
+            Err(OpResult {
                 result, payload, ..
             }) => {
                 let error = result.expect_err("only a failure ends an operation before acceptance");

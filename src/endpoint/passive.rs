@@ -10,7 +10,7 @@ use crate::error::{OperationKind, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::info::{Driver, Info};
 use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
-use crate::progress::{EventHandler, ListenConfig, Listening};
+use crate::progress::{EventHandler, ListenConfig, ListenHandle};
 use crate::sync::{Dependence, Keep};
 use crate::transport::{self, TransportOptions};
 
@@ -109,10 +109,10 @@ impl PassiveEndpointBuilder {
             half_open_max: self.half_open_max,
             handshake_timeout: self.handshake_timeout,
         };
-        let audience = EventHandler::new(&self.events, id, self.context);
-        let listening = Listening::bind(config)
+        let handler = EventHandler::new(&self.events, id, self.context);
+        let listening = ListenHandle::bind(config)
             .and_then(|(listening, bound)| {
-                bound.start(selection.runner, audience)?;
+                bound.start(selection.executor, handler)?;
                 Ok(listening)
             })
             .map_err(|error| error.with_operation(OperationKind::Listen))?;
@@ -134,8 +134,8 @@ impl PassiveEndpointBuilder {
 ///
 /// It runs on the Tokio runtime it was opened in, or on a thread of its own. While the event queue
 /// has no free slot it accepts nothing more; peers then wait in the system's backlog. Dropping the
-/// last handle stops listening; requests already told can still be accepted. So does dropping the
-/// last handle of the event queue, since nobody could accept anything then: requests that wait are
+/// last handle stops listening; requests already reported can still be accepted. So does dropping
+/// the last handle of the event queue, since nothing could be accepted then: requests that wait are
 /// rejected, and later ones are refused by the system.
 #[derive(Clone)]
 pub struct PassiveEndpoint {
@@ -143,7 +143,7 @@ pub struct PassiveEndpoint {
 }
 
 struct Inner {
-    listening: Listening,
+    listening: ListenHandle,
     id: EndpointId,
     context: Option<UserContext>,
     _fabric: Keep,

@@ -10,8 +10,8 @@ use crate::buf::IoBufsMut;
 use crate::cq::{Completion, CompletionError, CompletionFlags, SourceName};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::{FabricAddr, UserContext};
-use crate::progress::{Claimed, PostOptions};
-use crate::proto::{Arrival, Wanted};
+use crate::progress::{ClaimId, PostOptions};
+use crate::proto::{Arrival, MatchCriteria};
 
 use super::RdmEndpoint;
 use super::common::Common;
@@ -20,12 +20,12 @@ use super::target::{PostTarget, Scope, Selector};
 
 impl RdmEndpoint {
     /// Looks for the first message with this tag that came before its receive (`FI_PEEK`): the one
-    /// that [`recv_tagged`](Self::recv_tagged) would get. Awaited, it tells of the message and
+    /// that [`recv_tagged`](Self::recv_tagged) would get. Awaited, it describes the message and
     /// leaves it where it is; see [`Peek`] for the rest.
     pub fn peek_tagged(&self, tag: u64) -> Peek {
         Peek {
             endpoint: self.clone(),
-            selector: Selector::any(Wanted::Tagged { tag, ignore: 0 }),
+            selector: Selector::any(MatchCriteria::Tagged { tag, ignore: 0 }),
         }
     }
 }
@@ -54,14 +54,14 @@ impl Peek {
         self
     }
 
-    /// Tells of the message within this call, and leaves it where it is.
+    /// Describes the message within this call, and leaves it where it is.
     ///
     /// # Errors
     /// [`ErrorKind::NoMessage`] if there is none, [`ErrorKind::InvalidArgument`] for an address
     /// that was removed or is another vector's.
     pub fn now(self) -> Result<MessageInfo> {
-        let sought = self.endpoint.inner.sought(self.selector)?;
-        let found = self.endpoint.inner.receives.peek(sought);
+        let selector = self.endpoint.inner.resolve_selector(self.selector)?;
+        let found = self.endpoint.inner.receives.peek(selector);
         let arrival = found.ok_or_else(no_message)?;
         Ok(self.endpoint.message_info(&arrival))
     }
@@ -71,25 +71,25 @@ impl Peek {
     /// # Errors
     /// As of [`now`](Self::now).
     pub fn claim(self) -> Result<ClaimedMessage> {
-        let sought = self.endpoint.inner.sought(self.selector)?;
-        let found = self.endpoint.inner.receives.claim(sought);
+        let selector = self.endpoint.inner.resolve_selector(self.selector)?;
+        let found = self.endpoint.inner.receives.claim(selector);
         let (claimed, arrival) = found.ok_or_else(no_message)?;
         Ok(ClaimedMessage {
             info: self.endpoint.message_info(&arrival),
-            claim: Claim {
+            claim: ClaimGuard {
                 endpoint: self.endpoint,
                 claimed: Some(claimed),
             },
         })
     }
 
-    /// Drops the message (`FI_PEEK | FI_DISCARD`), and tells what it was.
+    /// Drops the message (`FI_PEEK | FI_DISCARD`), and says what it was.
     ///
     /// # Errors
     /// As of [`now`](Self::now).
     pub fn discard(self) -> Result<MessageInfo> {
-        let sought = self.endpoint.inner.sought(self.selector)?;
-        let found = self.endpoint.inner.receives.discard(sought);
+        let selector = self.endpoint.inner.resolve_selector(self.selector)?;
+        let found = self.endpoint.inner.receives.discard(selector);
         let arrival = found.ok_or_else(no_message)?;
         Ok(self.endpoint.message_info(&arrival))
     }
@@ -101,14 +101,14 @@ impl Peek {
     /// [`ErrorKind::Again`] if the queue is full; nothing was looked at then.
     /// [`ErrorKind::InvalidArgument`] as of [`now`](Self::now).
     pub fn queue(self, context: impl Into<UserContext>) -> Result<()> {
-        let sought = self.endpoint.inner.sought(self.selector)?;
+        let selector = self.endpoint.inner.resolve_selector(self.selector)?;
         let common = &self.endpoint.inner.common;
         let full = || Error::new(ErrorKind::Again, "the completion queue is full");
         let slot = common.receive_queue.try_reserve().ok_or_else(full)?;
         let flags = CompletionFlags::RECV | CompletionFlags::TAGGED;
         let operation = OperationKind::Receive;
         let completion = Completion::new(common.id, context.into(), operation, flags);
-        let completion = match self.endpoint.inner.receives.peek(sought) {
+        let completion = match self.endpoint.inner.receives.peek(selector) {
             None => completion.with_error(CompletionError::new(no_message())),
             Some(arrival) => self.endpoint.describe(completion, &arrival),
         };
@@ -198,7 +198,7 @@ impl RdmEndpoint {
 #[derive(Debug)]
 pub struct ClaimedMessage {
     info: MessageInfo,
-    claim: Claim,
+    claim: ClaimGuard,
 }
 
 impl ClaimedMessage {
@@ -238,11 +238,11 @@ pub struct RecvClaimed<B: IoBufsMut> {
 }
 
 impl<B: IoBufsMut> OpBuilder<B> for RecvClaimed<B> {
-    fn operation(&self) -> OperationKind {
+    fn operation_kind(&self) -> OperationKind {
         OperationKind::Receive
     }
 
-    fn kind(&self) -> CompletionFlags {
+    fn completion_flags(&self) -> CompletionFlags {
         CompletionFlags::TAGGED | CompletionFlags::CLAIM
     }
 
@@ -265,20 +265,20 @@ impl<B: IoBufsMut> OpBuilder<B> for RecvClaimed<B> {
 posting_forms!(RecvClaimed, IoBufsMut, super::Received);
 
 /// The right to a claimed message, until it is used.
-pub(super) struct Claim {
+pub(super) struct ClaimGuard {
     endpoint: RdmEndpoint,
-    claimed: Option<Claimed>,
+    claimed: Option<ClaimId>,
 }
 
-impl Claim {
+impl ClaimGuard {
     /// Uses it up.
-    pub(super) fn take(mut self) -> Claimed {
+    pub(super) fn take(mut self) -> ClaimId {
         let claimed = self.claimed.take();
         claimed.expect("a claim is used once, by value")
     }
 }
 
-impl Drop for Claim {
+impl Drop for ClaimGuard {
     fn drop(&mut self) {
         if let Some(claimed) = self.claimed.take() {
             self.endpoint.inner.receives.release_claimed(claimed);
@@ -286,7 +286,7 @@ impl Drop for Claim {
     }
 }
 
-impl fmt::Debug for Claim {
+impl fmt::Debug for ClaimGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Claim({:?})", self.claimed)
     }

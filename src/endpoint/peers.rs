@@ -16,7 +16,7 @@ use crate::progress::{PeerEventKind, PeerReader};
 use super::RdmEndpoint;
 
 impl RdmEndpoint {
-    /// The peers that come, go and restart, as a stream, which tells first of those that are
+    /// The peers that come, go and restart, as a stream, which begins with those that are
     /// connected now. See [`Peers`].
     ///
     /// ```
@@ -58,7 +58,7 @@ impl RdmEndpoint {
 /// - [`Up`](PeerEventKind::Up) can be read before the first message of the connection can.
 /// - [`Restarted`](PeerEventKind::Restarted): another incarnation has taken the place of one that
 ///   was up, whose operations may still be about to end. A peer that is down when it restarts
-///   tells so by the `incarnation` of its next `Up`.
+///   shows so by the `incarnation` of its next `Up`.
 /// - [`Down`](PeerEventKind::Down) comes after all operations of the peer have ended, with the
 ///   reason that they ended with; messages that came before can still be received. Its error is
 ///   `None` if the connection ended by agreement, idle connections' too, which the next operation
@@ -78,7 +78,7 @@ impl RdmEndpoint {
 ///
 /// # Cancel safety
 /// [`next`](Self::next) and polling lose nothing.
-#[must_use = "a stream that is not read tells nothing"]
+#[must_use = "a stream that is not read reports nothing"]
 pub struct Peers {
     /// `None`: all is read.
     reader: Option<PeerReader>,
@@ -95,7 +95,7 @@ pub struct PeerEvent {
     pub fabric_addr: Option<FabricAddr>,
     /// What happened.
     pub kind: PeerEventKind,
-    /// Which of the lives of the peer's endpoint, told apart by a number of the peer's choice: a
+    /// Which of the lives of the peer's endpoint, distinguished by a number of the peer's choice: a
     /// random one for each endpoint of this library, a process identifier of libfabric's. `None` of
     /// a peer that could not be reached.
     pub incarnation: Option<u32>,

@@ -20,9 +20,9 @@ use super::target::{OpHandle, PostTarget};
 
 /// An operation described but not posted.
 pub(super) trait OpBuilder<B: IoBufs>: Sized {
-    fn operation(&self) -> OperationKind;
+    fn operation_kind(&self) -> OperationKind;
     /// Of which interface it is: what its completion's flags say beside the direction.
-    fn kind(&self) -> CompletionFlags;
+    fn completion_flags(&self) -> CompletionFlags;
     /// The endpoint it is posted to.
     fn common(&self) -> &Common;
     /// How it is posted, besides whether it waits for room.
@@ -73,7 +73,7 @@ impl OpSpec {
 
     /// What a connection is asked for, with local memory of this length.
     #[inline]
-    pub(super) fn into_kind(self, len: usize, domain: &Domain) -> Result<OpKind> {
+    pub(super) fn into_op_kind(self, len: usize, domain: &Domain) -> Result<OpKind> {
         match self {
             OpSpec::Send { tag, data, ack } => Ok(OpKind::Send { data, ack, tag }),
             OpSpec::Inject { tag, data } => Ok(OpKind::Inject { data, tag }),
@@ -98,7 +98,7 @@ impl OpSpec {
             OpSpec::Read { remote } => Ok(OpKind::Read {
                 segments: remote.segments(len, Access::REMOTE_READ, domain)?,
             }),
-            OpSpec::Atomic(spec) => spec.into_kind(len, domain),
+            OpSpec::Atomic(spec) => spec.into_op_kind(len, domain),
         }
     }
 }
@@ -120,18 +120,18 @@ pub(super) fn post_queued<B: IoBufs, D: OpBuilder<B>>(
     context: UserContext,
     wait: bool,
 ) -> Result<QueuedOp<B>, Failed<B>> {
-    let operation = builder.operation();
+    let operation = builder.operation_kind();
     if builder.common().queue_for(operation).is_none() {
         let message = "it was opened without a transmit_queue";
         let error = Error::new(ErrorKind::BadState, message).with_operation(operation);
         let (_, buffers, _) = builder.into_parts();
         return Err(Failed::new(error, Some(buffers)));
     }
-    let kind = builder.kind();
+    let flags = builder.completion_flags();
     let report = |common: &Common| Report::Queue {
         queue: common.queue_for(operation).expect("seen above").clone(),
         context,
-        kind,
+        flags,
         slot: None,
         waiting: None,
     };
@@ -147,8 +147,8 @@ fn post<B: IoBufs, D: OpBuilder<B>>(
     builder: D,
     report: impl FnOnce(&Common) -> Report,
     wait: bool,
-) -> Result<(OpHandle, crate::progress::Posted), Failed<B>> {
-    let operation = builder.operation();
+) -> Result<(OpHandle, crate::progress::PostedOp), Failed<B>> {
+    let operation = builder.operation_kind();
     let options = PostOptions {
         wait,
         ..builder.options()
@@ -197,7 +197,7 @@ macro_rules! posting_forms {
                 super::post::post_op(self, false)
             }
 
-            /// Posts now and lets the operation go on to its end with nobody waiting
+            /// Posts now and lets the operation go on to its end without a future
             /// ([`Op::detach`](crate::op::Op::detach)).
             ///
             /// # Errors
@@ -247,7 +247,7 @@ pub(super) use posting_forms;
 /// The forms in which builders post through a queue.
 macro_rules! queued_forms {
     ($builder:ident, $bound:ident) => {
-        /// Tells how much, never what: the bytes are the user's.
+        /// Shows how much, never what: the bytes are the user's.
         impl<B: crate::buf::$bound> std::fmt::Debug for $builder<B> {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 let (count, len) = super::post::measure(&self.buffers);
@@ -260,7 +260,7 @@ macro_rules! queued_forms {
         }
 
         impl<B: crate::buf::$bound> super::Queued<$builder<B>> {
-            /// Posts now. The future that is returned tells of the operation's acceptance only.
+            /// Posts now. The future that is returned is of the operation's acceptance only.
             ///
             /// # Errors
             /// As for the form without a queue; [`ErrorKind::BadState`](crate::ErrorKind::BadState)

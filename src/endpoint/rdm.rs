@@ -14,14 +14,18 @@ use crate::cq::{CompletionQueue, Source, SourceName, Sources};
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::{EndpointId, FabricAddr, OperationId};
+use crate::limits::RDM_POST_ATTEMPTS;
 use crate::progress::{
-    Ends, OpCell, PeerReader, Port, PostOptions, Posted, Rdm, ReceiveContext, Report, Sought,
+    CloseWatch, OpCell, PeerReader, Port, PostOptions, PostedOp, Rdm, ReceiveContext,
+    ReceiveSelector, Report,
 };
-use crate::proto::{End, OpKey, Operation, SourceId, Withdrawn};
+use crate::proto::{OpKey, OpResult, Operation, SourceId, Withdrawn};
 
 use super::common::Common;
 use super::post::OpSpec;
-use super::target::{OpOwner, PostResult, Scope, Selector, operation_of};
+use super::target::{
+    OpOwner, PostEndpoint, PostResult, Scope, Selector, cancel_named, operation_of,
+};
 use ports::Ports;
 
 pub use builder::RdmEndpointBuilder;
@@ -35,7 +39,7 @@ pub use builder::RdmEndpointBuilder;
 /// [`Unreachable`](ErrorKind::Unreachable). If a connection is lost, its operations end with the
 /// reason, nothing is sent again by itself, and the next operation connects anew.
 ///
-/// Receives belong to the endpoint: each takes the first message that it matches, whoever sent it.
+/// Receives belong to the endpoint: each takes the first message that it matches, from any sender.
 /// Messages from one peer are matched in the order in which they were sent; an operation to one
 /// peer never waits for another peer. If a receive is dropped, or its time passes, when the bytes
 /// of a [large](RdmEndpointBuilder::rendezvous_min) message have been asked for, the message waits
@@ -60,7 +64,7 @@ pub(super) struct Inner {
     vector: AddressVector,
     ports: Ports,
     sources: Arc<dyn Sources>,
-    /// Whoever receives is told the sender (`FI_SOURCE`).
+    /// Completions of receives name the sender (`FI_SOURCE`).
     tells_sources: bool,
     /// Receives may be narrowed to one peer (`FI_DIRECTED_RECV`).
     directed: bool,
@@ -69,7 +73,7 @@ pub(super) struct Inner {
     pub(super) common: Common,
 }
 
-impl OpOwner for Inner {
+impl PostEndpoint for Inner {
     fn common(&self) -> &Common {
         &self.common
     }
@@ -84,7 +88,7 @@ impl OpOwner for Inner {
     ) -> PostResult {
         match scope {
             Scope::Peer(peer) => {
-                let kind = spec.into_kind(payload.len(), &self.common.domain);
+                let kind = spec.into_op_kind(payload.len(), &self.common.domain);
                 let operation = operation_of(kind, payload, report, options)?;
                 let (port, posted) = self.post_to(peer, operation)?;
                 Ok((posted, Some(port)))
@@ -92,7 +96,7 @@ impl OpOwner for Inner {
             Scope::Receives(selector) => {
                 let posted = match spec {
                     OpSpec::ReceiveMany { free_min } => {
-                        self.post_many(selector, free_min, payload, report, options)?
+                        self.post_multi(selector, free_min, payload, report, options)?
                     }
                     _ => self.post_receive(selector, payload, report, options)?,
                 };
@@ -107,6 +111,26 @@ impl OpOwner for Inner {
         }
     }
 
+    fn own_operations(&self) -> &dyn OpOwner {
+        self
+    }
+
+    fn port_named(&self, name: u64) -> Option<Arc<Port>> {
+        let port = self.rdm.port_named(name);
+        port.filter(|port| port.id() == self.common.id)
+    }
+
+    fn names_sources(&self) -> bool {
+        true
+    }
+
+    fn source_name(&self, end: &OpResult) -> Option<SourceName> {
+        end.source.map(|source| self.source_name(source.0))
+    }
+}
+
+/// The receives.
+impl OpOwner for Inner {
     fn phase(&self, key: OpKey) -> Phase {
         self.receives.phase(key)
     }
@@ -119,20 +143,12 @@ impl OpOwner for Inner {
     /// it has come in full.
     fn withdraw(&self, key: OpKey, cell: &OpCell) {
         if self.receives.withdraw(key, cell) {
-            self.rdm.orphan(cell);
+            self.rdm.detach_receive(cell);
         }
     }
 
     fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
         self.receives.withdraw_waiting(key, cell);
-    }
-
-    fn names_sources(&self) -> bool {
-        true
-    }
-
-    fn source_name(&self, end: &End) -> Option<SourceName> {
-        end.source.map(|source| self.source_name(source.0))
     }
 }
 
@@ -141,10 +157,6 @@ impl Drop for Inner {
         self.rdm.begin_close();
     }
 }
-
-/// How often a post looks for a port that takes it: each refusal was by a connection that had just
-/// ended.
-const PORT_TRIES: usize = 4;
 
 impl RdmEndpoint {
     /// The name of this endpoint in completions.
@@ -173,14 +185,14 @@ impl RdmEndpoint {
         &self.inner.vector
     }
 
-    /// The queue that takes this endpoint's receive completions, and those that nobody posted:
-    /// pieces of [`multi_recv`](Self::multi_recv), and peers' writes with remote CQ data. An
-    /// endpoint opened without one has its own.
+    /// The queue that takes this endpoint's receive completions, and those without a posted
+    /// operation: pieces of [`multi_recv`](Self::multi_recv), and peers' writes with remote CQ
+    /// data. An endpoint opened without one has its own.
     pub fn receive_queue(&self) -> &CompletionQueue {
         &self.inner.common.receive_queue
     }
 
-    /// Bytes of early messages held now, of all peers, each with its overhead.
+    /// Bytes of unexpected messages held now, of all peers, each with its overhead.
     pub fn unexpected_bytes(&self) -> usize {
         self.inner.receives.unexpected_bytes()
     }
@@ -223,18 +235,7 @@ impl RdmEndpoint {
     /// Asks an operation to end early (`fi_cancel`). `true`: it had not started, and ends as
     /// Canceled. `false`: it has started and ends as it ends, or has ended.
     pub fn cancel(&self, operation: OperationId) -> bool {
-        let key = OpKey::from_bits(operation.key());
-        let withdrawn = match operation.port() {
-            None => self.inner.receives.cancel(key),
-            Some(port) => {
-                let port = self.inner.rdm.port_named(port);
-                match port.filter(|port| port.id() == self.id()) {
-                    Some(port) => port.cancel(key),
-                    None => Withdrawn::Gone,
-                }
-            }
-        };
-        withdrawn == Withdrawn::Ended
+        cancel_named(&*self.inner, operation)
     }
 
     /// Asks everything that was posted to this peer to end early: what had not started ends as
@@ -273,7 +274,7 @@ impl RdmEndpoint {
     pub async fn shutdown(&self) -> Result<()> {
         let rdm = &self.inner.rdm;
         rdm.begin_close();
-        rdm.ended().await;
+        rdm.closed().await;
         Ok(())
     }
 
@@ -307,8 +308,8 @@ impl Inner {
         &self,
         peer: FabricAddr,
         mut operation: Operation<Report>,
-    ) -> Result<(Arc<Port>, Posted), (Error, Payload)> {
-        let mut tries = PORT_TRIES;
+    ) -> Result<(Arc<Port>, PostedOp), (Error, Payload)> {
+        let mut tries = RDM_POST_ATTEMPTS;
         loop {
             let port = match self.port_to(peer) {
                 Ok(port) => port,
@@ -332,27 +333,27 @@ impl Inner {
         payload: Payload,
         report: Report,
         options: PostOptions,
-    ) -> Result<Posted, (Error, Payload)> {
-        match self.sought(selector) {
-            Ok(sought) => self.receives.post(sought, payload, report, options),
+    ) -> Result<PostedOp, (Error, Payload)> {
+        match self.resolve_selector(selector) {
+            Ok(selector) => self.receives.post(selector, payload, report, options),
             Err(error) => Err((error, payload)),
         }
     }
 
     /// Posts a buffer for several messages.
-    fn post_many(
+    fn post_multi(
         &self,
         selector: Selector,
         free_min: usize,
         payload: Payload,
         report: Report,
         options: PostOptions,
-    ) -> Result<Posted, (Error, Payload)> {
+    ) -> Result<PostedOp, (Error, Payload)> {
         let Report::Queue { context, .. } = report else {
             unreachable!("a buffer for several messages is posted through a queue");
         };
-        let sought = match self.sought(selector) {
-            Ok(sought) => sought,
+        let selector = match self.resolve_selector(selector) {
+            Ok(selector) => selector,
             Err(error) => return Err((error, payload)),
         };
         if free_min == 0 {
@@ -360,24 +361,24 @@ impl Inner {
             return Err((Error::new(ErrorKind::InvalidArgument, message), payload));
         }
         let receives = &self.receives;
-        receives.post_many(sought, payload, context, free_min, options)
+        receives.post_multi(selector, payload, context, free_min, options)
     }
 
     /// What a selector means to the receives.
-    pub(super) fn sought(&self, selector: Selector) -> Result<Sought> {
+    pub(super) fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
         if selector.source.is_some() && !self.directed {
             return Err(not_directed());
         }
         let source = selector.source.map(|peer| self.vector.socket_addr(peer));
-        Ok(Sought {
+        Ok(ReceiveSelector {
             wanted: selector.wanted,
             source: (source.transpose()?).map(|address| self.rdm.source_of(address)),
         })
     }
 
-    /// The peer's port. One look, if the peer was posted to before.
+    /// The peer's port, by one table access if the peer was posted to before.
     fn port_to(&self, peer: FabricAddr) -> Result<Arc<Port>> {
-        // Asked for first: whatever is removed from now on is looked up again by the next post.
+        // Read first: an address that is removed from now on is looked up again by the next post.
         let removals = self.vector.removals();
         if let Some(port) = removals.and_then(|removals| self.ports.get(peer, removals)) {
             return Ok(port);
@@ -390,14 +391,14 @@ impl Inner {
     }
 
     /// True once it is closed, with all its connections.
-    pub(super) fn has_ended(&self) -> bool {
-        self.rdm.has_ended()
+    pub(super) fn is_closed(&self) -> bool {
+        self.rdm.is_closed()
     }
 
     /// True if another port is to be asked for since this one's connection ends.
     fn forget_ended(&self, peer: FabricAddr, port: &Arc<Port>) -> bool {
-        let moved =
-            (self.vector.socket_addr(peer)).is_ok_and(|address| self.rdm.has_moved(address, port));
+        let is_known = self.vector.socket_addr(peer).is_ok();
+        let moved = is_known && port.is_superseded();
         if moved {
             self.ports.forget(peer);
         }
@@ -437,8 +438,8 @@ impl fmt::Debug for RdmEndpoint {
     }
 }
 
-/// Of a receive or a look that is narrowed to one peer, in a domain without the capability:
-/// fi_msg(3) has such a choice ignored, which would deliver another peer's message.
+/// The error of a receive or a peek that is directed at one peer, in a domain without the
+/// capability: fi_msg(3) has such a choice ignored, which would deliver another peer's message.
 pub(super) fn not_directed() -> Error {
     let what = "from: only a domain with the capability DIRECTED_RECV takes messages of one peer; \
                 ask for it in the Hints: caps(... | Caps::DIRECTED_RECV)";

@@ -63,7 +63,7 @@ impl Attachable for Inner {
 
 impl Attachable for rdm::Inner {
     fn is_open(&self) -> bool {
-        !self.has_ended()
+        !self.is_closed()
     }
 
     fn count(&self, _wakes: &mut WakeList) {}
@@ -71,7 +71,7 @@ impl Attachable for rdm::Inner {
 
 impl Attachable for dgram::Inner {
     fn is_open(&self) -> bool {
-        !self.has_ended()
+        !self.is_closed()
     }
 
     fn count(&self, _wakes: &mut WakeList) {}

@@ -202,7 +202,7 @@ impl<B: IoBufs> RmaWrite<B> {
         }
     }
 
-    /// Sends 64 bits of remote CQ data along (`fi_writedata`): the peer's completion queue tells of
+    /// Sends 64 bits of remote CQ data along (`fi_writedata`): the peer's completion queue reports
     /// the write when all of it has landed.
     pub fn imm(mut self, data: u64) -> Self {
         self.data = Some(data);
@@ -239,11 +239,11 @@ impl<B: IoBufs> RmaWrite<B> {
 }
 
 impl<B: IoBufs> OpBuilder<B> for RmaWrite<B> {
-    fn operation(&self) -> OperationKind {
+    fn operation_kind(&self) -> OperationKind {
         OperationKind::Write
     }
 
-    fn kind(&self) -> CompletionFlags {
+    fn completion_flags(&self) -> CompletionFlags {
         CompletionFlags::RMA
     }
 
@@ -303,11 +303,11 @@ impl<B: IoBufsMut> RmaRead<B> {
 }
 
 impl<B: IoBufsMut> OpBuilder<B> for RmaRead<B> {
-    fn operation(&self) -> OperationKind {
+    fn operation_kind(&self) -> OperationKind {
         OperationKind::Read
     }
 
-    fn kind(&self) -> CompletionFlags {
+    fn completion_flags(&self) -> CompletionFlags {
         CompletionFlags::RMA
     }
 

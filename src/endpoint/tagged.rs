@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::buf::{IoBufs, IoBufsMut};
 use crate::error::Result;
 use crate::id::FabricAddr;
-use crate::proto::Wanted;
+use crate::proto::MatchCriteria;
 
 use super::RdmEndpoint;
 use super::msg::{SendMessage, receive_builder};
@@ -30,7 +30,7 @@ impl RdmEndpoint {
     /// longer than the buffers ends the receive with [`Truncated`](crate::ErrorKind::Truncated);
     /// the buffers hold what fits, and the connection lives.
     pub fn recv_tagged<B: IoBufsMut>(&self, buffers: B, tag: u64) -> RecvTagged<B> {
-        let wanted = Wanted::Tagged { tag, ignore: 0 };
+        let wanted = MatchCriteria::Tagged { tag, ignore: 0 };
         RecvTagged {
             target: PostTarget::new(&self.inner, Scope::Receives(Selector::any(wanted))),
             buffers,

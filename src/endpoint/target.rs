@@ -1,5 +1,5 @@
-//! Where operations are posted, and who has them until they end. Each kind of endpoint says so by
-//! one trait, [`OpOwner`].
+//! Where operations are posted, and what owns them until they end: each kind of endpoint posts by
+//! [`PostEndpoint`], and what owns posted operations is an [`OpOwner`].
 
 use std::sync::Arc;
 
@@ -7,22 +7,70 @@ use crate::buf::Payload;
 use crate::cq::SourceName;
 use crate::error::{Error, Phase, Result};
 use crate::id::{FabricAddr, OperationId};
-use crate::progress::{OpCell, Port, PostOptions, Posted, Report};
-use crate::proto::{End, OpKey, OpKind, Operation, Wanted, Withdrawn};
+use crate::progress::{DgramPort, OpCell, Port, PostOptions, PostedOp, Report};
+use crate::proto::{MatchCriteria, OpKey, OpKind, OpResult, Operation, Withdrawn};
 
 use super::common::Common;
-use super::peek::Claim;
+use super::peek::ClaimGuard;
 use super::post::OpSpec;
 
 /// A post, and the port that has the operation, if that is not the endpoint's own; or why not, and
 /// the memory.
-pub(super) type PostResult = Result<(Posted, Option<Arc<Port>>), (Error, Payload)>;
+pub(super) type PostResult = Result<(PostedOp, Option<Arc<Port>>), (Error, Payload)>;
 
-/// What a kind of endpoint does with operations. Those that a connectionless endpoint posts to a
-/// peer are the peer's port's; all others are the endpoint's own.
+/// Owns posted operations until they end.
 pub(super) trait OpOwner: Send + Sync {
+    /// How far an operation has come.
+    fn phase(&self, key: OpKey) -> Phase;
+
+    /// Asks an operation to end early.
+    fn cancel(&self, key: OpKey) -> Withdrawn;
+
+    /// The future of an operation is dropped (ruling 4).
+    fn withdraw(&self, key: OpKey, cell: &OpCell);
+
+    /// The waiter for the acceptance of an operation goes away.
+    fn withdraw_waiting(&self, key: OpKey, cell: &OpCell);
+}
+
+/// A port owns its operations: the kinds of port do the same by the same names.
+macro_rules! port_owns_operations {
+    ($port:ty) => {
+        impl OpOwner for $port {
+            fn phase(&self, key: OpKey) -> Phase {
+                self.phase(key)
+            }
+
+            fn cancel(&self, key: OpKey) -> Withdrawn {
+                self.cancel(key)
+            }
+
+            fn withdraw(&self, key: OpKey, cell: &OpCell) {
+                self.withdraw(key, cell);
+            }
+
+            fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
+                self.withdraw_waiting(key, cell);
+            }
+        }
+    };
+}
+port_owns_operations!(Port);
+port_owns_operations!(DgramPort);
+
+/// What a kind of endpoint does with what is posted to it. Operations that a connectionless
+/// endpoint posts to a peer are owned by the peer's port.
+pub(super) trait PostEndpoint: Send + Sync {
     /// What endpoints of every kind have.
     fn common(&self) -> &Common;
+
+    /// The owner of all other operations.
+    fn own_operations(&self) -> &dyn OpOwner;
+
+    /// The port to a peer by the name that operation names have of it.
+    fn port_named(&self, _name: u64) -> Option<Arc<Port>> {
+        None
+    }
 
     /// Posts what is to be done with this memory.
     fn post(
@@ -34,25 +82,13 @@ pub(super) trait OpOwner: Send + Sync {
         options: PostOptions,
     ) -> PostResult;
 
-    /// How far an operation of its own has come.
-    fn phase(&self, key: OpKey) -> Phase;
-
-    /// Asks an operation of its own to end early.
-    fn cancel(&self, key: OpKey) -> Withdrawn;
-
-    /// The future of an operation of its own is dropped (ruling 4).
-    fn withdraw(&self, key: OpKey, cell: &OpCell);
-
-    /// The waiter for the acceptance of an operation of its own goes away.
-    fn withdraw_waiting(&self, key: OpKey, cell: &OpCell);
-
     /// True if messages come from several peers, so that a receive reports from which.
     fn names_sources(&self) -> bool {
         false
     }
 
     /// What is known of the sender of a message that was received here.
-    fn source_name(&self, _end: &End) -> Option<SourceName> {
+    fn source_name(&self, _end: &OpResult) -> Option<SourceName> {
         None
     }
 }
@@ -66,20 +102,20 @@ pub(super) enum Scope {
     /// All peers, or one: what is received.
     Receives(Selector),
     /// A message that came before.
-    Claimed(Claim),
+    Claimed(ClaimGuard),
 }
 
 /// Which messages a receive takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Selector {
-    pub(super) wanted: Wanted,
+    pub(super) wanted: MatchCriteria,
     /// Of this peer only.
     pub(super) source: Option<FabricAddr>,
 }
 
 impl Selector {
     /// Of any peer.
-    pub(super) fn any(wanted: Wanted) -> Self {
+    pub(super) fn any(wanted: MatchCriteria) -> Self {
         Selector {
             wanted,
             source: None,
@@ -88,7 +124,7 @@ impl Selector {
 
     /// These bits of the tag do not matter.
     pub(super) fn ignore(&mut self, mask: u64) {
-        if let Wanted::Tagged { ignore, .. } = &mut self.wanted {
+        if let MatchCriteria::Tagged { ignore, .. } = &mut self.wanted {
             *ignore = mask;
         }
     }
@@ -96,13 +132,13 @@ impl Selector {
 
 /// What an operation is to be posted to.
 pub(super) struct PostTarget {
-    endpoint: Arc<dyn OpOwner>,
+    endpoint: Arc<dyn PostEndpoint>,
     scope: Scope,
 }
 
 impl PostTarget {
     #[inline]
-    pub(super) fn new(endpoint: &Arc<impl OpOwner + 'static>, scope: Scope) -> Self {
+    pub(super) fn new(endpoint: &Arc<impl PostEndpoint + 'static>, scope: Scope) -> Self {
         PostTarget {
             endpoint: Arc::clone(endpoint) as _,
             scope,
@@ -135,7 +171,7 @@ impl PostTarget {
         payload: Payload,
         report: Report,
         options: PostOptions,
-    ) -> Result<(OpHandle, Posted), (Error, Payload)> {
+    ) -> Result<(OpHandle, PostedOp), (Error, Payload)> {
         let PostTarget { endpoint, scope } = self;
         let (posted, port) = endpoint.post(scope, spec, payload, report, options)?;
         let key = posted.key;
@@ -149,16 +185,16 @@ impl PostTarget {
         ))
     }
 
-    /// Posts what has been copied: its end is told to nobody, and it never waits.
+    /// Posts what has been copied: its end is only counted, and it never waits.
     pub(super) fn post_injected(self, spec: OpSpec, payload: Payload) -> Result<()> {
         let posted = self.post(spec, payload, Report::Nowhere, PostOptions::default());
         posted.map(drop).map_err(|(error, _)| error)
     }
 }
 
-/// An operation that was posted, and who has it until it ends.
+/// An operation that was posted, and where to find its owner.
 pub(super) struct OpHandle {
-    endpoint: Arc<dyn OpOwner>,
+    endpoint: Arc<dyn PostEndpoint>,
     /// Of an operation that a connectionless endpoint posted to a peer.
     port: Option<Arc<Port>>,
     key: OpKey,
@@ -174,36 +210,30 @@ impl OpHandle {
         }
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    fn owner(&self) -> &dyn OpOwner {
         match &self.port {
-            None => self.endpoint.phase(self.key),
-            Some(port) => port.phase(self.key),
+            None => self.endpoint.own_operations(),
+            Some(port) => &**port,
         }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.owner().phase(self.key)
     }
 
     /// True if the operation has ended by this.
     pub(super) fn cancel(&self) -> bool {
-        let withdrawn = match &self.port {
-            None => self.endpoint.cancel(self.key),
-            Some(port) => port.cancel(self.key),
-        };
-        withdrawn == Withdrawn::Ended
+        self.owner().cancel(self.key) == Withdrawn::Ended
     }
 
     /// The operation's future is dropped (ruling 4).
     pub(super) fn withdraw(&self, cell: &OpCell) {
-        match &self.port {
-            None => self.endpoint.withdraw(self.key, cell),
-            Some(port) => port.withdraw(self.key, cell),
-        }
+        self.owner().withdraw(self.key, cell);
     }
 
     /// The waiter for its acceptance goes away.
     pub(super) fn withdraw_waiting(&self, cell: &OpCell) {
-        match &self.port {
-            None => self.endpoint.withdraw_waiting(self.key, cell),
-            Some(port) => port.withdraw_waiting(self.key, cell),
-        }
+        self.owner().withdraw_waiting(self.key, cell);
     }
 
     /// True if a receive reports who sent its message.
@@ -211,15 +241,23 @@ impl OpHandle {
         self.endpoint.names_sources()
     }
 
-    pub(super) fn source_name(&self, end: &End) -> Option<SourceName> {
+    pub(super) fn source_name(&self, end: &OpResult) -> Option<SourceName> {
         self.endpoint.source_name(end)
     }
 }
 
-/// Cancels the operation of this name, if the endpoint itself has it. True if it has ended by that.
-pub(super) fn cancel_named(endpoint: &impl OpOwner, operation: OperationId) -> bool {
+/// Cancels the operation of this name, which the endpoint or one of its ports owns. True if it has
+/// ended by that.
+pub(super) fn cancel_named(endpoint: &impl PostEndpoint, operation: OperationId) -> bool {
     let key = OpKey::from_bits(operation.key());
-    operation.port().is_none() && endpoint.cancel(key) == Withdrawn::Ended
+    let withdrawn = match operation.port() {
+        None => endpoint.own_operations().cancel(key),
+        Some(name) => match endpoint.port_named(name) {
+            Some(port) => port.cancel(key),
+            None => Withdrawn::Gone,
+        },
+    };
+    withdrawn == Withdrawn::Ended
 }
 
 /// Makes the record of an operation, whose kind may depend on its memory's length.

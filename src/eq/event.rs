@@ -1,4 +1,4 @@
-//! What an event queue tells of (`fi_eq(3)`, "fi_eq_read").
+//! The events of an event queue (`fi_eq(3)`, "fi_eq_read").
 
 use std::fmt;
 
@@ -26,8 +26,8 @@ pub enum Event {
         /// What the accepting side sent along; empty on the accepting side itself.
         data: Bytes,
     },
-    /// A connection has ended, whoever ended it (`FI_SHUTDOWN`). It comes once, last of its
-    /// endpoint, and after all operations of the endpoint have ended.
+    /// A connection has ended, by this side, the peer or a loss (`FI_SHUTDOWN`). It comes once,
+    /// last of its endpoint, and after all operations of the endpoint have ended.
     Shutdown {
         /// The endpoint that was connected.
         endpoint: EndpointId,

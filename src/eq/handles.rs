@@ -1,4 +1,4 @@
-//! The handles of an event queue: with the last of them goes whoever could read it.
+//! The handles of an event queue: without the last of them it has no reader any more.
 
 use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
@@ -50,7 +50,7 @@ impl HandleWatch {
         HandleWatch { handles, key: None }
     }
 
-    /// True once nobody can read the queue any more; until then the task is registered.
+    /// True once the queue has no reader any more; until then the task is registered.
     pub(crate) fn is_gone(&mut self, cx: &Context<'_>) -> bool {
         let handles: Option<Arc<Handles>> = self.handles.upgrade();
         // If the others have gone meanwhile, dropping this one wakes the task.

@@ -44,7 +44,7 @@ pub(crate) use request::{AcceptedLink, ConnectParams, Verdict};
 /// it is opened. Places are reserved ahead: by an endpoint for its `Connected` and `Shutdown` when
 /// it is opened, by a registration that asked for an event when it is submitted. Who finds no place
 /// waits, or gets [`ErrorKind::Again`]; a listener stops accepting. No event is lost, and a queue
-/// that nobody drains harms only those who asked it for events.
+/// that is not drained delays only what reports to it.
 ///
 /// As a stream it yields `None` only after [`close`](Self::close).
 ///
@@ -53,7 +53,7 @@ pub(crate) use request::{AcceptedLink, ConnectParams, Verdict};
 /// An event leaves the queue in the same poll that returns it. A waiting future, or a whole handle,
 /// dropped before that has taken nothing, and no other reader misses a wake-up for it.
 ///
-/// With the last handle goes whoever could read: events that wait are dropped, which rejects the
+/// When the last handle is dropped, the events that wait are dropped, which rejects the
 /// connection requests among them, and listeners that report here stop listening.
 pub struct EventQueue {
     reader: Reader<Event>,
@@ -92,7 +92,7 @@ impl EventQueue {
     /// Shows the first event to `look` and leaves it in the queue (`fi_eq_read` with `FI_PEEK`).
     /// `None` if there is none, or if another peek is looking at it right now.
     ///
-    /// While `look` runs, nobody can pass the event: other readers find the queue empty, and are
+    /// While `look` runs, no reader can pass the event: others find the queue empty, and are
     /// woken afterwards. `look` may use the queue. Where several read, another may take the event
     /// right after.
     pub fn peek<R>(&self, look: impl FnOnce(&Event) -> R) -> Option<R> {
@@ -180,6 +180,13 @@ impl EventQueue {
         self.ring().try_reserve().map(|slot| EventSlot { slot })
     }
 
+    /// The same; if none is free, `waker` is woken once when one is.
+    pub(crate) fn reserve_or_wake(&self, waker: &Waker) -> Option<EventSlot> {
+        self.ring()
+            .reserve_or_wake(waker)
+            .map(|slot| EventSlot { slot })
+    }
+
     /// Waits for a place; `None` once the queue is closed. May be dropped at any time.
     pub(crate) fn reserve(&self) -> EventReserve {
         EventReserve {
@@ -199,11 +206,6 @@ impl EventQueue {
         EventReserveMany {
             reserve: self.ring().reserve_many(count),
         }
-    }
-
-    /// Wakes `waker` once when a place is or becomes free; for those whose `try_reserve` failed.
-    pub(crate) fn on_room(&self, waker: &Waker) {
-        self.ring().on_room(waker);
     }
 
     /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
@@ -226,7 +228,7 @@ impl EventQueue {
     }
 }
 
-/// An event queue that is there as long as somebody can read it.
+/// An event queue that is there as long as it has a reader.
 pub(crate) struct WeakEventQueue {
     ring: WeakRing<Event>,
     handles: Weak<Handles>,
@@ -244,7 +246,7 @@ impl WeakEventQueue {
         })
     }
 
-    /// Tells a task that the last handle has gone.
+    /// Notifies a task once the last handle has gone.
     pub(crate) fn watch(&self) -> HandleWatch {
         HandleWatch::new(self.handles.clone())
     }

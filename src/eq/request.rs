@@ -9,18 +9,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
 use crate::id::EndpointId;
 use crate::sync::{Ticket, TicketHolder};
 use crate::transport::RawLink;
-use crate::wire::{ByteOrder, Offer};
+use crate::wire::{ByteOrder, ExtensionOffer};
 
-/// What a connection request says to whoever accepts it, beside the application's data.
+/// What the endpoint that accepts a request needs of it, beside the application's data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectParams {
     pub(crate) order: ByteOrder,
-    pub(crate) offer: Option<Offer>,
+    pub(crate) offer: Option<ExtensionOffer>,
 }
 
 /// An accepted connection on its way from the listener to a domain.
@@ -34,7 +33,7 @@ pub(crate) struct AcceptedLink {
 /// What became of a connection request.
 pub(crate) enum Verdict {
     /// Accepted: the listener sends the connection here.
-    Accept(oneshot::Sender<AcceptedLink>),
+    Accept(Ticket<AcceptedLink>),
     /// Rejected, with private data for the peer (may be empty).
     Reject(Bytes),
 }

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::id::{self, EndpointId};
 use crate::limits::ERR_DATA_SIZE_MAX;
+use crate::sync::Ticket;
 
 fn queue(size: usize) -> EventQueue {
     EventQueue::builder(None)
@@ -303,14 +304,15 @@ async fn a_request_is_decided_once_and_dropping_it_decides_too() {
     assert_eq!(asked.local_addr().port(), 7471);
     assert_eq!(&asked.data()[..], b"hello");
     assert!(!asked.is_withdrawn());
-    let (sender, arrives) = tokio::sync::oneshot::channel();
-    let sent = asked.take_ticket().decide(Verdict::Accept(sender));
+    let (link, mut link_holder) = Ticket::pair();
+    let sent = asked.take_ticket().decide(Verdict::Accept(link));
     assert!(sent.is_ok());
     match poll_fn(|cx| holder.poll_verdict(cx)).await {
-        Some(Verdict::Accept(sender)) => drop(sender),
+        Some(Verdict::Accept(link)) => drop(link),
         other => panic!("{other:?}"),
     }
-    assert!(arrives.await.is_err(), "whom it was sent to dropped it");
+    let handed_over = poll_fn(|cx| link_holder.poll_verdict(cx)).await;
+    assert!(handed_over.is_none(), "whom it was sent to dropped it");
     let (dropped, mut holder) = request();
     drop(dropped);
     assert!(poll_fn(|cx| holder.poll_verdict(cx)).await.is_none());

@@ -19,8 +19,7 @@ pub enum Refusal {
     /// operation (of a write, some bytes may have landed). A domain remembers the keys of its last
     /// 4,096 regions; older ones are [`UnknownKey`](Self::UnknownKey).
     Revoked,
-    /// The region's owner has it for itself for a while: quiesced, refreshed or disabled. The same
-    /// operation may succeed later.
+    /// The region is quiesced, being refreshed or disabled. The same operation may succeed later.
     Held,
     /// The memory behind the region is not there (`FI_EFAULT`).
     Fault,
@@ -35,7 +34,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// True if no peer that keeps to what it was told is refused so: it guesses, or is in error.
+    /// True if a peer that uses keys as it was given them is never refused so: it guesses, or is in
+    /// error.
     pub(crate) fn is_guess(self) -> bool {
         matches!(
             self,
@@ -51,7 +51,7 @@ impl fmt::Display for Refusal {
             Refusal::OutOfBounds => "the range is outside of the region",
             Refusal::AccessDenied => "the region does not grant this access",
             Refusal::Revoked => "the region was revoked or deregistered",
-            Refusal::Held => "the region is held by its owner",
+            Refusal::Held => "the region is quiesced, refreshed or disabled: try again later",
             Refusal::Fault => "the region's memory is not there",
             Refusal::Misaligned => "the address is not aligned for an atomic operation",
             Refusal::Unsupported => "there is no such atomic operation on this memory",

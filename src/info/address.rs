@@ -3,21 +3,21 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use super::Interface;
+use super::check::{each_once, invalid, no_match};
 use super::hints::Hints;
-use super::judge::{each_once, invalid, no_match};
 use super::kinds::AddressFormat;
 use crate::error::{Error, ErrorKind, Result};
 
 /// An interface that fits, with the addresses an endpoint has on it.
-pub(super) struct Place<'a> {
+pub(super) struct Route<'a> {
     pub(super) interface: &'a Interface,
     pub(super) source: Option<SocketAddr>,
     pub(super) dest: Option<SocketAddr>,
 }
 
-/// One side of a connection as far as the hints name it in numbers.
+/// A source or destination, as far as the hints name it in numbers.
 #[derive(Clone, Copy)]
-struct Side {
+struct AddressHint {
     /// The hint it came from, for messages.
     hint: &'static str,
     /// `None`: only the port was given.
@@ -26,9 +26,9 @@ struct Side {
     scope_id: u32,
 }
 
-/// The places that fit, best first.
-pub(super) fn places<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<Place<'a>>> {
-    let (source, dest) = sides(hints)?;
+/// The routes that fit the hints, best first.
+pub(super) fn routes<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<Route<'a>>> {
+    let (source, dest) = address_hints(hints)?;
     if offers.is_empty() {
         return Err(Error::new(
             ErrorKind::NoMatch,
@@ -65,7 +65,7 @@ pub(super) fn places<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<P
             offer.subnet() == *name
         })?;
     }
-    if let Some(Side {
+    if let Some(AddressHint {
         hint, ip: Some(ip), ..
     }) = source
     {
@@ -96,7 +96,7 @@ pub(super) fn places<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<P
         hints.interface.is_some() || hints.domain.name.is_some() || hints.fabric.name.is_some();
     Ok(left
         .into_iter()
-        .map(|interface| Place {
+        .map(|interface| Route {
             interface,
             source: local_address(interface, source, dest, chosen),
             dest: dest.map(|side| side.on(interface, loopback_like(interface.address))),
@@ -106,9 +106,9 @@ pub(super) fn places<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<P
 
 /// Source and destination, by the rules of `fi_getinfo(3)` on which of node, service and address
 /// hints counts.
-fn sides(hints: &Hints) -> Result<(Option<Side>, Option<Side>)> {
+fn address_hints(hints: &Hints) -> Result<(Option<AddressHint>, Option<AddressHint>)> {
     let given = |hint, address: Option<SocketAddr>| {
-        address.map(|address| Side {
+        address.map(|address| AddressHint {
             hint,
             ip: Some(address.ip().to_canonical()),
             port: address.port(),
@@ -124,7 +124,7 @@ fn sides(hints: &Hints) -> Result<(Option<Side>, Option<Side>)> {
             "node_is_source: neither a node nor a service was given",
         ));
     }
-    let by_name = named_side(hints)?;
+    let by_name = named_address(hints)?;
     let (source, dest) = match (hints.node_is_source, named) {
         (true, _) => (by_name, given("dest", hints.dest)),
         (false, true) => (given("source", hints.source), by_name),
@@ -140,7 +140,7 @@ fn sides(hints: &Hints) -> Result<(Option<Side>, Option<Side>)> {
 }
 
 /// What node and service say in numbers; `None` when there is a name in them, or neither.
-fn named_side(hints: &Hints) -> Result<Option<Side>> {
+fn named_address(hints: &Hints) -> Result<Option<AddressHint>> {
     let node = hints.node.as_deref();
     if let Some(text) = node.filter(|node| node.starts_with("fi_sockaddr")) {
         return address_text(text, hints.service.is_some()).map(Some);
@@ -169,7 +169,7 @@ fn named_side(hints: &Hints) -> Result<Option<Side>> {
         None => 0,
     };
     let hint = if ip.is_some() { "node" } else { "service" };
-    Ok(Some(Side {
+    Ok(Some(AddressHint {
         hint,
         ip,
         port,
@@ -178,7 +178,7 @@ fn named_side(hints: &Hints) -> Result<Option<Side>> {
 }
 
 /// `fi_sockaddr://10.31.6.12:7471`, with `_in` or `_in6`, the port and a query optional.
-fn address_text(text: &str, has_service: bool) -> Result<Side> {
+fn address_text(text: &str, has_service: bool) -> Result<AddressHint> {
     if has_service {
         return Err(invalid("service: the node is an address with its own port"));
     }
@@ -208,7 +208,7 @@ fn address_text(text: &str, has_service: bool) -> Result<Side> {
         SocketAddr::V4(_) => 0,
     };
     let ip = Some(address.ip().to_canonical());
-    Ok(Side {
+    Ok(AddressHint {
         hint: "node",
         ip,
         port: address.port(),
@@ -216,14 +216,14 @@ fn address_text(text: &str, has_service: bool) -> Result<Side> {
     })
 }
 
-/// The address that libfabric's text form tells (`FI_ADDR_STR` of `fi_getinfo(3)`).
+/// Parses an address in libfabric's text form (`FI_ADDR_STR` of `fi_getinfo(3)`).
 pub(crate) fn address_of_text(text: &str) -> Result<SocketAddr> {
     let side = address_text(text, false)?;
     let ip = side.ip.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     Ok(socket_address(ip, side.port, side.scope_id))
 }
 
-impl Side {
+impl AddressHint {
     fn show(&self) -> String {
         match self.ip {
             Some(ip) => ip.to_string(),
@@ -247,8 +247,8 @@ impl Side {
 /// need not be the one that routing takes.
 fn local_address(
     interface: &Interface,
-    source: Option<Side>,
-    dest: Option<Side>,
+    source: Option<AddressHint>,
+    dest: Option<AddressHint>,
     chosen: bool,
 ) -> Option<SocketAddr> {
     if let Some(side) = source {
@@ -279,7 +279,7 @@ fn may_bind(offer: &Interface, ip: IpAddr) -> bool {
 }
 
 /// Loopback addresses are reached from loopback addresses, and others from others.
-fn may_reach(offer: &Interface, dest: Side) -> bool {
+fn may_reach(offer: &Interface, dest: AddressHint) -> bool {
     let loopback = offer.address.is_loopback();
     match dest.ip {
         None => loopback,
@@ -337,7 +337,7 @@ impl Hints {
     /// resolved in full: `(node, service)`, as given.
     pub(crate) fn unresolved(&self) -> Result<Option<(Option<&str>, Option<&str>)>> {
         let named = self.node.is_some() || self.service.is_some();
-        match named && named_side(self)?.is_none() {
+        match named && named_address(self)?.is_none() {
             true => Ok(Some((self.node.as_deref(), self.service.as_deref()))),
             false => Ok(None),
         }

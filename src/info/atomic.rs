@@ -3,9 +3,9 @@
 
 use crate::limits::ATOMIC_SIZE_MAX;
 
-/// A type of number that atomic operations can be about (`enum fi_datatype`). Which of them are
-/// offered, and with which operations, [`Domain::atomic_attr`](crate::Domain::atomic_attr) and its
-/// kin tell.
+/// A type of number for atomic operations (`enum fi_datatype`).
+/// [`Domain::atomic_attr`](crate::Domain::atomic_attr) and its kin say which types are offered, and
+/// with which operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AtomicType {
@@ -72,7 +72,7 @@ pub enum AtomicOp {
     LogicalXor,
     /// `target ^ operand` (`FI_BXOR`). Of integers only.
     BitXor,
-    /// Itself (`FI_ATOMIC_READ`): it is only told. With
+    /// The value itself (`FI_ATOMIC_READ`): it is only returned. With
     /// [`fetch_atomic`](crate::Endpoint::fetch_atomic) only.
     Read,
     /// The operand (`FI_ATOMIC_WRITE`).

@@ -1,6 +1,6 @@
 //! The attributes of a fabric, a domain, an endpoint and its two contexts, field by field as the
-//! man pages list them. In an answer every field tells what is provided, which is at least what
-//! was asked for.
+//! man pages list them. In an answer every field says what is provided, which is at least what was
+//! asked for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,11 +39,11 @@ pub struct DomainAttr {
     pub name: String,
     /// What the application promises about threads: as asked, else [`Threading::Safe`].
     pub threading: Threading,
-    /// Who makes control operations proceed (registration, connection management).
+    /// What makes control operations progress (registration, connection management).
     pub control_progress: Progress,
-    /// Who makes data transfers proceed.
+    /// What makes data transfers progress.
     pub data_progress: Progress,
-    /// Who gives automatic progress: [`Driver::Task`] in an answer of `discover`; in an opened
+    /// What gives automatic progress: [`Driver::Task`] in an answer of `discover`; in an opened
     /// domain the one that serves it.
     pub driver: Driver,
     /// Always [`ResourceManagement::Enabled`].
@@ -127,7 +127,7 @@ pub struct EndpointAttr {
     pub tx_ctx_cnt: ContextCount,
     /// Receive contexts of the endpoint.
     pub rx_ctx_cnt: ContextCount,
-    /// The key that limits who may talk to the endpoint. `None`: the domain's does.
+    /// The key that peers of the endpoint must have. `None`: the domain's.
     pub auth_key: Option<AuthKey>,
 }
 
@@ -179,9 +179,10 @@ pub struct RxAttr {
     pub iov_limit: usize,
 }
 
-/// An authorization key (`auth_key` of `fi_domain(3)`, `fi_endpoint(3)` and `fi_mr(3)`): who has
-/// one communicates only with peers that prove the same. It should be 16 random bytes or more:
-/// whoever an endpoint with a key connects to can try out guesses of it afterwards.
+/// An authorization key (`auth_key` of `fi_domain(3)`, `fi_endpoint(3)` and `fi_mr(3)`): an
+/// endpoint with a key communicates only with peers that prove the same. It should be 16 random
+/// bytes or more: a peer that an endpoint with a key connects to can try out guesses of it
+/// afterwards.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -246,7 +247,7 @@ impl AuthKey {
 }
 
 impl PartialEq for AuthKey {
-    /// In a time that tells nothing of where two keys differ.
+    /// Takes the same time wherever two keys differ.
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Source::Bytes(one), Source::Bytes(two)) => blake3::hash(one) == blake3::hash(two),

@@ -155,7 +155,7 @@ bitflags! {
         const CONTEXT2 = 1 << 52;
         /// Queues are shared only among endpoints of the same capabilities.
         const RESTRICTED_COMP = 1 << 53;
-        /// Completions need not tell the kind of operation.
+        /// Completions need not name the kind of operation.
         const NOTIFY_FLAGS_ONLY = 1 << 54;
         /// Local buffers are registered; older form of [`MrMode::LOCAL`].
         const LOCAL_MR = 1 << 55;
@@ -193,7 +193,7 @@ bitflags! {
         const ALLOCATED = 1 << 5;
         /// Keys are chosen by the library.
         const PROV_KEY = 1 << 6;
-        /// The application tells when pages behind a region have changed.
+        /// The application reports when pages behind a region have changed.
         const MMU_NOTIFY = 1 << 7;
         /// Regions with counters are bound and enabled before use.
         const RMA_EVENT = 1 << 8;

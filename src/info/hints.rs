@@ -90,7 +90,7 @@ hints! {
     values {
         /// The kind of endpoint. Offered: [`EndpointType::Msg`], [`EndpointType::Rdm`], and
         /// [`EndpointType::Dgram`]: provider `udp`, [`Protocol::UDP`] and [`Caps::MULTICAST`] mean
-        /// that too. Whoever names none gets the reliable ones that fit, connected ones first.
+        /// that too. Hints that name none get the reliable ones that fit, connected ones first.
         endpoint: EndpointType,
         /// Capabilities. Primary ones without a direction mean all directions.
         caps: Caps,
@@ -113,9 +113,8 @@ hints! {
         /// The peer's port, in numbers or by name. Without a [`node`](Self::node) it is a port of
         /// this machine's loopback address.
         service,
-        /// The name of a [`Backend`](crate::Backend): `epoll`, `io-uring` or `loopback`. Default:
-        /// `epoll`; with a driver that is a thread `io-uring`, and `epoll` where that cannot be
-        /// had, which [`Info::fallback`](super::Info::fallback) of the domain then explains.
+        /// The name of a [`Backend`](crate::Backend): `epoll` (the default), `io-uring` or
+        /// `loopback`.
         backend,
         /// The provider: `tcp`, or a list such as `tcp,udp`, or, with `^` in front, a list of
         /// those to leave out (as the variable `FI_PROVIDER`).
@@ -168,9 +167,9 @@ hints! {
     values {
         /// The program's promise about threads. Default and strongest: [`Threading::Safe`].
         threading: Threading,
-        /// Who makes control operations proceed. Offered: [`Progress::Auto`].
+        /// What makes control operations progress. Offered: [`Progress::Auto`].
         control_progress: Progress,
-        /// Who makes data transfers proceed. Offered: [`Progress::Auto`].
+        /// What makes data transfers progress. Offered: [`Progress::Auto`].
         data_progress: Progress,
         /// Protection against overruns. On in any case.
         resource_mgmt: ResourceManagement,

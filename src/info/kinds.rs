@@ -42,7 +42,7 @@ pub enum Threading {
     Endpoint,
 }
 
-/// Who makes accepted operations proceed (`control_progress` and `data_progress` of
+/// What makes accepted operations progress (`control_progress` and `data_progress` of
 /// `fi_domain(3)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -58,10 +58,10 @@ pub enum Progress {
     ControlUnified,
 }
 
-/// Who gives a domain its automatic progress ([`Progress::Auto`]).
+/// What gives a domain its automatic progress ([`Progress::Auto`]).
 ///
-/// Wakers are woken on the driver, and buffers that nobody waits for any more are dropped there:
-/// code of either that blocks stops the domain.
+/// Wakers are woken on the driver, and buffers of detached operations are dropped there: code of
+/// either that blocks stops the domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Driver {
@@ -173,7 +173,7 @@ pub enum TrafficClass {
     /// No wish; an endpoint takes its domain's class.
     #[default]
     Unspec,
-    /// Shares the network fairly; what there is when nobody chooses.
+    /// Shares the network fairly; the default.
     BestEffort,
     /// Small, urgent messages.
     LowLatency,

@@ -11,9 +11,8 @@ mod address;
 mod atomic;
 mod attr;
 mod caps;
-mod fallback;
+mod check;
 mod hints;
-mod judge;
 mod kinds;
 mod offer;
 mod resolve;
@@ -27,13 +26,12 @@ pub(crate) use address::address_of_text;
 pub use atomic::{AtomicAttr, AtomicOp, AtomicType, CompareOp};
 pub use attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
 pub use caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
-pub use fallback::{Fallback, FallbackCause};
 pub use hints::{DomainHints, EndpointHints, FabricHints, Hints, RxHints, TxHints};
 pub use kinds::{
     AddressFormat, ApiVersion, AvType, ContextCount, Driver, EndpointType, Persistence, Progress,
     Protocol, ResourceManagement, Threading, TrafficClass,
 };
-pub(crate) use resolve::{MR_CNT, resolve};
+pub(crate) use resolve::resolve;
 
 /// One way to communicate that fits the hints: a network interface, the address on it, and every
 /// attribute of the fabric, domain and endpoint to be had there (`struct fi_info` of
@@ -67,12 +65,9 @@ pub struct Info {
     pub rx: RxAttr,
     /// The interface behind the domain (stands for `fi_nic(3)`).
     pub interface: Interface,
-    /// The I/O backend the hints named. It is checked when a domain is opened, where the choice
-    /// is made; `None` leaves it to the library. `Domain::backend` tells which one serves.
+    /// The I/O backend the hints named. Whether it can be had is found out when a domain is
+    /// opened; `None` is `epoll`.
     pub backend: Option<String>,
-    /// In the Info of an opened domain that is not served by the best backend, though no backend
-    /// was named: why. `None` in the answers of `discover`, which open nothing.
-    pub fallback: Option<Fallback>,
 }
 
 /// One line: endpoint type, interface and addresses.
@@ -118,7 +113,7 @@ pub struct Interface {
 impl Interface {
     /// Bytes of the largest UDP datagram that goes as one packet by this interface.
     pub(crate) fn datagram_max(&self) -> usize {
-        /// What everybody's Ethernet takes.
+        /// The usual MTU of an Ethernet.
         const MTU_USUAL: u32 = 1500;
         const UDP_HEADER: u32 = 8;
         // A length field has 16 bits: that of IPv4 counts its own header too.

@@ -52,7 +52,7 @@ impl Offer {
     }
 }
 
-/// Every kind, in the order in which they are offered to whoever names none.
+/// Every kind, in the order in which they are offered to hints that name none.
 pub(super) const OFFERS: &[Offer] = &[MSG, RDM, DGRAM];
 
 /// What a domain can do; enabled in any case.
@@ -148,7 +148,7 @@ const TAG_GENERIC: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
 /// One TCP stream per peer keeps everything in order but what follows a read: the data of a read is
 /// fetched when its answer is sent, and later frames may have been processed by then. Atomic
-/// operations are done one after the other, what they tell included.
+/// operations are processed one after the other, their results included.
 const STREAM_ORDER: MsgOrder = MsgOrder::RAR
     .union(MsgOrder::RAW)
     .union(MsgOrder::WAW)

@@ -1,10 +1,10 @@
 //! Atomic operations of this process on a region's memory (memory-model rule 6).
 
-use super::core::closed;
+use super::core::gate_error;
 use super::region::MemoryRegion;
 use crate::error::{Error, ErrorKind, Result};
 
-/// An integer that regions can be accessed by atomically: `u8` to `u64`, `i8` to `i64`. Sealed.
+/// An integer type for atomic access to regions: `u8` to `u64`, `i8` to `i64`. Sealed.
 pub trait AtomicInteger: Integer {}
 
 /// What atomic operations do with an integer. Seals [`AtomicInteger`].
@@ -92,7 +92,7 @@ impl<B: 'static> MemoryRegion<B> {
         self.update(offset, |_: T| Some(value)).map(|_| ())
     }
 
-    /// Stores an integer at `offset` and tells the one that was there.
+    /// Stores an integer at `offset` and returns the value before.
     ///
     /// # Errors
     /// As said above.
@@ -100,8 +100,8 @@ impl<B: 'static> MemoryRegion<B> {
         self.update(offset, |_| Some(value))
     }
 
-    /// Stores `new` at `offset` if `current` is there. Tells what was there: `Ok` if it was
-    /// replaced, `Err` if not.
+    /// Stores `new` at `offset` if the value there is `current`. Returns the value before: `Ok` if
+    /// it was replaced, `Err` if not.
     ///
     /// # Errors
     /// As said above.
@@ -115,8 +115,8 @@ impl<B: 'static> MemoryRegion<B> {
         Ok(if seen == current { Ok(seen) } else { Err(seen) })
     }
 
-    /// Adds to the integer at `offset`, wrapping around, and tells the one that was there. What is
-    /// to be subtracted is added as its negative, `wrapping_neg`.
+    /// Adds to the integer at `offset`, wrapping around, and returns the value before. To subtract,
+    /// add `value.wrapping_neg()`.
     ///
     /// # Errors
     /// As said above.
@@ -124,7 +124,7 @@ impl<B: 'static> MemoryRegion<B> {
         self.update(offset, |seen: T| Some(seen.plus(value)))
     }
 
-    /// Keeps those bits of the integer at `offset` that `value` has; tells the one that was there.
+    /// Bitwise AND of the integer at `offset` with `value`; returns the value before.
     ///
     /// # Errors
     /// As said above.
@@ -132,7 +132,7 @@ impl<B: 'static> MemoryRegion<B> {
         self.update(offset, |seen: T| Some(seen.and(value)))
     }
 
-    /// Sets those bits of the integer at `offset` that `value` has; tells the one that was there.
+    /// Bitwise OR of the integer at `offset` with `value`; returns the value before.
     ///
     /// # Errors
     /// As said above.
@@ -140,7 +140,7 @@ impl<B: 'static> MemoryRegion<B> {
         self.update(offset, |seen: T| Some(seen.or(value)))
     }
 
-    /// Flips those bits of the integer at `offset` that `value` has; tells the one that was there.
+    /// Bitwise XOR of the integer at `offset` with `value`; returns the value before.
     ///
     /// # Errors
     /// As said above.
@@ -148,7 +148,7 @@ impl<B: 'static> MemoryRegion<B> {
         self.update(offset, |seen: T| Some(seen.xor(value)))
     }
 
-    /// Puts the smaller of the integer at `offset` and `value` there; tells the one that was there.
+    /// Stores the smaller of the integer at `offset` and `value`; returns the value before.
     ///
     /// # Errors
     /// As said above.
@@ -156,7 +156,7 @@ impl<B: 'static> MemoryRegion<B> {
         self.update(offset, |seen: T| Some(seen.min(value)))
     }
 
-    /// Puts the larger of the integer at `offset` and `value` there; tells the one that was there.
+    /// Stores the larger of the integer at `offset` and `value`; returns the value before.
     ///
     /// # Errors
     /// As said above.
@@ -164,9 +164,8 @@ impl<B: 'static> MemoryRegion<B> {
         self.update(offset, |seen: T| Some(seen.max(value)))
     }
 
-    /// Offers the integer at `offset` to `change`, and stores what that makes of it, if anything;
-    /// anew, if it was changed meanwhile. Tells the one that was there. `change` may be called
-    /// several times.
+    /// Calls `change` with the integer at `offset` and stores the result, if there is one; if the
+    /// integer changed in between, calls it again. Returns the value before.
     ///
     /// # Errors
     /// As said above.
@@ -181,7 +180,7 @@ impl<B: 'static> MemoryRegion<B> {
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         let change = |seen| change(T::from_front(seen)).map(Integer::to_front);
-        let seen = memory.update(offset, T::SIZE, change).map_err(closed)?;
+        let seen = memory.update(offset, T::SIZE, change).map_err(gate_error)?;
         seen.map(T::from_front).ok_or_else(|| {
             let what = "offset does not name an aligned integer within one buffer of the region";
             Error::new(ErrorKind::InvalidArgument, what)

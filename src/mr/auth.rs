@@ -1,8 +1,8 @@
-//! Authorization keys as they are used (`auth_key` of `fi_mr(3)`, `fi_endpoint(3)` and
-//! `fi_domain(3)`): who has the same, and what only they can make of some bytes. BLAKE3, keyed.
+//! Authorization keys (`auth_key` of `fi_mr(3)`, `fi_endpoint(3)` and `fi_domain(3)`): comparing
+//! them, and proving possession of one by keyed BLAKE3.
 //!
-//! What is used is a digest of the application's key. Both are zeroed at their end.
-//! All comparisons take the same time wherever two values differ.
+//! The library keeps a digest of the application's key. Both are zeroed when they are dropped. All
+//! comparisons take the same time wherever two values differ.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::id::EndpointId;
 
-/// So that no other use of a key's bytes can give the same digest.
+/// The context string of key derivation: no other use of a key's bytes gives the same digest.
 const PURPOSE: &str = "tokio-fabric 2026-11-21 authorization key, version 1";
 
-/// Thirty-two bytes that stand for an authorization key.
+/// The digest of an authorization key.
 #[derive(Clone)]
 pub(crate) struct AuthSecret(Arc<Zeroizing<[u8; 32]>>);
 
 impl AuthSecret {
-    /// Of the bytes that an application gave.
+    /// Derives it from the application's bytes.
     pub(crate) fn of(key: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(PURPOSE);
         hasher.update(key);
@@ -30,7 +30,7 @@ impl AuthSecret {
         secret
     }
 
-    /// The key of the session whose two sides have said this to each other.
+    /// Derives the key of a session from what its two sides have sent each other.
     pub(crate) fn session(&self, transcript: &[u8]) -> SessionKey {
         SessionKey(Zeroizing::new(keyed(&self.0, &[transcript])))
     }
@@ -45,8 +45,8 @@ impl PartialEq for AuthSecret {
 
 impl Eq for AuthSecret {}
 
-/// What is proven or sealed, and by whom: so that nothing that one side says can be said by the
-/// other, or in another place.
+/// What a proof or a seal is for and which side made it, hashed along, so that neither side can
+/// replay the other side's proof, nor use one in another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sealed {
     InitiatorProof = 1,
@@ -55,16 +55,16 @@ pub(crate) enum Sealed {
     AcceptorHello = 4,
 }
 
-/// The key of one session: of an authorization key and both sides' random bytes.
+/// The key of one session, derived from the authorization key and both sides' random bytes.
 pub(crate) struct SessionKey(Zeroizing<[u8; 32]>);
 
 impl SessionKey {
-    /// What only who has the key can make of this.
+    /// The MAC of these bytes under the session key.
     pub(crate) fn seal(&self, what: Sealed, bytes: &[u8]) -> [u8; 32] {
         keyed(&self.0, &[&[what as u8], bytes])
     }
 
-    /// Whether this is what the key makes of it. In constant time.
+    /// Verifies a MAC of these bytes, in constant time.
     pub(crate) fn is_seal(&self, what: Sealed, bytes: &[u8], seal: &[u8; 32]) -> bool {
         is_same(&self.seal(what, bytes), seal)
     }
@@ -80,12 +80,12 @@ fn keyed(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
     hash.into()
 }
 
-/// In constant time, which comparing bytes is not.
+/// Compares in constant time, which `==` on arrays does not.
 fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     blake3::Hash::from_bytes(*one) == blake3::Hash::from_bytes(*other)
 }
 
-/// The way by which a peer reaches for a region.
+/// Through which endpoint a peer accesses a region, and what it has proven.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessContext<'a> {
     pub(super) endpoint: EndpointId,
@@ -94,12 +94,12 @@ pub(crate) struct AccessContext<'a> {
 }
 
 impl<'a> AccessContext<'a> {
-    /// Access through a connection of this endpoint on which this key was proven.
+    /// Access through a connection of this endpoint on which the peer proved this key.
     pub(crate) fn new(endpoint: EndpointId, key: Option<&'a AuthSecret>) -> Self {
         AccessContext { endpoint, key }
     }
 
-    /// Whether a region of this key may be reached so.
+    /// Whether it permits access to a region with this key.
     pub(super) fn has(&self, key: Option<&AuthSecret>) -> bool {
         key.is_none() || self.key == key
     }

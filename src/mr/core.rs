@@ -1,4 +1,4 @@
-//! What all handles of one registered region share, and the calls both kinds of region have.
+//! What all handles of one region share, and the calls that both kinds of region have.
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -25,12 +25,12 @@ pub(crate) trait Parent: Send + Sync {
     fn nudge(&self);
 }
 
-/// Memory that is to become a region, and all that makes it one.
+/// Memory that is to become a region, with its key and context.
 pub(crate) struct PreparedRegion {
     /// From [`prepare`], faulted in already if the domain promises that.
     pub(crate) memory: Arc<RegionMemory>,
     pub(crate) requested_key: Option<u64>,
-    /// Only peers that have proven it may come; `None`: all.
+    /// Only peers that have proven this key may access it; `None`: all.
     pub(crate) auth_key: Option<AuthSecret>,
     pub(crate) context: Option<UserContext>,
     pub(crate) parent: Arc<dyn Parent>,
@@ -53,14 +53,14 @@ impl RegisterError {
     /// Takes the buffers out of memory that never became a region.
     #[cold]
     pub(crate) fn of_memory(error: Error, memory: &RegionMemory) -> Box<Self> {
-        // Neither can fail: nobody else has ever had this memory.
+        // Neither can fail: this caller is the only owner of the memory.
         let _ = memory.gate().close();
         Self::new(error, memory.take().unwrap_or_default())
     }
 }
 
-/// Joins the buffers of a registration, and checks that they can grant the rights it asks for.
-/// Nobody else knows of the memory yet, so this is when its pages are faulted in.
+/// Joins the buffers of a registration, and checks that they can grant the rights it asks for. The
+/// memory has no other owner yet, so that its pages can be faulted in.
 pub(crate) fn prepare(
     buffers: OwnedBuffers,
     traits: RegionTraits,
@@ -93,12 +93,12 @@ pub(crate) fn prepare(
 pub(super) struct RegionCore {
     memory: Arc<RegionMemory>,
     key: u64,
-    /// Peers need more than the key (`FI_MR_RAW`).
+    /// Peers need the raw key (`FI_MR_RAW`).
     raw_only: bool,
     addr: u64,
     context: Option<UserContext>,
     parent: Arc<dyn Parent>,
-    /// It has been deregistered: its key is forgotten.
+    /// It has been deregistered: the table has its key no more.
     ended: AtomicBool,
 }
 
@@ -139,7 +139,7 @@ impl RegionCore {
         Access::from_bits_truncate(self.memory.rights())
     }
 
-    /// The key for headers, if that is all there is to it.
+    /// The key for headers; none in a domain with raw keys.
     pub(super) fn key(&self) -> u64 {
         if self.raw_only {
             KEY_NOT_AVAILABLE
@@ -176,8 +176,8 @@ impl RegionCore {
         read_at(&self.memory, offset, into)
     }
 
-    /// Shuts the gate while nobody has a handle, or opens it again. What is inside goes on, but for
-    /// the kernel's work on behalf of peers.
+    /// Parks the gate while the registration is idle, or opens it again. Users inside go on, but
+    /// kernel operations for peers are cancelled.
     pub(super) fn park(&self, parked: bool) {
         self.memory.gate().park(parked);
         if parked {
@@ -185,8 +185,8 @@ impl RegionCore {
         }
     }
 
-    /// Wakes the driver after the gate began to refuse, if a kernel operation or a copy on behalf
-    /// of a peer is under way: none begins any more.
+    /// Wakes the driver after the gate was shut, if a kernel operation or a copy for a peer is in
+    /// flight: the driver cancels it.
     pub(super) fn nudge(&self) {
         if !self.memory.gate().is_drained(DrainScope::Remote) {
             self.parent.nudge();
@@ -204,18 +204,18 @@ impl RegionCore {
         self.memory.drained(DrainScope::Remote).await;
     }
 
-    /// Takes it out of the domain. Says whether nobody is inside any more; until then its buffers
-    /// stay.
+    /// Removes it from the domain. True if no user is inside the gate any more; until then its
+    /// buffers stay.
     #[inline]
     pub(super) fn deregister(&self) -> Result<bool> {
         if let Some(names) = self.memory.attached().open_names() {
             let message = format!("still bound to the region: {names}");
             return Err(Error::new(ErrorKind::Busy, message));
         }
-        self.end().map_err(closed)
+        self.end().map_err(gate_error)
     }
 
-    /// Shuts the gate for good and voids the key. Says whether nobody is inside.
+    /// Closes the gate and removes the key. True if no user is inside the gate.
     #[inline]
     fn end(&self) -> Result<bool, GateError> {
         let is_drained = self.memory.gate().close()?;
@@ -239,8 +239,8 @@ impl Drop for RegionCore {
         if *self.ended.get_mut() {
             return;
         }
-        // A guard holds a handle, so none is out, and this cannot be refused. The memory is freed
-        // when the last operation that holds it ends.
+        // A `Quiesced` guard holds a handle, so none exists, and closing cannot be refused. The
+        // memory is freed when the last operation that holds it ends.
         let ended = self.end();
         debug_assert!(ended.is_ok(), "a guard keeps its region's handle");
     }
@@ -256,28 +256,31 @@ impl fmt::Debug for RegionCore {
     }
 }
 
-/// Why a local use was refused, for the user.
-pub(crate) fn closed(why: GateError) -> Error {
+/// The user's error for a local use that the gate refused.
+pub(crate) fn gate_error(why: GateError) -> Error {
     match why {
         GateError::Quiesced => Error::new(
             ErrorKind::Busy,
-            "the region is quiesced: a guard has its bytes for itself",
+            "the region is quiesced: drop the Quiesced guard first",
         ),
         GateError::Parked => Error::new(
             ErrorKind::BadState,
-            "nobody has the cached registration any more",
+            "the cached registration has no handle any more: keep one until the operation is posted",
         ),
         GateError::Refreshing => Error::new(ErrorKind::Busy, "the region is being refreshed"),
-        GateError::Disabled => Error::new(ErrorKind::BadState, "the region is not enabled yet"),
+        GateError::Disabled => Error::new(
+            ErrorKind::BadState,
+            "the region is disabled: call enable first",
+        ),
         GateError::Closed => Error::new(ErrorKind::BadState, "the region is deregistered"),
         GateError::Revoked => Error::new(ErrorKind::AccessDenied, "the region is revoked"),
     }
 }
 
-/// Why a copy did not happen, for the user.
-pub(super) fn denied(why: AccessError) -> Error {
+/// The user's error for a copy that failed.
+pub(super) fn access_error(why: AccessError) -> Error {
     match why {
-        AccessError::Closed(why) => closed(why),
+        AccessError::Closed(why) => gate_error(why),
         fault @ AccessError::Fault(_) => fault.error("copying from or to an address range"),
     }
 }
@@ -285,10 +288,10 @@ pub(super) fn denied(why: AccessError) -> Error {
 /// Copies out of a region, checked.
 pub(super) fn read_at(memory: &RegionMemory, offset: usize, into: &mut [u8]) -> Result<()> {
     check_range(offset, into.len(), memory.len())?;
-    memory.read_at(offset, into).map_err(denied)
+    memory.read_at(offset, into).map_err(access_error)
 }
 
-/// Judges `len` bytes at `offset` of something of `whole` bytes.
+/// Checks that `len` bytes at `offset` lie within `whole` bytes.
 pub(super) fn check_range(offset: usize, len: usize, whole: usize) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= whole => Ok(()),
@@ -308,11 +311,11 @@ pub(super) fn local_range(range: impl RangeBounds<usize>, len: usize) -> Result<
     Ok((start as usize, (end - start) as usize))
 }
 
-/// The buffers are with whom got them first.
+/// Another handle has taken the buffers.
 #[cold]
-pub(super) fn given_back() -> Error {
+pub(super) fn buffers_taken() -> Error {
     Error::new(
         ErrorKind::BadState,
-        "the region's buffers have been given back already",
+        "another handle has deregistered the region and got its buffers",
     )
 }

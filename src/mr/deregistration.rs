@@ -1,4 +1,4 @@
-//! The end of a region, for who wants its buffers back.
+//! The end of a region that gives its buffers back.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::core::{RegionCore, given_back};
+use super::core::{RegionCore, buffers_taken};
 use crate::buf::ConvertMany;
 use crate::error::Result;
 use crate::sync::{Drain, DrainScope, HasGate};
 
-/// Deregisters at its first poll, waits for those inside, and takes the buffers, which the region
-/// was made of as a `B`, or which any `B` can be made of.
+/// Deregisters at its first poll, waits until the gate is drained, and takes the buffers, which the
+/// region was made of as a `B`, or which any `B` can be made of.
 pub(super) struct Deregistration<B> {
     core: Arc<RegionCore>,
     state: State,
@@ -59,7 +59,7 @@ impl<B: ConvertMany> Future for Deregistration<B> {
         if !is_drained {
             ready!(self.wait(context));
         }
-        let taken = self.core.memory().take().ok_or_else(given_back)?;
+        let taken = self.core.memory().take().ok_or_else(buffers_taken)?;
         let back = B::from_owned_buffers(taken);
         Poll::Ready(Ok(back.expect("the handle has the type of its buffers")))
     }

@@ -1,15 +1,15 @@
-//! Who chooses the keys of regions, and how (ruling 23).
+//! The choice of keys for regions (ruling 23).
 
 use crate::buf::MappedBuffer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::KEY_POOL_LEN;
+use crate::limits::{KEY_DRAWS_MAX, KEY_POOL_LEN};
 use crate::random::RandomSource;
 
 /// What takes the place of a key where there is none (`FI_KEY_NOTAVAIL` of `fi_mr(3)`): the
 /// registration has not ended, or the region is reached by its raw key. No key has this value.
 pub const KEY_NOT_AVAILABLE: u64 = u64::MAX;
 
-/// Who chooses keys in a domain.
+/// Which side chooses keys in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyPolicy {
     /// The application may ask for keys of this many bytes, 1 to 8 (`mr_key_size`); the library
@@ -53,7 +53,7 @@ impl KeyPolicy {
         // With 8 bytes the first draw all but always hits; a small space may be nearly full, so
         // after some draws every key above the last is tried in turn.
         let mut drawn = 0;
-        for _ in 0..64 {
+        for _ in 0..KEY_DRAWS_MAX {
             drawn = draw()?;
             if key_max < KEY_NOT_AVAILABLE - 1 {
                 drawn &= key_max;

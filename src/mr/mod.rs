@@ -50,7 +50,7 @@ pub use region::MemoryRegion;
 pub use remote::RemoteRegion;
 pub use slice::RegionSlice;
 
-pub(crate) use self::core::{Parent, PreparedRegion, RegisterError, closed, prepare};
+pub(crate) use self::core::{Parent, PreparedRegion, RegisterError, gate_error, prepare};
 pub(crate) use auth::{AccessContext, AuthSecret, Sealed, SessionKey};
 pub(crate) use cache::{
     FreshRegion, Kind as CacheKind, Settings as CacheSettings, Shared as CacheShared,

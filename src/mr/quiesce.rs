@@ -6,15 +6,16 @@ use std::ops::{Deref, DerefMut};
 use super::region::MemoryRegion;
 use crate::buf::QuiescedAccess;
 
-/// A region's bytes, all to yourself: made by [`MemoryRegion::quiesce`]. Peers and local operations
-/// are refused until it is dropped. It owns a handle of the region, so it may be sent and stored;
-/// leaked, it leaves the region excluded for ever, and `deregister` then says `Busy`.
+/// Exclusive access to a region's bytes, made by [`MemoryRegion::quiesce`]. Peers and local
+/// operations are refused until it is dropped. It owns a handle of the region, so it may be sent
+/// and stored; leaked, it leaves the region quiesced for good, and `deregister` then answers
+/// `Busy`.
 ///
 /// It derefs to the bytes of the region's first buffer, which is all of it unless it was registered
 /// from several; [`segments_mut`](Self::segments_mut) gives the rest.
 pub struct Quiesced {
-    // Declared, and so dropped, before the handle: a region's last handle must not go while it is
-    // excluded.
+    // Declared, and so dropped, before the handle: the last handle must not be dropped while the
+    // gate is quiesced.
     exclusive: QuiescedAccess,
     region: MemoryRegion,
 }
@@ -34,7 +35,7 @@ impl Quiesced {
         (0..self.exclusive.segment_count()).map(|index| self.exclusive.segment(index))
     }
 
-    /// The bytes of each buffer, in order, for change.
+    /// The bytes of each buffer, in order, mutable.
     pub fn segments_mut(&mut self) -> impl ExactSizeIterator<Item = &mut [u8]> {
         self.exclusive.segments_mut()
     }

@@ -9,8 +9,8 @@
 //! The tag authenticates the key together with the region's address, length and rights, under a
 //! secret of the domain that no peer ever sees: BLAKE3, keyed. A domain with `FI_MR_RAW` demands it
 //! with every access: behind each segment of a read or write stands an empty one that carries the
-//! sixteen bytes of the tag in its address and its key. So whoever wants to reach a region has to
-//! know, or to guess, 192 bits and not 64. Tags are compared in constant time.
+//! sixteen bytes of the tag in its address and its key. So a peer has to know, or to guess, 192
+//! bits and not 64. Tags are compared in constant time.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use crate::buf::RegionMemory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::random::RandomSource;
 
-/// What stands before the hashed fields, so that no other use of a secret can give the same tag.
+/// Hashed in front of the fields: no other use of the secret gives the same tag.
 const PURPOSE: &[u8] = b"tokio-fabric raw memory region key, version 1";
 const VERSION: u8 = 1;
 const DEMAND: u8 = 1;
@@ -28,11 +28,10 @@ const DEMAND: u8 = 1;
 /// The authentication tag of a raw key.
 pub(crate) type Tag = [u8; 16];
 
-/// A region's key in its large form (`fi_mr_raw_attr`), to be told to whoever shall reach the
-/// region. They turn it into one that operations take by
-/// [`Domain::map_raw`](crate::Domain::map_raw).
+/// A region's key in its large form (`fi_mr_raw_attr`), to be sent to the peers that may access the
+/// region. A peer maps it to a key for operations by [`Domain::map_raw`](crate::Domain::map_raw).
 ///
-/// It is a secret of those who may use the region: `Debug` does not show it.
+/// It is a secret: `Debug` does not show it.
 #[derive(Clone, Copy)]
 pub struct RawKey([u8; RawKey::LEN]);
 
@@ -45,7 +44,7 @@ impl RawKey {
         self.0
     }
 
-    /// A raw key that a peer has told.
+    /// A raw key that a peer has sent.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if these are not [`RawKey::LEN`] bytes, or not such a key.
@@ -56,7 +55,9 @@ impl RawKey {
         let known = bytes[8] == VERSION && bytes[9] <= DEMAND && bytes[10..16] == [0; 6];
         match known {
             true => Ok(RawKey(bytes)),
-            false => Err(invalid("raw_key is none of this library's")),
+            false => Err(invalid(
+                "raw_key: the bytes have not the form of a raw key of this library",
+            )),
         }
     }
 
@@ -115,7 +116,7 @@ impl From<RawKeyTooSmall> for Error {
     }
 }
 
-/// What a raw key says of its region.
+/// The fields of a region that its tag authenticates.
 pub(super) struct Sealed {
     key: u64,
     base_addr: u64,

@@ -15,9 +15,9 @@ use crate::buf::{Buffer, IoBuf};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
 
-/// Memory registered with a domain that nobody can change: made of `Bytes`, `Arc<[u8]>` or a static
-/// slice, with rights among [`Access::SEND`], [`Access::WRITE`] and [`Access::REMOTE_READ`]. So it
-/// derefs to its bytes, and may be shared with any number of regions, domains and readers.
+/// Registered memory that never changes: made of `Bytes`, `Arc<[u8]>` or a static slice, with
+/// rights among [`Access::SEND`], [`Access::WRITE`] and [`Access::REMOTE_READ`]. So it derefs to
+/// its bytes, and may be shared with any number of regions, domains and readers.
 ///
 /// Clones are handles of the same region. When the last one is dropped, the key is void at once,
 /// and the memory is released as soon as no operation uses it any more.

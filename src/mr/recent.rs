@@ -1,5 +1,5 @@
-//! Keys of regions that were deregistered lately: a peer that uses one was told of it, and has not
-//! guessed (ruling 15).
+//! Keys of regions that were deregistered lately: a peer that uses one was given it before, and has
+//! not guessed (ruling 15).
 //!
 //! A queue of [`RECENT_KEYS_MAX`] entries, the oldest of which makes room. It is searched linearly,
 //! and only for a key that no region has: some microseconds if it is full.
@@ -14,15 +14,15 @@ use super::table::{AccessRequest, RequiredProof};
 
 #[derive(Default)]
 pub(super) struct RecentKeys {
-    /// Oldest first. `None`: the region was there for all peers.
+    /// Oldest first. `None`: all peers were permitted.
     keys: VecDeque<(u64, Option<Box<Audience>>)>,
 }
 
-/// The peers that a region was there for.
+/// The peers that were permitted to access a region.
 pub(super) struct Audience {
     /// What they have to prove, if anything.
     pub(super) proof: Option<Box<RequiredProof>>,
-    /// The endpoints they come through; `None`: all.
+    /// The endpoints through which they may; `None`: all.
     pub(super) endpoints: Option<Box<[EndpointId]>>,
 }
 
@@ -46,7 +46,7 @@ impl RecentKeys {
             .push_back((key, (!is_all).then(|| Box::new(audience))));
     }
 
-    /// True if a region had the key of this claim lately, and was there for this peer.
+    /// True if a region that this peer was permitted to access had this key lately.
     #[cold]
     pub(super) fn contains(&self, request: &AccessRequest, context: &AccessContext<'_>) -> bool {
         let same = self.keys.iter().filter(|(key, _)| *key == request.key);

@@ -7,7 +7,9 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{PreparedRegion, RegionCore, RegisterError, check_range, closed, denied};
+use super::core::{
+    PreparedRegion, RegionCore, RegisterError, access_error, check_range, gate_error,
+};
 use super::deregistration::Deregistration;
 use super::flags::MrFlags;
 use super::quiesce::Quiesced;
@@ -22,8 +24,8 @@ use crate::id::UserContext;
 /// operations use them as [`RegionSlice`]s and peers by its key, each within the rights granted.
 ///
 /// Since a peer may write at any time, there is no `&[u8]` into it. Copy with
-/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at), or take the bytes for yourself for
-/// a while with [`quiesce`](Self::quiesce), or for good with [`deregister`](Self::deregister).
+/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at), or get exclusive access for a while
+/// with [`quiesce`](Self::quiesce), or the buffers back with [`deregister`](Self::deregister).
 /// Bytes that are written while they are read are seen old or new, byte by byte.
 ///
 /// `B` is what it was registered from, and what [`deregister`](Self::deregister) gives back. An
@@ -64,7 +66,7 @@ impl<B: RegionContents> MemoryRegion<B> {
         if !parts.memory.is_writable() {
             let error = Error::new(
                 ErrorKind::InvalidArgument,
-                "read-only buffers make a read-only region",
+                "the buffers are read-only: use register_read_only",
             );
             return Err(RegisterError::of_memory(error, &parts.memory));
         }
@@ -147,7 +149,7 @@ impl<B: 'static> MemoryRegion<B> {
         self.core.memory()
     }
 
-    /// Wakes the driver after the gate began to refuse.
+    /// Wakes the driver after the gate was shut.
     pub(crate) fn nudge(&self) {
         self.core.nudge();
     }
@@ -216,13 +218,13 @@ impl<B: 'static> MemoryRegion<B> {
     pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<()> {
         check_range(offset, from.len(), self.len())?;
         let memory = self.core.memory();
-        memory.write_at(offset, from).map_err(denied)
+        memory.write_at(offset, from).map_err(access_error)
     }
 
-    /// Takes the bytes for yourself: from the first poll on, peers' accesses and local operations
-    /// on the region are refused (they get an error, they do not wait), and once those
-    /// that run have ended, the guard gives `&mut [u8]`. Dropping the guard lifts the exclusion. A
-    /// guard that is leaked leaves the region excluded for ever.
+    /// Gives exclusive access to the bytes: from the first poll on, peers' accesses and local
+    /// operations on the region are refused (they get an error, they do not wait), and once those
+    /// in flight have ended, the guard gives `&mut [u8]`. Dropping the guard ends the exclusion. A
+    /// guard that is leaked leaves the region quiesced for good.
     ///
     /// Local operations are waited for to their own end: a posted receive ends by a message or by
     /// being cancelled.
@@ -232,15 +234,16 @@ impl<B: 'static> MemoryRegion<B> {
     /// deregistered; `Unsupported` for a region of address ranges, which may have no bytes to give.
     ///
     /// # Cancel safety
-    /// Dropping the future lifts the exclusion; nothing else has happened.
+    /// Dropping the future ends the exclusion; nothing else has happened.
     pub fn quiesce(&self) -> impl Future<Output = Result<Quiesced>> + Send + 'static + use<B> {
         let region = self.erase();
         async move {
             if region.core.memory().is_kernel_only() {
-                let what = "a region of address ranges gives no guard";
+                let what =
+                    "a region of address ranges cannot be quiesced: its memory need not be mapped";
                 return Err(Error::new(ErrorKind::Unsupported, what));
             }
-            let quiescing = region.core.memory().quiesce().map_err(closed)?;
+            let quiescing = region.core.memory().quiesce().map_err(gate_error)?;
             region.core.nudge();
             let exclusive = quiescing.await;
             Ok(Quiesced::new(exclusive, region))

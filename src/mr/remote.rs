@@ -8,10 +8,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A peer's region, or a range of one, as RMA operations name it: address, length, key and rights.
 ///
-/// A plain value: send it to whoever shall read or write the memory, in whatever message. Nothing
-/// is looked up or held by it; the target judges every access for itself, so that a value that is
-/// outdated or made up leads to an error there and to nothing else. Whoever knows the key may use
-/// it, so `Debug` does not show it.
+/// A plain value: send it in any message to the peers that may read or write the memory. It keeps
+/// nothing alive; the target checks every access, so that a value that is outdated or made up leads
+/// to an error there and to nothing else. The key alone permits access, so `Debug` does not show
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(from = "Plain", into = "Plain"))]
@@ -23,7 +23,7 @@ pub struct RemoteRegion {
     pub len: u64,
     /// The region's key (`fi_mr_key(3)`).
     pub key: u64,
-    /// The rights that peers were granted, as far as known here.
+    /// The rights that peers were granted, as far as known.
     pub access: Access,
 }
 
@@ -31,8 +31,8 @@ impl RemoteRegion {
     /// Bytes of the fixed encoding.
     pub const ENCODED_LEN: usize = 32;
 
-    /// A region that a peer told of in its own way, as C programs do: they send address, length and
-    /// key. All rights of peers are assumed; the target knows better and decides.
+    /// A region that a peer described in a format of its own, as C programs do: they send address,
+    /// length and key. All rights of peers are assumed; the target knows better and decides.
     pub fn new(addr: u64, len: u64, key: u64) -> Self {
         RemoteRegion {
             addr,

@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::{closed, denied, local_range, read_at};
+use super::core::{access_error, gate_error, local_range, read_at};
 use crate::buf::{
     Convert, IoBuf, IoBufMut, LocalUse, Memory, OwnedBuffer, Refused, RegionMemory, RegionUse,
 };
@@ -95,7 +95,7 @@ impl Convert for RegionSlice {
         }
         let region = match RegionUse::local(Arc::clone(&self.memory), self.offset, self.len) {
             Ok(region) => region,
-            Err(why) => return Err((closed(why), self)),
+            Err(why) => return Err((gate_error(why), self)),
         };
         // Pages that are not there fail the operation here, before any of it is on the wire. A
         // receive may wait for long, and they may come meanwhile.
@@ -106,7 +106,7 @@ impl Convert for RegionSlice {
         };
         match probed {
             Ok(()) => Ok(Memory::Region(region)),
-            Err(why) => Err((denied(why), self)),
+            Err(why) => Err((access_error(why), self)),
         }
     }
 

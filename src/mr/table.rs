@@ -1,5 +1,5 @@
-//! The domain's keys: which region a peer means, and whether it may. Pure and total: every key,
-//! address and length a peer can send has an answer, none of them a panic.
+//! The regions of a domain by key: resolves a peer's access to a region or refuses it. Pure and
+//! total: every key, address and length that a peer can send has an answer, and none panics.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,7 +22,7 @@ use crate::sync::{GateError, Lock, Role};
 /// The table as a domain and its regions share it.
 pub(crate) type SharedTable = Arc<Lock<MrTable>>;
 
-/// What a peer's address means (`fi_mr(3)`: "either the base virtual address of the buffer or 0").
+/// How peers address a region (`fi_mr(3)`: "either the base virtual address of the buffer or 0").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MrAddressing {
     /// A byte offset into the region.
@@ -44,8 +44,7 @@ impl MrAddressing {
 impl From<GateError> for Refusal {
     fn from(closed: GateError) -> Self {
         match closed {
-            // A region that is being closed was one a moment ago: whoever reaches for it now has
-            // not guessed.
+            // A region that is being closed was registered a moment ago: the peer has not guessed.
             GateError::Revoked | GateError::Closed => Refusal::Revoked,
             GateError::Quiesced
             | GateError::Refreshing
@@ -55,7 +54,7 @@ impl From<GateError> for Refusal {
     }
 }
 
-/// What a peer says it wants.
+/// A peer's request to access a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessRequest {
     pub(crate) key: u64,
@@ -71,20 +70,20 @@ pub(crate) struct AccessRequest {
 
 struct Registered {
     memory: Arc<RegionMemory>,
-    /// Apart, since few have any: what stands here is moved about.
+    /// Boxed, since few regions have one.
     proof: Option<Box<RequiredProof>>,
 }
 
 /// What peers must show besides the key.
 pub(super) struct RequiredProof {
-    /// Only peers that have proven it may come; `None`: all.
+    /// Only peers that have proven this key are admitted; `None`: all.
     auth_key: Option<AuthSecret>,
     /// Shown with every access in a domain with `FI_MR_RAW`.
     tag: Option<Tag>,
 }
 
 impl RequiredProof {
-    /// True if the peer that comes this way shows all of it.
+    /// True if the request and its context show all of it.
     pub(super) fn is_shown_by(&self, request: &AccessRequest, context: &AccessContext<'_>) -> bool {
         let is_shown = |tag: &Tag| request.tag.is_some_and(|shown| is_same_tag(tag, &shown));
         self.tag.as_ref().is_none_or(is_shown) && context.has(self.auth_key.as_ref())
@@ -111,7 +110,7 @@ pub(crate) struct MrTable {
     pool: KeyPool,
     /// The domain is closed: nothing is registered any more.
     closed: bool,
-    /// Notified whenever the last region goes, once somebody waits for that.
+    /// Notified when the last region is removed; present once a task waits for that.
     emptied: Option<Arc<Notify>>,
 }
 
@@ -184,7 +183,7 @@ impl MrTable {
         }
     }
 
-    /// Forgets a key, if it still means this region: by then it may have been given to another.
+    /// Removes a key, if it still names this region: it may have been given to another since.
     #[inline]
     pub(crate) fn remove(&mut self, key: u64, memory: &Arc<RegionMemory>) {
         let Entry::Occupied(entry) = self.regions.entry(key) else {
@@ -203,7 +202,7 @@ impl MrTable {
         }
     }
 
-    /// Notifies this one from now on whenever the last region goes.
+    /// From now on, has `notify` notified when the last region is removed.
     pub(crate) fn notify_when_emptied(&mut self, notify: &Arc<Notify>) {
         self.emptied = Some(Arc::clone(notify));
     }
@@ -217,8 +216,8 @@ impl MrTable {
         }
     }
 
-    /// The memory that a claim means, if the peer that comes this way may have it. `Revoked` also
-    /// if the region was deregistered lately.
+    /// Resolves a request to the memory it names, or refuses it. `Revoked` also if the region was
+    /// deregistered lately.
     pub(crate) fn resolve<'a>(
         &self,
         request: &AccessRequest,
@@ -231,8 +230,8 @@ impl MrTable {
                 false => Refusal::UnknownKey,
             });
         };
-        // Who lacks the tag or the authorization key, or comes through an endpoint that the region
-        // is not bound to, learns no more than with a key that nothing has.
+        // A peer without the tag or the authorization key, or through an endpoint that the region
+        // is not bound to, gets the same answer as for an unknown key.
         let proof = region.proof.as_deref();
         let is_admitted = proof.is_none_or(|it| it.is_shown_by(request, &context))
             && region.memory.attached().admits(context.endpoint);
@@ -254,7 +253,7 @@ impl MrTable {
         Ok(RegionUse::remote(Arc::clone(&region.memory), offset, len))
     }
 
-    /// Takes nothing any more.
+    /// Refuses further insertions.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
@@ -316,7 +315,7 @@ fn range_within(base: u64, region_len: usize, addr: u64, len: u64) -> Option<(us
 
 impl fmt::Debug for MrTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys are secrets of a kind: whoever knows one may use it.
+        // Keys are secrets: knowing one permits access.
         f.debug_struct("MrTable")
             .field("addressing", &self.addressing)
             .field("keys", &self.keys)

@@ -18,11 +18,11 @@ use crate::sync::Role;
 
 mod access_requests;
 mod auth;
-mod home;
 mod lifetimes;
+mod test_domain;
 mod values;
 
-use home::{Home, home, prepare};
+use test_domain::{TestDomain, prepare, test_domain};
 
 #[track_caller]
 fn kind<T>(result: Result<T>) -> ErrorKind {
@@ -36,11 +36,11 @@ fn kind<T>(result: Result<T>) -> ErrorKind {
 /// That is, the target address that is specified is a byte offset into the registered region."
 #[test]
 fn offset_addressing_judges_every_edge_without_overflow() {
-    let home = home();
-    let region = home.region(100, Access::REMOTE);
+    let domain = test_domain();
+    let region = domain.region(100, Access::REMOTE);
     let accepted = |addr, len| {
         let at = RemoteRegion::new(addr, len, region.key());
-        match home.resolve(at, Access::REMOTE_WRITE) {
+        match domain.resolve(at, Access::REMOTE_WRITE) {
             Ok(found) => {
                 assert_eq!((found.offset() as u64, found.len() as u64), (addr, len));
                 assert_eq!(found.role(), Role::Remote);
@@ -85,14 +85,14 @@ fn offset_addressing_judges_every_edge_without_overflow() {
 #[test]
 fn virtual_addressing_counts_from_the_first_buffers_address() {
     let keys = KeyPolicy::Application { key_size: 8 };
-    let home = Home::new(MrAddressing::Virtual, keys);
+    let domain = TestDomain::new(MrAddressing::Virtual, keys);
     let buffer = vec![0; 64];
     let base = buffer.as_ptr().addr() as u64;
     let buffers = vec![buffer.into(), vec![0; 16].into()];
-    let region = home.try_region(buffers, Access::REMOTE, None).unwrap();
+    let region = domain.try_region(buffers, Access::REMOTE, None).unwrap();
     let remote = region.remote();
     assert_eq!((remote.addr, remote.len), (base, 80));
-    let found = home.resolve(remote.slice(60..=79).unwrap(), Access::REMOTE_READ);
+    let found = domain.resolve(remote.slice(60..=79).unwrap(), Access::REMOTE_READ);
     let found = found.unwrap();
     assert_eq!((found.offset(), found.len()), (60, 20));
     for (addr, len) in [
@@ -107,7 +107,7 @@ fn virtual_addressing_counts_from_the_first_buffers_address() {
             len,
             ..remote
         };
-        let refused = home.resolve(at, Access::REMOTE_READ).unwrap_err();
+        let refused = domain.resolve(at, Access::REMOTE_READ).unwrap_err();
         assert_eq!(refused, Refusal::OutOfBounds);
     }
 }
@@ -116,19 +116,20 @@ fn virtual_addressing_counts_from_the_first_buffers_address() {
 /// fi_mr(3): "The requested_key is already in use."
 #[test]
 fn enokey_requested_key_is_already_in_use() {
-    let home = home();
-    let first = home.try_region(vec![vec![1; 4].into()], Access::all(), Some(42));
+    let domain = test_domain();
+    let first = domain.try_region(vec![vec![1; 4].into()], Access::all(), Some(42));
     let first = first.unwrap();
     assert_eq!(first.key(), 42);
     let buffer = vec![2; 4];
     let at = buffer.as_ptr();
-    let refused = home.try_region(vec![buffer.into()], Access::all(), Some(42));
+    let refused = domain.try_region(vec![buffer.into()], Access::all(), Some(42));
     let RegisterError { error, mut buffers } = *refused.unwrap_err();
     assert_eq!((error.kind(), error.fi_errno()), (ErrorKind::KeyInUse, 266));
     assert_eq!(Buffer::new(buffers.pop().unwrap()).as_ptr(), at);
     drop(first);
     assert!(
-        home.try_region(vec![vec![3].into()], Access::all(), Some(42))
+        domain
+            .try_region(vec![vec![3].into()], Access::all(), Some(42))
             .is_ok()
     );
 }
@@ -150,8 +151,8 @@ fn ekeyrejected_key_out_of_the_supported_range() {
         // FI_KEY_NOTAVAIL says that there is no key.
         (8, u64::MAX, false),
     ] {
-        let home = Home::new(MrAddressing::Offset, KeyPolicy::Application { key_size });
-        let made = home.try_region(vec![vec![1].into()], Access::all(), Some(key));
+        let domain = TestDomain::new(MrAddressing::Offset, KeyPolicy::Application { key_size });
+        let made = domain.try_region(vec![vec![1].into()], Access::all(), Some(key));
         match made {
             Ok(region) => assert!(expected && region.key() == key, "{key:x} of {key_size}"),
             Err(refused) => {
@@ -171,10 +172,13 @@ fn ekeyrejected_key_out_of_the_supported_range() {
 /// fi_mr(3): "the provider may not support user-requested memory registration keys."
 #[test]
 fn ekeyrejected_where_the_provider_chooses_keys() {
-    let home = Home::new(MrAddressing::Offset, KeyPolicy::Provider);
-    let refused = home.try_region(vec![vec![1].into()], Access::all(), Some(7));
+    let domain = TestDomain::new(MrAddressing::Offset, KeyPolicy::Provider);
+    let refused = domain.try_region(vec![vec![1].into()], Access::all(), Some(7));
     assert_eq!(refused.unwrap_err().error.kind(), ErrorKind::KeyRejected);
-    let (one, two) = (home.region(1, Access::all()), home.region(1, Access::all()));
+    let (one, two) = (
+        domain.region(1, Access::all()),
+        domain.region(1, Access::all()),
+    );
     assert_ne!(one.key(), two.key());
     assert!(one.key() != 0 && one.key() != u64::MAX);
 }
@@ -184,15 +188,15 @@ fn ekeyrejected_where_the_provider_chooses_keys() {
 #[test]
 fn chosen_keys_are_free_and_in_range_down_to_the_last() {
     let keys = KeyPolicy::Application { key_size: 1 };
-    let home = Home::new(MrAddressing::Offset, keys);
-    let regions: Vec<_> = (0..255).map(|_| home.region(1, Access::all())).collect();
+    let domain = TestDomain::new(MrAddressing::Offset, keys);
+    let regions: Vec<_> = (0..255).map(|_| domain.region(1, Access::all())).collect();
     let mut seen: Vec<_> = regions.iter().map(MemoryRegion::key).collect();
     seen.sort_unstable();
     assert_eq!(seen, (1..=255).collect::<Vec<_>>());
-    let refused = home.try_region(vec![vec![1].into()], Access::all(), None);
+    let refused = domain.try_region(vec![vec![1].into()], Access::all(), None);
     assert_eq!(refused.unwrap_err().error.kind(), ErrorKind::LimitReached);
 
-    let wide = self::home();
+    let wide = self::test_domain();
     let high = (0..64).filter(|_| wide.region(1, Access::all()).key() >> 32 != 0);
     assert!(high.count() > 60, "keys use all 64 bits");
 }
@@ -209,8 +213,8 @@ fn access_rights_are_judged_per_operation() {
         (LocalUse::Write, Access::WRITE),
     ];
     for granted in Access::all().iter() {
-        let home = home();
-        let region = home.region(8, granted);
+        let domain = test_domain();
+        let region = domain.region(8, granted);
         for (usage, need) in local {
             match region.slice(2..6).unwrap().into_payload(usage) {
                 Ok(payload) => {
@@ -225,7 +229,9 @@ fn access_rights_are_judged_per_operation() {
             }
         }
         for need in [Access::REMOTE_READ, Access::REMOTE_WRITE] {
-            let found = home.resolve(region.remote(), need).map(|found| found.len());
+            let found = domain
+                .resolve(region.remote(), need)
+                .map(|found| found.len());
             let expected = if granted == need {
                 Ok(8)
             } else {
@@ -242,8 +248,11 @@ fn access_rights_are_judged_per_operation() {
 /// "region slices pass" where FI_MR_LOCAL asks for registered buffers.
 #[test]
 fn refused_vector_of_slices_comes_back_whole() {
-    let home = home();
-    let (able, unable) = (home.region(8, Access::SEND), home.region(8, Access::RECV));
+    let domain = test_domain();
+    let (able, unable) = (
+        domain.region(8, Access::SEND),
+        domain.region(8, Access::RECV),
+    );
     let slices = [
         able.slice(0..1).unwrap(),
         unable.slice(0..2).unwrap(),
@@ -263,7 +272,7 @@ fn refused_vector_of_slices_comes_back_whole() {
 /// `&'static [u8]`, with rights among SEND, WRITE and REMOTE_READ) gives `&[u8]`."
 #[tokio::test]
 async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
-    let home = home();
+    let domain = test_domain();
     let bytes = Bytes::from(vec![1, 2, 3]);
     for access in Access::all().iter() {
         let made = prepare(
@@ -281,14 +290,14 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
         RegionTraits::plain(Access::READ_ONLY.bits()),
     )
     .unwrap();
-    let region = ReadOnlyRegion::<Bytes>::create(home.parts(memory, None)).unwrap();
+    let region = ReadOnlyRegion::<Bytes>::create(domain.parts(memory, None)).unwrap();
     assert_eq!((region.as_ptr(), region.len()), (bytes.as_ptr(), 3));
     let clone = region.clone();
     let slice: &[u8] = &clone;
     let remote = region.remote();
     assert_eq!(remote.access, Access::REMOTE_READ);
-    assert!(home.resolve(remote, Access::REMOTE_READ).is_ok());
-    let refused = home.resolve(remote, Access::REMOTE_WRITE).unwrap_err();
+    assert!(domain.resolve(remote, Access::REMOTE_READ).is_ok());
+    let refused = domain.resolve(remote, Access::REMOTE_WRITE).unwrap_err();
     assert_eq!(refused, Refusal::AccessDenied);
     let sent = region.slice(1..).unwrap().into_memory(LocalUse::Send);
     assert_eq!(sent.unwrap().len(), 2);
@@ -304,7 +313,7 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
         RegionTraits::plain(Access::READ_ONLY.bits()),
     )
     .unwrap();
-    let refused = ReadOnlyRegion::<Bytes>::create(home.parts(memory, None)).unwrap_err();
+    let refused = ReadOnlyRegion::<Bytes>::create(domain.parts(memory, None)).unwrap_err();
     assert_eq!(
         (refused.error.kind(), refused.buffers.len()),
         (ErrorKind::InvalidArgument, 1)
@@ -314,7 +323,7 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
         RegionTraits::plain(Access::SEND.bits()),
     )
     .unwrap();
-    let refused = <MemoryRegion>::create(home.parts(memory, None)).unwrap_err();
+    let refused = <MemoryRegion>::create(domain.parts(memory, None)).unwrap_err();
     assert_eq!(
         (refused.error.kind(), refused.buffers.len()),
         (ErrorKind::InvalidArgument, 1)
@@ -325,8 +334,8 @@ async fn read_only_region_gives_its_bytes_and_only_reading_rights() {
 /// Rules of the API (ruling 18): a range outside of the region is EINVAL, whatever its form.
 #[test]
 fn local_calls_judge_every_range() {
-    let home = home();
-    let region = home.region(10, Access::all());
+    let domain = test_domain();
+    let region = domain.region(10, Access::all());
     assert_eq!(region.slice(..).unwrap().len(), 10);
     assert_eq!(region.slice(10..).unwrap().len(), 0);
     assert_eq!(region.slice(2..=4).unwrap().slice(1..).unwrap().offset(), 3);
@@ -401,11 +410,11 @@ fn remote_region_goes_through_serde() {
 /// Keys are what protects a region: logs do not show them.
 #[test]
 fn debug_never_shows_keys() {
-    let home = home();
+    let domain = test_domain();
     let key = 987_654_321_987;
-    let region = home.try_region(vec![vec![1; 3].into()], Access::all(), Some(key));
+    let region = domain.try_region(vec![vec![1; 3].into()], Access::all(), Some(key));
     let region = region.unwrap();
-    let table = home.table.lock("test");
+    let table = domain.table.lock("test");
     for shown in [
         format!("{region:?}"),
         format!("{:?}", region.remote()),
@@ -424,8 +433,8 @@ fn handles_guards_and_futures_may_be_sent() {
     sync::<MemoryRegion>();
     sync::<ReadOnlyRegion>();
     sync::<RemoteRegion>();
-    let home = home();
-    let region = home.region(1, Access::all());
+    let domain = test_domain();
+    let region = domain.region(1, Access::all());
     send(&region.revoke());
     send(&region.quiesce());
     send(&region.deregister());
@@ -448,14 +457,14 @@ proptest! {
     ) {
         let addressing =
             if by_virtual_address { MrAddressing::Virtual } else { MrAddressing::Offset };
-        let home = Home::new(addressing, KeyPolicy::Application { key_size: 8 });
+        let domain = TestDomain::new(addressing, KeyPolicy::Application { key_size: 8 });
         let granted = Access::from_bits_truncate(granted);
-        let region = home.region(len, granted);
+        let region = domain.region(len, granted);
         let base = region.remote().addr;
         let addr = base.wrapping_add(start);
         let need = if write { Access::REMOTE_WRITE } else { Access::REMOTE_READ };
         let at = RemoteRegion::new(addr, count, region.key());
-        let found = home.resolve(at, need);
+        let found = domain.resolve(at, need);
         let (low, high) = (u128::from(addr), u128::from(addr) + u128::from(count));
         let within = low >= u128::from(base) && high <= u128::from(base) + len as u128;
         if !granted.contains(need) {
@@ -468,7 +477,7 @@ proptest! {
             prop_assert_eq!(found.unwrap_err(), Refusal::OutOfBounds);
         }
         let unknown = RemoteRegion::new(0, 0, !region.key());
-        prop_assert_eq!(home.resolve(unknown, need).unwrap_err(), Refusal::UnknownKey);
+        prop_assert_eq!(domain.resolve(unknown, need).unwrap_err(), Refusal::UnknownKey);
     }
 
     /// Any 32 bytes decode to something, and what was encoded decodes to itself.

@@ -1,4 +1,4 @@
-//! What the link has of ours, in each direction.
+//! What is submitted to the link, in each direction.
 //!
 //! ```text
 //!            receive                          send
@@ -8,6 +8,10 @@
 //!    │ └─────▶ Watching ┘
 //!    └─ peer gone ┘
 //! ```
+
+use crate::edges::{MachineState, check_edge};
+
+use super::port::Port;
 
 /// Of the direction in which bytes come: at most one receive at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,20 +32,30 @@ impl RecvState {
         matches!(self, RecvState::Armed { .. })
     }
 
-    /// Every legal edge; all others are bugs of ours.
-    fn may_become(self, to: RecvState) -> bool {
-        use RecvState::{Armed, Idle, Watching};
-        matches!(
-            (self, to),
-            (Idle | Watching, Armed { .. }) | (Idle, Watching) | (Armed { .. } | Watching, Idle)
-        )
-    }
-
     /// Moves along a legal edge.
     pub(super) fn go(&mut self, to: RecvState) {
-        debug_assert!(self.may_become(to), "no edge from {self:?} to {to:?}");
+        check_edge(*self, to);
         *self = to;
     }
+}
+
+impl MachineState for RecvState {
+    /// "Never two armed at once" (docs/memory-model.md, rule 5).
+    const EDGES: &'static [(RecvState, RecvState)] = {
+        use RecvState::{Armed, Idle, Watching};
+        const STAGING: RecvState = Armed { region: false };
+        const REGION: RecvState = Armed { region: true };
+        &[
+            (Idle, STAGING),
+            (Idle, REGION),
+            (Idle, Watching),
+            (STAGING, Idle),
+            (REGION, Idle),
+            (Watching, Idle),
+            (Watching, STAGING),
+            (Watching, REGION),
+        ]
+    };
 }
 
 /// Of the direction in which bytes go: at most one batch at a time.
@@ -56,37 +70,49 @@ pub(super) enum SendState {
     },
 }
 
-/// Whether the peer's stream has ended, as told while reading was paused.
+/// Whether the peer's stream has ended, as the link reports while reading is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerStream {
     Open,
     Finished,
 }
 
+impl Port {
+    /// A region was closed. Takes back from the kernel what reads or writes a region that peers
+    /// reach; the machine resolves each region anew before it hands it out again. True if there was
+    /// anything.
+    pub(super) fn regions_changed(&self) -> bool {
+        let mut guard = self.lock("regions changed");
+        let state = &mut *guard;
+        let Some(link) = &mut state.io.link else {
+            return false;
+        };
+        let receives = state.io.recv == RecvState::Armed { region: true };
+        let sends = state.io.send == SendState::InFlight { region: true };
+        if receives {
+            link.cancel_receive();
+        }
+        if sends {
+            link.cancel_send();
+        }
+        receives || sends
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::RecvState::{self, Armed, Idle, Watching};
+    use super::RecvState;
+    use crate::edges::drawn;
 
-    /// "Never two armed at once" (docs/memory-model.md, rule 5), and the rest of the drawing.
+    /// The whole table, so that a change of the machine shows in a review.
     #[test]
     fn only_the_drawn_edges_exist() {
-        let all = [Idle, Armed { region: true }, Watching];
-        let mut edges = Vec::new();
-        for from in all {
-            edges.extend(
-                all.iter()
-                    .filter(|to| from.may_become(**to))
-                    .map(|to| (from, *to)),
-            );
-        }
-        let armed = Armed { region: true };
-        let drawn: [(RecvState, RecvState); 5] = [
-            (Idle, armed),
-            (Idle, Watching),
-            (armed, Idle),
-            (Watching, Idle),
-            (Watching, armed),
-        ];
-        assert_eq!(edges, drawn);
+        assert_eq!(
+            drawn::<RecvState>()
+                .replace("Armed { region: false }", "Staging")
+                .replace("Armed { region: true }", "Region"),
+            "Idle>Staging Idle>Region Idle>Watching Staging>Idle Region>Idle Watching>Idle \
+             Watching>Staging Watching>Region"
+        );
     }
 }

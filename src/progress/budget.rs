@@ -1,14 +1,14 @@
-//! How much is done before others have their turn: one allowance, passed down from a poll of the
-//! driver to the turns of its ports, and to what a turn takes in and hands out.
+//! How much is done before other ports and tasks have their turn: one allowance, passed down from a
+//! poll of the driver to the turns of its ports, and to the outcomes and batches of a turn.
 //!
-//! Bytes bound a bulk transfer, each step counts as some of them, and time bounds what neither
-//! tells: how long the protocol takes over what has come.
+//! Bytes bound a bulk transfer, each step counts as some bytes, and time bounds what neither
+//! measures: how long the machine takes to process what has come.
 
 use std::time::Instant;
 
 use crate::limits::{STEP_BYTES, TURN_BYTES_MAX, TURN_TIME_MAX};
 
-/// What is left of it.
+/// What is left of an allowance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     bytes: usize,
@@ -17,7 +17,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Of a poll of the driver that begins now: after it the runtime has its turn.
+    /// For a poll of the driver that begins now; then the driver yields to the runtime.
     pub(super) fn of_poll(now: Instant) -> Self {
         Budget {
             until: now.checked_add(TURN_TIME_MAX),
@@ -25,7 +25,7 @@ impl Budget {
         }
     }
 
-    /// Of a call of the application's, which has no clock: after it the driver has its turn.
+    /// For a call of the application, which has no clock; the driver does the rest.
     pub(super) fn of_call() -> Self {
         Budget {
             bytes: TURN_BYTES_MAX,
@@ -33,12 +33,17 @@ impl Budget {
         }
     }
 
-    /// A step was done, which moved so many bytes.
+    /// Accounts for a step that moved so many bytes.
     pub(super) fn spend(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes.max(STEP_BYTES));
     }
 
-    /// It is `now`: nothing is left if the time is over.
+    /// Accounts for a step that moved none.
+    pub(super) fn spend_step(&mut self) {
+        self.spend(0);
+    }
+
+    /// Spends all that is left if the time is over.
     pub(super) fn tick(&mut self, now: Instant) {
         if self.until.is_some_and(|until| until <= now) {
             self.bytes = 0;
@@ -68,7 +73,7 @@ mod tests {
         let mut by_steps = Budget::of_call();
         for _ in 0..TURN_BYTES_MAX / STEP_BYTES {
             assert!(!by_steps.is_spent());
-            by_steps.spend(0);
+            by_steps.spend_step();
         }
         assert!(by_steps.is_spent());
         let mut by_time = Budget::of_poll(now);

@@ -1,4 +1,4 @@
-//! Making peers' writes persistent, beside the runtime: it takes as long as the device does.
+//! Making peers' writes persistent, on a blocking thread: it takes as long as the device does.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
@@ -6,7 +6,7 @@ use std::task::Waker;
 use crate::buf::Payload;
 use crate::error::Result;
 
-use super::beside::beside_or_task;
+use super::blocking::run_blocking_or_task;
 use super::engine::Engine;
 use super::port::{Port, PortState};
 
@@ -42,8 +42,8 @@ impl Drop for EndGuard {
 }
 
 impl Port {
-    /// Starts what the machine wants to be made persistent, and tells it of the end. To be called
-    /// by the driver only, which is inside of a runtime. True if there was an end.
+    /// Starts what the machine wants to be made persistent, and reports the end to it. Called by
+    /// the driver only, which is inside of a runtime. True if there was an end.
     pub(super) fn commit(&self, state: &mut PortState) -> bool {
         let ended = state.committing.as_ref().and_then(|commit| commit.take());
         let any = ended.is_some();
@@ -58,7 +58,7 @@ impl Port {
             });
             state.committing = Some(Arc::clone(&commit));
             let mut guard = EndGuard(Some((commit, memory)));
-            beside_or_task(self.engine.random.is_seeded(), move || {
+            run_blocking_or_task(self.engine.random.is_seeded(), move || {
                 if let Some((commit, memory)) = guard.0.take() {
                     let result = memory.flush();
                     commit.end(memory, result);

@@ -1,62 +1,75 @@
-//! Operations that end when their time has passed. The protocol has no clock, so the times are kept
-//! here; an operation without one costs nothing.
+//! Time limits of operations. The machine has no clock, so the deadlines are kept here, sorted; an
+//! operation without one costs nothing.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::mem;
 use std::time::{Duration, Instant};
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
-use crate::proto::{End, OpKey, Withdrawn};
+use crate::limits::STALE_ENTRIES_MIN;
+use crate::proto::{OpKey, OpResult, Withdrawn};
 
 use super::port::{Port, PortState};
 use super::report::Report;
 
-/// Until so many are kept, nobody looks which of them have ended long since.
-const KEPT_MIN: usize = 64;
-
-/// The times of one port's operations; nothing, until one has a time. An operation that ends leaves
-/// its time behind; those are dropped when they make up half of what is kept, so each costs a
+/// The deadlines of the operations of one port, or of the receives of one context, each with a
+/// value. Nothing is allocated until one has a time limit. An operation that ends leaves its
+/// deadline behind; stale ones are dropped when they make up half of what is kept, so each costs a
 /// constant on average.
-#[derive(Debug, Default)]
-pub(super) struct Deadlines(Option<Box<Times>>);
+#[derive(Debug)]
+pub(super) struct Deadlines<V = ()>(Option<Box<Times<V>>>);
 
-#[derive(Debug, Default)]
-struct Times {
-    /// Posted since the driver last ran, which alone has the backend's clock (ruling 12).
-    fresh: Vec<(OpKey, Duration)>,
-    kept: BTreeSet<(Instant, OpKey)>,
+#[derive(Debug)]
+struct Times<V> {
+    /// Time limits of what was posted since the driver last ran, which alone has the backend's
+    /// clock (ruling 12).
+    fresh: Vec<(OpKey, Duration, V)>,
+    kept: BTreeMap<(Instant, OpKey), V>,
     kept_max: usize,
 }
 
-impl Deadlines {
-    pub(super) fn add(&mut self, op: OpKey, timeout: Duration) {
-        let times = self.0.get_or_insert_default();
-        times.fresh.push((op, timeout));
+impl<V> Default for Deadlines<V> {
+    fn default() -> Self {
+        Deadlines(None)
+    }
+}
+
+impl<V> Deadlines<V> {
+    pub(super) fn add(&mut self, op: OpKey, timeout: Duration, value: V) {
+        let times = self.0.get_or_insert_with(|| {
+            Box::new(Times {
+                fresh: Vec::new(),
+                kept: BTreeMap::new(),
+                kept_max: 0,
+            })
+        });
+        times.fresh.push((op, timeout, value));
     }
 
-    /// The times of what was posted begin now.
-    pub(super) fn start(&mut self, now: Instant, is_there: impl Fn(OpKey) -> bool) {
+    /// Turns the time limits of what was posted into deadlines: they begin now.
+    pub(super) fn start(&mut self, now: Instant, is_there: impl Fn(OpKey, &V) -> bool) {
         let Some(times) = self.0.as_deref_mut() else {
             return;
         };
         if times.fresh.is_empty() {
             return;
         }
-        for (op, timeout) in times.fresh.drain(..) {
-            // A time beyond what the clock can count never comes.
+        for (op, timeout, value) in times.fresh.drain(..) {
+            // A deadline beyond what the clock can count never comes.
             let at = now.checked_add(timeout);
-            times.kept.extend(at.map(|at| (at, op)));
+            times.kept.extend(at.map(|at| ((at, op), value)));
         }
         if times.kept.len() > times.kept_max {
-            times.kept.retain(|(_, op)| is_there(*op));
-            times.kept_max = KEPT_MIN.max(2 * times.kept.len());
+            times.kept.retain(|(_, op), value| is_there(*op, value));
+            times.kept_max = STALE_ENTRIES_MIN.max(2 * times.kept.len());
         }
     }
 
-    /// The earliest.
+    /// The earliest deadline.
     pub(super) fn first(&self) -> Option<Instant> {
-        self.0.as_ref()?.kept.first().map(|(at, _)| *at)
+        let first = self.0.as_ref()?.kept.first_key_value();
+        first.map(|((at, _), _)| *at)
     }
 
     #[cfg(test)]
@@ -65,32 +78,34 @@ impl Deadlines {
         times.map_or(0, |times| times.kept.len() + times.fresh.len())
     }
 
-    pub(super) fn pop_due(&mut self, now: Instant) -> Option<OpKey> {
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(OpKey, V)> {
         if self.first()? > now {
             return None;
         }
-        self.0.as_mut()?.kept.pop_first().map(|(_, op)| op)
+        let ((_, op), value) = self.0.as_mut()?.kept.pop_first()?;
+        Some((op, value))
     }
 }
 
 impl Port {
-    /// Ends the operations whose time has passed.
+    /// Ends the operations whose deadline has passed.
     pub(super) fn expire(&self, state: &mut PortState, now: Instant) {
         let mut any = false;
-        while let Some(op) = state.deadlines.pop_due(now) {
+        while let Some((op, ())) = state.timers.deadlines.pop_due(now) {
             any = true;
             if state.machine.expire(op) == Withdrawn::Running {
-                self.publish(state); // What has ended before is told before.
-                self.tell_timed_out(state, op);
+                self.publish(state); // What has ended before is delivered before.
+                self.deliver_timed_out(state, op);
             }
         }
         if any {
-            self.settle(state);
+            self.publish_and_wake(state);
         }
     }
 
-    /// Bytes of the operation move right now, so its memory stays here; its owner is told without.
-    fn tell_timed_out(&self, state: &mut PortState, op: OpKey) {
+    /// Delivers the end of an operation whose bytes move right now: without its memory, which stays
+    /// here until the transport gives it back.
+    fn deliver_timed_out(&self, state: &mut PortState, op: OpKey) {
         let (Some(operation), Some(phase)) = (state.machine.operation(op), state.machine.phase(op))
         else {
             return;
@@ -106,19 +121,11 @@ impl Port {
             Some(report) => mem::replace(report, Report::Counted),
         };
         let error = Error::new(ErrorKind::TimedOut, why);
-        let mut end = End {
-            operation,
-            result: Err(error.with_operation(operation).with_phase(phase)),
-            len: 0,
-            overflow: 0,
-            data: None,
-            tag: None,
-            source: None,
-            connection: None,
-            order: 0,
-            from: None,
-            payload: Payload::empty(),
-        };
-        self.operation_ended(state, &mut report, &mut end);
+        let error = error.with_operation(operation).with_phase(phase);
+        let mut result = OpResult::new(operation, Err(error), 0, Payload::empty());
+        let (bindings, wakes) = (&state.bindings, &mut state.deferred.wakes);
+        let undelivered =
+            bindings.deliver(self.id(), state.io.peer, &mut report, &mut result, wakes);
+        self.put_away(state, undelivered);
     }
 }

@@ -1,4 +1,15 @@
 //! The driver: the one task, or thread, that makes a domain's progress.
+//!
+//! ```text
+//!            1 completions  2 ready list  3 heartbeats  4 turns  5 regions, stop  6 timers
+//!   woken ──▶ poll_drive ──▶ take_ready ──▶ begin ──────▶ port ──────▶ all ports ──▶ fire ──┐
+//!     ▲           ▲                                                                         │
+//!     │           └── something is left, and the budget is not spent ───────────────────────┤
+//!     └── 7 park, spin, or yield to the runtime ◀────────────────────────────────────────────┘
+//! ```
+//!
+//! A poll has a budget (`budget.rs`), which its turns share. Heartbeats and timers have budgets of
+//! their own, so that they get on beside ports that are always ready, and ports beside them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
@@ -13,9 +24,9 @@ use crate::slab::Key;
 use crate::transport::Clock;
 
 use super::budget::Budget;
-use super::driven::Driven;
 use super::engine::Engine;
-use super::liveness::{HeartbeatTimer, PeerLiveness};
+use super::liveness::{HeartbeatTimer, NextHeartbeat, PeerLiveness};
+use super::pollable::{NextTurn, Pollable};
 use super::spin::SpinState;
 
 pub(super) struct Driver {
@@ -24,15 +35,16 @@ pub(super) struct Driver {
     /// Ports that are due, in the order in which they became ready.
     ready: VecDeque<Key>,
     /// Ports whose last turn spent the budget: those that have become ready meanwhile come first.
-    cut: VecDeque<Key>,
-    deadlines: BTreeSet<(Instant, Key)>,
+    requeued: VecDeque<Key>,
+    /// When which port must have a turn.
+    alarms: BTreeSet<(Instant, Key)>,
     /// When which port has its next heartbeat.
     heartbeats: BTreeSet<(Instant, Key)>,
-    /// Ports to be put there.
-    enlisted: VecDeque<Key>,
+    /// Ports that asked for heartbeats, and have had none since.
+    new_heartbeats: VecDeque<Key>,
     heartbeat_timer: HeartbeatTimer,
     peer_liveness: PeerLiveness,
-    /// All ports have been told that the engine stops.
+    /// The engine stops, and all ports have begun to close.
     stopping: bool,
     /// Why the transport is of no use any more.
     lost: Option<Error>,
@@ -44,7 +56,7 @@ enum SpinResult {
     Nothing,
     /// Bytes of a port, which has had its turn.
     Bytes,
-    /// Something to be taken in by the transport.
+    /// Completions for the transport.
     Completions,
 }
 
@@ -55,10 +67,10 @@ impl Driver {
             heartbeat_timer: HeartbeatTimer::new(clock.now()),
             clock,
             ready: VecDeque::new(),
-            cut: VecDeque::new(),
-            deadlines: BTreeSet::new(),
+            requeued: VecDeque::new(),
+            alarms: BTreeSet::new(),
             heartbeats: BTreeSet::new(),
-            enlisted: VecDeque::new(),
+            new_heartbeats: VecDeque::new(),
             peer_liveness: PeerLiveness::default(),
             stopping: false,
             lost: None,
@@ -66,104 +78,154 @@ impl Driver {
         }
     }
 
-    fn port(&self, key: Key) -> Option<Arc<dyn Driven>> {
+    fn port(&self, key: Key) -> Option<Arc<dyn Pollable>> {
         self.engine.lock_ports().get(key).map(Arc::clone)
     }
 
-    /// One turn of one port, within the budget of `poll`; drops it from the table when it is over.
-    fn turn(&mut self, key: Key, poll: &mut Budget) {
+    fn all_ports(&self) -> Vec<Key> {
+        self.engine.lock_ports().keys()
+    }
+
+    /// One turn of one port, within the budget; removes the port from the table when it has ended.
+    fn turn(&mut self, key: Key, budget: &mut Budget) {
         let Some(port) = self.port(key) else { return };
         let now = self.clock.now();
-        let turned = port.turn(now, &*self.clock, poll);
-        poll.spend(0);
-        poll.tick(now);
-        if turned.is_cut {
-            self.cut.push_back(key);
-        }
-        if let Some(at) = turned.stale {
-            self.deadlines.remove(&(at, key));
+        let turned = port.turn(now, &*self.clock, budget);
+        budget.spend_step();
+        budget.tick(now);
+        if let Some(at) = turned.stale_alarm {
+            self.alarms.remove(&(at, key));
         }
         if let Some(at) = turned.alarm {
-            self.deadlines.insert((at, key));
+            self.alarms.insert((at, key));
         }
-        if turned.is_over {
-            if let (Some(at), _) = port.before_heartbeat(now, &self.peer_liveness) {
-                self.heartbeats.remove(&(at, key));
+        match turned.next {
+            NextTurn::WhenWoken => {}
+            NextTurn::Requeued => self.requeued.push_back(key),
+            NextTurn::Never => {
+                self.remove_heartbeat(key, &*port);
+                self.engine.lock_ports().remove(key);
             }
-            self.engine.lock_ports().remove(key);
+        }
+    }
+
+    fn remove_heartbeat(&mut self, key: Key, port: &dyn Pollable) {
+        if let Some(at) = port.next_heartbeat() {
+            self.heartbeats.remove(&(at, key));
         }
     }
 
     /// A heartbeat of a port, which has another as long as it wants.
-    fn heartbeat(&mut self, key: Key, poll: &mut Budget) {
-        poll.spend(0);
+    fn heartbeat(&mut self, key: Key, budget: &mut Budget) {
+        budget.spend_step();
         let Some(port) = self.port(key) else { return };
-        let now = self.clock.now();
-        let (registered, must_turn) = port.before_heartbeat(now, &self.peer_liveness);
-        if let Some(at) = registered {
-            self.heartbeats.remove(&(at, key));
-        }
-        if must_turn {
-            self.turn(key, poll);
-        }
-        let now = self.clock.now();
-        poll.tick(now);
-        if let Some(at) = port.heartbeat(now, self.heartbeat_timer, &mut self.peer_liveness) {
-            self.heartbeats.insert((at, key));
+        for had_turn in [false, true] {
+            let now = self.clock.now();
+            budget.tick(now);
+            let peers = &mut self.peer_liveness;
+            match port.heartbeat(now, self.heartbeat_timer, peers, had_turn) {
+                NextHeartbeat::AfterTurn => self.turn(key, budget),
+                NextHeartbeat::At(next) => {
+                    self.heartbeats.extend(next.map(|at| (at, key)));
+                    return;
+                }
+            }
         }
     }
 
-    /// The first heartbeats of ports that asked for them. True if there are more.
+    /// Step 3: the first heartbeats of ports that asked for them. True if there are more.
     fn begin_heartbeats(&mut self) -> bool {
-        let mut left = None;
-        while let Some(key) = self.enlisted.pop_front() {
-            let left = left.get_or_insert_with(|| Budget::of_poll(self.clock.now()));
-            self.heartbeat(key, left);
-            if left.is_spent() {
-                return !self.enlisted.is_empty();
+        let mut budget = None;
+        while let Some(key) = self.new_heartbeats.pop_front() {
+            let budget = budget.get_or_insert_with(|| Budget::of_poll(self.clock.now()));
+            // One that is registered at a longer interval gives way.
+            if let Some(port) = self.port(key) {
+                self.remove_heartbeat(key, &*port);
+            }
+            self.heartbeat(key, budget);
+            if budget.is_spent() {
+                return !self.new_heartbeats.is_empty();
             }
         }
         false
     }
 
-    /// Does what is due by now. True if there is more. It has a budget of its own, so that it gets
-    /// on beside whatever is ready.
-    fn fire_deadlines(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut left = None;
+    /// Step 4: a turn for each port that is ready, as far as the budget goes.
+    fn turns(&mut self, budget: &mut Budget) {
+        while !budget.is_spent()
+            && let Some(key) = self.ready.pop_front()
+        {
+            self.spin.had_turn(key);
+            self.turn(key, budget);
+        }
+    }
+
+    /// Step 5: what concerns every port. A region was closed, or the engine stops.
+    fn visit_all_ports(&mut self, budget: &mut Budget) {
+        if self.engine.take_regions_changed() {
+            for key in self.all_ports() {
+                if self.port(key).is_some_and(|port| port.regions_changed()) {
+                    self.turn(key, budget);
+                }
+            }
+        }
+        // Once: no port is opened in a domain that is closed.
+        if self.engine.is_stopping() && !self.stopping {
+            self.stopping = true;
+            for key in self.all_ports() {
+                if let Some(port) = self.port(key) {
+                    port.begin_close(); // Which makes it ready.
+                }
+            }
+        }
+    }
+
+    /// Step 6: alarms and heartbeats that are due by now. True if there are more.
+    fn fire_timers(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut budget = None;
         loop {
-            let (deadline, heartbeat) = (self.deadlines.first(), self.heartbeats.first());
-            let Some(&(at, key)) = deadline.into_iter().chain(heartbeat).min() else {
+            let (alarm, heartbeat) = (self.alarms.first(), self.heartbeats.first());
+            let Some(&(at, key)) = alarm.into_iter().chain(heartbeat).min() else {
                 return false;
             };
             if self.clock.poll_deadline(at, cx).is_pending() {
                 return false;
             }
-            let left = left.get_or_insert_with(|| Budget::of_poll(self.clock.now()));
-            if left.is_spent() {
+            let budget = budget.get_or_insert_with(|| Budget::of_poll(self.clock.now()));
+            if budget.is_spent() {
                 return true;
             }
-            if self.deadlines.remove(&(at, key)) {
-                self.turn(key, left);
+            if self.alarms.remove(&(at, key)) {
+                self.turn(key, budget);
             } else {
                 self.heartbeats.remove(&(at, key));
-                self.heartbeat(key, left);
+                self.heartbeat(key, budget);
             }
         }
     }
 
-    /// Spins for a moment, before the runtime polls others: on the ring, and on the port that had
-    /// the last turn, which has one if there is anything.
-    fn spin(&mut self, active: bool, poll: &mut Budget) -> SpinResult {
+    /// True if nothing is left to do: the engine, and then the transport, wake the driver from here
+    /// on.
+    fn try_park(&self, cx: &Context<'_>) -> bool {
+        self.ready.is_empty()
+            && self.requeued.is_empty()
+            && self.engine.try_park(cx.waker(), self.stopping)
+            && self.engine.transport.try_park(cx.waker())
+    }
+
+    /// Spins for a moment before the runtime polls other tasks: on the transport, and on the port
+    /// that had the last turn, which has another if there is anything for it.
+    fn spin(&mut self, active: bool, budget: &mut Budget) -> SpinResult {
         let Some(until) = self.spin.window().filter(|_| !active) else {
             return SpinResult::Nothing;
         };
         let last = self.spin.last_port();
         let port = last.and_then(|key| Some((key, self.port(key)?)));
-        while !self.engine.transport.look() {
+        while !self.engine.transport.has_completions() {
             if let Some((key, port)) = &port
                 && port.try_link()
             {
-                self.turn(*key, poll);
+                self.turn(*key, budget);
                 return SpinResult::Bytes;
             }
             std::hint::spin_loop();
@@ -174,25 +236,21 @@ impl Driver {
         SpinResult::Completions
     }
 
-    /// Nothing is left to do: sees to it that the driver is polled again at once, if it spins.
+    /// Has the driver polled again at once, if it spins.
     fn poll_again(&mut self, active: bool, cx: &mut Context<'_>) {
         if !self.spin.goes_on(active) {
             return;
         }
-        // Who looks again by itself need not be woken, which may cost a system call.
+        // A driver that is polled again anyway need not be woken, which may cost a system call.
         self.engine.driver_is_awake();
         self.spin.yield_if_idle();
-        come_back(cx);
-    }
-
-    fn all_ports(&self) -> Vec<Key> {
-        self.engine.lock_ports().keys()
+        yield_to_runtime(cx);
     }
 }
 
-/// Has the driver polled again, after the other tasks of the runtime and a look of its at the
-/// reactor: merely woken, it would be polled dozens of times before that.
-fn come_back(cx: &mut Context<'_>) {
+/// Has the driver polled again after the other tasks of the runtime and its reactor: merely woken,
+/// it would be polled dozens of times before that.
+fn yield_to_runtime(cx: &mut Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
@@ -201,13 +259,14 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let mut left = Budget::of_poll(this.clock.now());
+        let mut budget = Budget::of_poll(this.clock.now());
         let mut active = false;
         loop {
+            // 1. The transport takes in what the kernel has completed, which makes ports ready.
             match this.engine.transport.poll_drive(cx) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) => {
-                    left.spend(0);
+                    budget.spend_step();
                     active = true;
                 }
                 // Everything ends with that, as the driver is dropped.
@@ -216,44 +275,23 @@ impl Future for Driver {
                     return Poll::Ready(());
                 }
             }
-            this.engine.take_ready(&mut this.ready, &mut this.enlisted);
-            this.ready.append(&mut this.cut);
+            // 2. Ports that have become ready come before those that spent the last budget.
+            this.engine
+                .take_ready(&mut this.ready, &mut this.new_heartbeats);
+            this.ready.append(&mut this.requeued);
+            // 3 to 6, each within a budget.
             let mut is_more_due = this.begin_heartbeats();
             let found = !this.ready.is_empty();
             active |= found;
-            while !left.is_spent()
-                && let Some(key) = this.ready.pop_front()
-            {
-                this.spin.had_turn(key);
-                this.turn(key, &mut left);
-            }
-            if this.engine.take_regions_changed() {
-                for key in this.all_ports() {
-                    if this.port(key).is_some_and(|port| port.regions_changed()) {
-                        this.turn(key, &mut left);
-                    }
-                }
-            }
-            // Once: no port is opened in a domain that is closed.
-            if this.engine.is_stopping() && !this.stopping {
-                this.stopping = true;
-                for key in this.all_ports() {
-                    if let Some(port) = this.port(key) {
-                        port.begin_close(); // Which makes it ready.
-                    }
-                }
-            }
-            is_more_due |= this.fire_deadlines(cx);
+            this.turns(&mut budget);
+            this.visit_all_ports(&mut budget);
+            is_more_due |= this.fire_timers(cx);
             if this.engine.is_stopping() && this.engine.lock_ports().len() == 0 {
                 return Poll::Ready(());
             }
-            let is_done = this.ready.is_empty()
-                && this.cut.is_empty()
-                && !is_more_due
-                && this.engine.may_rest(cx.waker(), this.stopping)
-                && this.engine.transport.rest(cx.waker());
-            if is_done {
-                match this.spin(active, &mut left) {
+            // 7. Park if nothing is left, or spin if that is asked for.
+            if !is_more_due && this.try_park(cx) {
+                match this.spin(active, &mut budget) {
                     SpinResult::Completions => {
                         active = true;
                         continue;
@@ -264,11 +302,11 @@ impl Future for Driver {
                 return Poll::Pending;
             }
             if !found {
-                // A kernel that takes nothing, for want of memory, is not asked for ever.
-                left.spend(0);
+                // A transport whose kernel takes nothing, for want of memory, never parks.
+                budget.spend_step();
             }
-            if left.is_spent() || is_more_due {
-                come_back(cx);
+            if budget.is_spent() || is_more_due {
+                yield_to_runtime(cx);
                 return Poll::Pending;
             }
         }
@@ -277,14 +315,14 @@ impl Future for Driver {
 
 impl Drop for Driver {
     /// The runtime is ending, the driver has panicked, its transport is lost, or the last handle
-    /// has gone: everything still bound to this engine ends now, so that nobody waits for ever
-    /// (ruling 11).
+    /// has gone: everything still bound to this engine ends now, so that nothing is awaited
+    /// indefinitely (ruling 11).
     fn drop(&mut self) {
         let why = self.lost.take().unwrap_or_else(Engine::gone_error);
         self.engine.set_gone(why);
         for key in self.all_ports() {
-            // Whoever made the driver panic (a waker, a buffer's drop) may do it again; the other
-            // ports have to be told all the same.
+            // What made the driver panic (a waker, a buffer's drop) may do it again; the other
+            // ports end all the same.
             let ended = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(port) = self.port(key) {
                     port.driver_gone();
@@ -297,6 +335,6 @@ impl Drop for Driver {
                 tracing::error!("ending a connection of a driver that is gone panicked");
             }
         }
-        self.engine.transport.driver_gone();
+        self.engine.transport.shutdown();
     }
 }

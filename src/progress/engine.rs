@@ -12,10 +12,10 @@ use crate::mr::MrTable;
 use crate::random::RandomSource;
 use crate::slab::{Key, Slab};
 use crate::sync::Lock;
-use crate::transport::{Runner, Transport};
+use crate::transport::{Executor, Transport};
 
-use super::driven::Driven;
 use super::driver::Driver;
+use super::pollable::Pollable;
 use super::port::Port;
 use super::spin::SpinState;
 
@@ -25,7 +25,7 @@ pub(crate) struct EngineConfig {
     pub(crate) regions: Arc<Lock<MrTable>>,
     pub(crate) random: RandomSource,
     /// Runs the driver.
-    pub(crate) runner: Runner,
+    pub(crate) executor: Executor,
     /// How long the driver spins after the last activity.
     pub(crate) busy_poll: Duration,
 }
@@ -36,34 +36,36 @@ pub(crate) struct Engine {
     pub(super) regions: Arc<Lock<MrTable>>,
     /// Peers' accesses bring the proof of their keys (`FI_MR_RAW`).
     pub(super) demands_tags: bool,
-    /// What is drawn in this engine.
+    /// The source of this engine's random numbers.
     pub(super) random: RandomSource,
-    /// Tells this life of the domain from others, to its peers; not 0.
+    /// By which peers distinguish this domain from earlier ones of the process; not 0.
     incarnation: u64,
-    pub(super) ports: Mutex<Slab<Arc<dyn Driven>>>,
-    ready: Mutex<Ready>,
+    pub(super) ports: Mutex<Slab<Arc<dyn Pollable>>>,
+    ready: Mutex<ReadyList>,
     stopping: AtomicBool,
     /// Why nothing makes progress any more.
     gone: OnceLock<Error>,
-    /// Who is to be woken then.
+    /// The tasks of connectionless endpoints, which poll for that at each of their turns, and hold
+    /// no future of it between two.
     gone_wakers: Mutex<Vec<Waker>>,
+    /// Wakes futures that wait for that, and forgets those that are dropped.
     ended: tokio::sync::Notify,
     /// A region was revoked or closed: kernel operations on it are to be cancelled.
     regions_changed: AtomicBool,
 }
 
 #[derive(Default)]
-struct Ready {
+struct ReadyList {
     ports: Vec<Key>,
-    /// Ports whose heartbeats are to begin.
-    enlisted: VecDeque<Key>,
+    /// Ports that asked for heartbeats.
+    new_heartbeats: VecDeque<Key>,
     driver: Option<Waker>,
 }
 
 impl Engine {
     /// Starts the engine's driver.
     pub(crate) fn start(config: EngineConfig) -> Result<Arc<Self>> {
-        let clock = config.transport.clock()?;
+        let clock = config.transport.open_clock()?;
         let demands_tags = config.regions.lock("open").demands_tags();
         let engine = Arc::new(Engine {
             transport: config.transport,
@@ -72,7 +74,7 @@ impl Engine {
             incarnation: config.random.number("a domain")?.max(1),
             random: config.random,
             ports: Mutex::new(Slab::new()),
-            ready: Mutex::new(Ready::default()),
+            ready: Mutex::new(ReadyList::default()),
             stopping: AtomicBool::new(false),
             gone: OnceLock::new(),
             gone_wakers: Mutex::default(),
@@ -81,14 +83,14 @@ impl Engine {
         });
         let spin = SpinState::new(config.busy_poll);
         let driver = Driver::new(Arc::clone(&engine), clock, spin);
-        config.runner.start("fabric-driver", driver)?;
+        config.executor.start("fabric-driver", driver)?;
         Ok(engine)
     }
 
     /// The connection of this name ([`Port::key`] as one word).
     pub(crate) fn port(&self, name: u64) -> Option<Arc<Port>> {
-        let driven = self.lock_ports().get(Key::from_bits(name)).cloned();
-        driven?.connection()
+        let pollable = self.lock_ports().get(Key::from_bits(name)).cloned();
+        pollable?.connection()
     }
 
     /// Asks the driver to close everything and end. Called when the last handle goes away.
@@ -120,7 +122,7 @@ impl Engine {
             wakers.retain(|held| !held.will_wake(cx.waker()));
             wakers.push(cx.waker().clone());
         }
-        // Looked at last: who ends takes the wakers after that.
+        // Read last: `set_gone` takes the wakers after it has set the reason.
         match self.gone.get() {
             Some(error) => Poll::Ready(error.clone()),
             None => Poll::Pending,
@@ -145,7 +147,7 @@ impl Engine {
         Error::new(ErrorKind::DriverGone, "the domain's driver has ended")
     }
 
-    /// Why the driver ended; for who knows that it has.
+    /// Why the driver ended; called only once it has.
     pub(super) fn why_gone(&self) -> Error {
         self.gone.get().cloned().unwrap_or_else(Engine::gone_error)
     }
@@ -157,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// Tells this life of the domain from others, to its peers; not 0.
+    /// By which peers distinguish this domain from earlier ones of the process; not 0.
     pub(crate) fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -176,31 +178,32 @@ impl Engine {
         self.regions_changed.swap(false, Ordering::AcqRel)
     }
 
-    pub(super) fn lock_ports(&self) -> std::sync::MutexGuard<'_, Slab<Arc<dyn Driven>>> {
+    pub(super) fn lock_ports(&self) -> std::sync::MutexGuard<'_, Slab<Arc<dyn Pollable>>> {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_ready(&self) -> std::sync::MutexGuard<'_, Ready> {
+    fn lock_ready(&self) -> std::sync::MutexGuard<'_, ReadyList> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a port on the ready list and wakes the driver.
     pub(super) fn make_ready(&self, port: Key) {
-        let driver = {
-            let mut ready = self.lock_ready();
-            ready.ports.push(port);
-            ready.driver.take()
-        };
-        if let Some(driver) = driver {
-            driver.wake();
-        }
+        self.wake_driver_for(|ready| ready.ports.push(port));
     }
 
     /// Has the driver begin a port's heartbeats.
-    pub(super) fn enlist(&self, port: Key) {
+    pub(super) fn register_heartbeat(&self, port: Key) {
+        self.wake_driver_for(|ready| ready.new_heartbeats.push_back(port));
+    }
+
+    fn wake_driver(&self) {
+        self.wake_driver_for(|_| ());
+    }
+
+    fn wake_driver_for(&self, add: impl FnOnce(&mut ReadyList)) {
         let driver = {
             let mut ready = self.lock_ready();
-            ready.enlisted.push_back(port);
+            add(&mut ready);
             ready.driver.take()
         };
         if let Some(driver) = driver {
@@ -208,39 +211,32 @@ impl Engine {
         }
     }
 
-    fn wake_driver(&self) {
-        let driver = self.lock_ready().driver.take();
-        if let Some(driver) = driver {
-            driver.wake();
-        }
-    }
-
-    /// The driver is awake, and will take what is ready before it sleeps: it need not be woken.
+    /// The driver is awake, and will take what is ready before it parks: it need not be woken.
     pub(super) fn driver_is_awake(&self) {
         self.lock_ready().driver = None;
     }
 
-    /// Moves the ports that are ready now to the end of `into`, those whose heartbeats are to begin
-    /// to the end of `heartbeats`. The driver is awake, and looks again before it sleeps: it need
+    /// Moves the ports that are ready now to the end of `into`, those that asked for heartbeats to
+    /// the end of `heartbeats`. The driver is awake, and calls this again before it parks: it need
     /// not be woken.
     pub(super) fn take_ready(&self, into: &mut VecDeque<Key>, heartbeats: &mut VecDeque<Key>) {
         let mut ready = self.lock_ready();
         into.extend(ready.ports.drain(..));
-        heartbeats.append(&mut ready.enlisted);
+        heartbeats.append(&mut ready.new_heartbeats);
         ready.driver = None;
     }
 
-    /// True if there is nothing to do for the driver, which may know already that the engine stops.
-    /// From then on it is woken.
-    pub(super) fn may_rest(&self, driver: &Waker, knows_of_stop: bool) -> bool {
+    /// True if there is nothing to do for the driver, which may know already that the engine stops:
+    /// from then on it is woken.
+    pub(super) fn try_park(&self, driver: &Waker, knows_of_stop: bool) -> bool {
         {
             let mut ready = self.lock_ready();
-            if !ready.ports.is_empty() || !ready.enlisted.is_empty() {
+            if !ready.ports.is_empty() || !ready.new_heartbeats.is_empty() {
                 return false;
             }
             ready.driver = Some(driver.clone());
         }
-        // Looked at last: who sets one of these takes the waker after that.
+        // Read last: whatever sets one of these takes the waker after that.
         let regions_changed = self.regions_changed.load(Ordering::Acquire);
         !regions_changed && (knows_of_stop || !self.is_stopping())
     }

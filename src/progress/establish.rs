@@ -11,8 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
 use crate::proto::Lifecycle;
 
-use super::port::{Port, PortState};
-use super::shutdown::ShutdownState;
+use super::link_life::LinkState;
+use super::port::{Port, PortGuard, PortState};
 
 impl Port {
     /// Starts the active side.
@@ -24,22 +24,14 @@ impl Port {
         context: Option<UserContext>,
         timeout: Duration,
     ) -> Result<()> {
-        let mut state = self.lock("connect");
-        self.engine.check_alive()?;
-        check_idle(&state)?;
-        state.bindings.reserve_connected()?;
-        state.establishing.result = None;
-        let link = self
-            .engine
-            .transport
-            .connect(to, from, self.waker.clone())?;
-        state.peer = Some(to);
-        state.link = Some(link);
-        state.connect_context = context;
-        state.shutdown.limit_connect(timeout);
-        state.machine.begin_connect(data);
-        drop(state);
-        self.waker.wake_by_ref();
+        let mut state = self.lock_idle("connect")?;
+        let transport = &self.engine.transport;
+        let link = transport.connect(to, from, self.waker.clone())?;
+        state.io.peer = Some(to);
+        state.connect.context = context;
+        self.begin_attempt(&mut state, link, Some(timeout), |machine| {
+            machine.begin_connect(data);
+        });
         Ok(())
     }
 
@@ -50,42 +42,46 @@ impl Port {
         data: &[u8],
         context: Option<UserContext>,
     ) -> Result<()> {
-        let mut state = self.lock("accept");
+        let AcceptedLink {
+            raw,
+            params: ConnectParams { order, offer },
+            timeout,
+        } = accepted;
+        let mut state = self.lock_idle("accept")?;
+        let link = self.engine.transport.adopt(raw, self.waker.clone())?;
+        state.io.peer = Some(link.peer_addr());
+        state.io.local = Some(link.local_addr());
+        state.connect.context = context;
+        self.begin_attempt(&mut state, link, Some(timeout), |machine| {
+            machine.begin_accept(data, order, offer);
+        });
+        Ok(())
+    }
+
+    /// The state of a port that may begin a connection, with a place for its Connected.
+    fn lock_idle(&self, purpose: &'static str) -> Result<PortGuard<'_>> {
+        let mut state = self.lock(purpose);
         self.engine.check_alive()?;
         check_idle(&state)?;
         state.bindings.reserve_connected()?;
-        state.establishing.result = None;
-        let link = self
-            .engine
-            .transport
-            .adopt(accepted.raw, self.waker.clone())?;
-        state.peer = Some(link.peer_addr());
-        state.local = Some(link.local_addr());
-        state.link = Some(link);
-        state.connect_context = context;
-        state.shutdown.limit_connect(accepted.timeout);
-        let ConnectParams { order, offer } = accepted.params;
-        state.machine.begin_accept(data, order, offer);
-        drop(state);
-        self.waker.wake_by_ref();
-        Ok(())
+        state.connect.result = None;
+        Ok(state)
     }
 
     /// Ready once the connection is up (with the acceptor's data) or has failed.
     pub(crate) fn poll_established(&self, waker: &Waker) -> Poll<Result<Bytes>> {
         let mut state = self.lock("poll established");
-        if let Some(result) = &state.establishing.result {
+        if let Some(result) = &state.connect.result {
             return Poll::Ready(result.clone());
         }
-        let stale = state.establishing.waker.replace(waker.clone());
+        let stale = state.connect.waker.replace(waker.clone());
         // With the lock released: the last waker of a task may run its destructor.
         drop(state);
         drop(stale);
         Poll::Pending
     }
 
-    /// The last handle of the endpoint has gone: it closes in order, and nobody is told
-    /// (`fi_close`).
+    /// The last handle of the endpoint has gone: it closes in order, without events (`fi_close`).
     pub(crate) fn abandon(&self) {
         let mut state = self.lock("abandon");
         let events = (
@@ -93,41 +89,34 @@ impl Port {
             state.bindings.shutdown.take(),
         );
         drop(state);
-        drop(events); // Whoever waits for room in their queue is woken.
+        drop(events); // Which wakes what waits for room in their queue.
         self.begin_close();
     }
 
     /// Begins the orderly end of this side: what is queued goes out, then everything ends.
     pub(crate) fn begin_close(&self) {
         let mut state = self.lock("begin close");
-        match state.shutdown.state() {
-            ShutdownState::Open => self.begin_orderly_end(&mut state),
+        match state.life.state() {
+            LinkState::Open => self.begin_flushing(&mut state),
             // What it was to go on with ends too.
-            ShutdownState::Retracting => self.begin_draining(&mut state),
+            LinkState::Retracting => self.begin_draining(&mut state),
             _ => return,
         }
         drop(state);
         self.waker.wake_by_ref();
     }
 
-    pub(super) fn begin_orderly_end(&self, state: &mut PortState) {
-        self.moves(state);
-        state.shutdown.request_close();
-        state.machine.begin_end();
-    }
-}
-
-impl Port {
-    /// True once the connection has ended in order.
-    pub(crate) fn has_ended_in_order(&self) -> bool {
-        self.lock("how it ended").ended_in_order
+    pub(super) fn begin_flushing(&self, state: &mut PortState) {
+        self.supersede(state);
+        state.life.request_close();
+        state.machine.request_close();
     }
 }
 
 fn check_idle(state: &PortState) -> Result<()> {
-    match (state.machine.lifecycle(), state.shutdown.state()) {
-        (Lifecycle::Idle, ShutdownState::Open) => Ok(()),
-        (Lifecycle::Closed, _) | (_, ShutdownState::Flushing | ShutdownState::Draining) => {
+    match (state.machine.lifecycle(), state.life.state()) {
+        (Lifecycle::Idle, LinkState::Open) => Ok(()),
+        (Lifecycle::Closed, _) | (_, LinkState::Flushing | LinkState::Draining) => {
             Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))
         }
         _ => Err(Error::new(ErrorKind::AlreadyConnected, "")),

@@ -7,31 +7,34 @@
 //! per-connection lock, change the protocol's state directly, and may send at once (ruling 5);
 //! everything else they leave to the driver by waking the port.
 //!
-//! One turn of a port (`turn.rs`): outcomes → protocol → events → frames out → next receive, until
-//! nothing moves or the turn's budget is spent; then the next port.
+//! One turn of a port (`turn.rs`): outcomes → protocol → frames out → next receive → completions,
+//! until nothing moves or the turn's budget is spent; then the next port.
 //!
-//! Locks, in the order in which they may be taken: engine's port table → port → receive context →
-//! region table → completion queue, event queue, counter, operation cell. The ready list is taken
-//! last and alone.
-//! Wakers are woken after all of them are released, save that waking a port only touches the ready
-//! list.
+//! The order of locks stands in ARCHITECTURE.md, section 3. Wakers are woken after all of them are
+//! released, save that waking a port only touches the ready list.
 
 #![forbid(unsafe_code)]
 
 mod arming;
-mod beside;
+mod attempt;
+mod blocking;
 mod budget;
+mod closed;
 mod commit;
+mod completing;
 mod deadlines;
+mod deferred;
 mod dgram;
-mod driven;
 mod driver;
-mod ended;
 mod engine;
 mod establish;
-mod leftovers;
+mod host;
+mod inline_send;
+mod link_life;
 mod listen;
 mod liveness;
+mod outcomes;
+mod pollable;
 mod port;
 mod posting;
 mod publish;
@@ -39,22 +42,21 @@ mod rdm;
 mod receive_context;
 mod report;
 mod shards;
-mod shutdown;
 mod spin;
 #[cfg(test)]
 mod tests;
 mod turn;
 
-pub(crate) use beside::{beside_of, beside_or_task};
-pub(crate) use dgram::{DgramConfig, DgramPort, name_of};
-pub(crate) use ended::Ends;
+pub(crate) use blocking::{run_blocking_on, run_blocking_or_task};
+pub(crate) use closed::CloseWatch;
+pub(crate) use dgram::{DgramConfig, DgramPort};
 pub(crate) use engine::{Engine, EngineConfig};
-pub(crate) use listen::{EventHandler, ListenConfig, Listening, accept_ticket};
+pub(crate) use listen::{EventHandler, ListenConfig, ListenHandle, accept_ticket};
 pub use liveness::Liveness;
-pub(crate) use port::{Bindings, CounterSet, Extending, Port, PortSizes, Posted};
+pub(crate) use port::{Bindings, CounterSet, ExtensionConfig, Port, PortSizes, PostedOp};
 pub use rdm::{IdlePolicy, PeerEventKind};
 pub(crate) use rdm::{PeerReader, Rdm, RdmBindings, RdmConfig, SourceAddresses};
-pub(crate) use receive_context::{Claimed, ReceiveConfig, ReceiveContext, Sought};
+pub(crate) use receive_context::{ClaimId, ReceiveConfig, ReceiveContext, ReceiveSelector};
 pub(crate) use report::{OpCell, Report};
 pub(crate) use shards::Shards;
 
@@ -70,6 +72,5 @@ pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {
 #[cfg(feature = "test-util")]
 pub(crate) fn drop_kept() {
     OpCell::drop_kept();
-    leftovers::drop_kept();
-    crate::transport::drop_kept();
+    deferred::drop_kept();
 }

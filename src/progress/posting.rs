@@ -3,31 +3,24 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::error::{OperationKind, Phase, Result};
-use crate::proto::{OpKey, Operation, PostOptions, Refused, Withdrawn};
+use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
+use crate::proto::{Lifecycle, OpKey, Operation, PostOptions, RefusedPost, Withdrawn};
 
-use super::port::{Port, PortState, Posted};
+use super::port::{Port, PortState, PostedOp};
 use super::receive_context::TimedReport;
 use super::report::{OpCell, Report};
 
-/// How a port was before something was posted.
-#[derive(Clone, Copy)]
-struct StateBeforePost {
-    idle: bool,
-    paused: bool,
-    /// Whoever posts several at a time has them sent together, by the driver; whoever posts one at
-    /// a time gains nothing by another turn of it.
-    left: bool,
-}
-
-impl StateBeforePost {
-    fn a_post(state: &mut PortState) -> Self {
-        state.activity += 1;
-        StateBeforePost {
-            idle: state.machine.is_transmit_idle(),
-            paused: state.machine.is_read_paused(),
-            left: state.bursts,
+impl PortState {
+    /// Refuses what is posted to an endpoint that is closing.
+    fn check_closing(&self) -> Result<()> {
+        // A connection that broke refuses by its own reason.
+        let ours = !self.life.may_post()
+            && self.machine.fault().is_none()
+            && !self.machine.is_peer_closing();
+        if ours && self.machine.lifecycle() != Lifecycle::Closed {
+            return Err(Error::new(ErrorKind::BadState, "the endpoint is closing"));
         }
+        Ok(())
     }
 }
 
@@ -37,7 +30,7 @@ impl Port {
     pub(crate) fn post(
         &self,
         operation: Operation<Report>,
-    ) -> Result<Posted, Box<Refused<Report>>> {
+    ) -> Result<PostedOp, Box<RefusedPost<Report>>> {
         let PostOptions {
             wait,
             more,
@@ -46,24 +39,31 @@ impl Port {
         } = operation.options;
         let is_receive = operation.is_receive();
         let mut state = self.lock("post");
-        let before = StateBeforePost::a_post(&mut state);
-        let key = state.post(self, operation).map_err(|mut refused| {
+        state.activity += 1;
+        let was_idle = state.machine.is_transmit_idle();
+        let was_paused = state.machine.is_read_paused();
+        // 1. The machine admits the operation, or lets it wait for room.
+        if let Err(error) = state.check_closing() {
+            return Err(RefusedPost::new(state.about_peer(error), operation));
+        }
+        let (machine, mut host) = state.machine_and_host(self);
+        let key = machine.post(operation, &mut host).map_err(|mut refused| {
             refused.error = state.about_peer(refused.error);
             refused
         })?;
         if let Some(timeout) = timeout {
-            state.deadlines.add(key, timeout);
+            state.timers.deadlines.add(key, timeout, ());
             self.waker.wake_by_ref();
         }
-        if is_receive {
-            if before.paused || state.stage.is_some() || state.machine.wants_credit() {
-                self.waker.wake_by_ref();
-            }
-        } else {
-            self.posted_to_send(&mut state, before, more);
+        // 2. What it has queued is sent now, or by the driver; a receive may let reading go on.
+        if !is_receive {
+            self.send_posted(&mut state, was_idle && !more);
+        } else if was_paused || state.io.stage.is_some() || state.machine.wants_credit() {
+            self.waker.wake_by_ref();
         }
-        // What was sent whole by now awaits nobody.
+        // 3. What was sent whole by now awaits no peer.
         self.watch_peer(&mut state);
+        // 4. One that waits for room and reports to a queue has a cell for its acceptance.
         let mut cell = None;
         if wait
             && state.machine.phase(key) == Some(Phase::Waiting)
@@ -71,37 +71,38 @@ impl Port {
         {
             cell = Some(Arc::clone(waiting.insert(OpCell::new())));
         }
-        self.settle(&mut state);
-        Ok(Posted { key, waiting: cell })
+        self.publish_and_wake(&mut state);
+        Ok(PostedOp { key, waiting: cell })
     }
 
-    /// Posts a message that is copied: its end is told to counters only, and it never waits. Of a
+    /// Posts a message that is copied: only counters count its end, and it never waits. Of a
     /// connected endpoint.
     pub(crate) fn inject(&self, bytes: &[u8], data: Option<u64>) -> Result<()> {
         let mut state = self.lock("inject");
-        let before = StateBeforePost::a_post(&mut state);
+        state.activity += 1;
+        let was_idle = state.machine.is_transmit_idle();
         let open = state.check_closing();
         if let Err(error) = open.and_then(|()| state.machine.inject(bytes, data)) {
             let error = error.with_operation(OperationKind::Inject);
             return Err(state.about_peer(error));
         }
-        self.posted_to_send(&mut state, before, false);
+        self.send_posted(&mut state, was_idle);
         self.watch_peer(&mut state);
-        self.settle(&mut state);
+        self.publish_and_wake(&mut state);
         Ok(())
     }
 
-    /// Something is to go out: sends it, or leaves it to the driver (ruling 5).
-    fn posted_to_send(&self, state: &mut PortState, before: StateBeforePost, more: bool) {
-        if before.idle && !state.inline_spent && !more && !before.left {
-            state.inline_spent = true;
+    /// Sends what was posted, or leaves it to the driver (ruling 5). `may_inline`: nothing is ahead
+    /// of it, and nothing is said to follow.
+    fn send_posted(&self, state: &mut PortState, may_inline: bool) {
+        if may_inline && state.inline_send.take() {
             self.transmit_now(state);
         } else if state.machine.is_transmit_gathered() {
-            if self.transmit_now(state) && before.paused {
+            if self.transmit_now(state) && state.machine.is_read_paused() {
                 self.waker.wake_by_ref(); // Sent answers let reading go on.
             }
         } else {
-            state.bursts = true;
+            state.inline_send.on_post_queued();
             self.waker.wake_by_ref();
         }
     }
@@ -110,7 +111,7 @@ impl Port {
     pub(crate) fn cancel(&self, key: OpKey) -> Withdrawn {
         let mut state = self.lock("cancel");
         let withdrawn = state.machine.cancel(key);
-        self.settle(&mut state);
+        self.publish_and_wake(&mut state);
         withdrawn
     }
 
@@ -118,7 +119,7 @@ impl Port {
     pub(crate) fn cancel_all(&self) -> usize {
         let mut state = self.lock("cancel all");
         let ended = state.machine.cancel_all();
-        self.settle(&mut state);
+        self.publish_and_wake(&mut state);
         ended
     }
 
@@ -139,60 +140,61 @@ impl Port {
                     if end.is_message() {
                         let (len, overflow, data) = (end.len, end.overflow, end.data);
                         let machine = &mut state.machine;
-                        machine.give_back(end.payload, len, overflow, data, end.order);
+                        machine.requeue_message(end.payload, len, overflow, data, end.order);
                     } else {
-                        state.leftovers.push(end.payload);
+                        state.deferred.drops.push(end.payload);
                     }
                 }
             }
         }
-        self.settle(&mut state);
+        self.publish_and_wake(&mut state);
     }
 
     /// The future of a shared receive was dropped. If the receive is of this port, its message goes
-    /// back as soon as it has landed, before any that is behind it: true. An end that is still to
-    /// be told is told now, and so gives its message back.
-    pub(crate) fn orphan(&self, cell: &OpCell) -> bool {
-        let mut state = self.lock("orphan");
-        let found = state.machine.orphan(|report| report.is_awaited_in(cell));
-        self.settle(&mut state);
+    /// back as soon as it has landed, before any that is behind it: true. A result that is
+    /// still to be delivered is delivered now, and so gives its message back.
+    pub(crate) fn detach_receive(&self, cell: &OpCell) -> bool {
+        let mut state = self.lock("detach receive");
+        let found = state
+            .machine
+            .detach_matched(|report| report.is_awaited_in(cell));
+        self.publish_and_wake(&mut state);
         found
     }
 
     /// The time of a shared receive has passed. If the receive is of this port, its message goes
-    /// back as soon as it has landed, and its report is returned, so that nobody tells another end,
-    /// with the peer that has not sent all of the message.
-    pub(super) fn orphan_timed(
+    /// back as soon as it has landed, and its report is returned, so that no second result is
+    /// delivered, with the peer that has not sent all of the message.
+    pub(super) fn detach_timed(
         &self,
         timed: &Arc<TimedReport>,
     ) -> Option<(Report, Option<SocketAddr>)> {
-        let mut state = self.lock("orphan timed");
-        let found = (state.machine).orphan(|report| report.is_taken_from(timed));
+        let mut state = self.lock("detach timed");
+        let found = (state.machine).detach_matched(|report| report.is_taken_from(timed));
         let report = if found { timed.take() } else { None };
-        self.settle(&mut state);
-        report.map(|report| (report, state.peer))
+        self.publish_and_wake(&mut state);
+        report.map(|report| (report, state.io.peer))
     }
 
-    /// Whoever waited for the acceptance of a queued operation goes away: it is withdrawn if it
-    /// still waits.
+    /// The future of a queued operation's acceptance is dropped: it is withdrawn if it still waits.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
         let mut state = self.lock("withdraw waiting");
         if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
             state.machine.cancel(key);
             self.waker.wake_by_ref(); // Those behind it may have all they wait for.
         }
-        self.settle(&mut state);
+        self.publish_and_wake(&mut state);
     }
 
     /// Publishes what a call of the application's has ended, and leaves to the driver what follows
     /// from it: room for those who wait, frames that may go out now, the end of a connection that
     /// turned out to be broken.
-    pub(super) fn settle(&self, state: &mut PortState) {
+    pub(super) fn publish_and_wake(&self, state: &mut PortState) {
         self.publish(state);
         let machine = &state.machine;
-        let broken = state.shutdown.is_open() && machine.fault().is_some();
+        let broken = state.life.is_open() && machine.fault().is_some();
         let transmits = !machine.is_transmit_out() && !machine.is_transmit_idle();
-        if broken || transmits || machine.wants_admission() || machine.wants_end() {
+        if broken || transmits || machine.wants_admission() || machine.is_close_due() {
             self.waker.wake_by_ref();
         }
     }

@@ -6,21 +6,18 @@ use std::task::{Poll, Waker};
 
 use crate::cq::{CompletionFlags, CompletionQueue, CqSlot};
 use crate::id::UserContext;
-use crate::proto::End;
+use crate::limits::CELLS_PER_THREAD_MAX;
+use crate::proto::OpResult;
 use crate::sync::{Mutex, MutexGuard, WakeList, thread_local};
 
-use super::receive_context::{ManyReceive, TimedReport};
-
-/// Cells that a thread keeps at most: operations are posted and fetched where they are awaited,
-/// mostly, so that few serve many.
-const KEPT_MAX: usize = 256;
+use super::receive_context::{MultiReceive, TimedReport};
 
 thread_local! {
-    /// Cells of operations that have ended and were fetched, to be used again.
-    static KEPT: RefCell<Vec<Arc<OpCell>>> = const { RefCell::new(Vec::new()) };
+    /// Cells whose results were fetched, to be used again.
+    static FREE_CELLS: RefCell<Vec<Arc<OpCell>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The meeting place of an operation's end and the future that awaits it.
+/// Where the result of an operation meets the future that awaits it.
 #[derive(Debug)]
 pub(crate) struct OpCell {
     state: Mutex<CellState>,
@@ -28,33 +25,32 @@ pub(crate) struct OpCell {
 
 #[derive(Debug)]
 struct CellState {
-    stage: Stage,
+    result: ResultState,
     waker: Option<Waker>,
-    /// An end of nothing, but between the end and the moment in which it is fetched.
-    end: End,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+#[derive(Debug)]
+enum ResultState {
     Pending,
-    /// A waiting operation that reports to a queue was accepted: the queue has its end.
+    /// A waiting operation that reports to a queue was accepted: the queue has its completion.
     Accepted,
-    Ended,
+    /// Until the future fetches it.
+    Completed(OpResult),
     Taken,
-    /// The future was dropped before the end: the operation was withdrawn, or is to be.
+    /// The future was dropped before the completion: the operation was withdrawn, or is to be.
     Abandoned,
-    /// The operation goes on to its end, which nobody awaits.
+    /// The operation goes on, and no future awaits it.
     Detached,
 }
 
-/// What became of an operation's end.
+/// What became of an operation's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
     /// The future has it.
     Delivered,
     /// The future was dropped: a message goes back to where it came from.
     Abandoned,
-    /// The future was detached: nothing of the end is needed any more.
+    /// The future was detached: nothing of the result is needed any more.
     Detached,
 }
 
@@ -65,10 +61,10 @@ impl CellState {
         &mut self,
         waker: &Waker,
         stale: &mut Option<Waker>,
-        fetch: impl FnOnce(&mut End) -> R,
+        fetch: impl FnOnce(&mut OpResult) -> R,
     ) -> Poll<R> {
-        match self.stage {
-            Stage::Pending => {
+        match &mut self.result {
+            ResultState::Pending => {
                 if !self
                     .waker
                     .as_ref()
@@ -78,17 +74,21 @@ impl CellState {
                 }
                 Poll::Pending
             }
-            Stage::Ended => {
-                self.stage = Stage::Taken;
-                Poll::Ready(fetch(&mut self.end))
+            ResultState::Completed(result) => {
+                let fetched = fetch(result);
+                self.result = ResultState::Taken;
+                Poll::Ready(fetched)
             }
-            Stage::Accepted | Stage::Taken | Stage::Abandoned | Stage::Detached => {
+            ResultState::Accepted
+            | ResultState::Taken
+            | ResultState::Abandoned
+            | ResultState::Detached => {
                 panic!("an operation's future was polled after it ended")
             }
         }
     }
 
-    /// Whoever waits is woken when `wakes` is dropped.
+    /// The task that polled last is woken when `wakes` is dropped.
     fn wake(&mut self, wakes: &mut WakeList) {
         if let Some(waker) = self.waker.take() {
             wakes.push(waker);
@@ -98,120 +98,125 @@ impl CellState {
 
 impl OpCell {
     pub(crate) fn new() -> Arc<Self> {
-        let kept = KEPT.try_with(|kept| kept.borrow_mut().pop());
-        kept.ok().flatten().unwrap_or_else(|| {
+        let free = FREE_CELLS.try_with(|cells| cells.borrow_mut().pop());
+        free.ok().flatten().unwrap_or_else(|| {
             Arc::new(OpCell {
                 state: Mutex::new(CellState {
-                    stage: Stage::Pending,
+                    result: ResultState::Pending,
                     waker: None,
-                    end: End::empty(),
                 }),
             })
         })
     }
 
-    /// Keeps a cell for the next operation that this thread posts, if nobody else has it.
-    pub(crate) fn keep(mut cell: Arc<Self>) {
+    /// Puts a cell whose result was fetched on this thread's free list, unless another handle of it
+    /// is left.
+    pub(crate) fn recycle(mut cell: Arc<Self>) {
         let Some(OpCell { state }) = Arc::get_mut(&mut cell) else {
             return;
         };
         let state = state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        debug_assert_eq!(state.stage, Stage::Taken, "its end was fetched");
-        state.stage = Stage::Pending;
+        debug_assert!(
+            matches!(state.result, ResultState::Taken),
+            "its result was fetched"
+        );
+        state.result = ResultState::Pending;
         state.waker = None;
-        state.end.result = Ok(());
-        // A thread that is ending keeps nothing.
-        let _ = KEPT.try_with(|kept| {
-            let mut kept = kept.borrow_mut();
-            if kept.len() < KEPT_MAX {
-                kept.push(cell);
+        // A thread that is ending has no free list any more.
+        let _ = FREE_CELLS.try_with(|cells| {
+            let mut cells = cells.borrow_mut();
+            if cells.len() < CELLS_PER_THREAD_MAX {
+                cells.push(cell);
             }
         });
     }
 
-    /// Frees what this thread keeps.
+    /// Frees what this thread's free list holds.
     #[cfg(feature = "test-util")]
     pub(crate) fn drop_kept() {
-        let _ = KEPT.try_with(RefCell::take);
+        let _ = FREE_CELLS.try_with(RefCell::take);
     }
 
     fn lock(&self) -> MutexGuard<'_, CellState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the end, and leaves one of nothing; the future is woken when `wakes` is dropped.
-    /// Of an operation that nobody awaits, the end stays where it is.
-    pub(super) fn complete(&self, end: &mut End, wakes: &mut WakeList) -> Delivery {
+    /// Takes the result, and leaves an empty one; the future's task is woken when `wakes` is
+    /// dropped. A result that no future awaits stays where it is.
+    pub(super) fn complete(&self, result: &mut OpResult, wakes: &mut WakeList) -> Delivery {
         let mut state = self.lock();
-        match state.stage {
-            Stage::Pending => {
+        match state.result {
+            ResultState::Pending => {
                 state.wake(wakes);
-                state.stage = Stage::Ended;
-                std::mem::swap(&mut state.end, end);
+                state.result = ResultState::Completed(result.take());
                 Delivery::Delivered
             }
-            Stage::Abandoned => Delivery::Abandoned,
-            Stage::Detached => Delivery::Detached,
-            // It has ended before, which is not to be undone.
-            Stage::Accepted | Stage::Ended | Stage::Taken => Delivery::Delivered,
+            ResultState::Abandoned => Delivery::Abandoned,
+            ResultState::Detached => Delivery::Detached,
+            // It has completed before, which is not to be undone.
+            ResultState::Accepted | ResultState::Completed(_) | ResultState::Taken => {
+                Delivery::Delivered
+            }
         }
     }
 
-    /// The future is dropped: its end if there is one; else whoever brings the end gets it back.
-    pub(crate) fn abandon(&self) -> Option<End> {
-        self.leave(Stage::Abandoned)
+    /// The future is dropped: its result if there is one. Else the completion finds it abandoned.
+    pub(crate) fn abandon(&self) -> Option<OpResult> {
+        self.set_result(ResultState::Abandoned)
     }
 
-    /// The operation goes on, and nobody awaits it: its end if there is one.
-    pub(crate) fn detach(&self) -> Option<End> {
-        self.leave(Stage::Detached)
+    /// The operation goes on without a future: its result if there is one.
+    pub(crate) fn detach(&self) -> Option<OpResult> {
+        self.set_result(ResultState::Detached)
     }
 
-    /// Goes to this stage, and gives the end if there is one. The waker of whoever waited is
-    /// dropped with the cell unlocked.
-    fn leave(&self, to: Stage) -> Option<End> {
+    /// Goes to this state, and gives the result if there is one. The waker is dropped with the cell
+    /// unlocked.
+    fn set_result(&self, to: ResultState) -> Option<OpResult> {
         let _waker; // Declared before the guard, and so dropped after it.
         let mut state = self.lock();
         _waker = state.waker.take();
-        let was = std::mem::replace(&mut state.stage, to);
-        (was == Stage::Ended).then(|| state.end.take())
+        match std::mem::replace(&mut state.result, to) {
+            ResultState::Completed(result) => Some(result),
+            _ => None,
+        }
     }
 
-    /// A waiting operation is accepted now and will end elsewhere.
+    /// A waiting operation is accepted now and will complete elsewhere.
     pub(crate) fn accept(&self, wakes: &mut WakeList) {
         let mut state = self.lock();
-        if state.stage == Stage::Pending {
+        if matches!(state.result, ResultState::Pending) {
             state.wake(wakes);
-            state.stage = Stage::Accepted;
+            state.result = ResultState::Accepted;
         }
     }
 
-    /// For a waiting operation that reports to a queue: `Ok` once it is accepted, its end if it was
-    /// never accepted.
-    pub(crate) fn poll_accepted(&self, waker: &Waker) -> Poll<Result<(), End>> {
+    /// For a waiting operation that reports to a queue: `Ok` once it is accepted, its result if it
+    /// was never accepted.
+    pub(crate) fn poll_accepted(&self, waker: &Waker) -> Poll<Result<(), OpResult>> {
         let mut stale = None; // Declared before the guard, and so dropped after it.
         let mut state = self.lock();
-        match state.stage {
-            Stage::Accepted => Poll::Ready(Ok(())),
-            _ => state.poll(waker, &mut stale, End::take).map(Err),
+        match state.result {
+            ResultState::Accepted => Poll::Ready(Ok(())),
+            _ => state.poll(waker, &mut stale, OpResult::take).map(Err),
         }
     }
 
-    /// Fetches the end, once, where it lies: `fetch` takes no lock.
+    /// Fetches the result, once, where it lies: `fetch` takes no lock.
     #[inline]
-    pub(crate) fn poll<R>(&self, waker: &Waker, fetch: impl FnOnce(&mut End) -> R) -> Poll<R> {
+    pub(crate) fn poll<R>(&self, waker: &Waker, fetch: impl FnOnce(&mut OpResult) -> R) -> Poll<R> {
         let mut stale = None; // Declared before the guard, and so dropped after it.
         let mut state = self.lock();
         state.poll(waker, &mut stale, fetch)
     }
 
-    /// The end if there is one, for a future that is being dropped.
-    pub(crate) fn take(&self) -> Option<End> {
-        self.leave(Stage::Taken)
+    /// The result if there is one, for a future that is being dropped.
+    pub(crate) fn take(&self) -> Option<OpResult> {
+        self.set_result(ResultState::Taken)
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.lock().stage != Stage::Pending
+        !matches!(self.lock().result, ResultState::Pending)
     }
 }
 
@@ -220,32 +225,32 @@ impl OpCell {
 pub(crate) enum Report {
     /// To the future that holds the other end of this cell.
     Future(Arc<OpCell>),
-    /// To a completion queue; the slot is there once the operation is accepted. Until then whoever
-    /// waits for its acceptance reads the cell.
+    /// To a completion queue; the slot is there once the operation is accepted. Until then the
+    /// future of its acceptance reads the cell.
     Queue {
         queue: CompletionQueue,
         context: UserContext,
         /// Of which interface the operation is: what its completion's flags say beside the
         /// direction.
-        kind: CompletionFlags,
+        flags: CompletionFlags,
         slot: Option<CqSlot>,
         waiting: Option<Arc<OpCell>>,
     },
-    /// To whoever takes it first: the connection that brings the message, or the clock.
+    /// To the one that takes it first: the connection that brings the message, or the clock.
     Timed(Arc<TimedReport>),
     /// One message of a buffer for many, to a completion queue.
     Piece {
-        many: Arc<ManyReceive>,
+        multi: Arc<MultiReceive>,
         slot: CqSlot,
     },
     /// To counters only: injected, or its owner went away.
     Nowhere,
-    /// Nowhere, and counted already: its owner was told that its time had passed.
+    /// Nowhere, and counted already: it was reported as timed out.
     Counted,
 }
 
 impl Report {
-    /// True if it is the future of this cell that is told.
+    /// True if it reports to the future of this cell.
     pub(super) fn is_awaited_in(&self, cell: &OpCell) -> bool {
         match self {
             Report::Future(held) => std::ptr::eq(Arc::as_ptr(held), cell),
@@ -263,7 +268,7 @@ impl Report {
 }
 
 impl Report {
-    /// Reserves the slot of an operation that reports to a queue, and tells whoever waits for its
+    /// Reserves the slot of an operation that reports to a queue, and wakes the future of its
     /// acceptance. `false`: there is none now; the waker is woken when there is room.
     pub(super) fn reserve(&mut self, waker: &Waker, wakes: &mut WakeList) -> bool {
         let Report::Queue {
@@ -278,14 +283,9 @@ impl Report {
         if slot.is_some() {
             return true;
         }
-        *slot = queue.try_reserve();
+        *slot = queue.reserve_or_wake(waker);
         if slot.is_none() {
-            // Register, then look again: a slot freed in between would not be told.
-            queue.on_room(waker);
-            *slot = queue.try_reserve();
-        }
-        if slot.is_none() {
-            return false; // Whoever waits goes on waiting.
+            return false; // It goes on waiting.
         }
         if let Some(cell) = waiting.take() {
             cell.accept(wakes);
@@ -322,12 +322,12 @@ mod tests {
     /// lets the waker go.
     #[track_caller]
     fn waker_goes(then: fn(&OpCell)) {
-        let (told, gone) = mpsc::channel();
+        let (dropped, gone) = mpsc::channel();
         // On a thread of its own, so that a deadlock fails the test instead of holding it up.
         std::thread::spawn(move || {
             let cell = OpCell::new();
-            let waker = Waker::from(Arc::new(Last(Arc::clone(&cell), told)));
-            assert!(cell.poll(&waker, End::take).is_pending());
+            let waker = Waker::from(Arc::new(Last(Arc::clone(&cell), dropped)));
+            assert!(cell.poll(&waker, OpResult::take).is_pending());
             drop(waker);
             then(&cell);
         });
@@ -335,11 +335,11 @@ mod tests {
         waited.expect("the cell was locked while the waker was dropped");
     }
 
-    /// ARCHITECTURE.md: under a lock "nothing is copied, told or woken", nor dropped: the last
-    /// waker of a task drops what the task has, which may be operations of the same connection.
+    /// Nothing is dropped under a lock: the last waker of a task drops what the task has, which may
+    /// be operations of the same connection.
     #[test]
     fn a_waker_that_is_not_wanted_any_more_is_dropped_with_the_cell_unlocked() {
-        waker_goes(|cell| assert!(cell.poll(Waker::noop(), End::take).is_pending()));
+        waker_goes(|cell| assert!(cell.poll(Waker::noop(), OpResult::take).is_pending()));
         waker_goes(|cell| assert!(cell.poll_accepted(Waker::noop()).is_pending()));
         waker_goes(|cell| assert!(cell.take().is_none()));
         waker_goes(|cell| assert!(cell.abandon().is_none()));

@@ -2,8 +2,8 @@
 //! transport of its own. What they share is the domain's table of regions.
 //!
 //! An endpoint belongs to one of them for its life, and so do all of its connections: nothing on
-//! the way of a message knows that there are others. Peers know each as a life of its own, since a
-//! sign of life of one driver says nothing of another's.
+//! the way of a message knows that there are others. Each has an incarnation of its own, since
+//! liveness of one driver says nothing about another.
 
 use std::sync::Arc;
 

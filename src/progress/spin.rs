@@ -1,4 +1,5 @@
-//! Polling again rather than sleeping, for a while after the last activity (`busy_poll`).
+//! Busy polling: for a while after the last activity the driver polls again rather than parks
+//! (`busy_poll`).
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use crate::slab::Key;
 
 /// What a driver that spins remembers from poll to poll.
 pub(super) struct SpinState {
-    /// How long it spins after the last activity.
+    /// How long the driver spins after the last activity.
     duration: Duration,
     until: Option<Instant>,
     /// The port that had the last turn.
@@ -34,8 +35,8 @@ impl SpinState {
         self.last_port
     }
 
-    /// Until when to spin within this poll, which has found nothing so far: not in the first such
-    /// one, since tasks may be at work that something was found for.
+    /// Until when to spin within this poll, which has found nothing so far. Not in the first such
+    /// poll: tasks that the previous one woke are to run first.
     pub(super) fn window(&self) -> Option<Instant> {
         if self.until.is_none() || !self.was_idle {
             return None;
@@ -61,8 +62,8 @@ impl SpinState {
         false
     }
 
-    /// Yields the processor after a poll that found nothing: whoever is to send what this waits for
-    /// may be waiting for this very one.
+    /// Yields the processor after a poll that found nothing: the thread that is to send what this
+    /// driver waits for may be waiting for this very processor.
     pub(super) fn yield_if_idle(&self) {
         if self.was_idle {
             std::thread::yield_now();

@@ -1,9 +1,11 @@
-//! The engine over in-process pipes, with time paused: what once stood still for ever, or ran hot.
+//! The engine over in-process pipes, with time paused: what once stood still, or ran hot.
 //!
 //! Paused time passes only while every task sleeps, so a driver that spins stops these tests as one
 //! that hangs does.
 
+mod budgets;
 mod idle;
+mod listen;
 mod shutdown;
 mod turns;
 
@@ -46,8 +48,8 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Net) -> F + Send + 'static) {
     }
 }
 
-/// Two connected endpoints: contexts of one operation, and no room for early messages, of which the
-/// sender is not told: that would be the extension's credit.
+/// Two connected endpoints: contexts of one operation, and no room for early messages, which the
+/// sender does not know: that would be the extension's credit.
 async fn narrow(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
     let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
     let near = a.domain.endpoint().transmit_size(1).open().unwrap();
@@ -67,15 +69,15 @@ async fn narrow(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
 fn ports(peer: &Peer) -> Vec<Arc<Port>> {
     let ports = peer.domain.engine_for_endpoint().lock_ports();
     let all = ports.keys().into_iter().map(|key| ports.get(key).cloned());
-    all.filter_map(|driven| driven?.connection()).collect()
+    all.filter_map(|pollable| pollable?.connection()).collect()
 }
 
 async fn until_shutdown(events: &EventQueue) {
     while !matches!(events.next().await, Some(Event::Shutdown { .. })) {}
 }
 
-/// Lets everything that has something to do do it.
-async fn settle() {
+/// Lets every task and driver run until nothing moves.
+async fn run_all() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
@@ -108,7 +110,7 @@ fn receives_that_wait_for_a_context_take_what_is_staged() {
         for at in 0..20 {
             near.send(vec![at; 9]).await.unwrap();
         }
-        settle().await;
+        run_all().await;
         let receives: Vec<_> = (0..20)
             .map(|_| far.recv(vec![0; 9]).post().unwrap())
             .collect();
@@ -118,9 +120,9 @@ fn receives_that_wait_for_a_context_take_what_is_staged() {
     });
 }
 
-/// An operation that waits for a place in its completion queue is told when it has one.
+/// An operation that waits for a place in its completion queue is accepted when it has one.
 #[test]
-fn an_operation_that_waits_for_a_completion_slot_is_told_of_its_acceptance() {
+fn an_operation_that_waits_for_a_completion_slot_is_accepted_when_it_has_one() {
     run(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let queue = a.domain.completion_queue().size(1).open().unwrap();
@@ -131,26 +133,26 @@ fn an_operation_that_waits_for_a_completion_slot_is_told_of_its_acceptance() {
         let second = near.send(vec![2]).queue(2u64).post().unwrap();
         let third = near.send(vec![3]).queue(3u64).post().unwrap();
         let behind = near.send(vec![4]).post().unwrap();
-        settle().await; // The driver looks for a place, and finds none.
+        run_all().await; // The driver looks for a place, and finds none.
         assert!(!second.is_accepted());
         assert_eq!(queue.next().await.unwrap().context.0, 1);
         second.await.unwrap();
         // Who needs no slot gets in when the one before it goes away.
-        settle().await;
+        run_all().await;
         drop(third);
         behind.await.unwrap();
         assert_eq!(queue.next().await.unwrap().context.0, 2);
     });
 }
 
-/// An orderly end does not wait for ever for a peer that does not read.
+/// An orderly end does not wait indefinitely for a peer that does not read.
 #[test]
 fn shutdown_ends_although_the_peer_does_not_read() {
     run(|net| async move {
         let (a, _b, near, _far) = narrow(&net).await;
         let stuck = near.send(vec![0; 4 << 20]).post().unwrap();
         let waiting = near.send(vec![0; 10]).post().unwrap();
-        settle().await;
+        run_all().await;
         near.shutdown().await.unwrap();
         assert_eq!(stuck.await.unwrap_err().error().kind(), ErrorKind::Canceled);
         assert_eq!(
@@ -193,14 +195,14 @@ fn a_domain_that_ends_waits_without_spinning() {
         let far = far.open().unwrap();
         connect_endpoints(&near, &far, &b.fabric).await.unwrap();
         near.send(vec![1; 100]).await.unwrap(); // Stays unread, so the other side never closes.
-        settle().await;
+        run_all().await;
         drop((near, a));
         tokio::time::sleep(Duration::from_secs(60)).await;
     });
 }
 
 /// "Idle costs no CPU": also where a peer has ended its stream while its last write waits for a
-/// place in a completion queue; what came is told when there is one.
+/// place in a completion queue; what came is delivered when there is one.
 #[test]
 fn a_paused_connection_whose_peer_has_ended_waits_without_spinning() {
     run(|net| async move {
@@ -243,17 +245,17 @@ fn closing_a_region_does_not_hide_the_end_of_a_paused_connection() {
             .await
             .unwrap();
         near.send(vec![1; 100]).await.unwrap();
-        settle().await;
+        run_all().await;
         region.deregister().await.unwrap();
-        settle().await;
+        run_all().await;
         near.shutdown().await.unwrap();
         until_shutdown(&b.events).await;
     });
 }
 
-/// `Shutdown` tells of the end of a connection; without one there is nothing to tell.
+/// `Shutdown` reports the end of a connection; without one there is no such event.
 #[test]
-fn an_endpoint_that_was_never_connected_tells_of_no_shutdown() {
+fn an_endpoint_that_was_never_connected_reports_no_shutdown() {
     run(|net| async move {
         let peer = net.peer().unwrap();
         peer.domain
@@ -263,7 +265,7 @@ fn an_endpoint_that_was_never_connected_tells_of_no_shutdown() {
             .shutdown()
             .await
             .unwrap();
-        settle().await;
+        run_all().await;
         assert!(peer.events.try_next().is_none());
     });
 }
@@ -340,7 +342,7 @@ fn a_listener_goes_on_when_its_queue_has_room_again() {
             let connecting = near.connect(listener.local_addr()).data([at]).into_future();
             ends.push((near, connecting));
         }
-        settle().await;
+        run_all().await;
         for (at, (_near, connecting)) in ends.into_iter().enumerate() {
             let Some(Event::ConnRequest(request)) = requests.next().await else {
                 panic!("no request")
@@ -359,10 +361,10 @@ fn a_listener_goes_on_when_its_queue_has_room_again() {
     });
 }
 
-/// Peers that connect and stay silent keep nobody out: the oldest of too many is closed, and the
+/// Peers that connect and stay silent keep no others out: the oldest of too many is closed, and the
 /// others when their time is over.
 #[test]
-fn silent_peers_keep_nobody_out() {
+fn silent_peers_keep_no_others_out() {
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpStream;
 
@@ -536,7 +538,7 @@ fn times_of_ended_operations_are_forgotten() {
             receive.await.unwrap();
         }
         for port in [near.port(), far.port()] {
-            let kept = port.lock("test").deadlines.kept_len();
+            let kept = port.lock("test").timers.deadlines.kept_len();
             assert!(kept <= 200, "{kept} are kept");
         }
     });

@@ -62,7 +62,7 @@ impl Atomic {
         self.what == What::Change(AtomicOp::Read)
     }
 
-    /// The rights that it takes (`fi_atomic(3)`: what is told takes remote read access).
+    /// The rights that it takes (`fi_atomic(3)`: what is fetched takes remote read access).
     pub(crate) fn need(&self, form: AtomicForm) -> Access {
         match form {
             AtomicForm::Update => Access::REMOTE_WRITE,

@@ -13,14 +13,13 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, OperationKind, Phase};
-use crate::limits::UNEXPECTED_OVERHEAD;
+use crate::error::{Error, ErrorKind, Phase};
+use crate::limits::{STALE_ENTRIES_MIN, UNEXPECTED_OVERHEAD};
 use crate::slab::Slab;
 
 use super::Withdrawn;
-use super::event::End;
-use super::op::OpKey;
-use posted::Posted;
+use super::op::{OpKey, OpResult, Operation, RefusedPost};
+use posted::DatagramReceives;
 
 /// The bounds of a datagram endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -33,45 +32,11 @@ pub(crate) struct DgramSizes {
     pub(crate) unexpected_bytes: usize,
 }
 
-/// What is posted to a datagram endpoint.
+/// An operation: a send, an injected one, or a receive, and whose datagram it is about.
 #[derive(Debug)]
-pub(crate) enum DgramPost {
-    /// `inject`: its bytes were copied, and it is reported nowhere.
-    Send {
-        payload: Payload,
-        to: SocketAddr,
-        inject: bool,
-    },
-    /// A buffer for one datagram, of anyone's or of this peer's.
-    Receive {
-        payload: Payload,
-        from: Option<SocketAddr>,
-    },
-}
-
-impl DgramPost {
-    pub(crate) fn operation(&self) -> OperationKind {
-        match self {
-            DgramPost::Send { inject: true, .. } => OperationKind::Inject,
-            DgramPost::Send { inject: false, .. } => OperationKind::Send,
-            DgramPost::Receive { .. } => OperationKind::Receive,
-        }
-    }
-
-    pub(crate) fn into_payload(self) -> Payload {
-        match self {
-            DgramPost::Send { payload, .. } | DgramPost::Receive { payload, .. } => payload,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Op<T> {
-    token: T,
-    operation: OperationKind,
-    phase: Phase,
-    payload: Payload,
-    /// Where it goes to; whose it takes.
+struct DgramOp<T> {
+    operation: Operation<T>,
+    /// Where it goes to; whose it takes, if not anyone's.
     peer: Option<SocketAddr>,
 }
 
@@ -109,23 +74,21 @@ impl Early {
     }
 }
 
-/// Until a line has so many names, nobody looks for those that were withdrawn.
-const STALE_MIN: usize = 64;
-
 /// A datagram endpoint's operations. `T` is where each reports.
 #[derive(Debug)]
 pub(crate) struct Dgram<T> {
-    ops: Slab<Op<T>>,
+    ops: Slab<DgramOp<T>>,
     transmit: Context,
     receive: Context,
     /// Sends, in order; those that were withdrawn leave their names here.
     queue: VecDeque<OpKey>,
-    posted: Posted,
+    posted: DatagramReceives,
     early: VecDeque<Early>,
     held_bytes: usize,
     budget_bytes: usize,
     dropped: u64,
-    ended: VecDeque<(T, End)>,
+    /// Operations whose results are to be delivered.
+    completed: VecDeque<OpKey>,
     closed: Option<Error>,
 }
 
@@ -136,12 +99,12 @@ impl<T> Dgram<T> {
             transmit: Context::new(sizes.tx_size),
             receive: Context::new(sizes.rx_size),
             queue: VecDeque::new(),
-            posted: Posted::default(),
+            posted: DatagramReceives::default(),
             early: VecDeque::new(),
             held_bytes: 0,
             budget_bytes: sizes.unexpected_bytes,
             dropped: 0,
-            ended: VecDeque::new(),
+            completed: VecDeque::new(),
             closed: None,
         }
     }
@@ -157,11 +120,11 @@ impl<T> Dgram<T> {
     }
 
     pub(crate) fn phase(&self, key: OpKey) -> Option<Phase> {
-        self.ops.get(key).map(|op| op.phase)
+        self.ops.get(key).map(|op| op.operation.phase)
     }
 
     pub(crate) fn token_mut(&mut self, key: OpKey) -> Option<&mut T> {
-        self.ops.get_mut(key).map(|op| &mut op.token)
+        self.ops.get_mut(key).map(|op| &mut op.operation.token)
     }
 
     /// True if a send waits for the socket.
@@ -181,33 +144,30 @@ impl<T> Dgram<T> {
             .any(|context| context.used < context.size && !context.backlog.is_empty())
     }
 
-    fn context(&mut self, operation: OperationKind) -> &mut Context {
-        match operation {
-            OperationKind::Receive => &mut self.receive,
-            _ => &mut self.transmit,
+    fn context(&mut self, is_receive: bool) -> &mut Context {
+        match is_receive {
+            true => &mut self.receive,
+            false => &mut self.transmit,
         }
     }
 
-    /// Accepts an operation, or, when its context is full, lets it wait (`wait`) or refuses it with
-    /// Again. Nothing overtakes a waiting operation of the same context.
+    /// Admits an operation, or, when its context is full, lets it wait or refuses it with Again,
+    /// as its options say. Nothing overtakes a waiting operation of the same context. `peer`: whom
+    /// it is sent to, or the only one whose datagram it takes.
     pub(crate) fn post(
         &mut self,
-        post: DgramPost,
-        mut token: T,
-        wait: bool,
+        mut operation: Operation<T>,
+        peer: Option<SocketAddr>,
         mut reserve: impl FnMut(&mut T) -> bool,
-    ) -> Result<OpKey, (Error, Payload)> {
-        let operation = post.operation();
-        let refuse = |error: Error, post: DgramPost| {
-            Err((error.with_operation(operation), post.into_payload()))
-        };
+    ) -> Result<OpKey, Box<RefusedPost<T>>> {
         if let Some(error) = &self.closed {
-            return refuse(error.clone(), post);
+            return Err(RefusedPost::new(error.clone(), operation));
         }
-        let context = self.context(operation);
+        let is_receive = operation.is_receive();
+        let context = self.context(is_receive);
         let free = context.used < context.size && context.backlog.is_empty();
-        let accepted = free && reserve(&mut token);
-        if !accepted && !wait {
+        let is_admitted = free && reserve(&mut operation.token);
+        if !is_admitted && !operation.options.wait {
             let (used, size) = (context.used, context.size);
             let what = match used < size && context.backlog.is_empty() {
                 true => "the completion queue that the operation reports to is full".to_owned(),
@@ -217,33 +177,26 @@ impl<T> Dgram<T> {
                     context.backlog.len()
                 ),
             };
-            return refuse(Error::new(ErrorKind::Again, what), post);
+            return Err(RefusedPost::new(
+                Error::new(ErrorKind::Again, what),
+                operation,
+            ));
         }
-        let (payload, peer) = match post {
-            DgramPost::Send { payload, to, .. } => (payload, Some(to)),
-            DgramPost::Receive { payload, from } => (payload, from),
-        };
-        let key = self.ops.insert(Op {
-            token,
-            operation,
-            phase: Phase::Waiting,
-            payload,
-            peer,
-        });
-        if accepted {
-            self.accept(key);
+        let key = self.ops.insert(DgramOp { operation, peer });
+        if is_admitted {
+            self.admit(key);
         } else {
-            self.context(operation).backlog.push_back(key);
+            self.context(is_receive).backlog.push_back(key);
         }
         self.invariants();
         Ok(key)
     }
 
-    /// Lets waiting operations in, as far as there is room.
-    pub(crate) fn admit(&mut self, mut reserve: impl FnMut(&mut T) -> bool) {
-        for operation in [OperationKind::Send, OperationKind::Receive] {
+    /// Admits operations that wait, as far as there is room.
+    pub(crate) fn admit_waiting(&mut self, mut reserve: impl FnMut(&mut T) -> bool) {
+        for is_receive in [false, true] {
             loop {
-                let context = self.context(operation);
+                let context = self.context(is_receive);
                 if context.used >= context.size {
                     break;
                 }
@@ -252,25 +205,25 @@ impl<T> Dgram<T> {
                 };
                 // One that was withdrawn leaves its name behind.
                 if let Some(op) = self.ops.get_mut(key) {
-                    if !reserve(&mut op.token) {
+                    if !reserve(&mut op.operation.token) {
                         break;
                     }
-                    self.accept(key);
+                    self.admit(key);
                 }
-                self.context(operation).backlog.pop_front();
+                self.context(is_receive).backlog.pop_front();
             }
         }
         self.invariants();
     }
 
-    fn accept(&mut self, key: OpKey) {
+    fn admit(&mut self, key: OpKey) {
         let Some(op) = self.ops.get_mut(key) else {
             return;
         };
-        op.phase = Phase::Queued;
-        let (operation, peer) = (op.operation, op.peer);
-        self.context(operation).used += 1;
-        if operation != OperationKind::Receive {
+        op.operation.phase = Phase::Queued;
+        let (is_receive, peer) = (op.operation.is_receive(), op.peer);
+        self.context(is_receive).used += 1;
+        if !is_receive {
             self.queue.push_back(key);
             return;
         }
@@ -279,33 +232,31 @@ impl<T> Dgram<T> {
             Some(at) => {
                 if let Some(early) = self.early.remove(at) {
                     self.held_bytes = self.held_bytes.saturating_sub(early.cost());
-                    self.deliver(key, early);
+                    self.deliver_early(key, early);
                 }
             }
             None => self.posted.push(key, peer),
         }
     }
 
-    /// Ends a receive with a datagram that was kept.
-    fn deliver(&mut self, key: OpKey, early: Early) {
-        let Some(op) = self.ops.get_mut(key) else {
+    /// Completes a receive with a datagram that was kept.
+    fn deliver_early(&mut self, key: OpKey, early: Early) {
+        let Some(into) = self.payload_mut(key) else {
             return;
         };
-        let len = early.len.min(op.payload.len());
-        let copied = op.payload.copy_from(&early.payload, len);
+        let len = early.len.min(into.len());
+        let copied = into.copy_from(&early.payload, len);
         match copied {
             Ok(()) => self.received(key, early.from, early.len + early.overflow, len),
             Err(denied) => {
                 self.dropped += 1;
-                self.end(
-                    key,
-                    Err(denied.error("a datagram was delivered")),
-                    0,
-                    0,
-                    None,
-                );
+                self.complete(key, Err(denied.error("a datagram was delivered")), 0);
             }
         }
+    }
+
+    fn payload_mut(&mut self, key: OpKey) -> Option<&mut Payload> {
+        self.ops.get_mut(key)?.operation.payload.as_mut()
     }
 
     /// A datagram of `total` bytes is in the receive's memory, as far as it fits: `len` of them.
@@ -317,49 +268,57 @@ impl<T> Dgram<T> {
             let what = format!("a datagram of {total} bytes, a buffer of {len}");
             Err(Error::new(ErrorKind::Truncated, what))
         };
-        self.end(key, result, len, overflow, Some(from));
+        if let Some(result) = self.complete(key, result, len) {
+            result.overflow = overflow;
+            result.from = Some(from);
+        }
     }
 
-    fn end(
+    /// Completes an operation: its record gets the result, and is not found by its key any more.
+    fn complete(
         &mut self,
         key: OpKey,
         result: Result<(), Error>,
         len: usize,
-        overflow: usize,
-        from: Option<SocketAddr>,
-    ) {
-        let Some(op) = self.ops.remove(key) else {
-            return;
-        };
-        if op.phase != Phase::Waiting {
-            self.context(op.operation).used -= 1;
+    ) -> Option<&mut OpResult> {
+        let (
+            completed,
+            DgramOp {
+                operation: op,
+                peer,
+            },
+        ) = self.ops.retire(key)?;
+        let phase = std::mem::replace(&mut op.phase, Phase::Ended);
+        if phase != Phase::Waiting {
+            let context = match op.is_receive() {
+                true => &mut self.receive,
+                false => &mut self.transmit,
+            };
+            context.used -= 1;
         }
+        self.completed.push_back(completed);
+        let kind = op.operation();
         let result = result.map_err(|error| {
-            let error = match op.peer {
+            let error = match *peer {
                 Some(peer) => error.with_peer(peer),
                 None => error,
             };
-            error.with_operation(op.operation).with_phase(op.phase)
+            error.with_operation(kind).with_phase(phase)
         });
-        let end = End {
-            operation: op.operation,
-            result,
-            len,
-            overflow,
-            data: None,
-            tag: None,
-            source: None,
-            connection: None,
-            order: 0,
-            from,
-            payload: op.payload,
-        };
-        self.ended.push_back((op.token, end));
+        let payload = op.take_payload();
+        Some(op.result.insert(OpResult::new(kind, result, len, payload)))
     }
 
-    /// The next operation that has ended, to be told.
-    pub(crate) fn poll_ended(&mut self) -> Option<(T, End)> {
-        self.ended.pop_front()
+    /// Delivers the next result: `to` gets it where it lies, with the note of where it reports.
+    pub(crate) fn deliver_next<R>(
+        &mut self,
+        to: impl FnOnce(&mut T, &mut OpResult) -> R,
+    ) -> Option<R> {
+        let completed = self.completed.pop_front()?;
+        let op = &mut self.ops.get_mut(completed)?.operation;
+        let delivered = to(&mut op.token, op.result.as_mut()?);
+        self.ops.discard(completed);
+        Some(delivered)
     }
 
     // What leaves.
@@ -378,7 +337,7 @@ impl<T> Dgram<T> {
         let sends = self.queue.iter().filter_map(|key| ops.get(*key));
         sends
             .take(max)
-            .filter_map(|op| Some((op.peer?, &op.payload)))
+            .filter_map(|op| Some((op.peer?, op.operation.payload.as_ref()?)))
     }
 
     /// The first of the [`departing`](Self::departing) have ended so.
@@ -394,9 +353,9 @@ impl<T> Dgram<T> {
                 debug_assert!(false, "only what departs has departed");
                 return;
             };
-            let len = self.ops.get(key).map_or(0, |op| op.payload.len());
+            let len = self.ops.get(key).map_or(0, |op| op.operation.len);
             let len = if result.is_ok() { len } else { 0 };
-            self.end(key, result, len, 0, None);
+            self.complete(key, result, len);
         }
         self.invariants();
     }
@@ -414,7 +373,7 @@ impl<T> Dgram<T> {
         keys.into_iter()
             .filter_map(|key| {
                 let op = ops.get_mut(key)?;
-                Some((key, std::mem::replace(&mut op.payload, Payload::empty())))
+                Some((key, op.operation.take_payload()))
             })
             .collect()
     }
@@ -422,7 +381,7 @@ impl<T> Dgram<T> {
     /// No datagram came for this destination: the receive stays where it was.
     pub(crate) fn put_back(&mut self, key: OpKey, payload: Payload) {
         if let Some(op) = self.ops.get_mut(key) {
-            op.payload = payload;
+            op.operation.payload = Some(payload);
         }
     }
 
@@ -438,7 +397,7 @@ impl<T> Dgram<T> {
         self.put_back(key, payload);
         self.dropped += 1;
         let error = Error::new(ErrorKind::BadAddress, "memory of the receive is not there");
-        self.end(key, Err(error), 0, 0, None);
+        self.complete(key, Err(error), 0);
     }
 
     /// A datagram that has not landed anywhere yet: goes to the first receive that takes it, is
@@ -447,14 +406,14 @@ impl<T> Dgram<T> {
         let ops = &self.ops;
         let taker = self.posted.take(from, |key| ops.get(key).is_some());
         if let Some(key) = taker
-            && let Some(op) = self.ops.get_mut(key)
+            && let Some(into) = self.payload_mut(key)
         {
-            let len = bytes.len().min(op.payload.len());
-            match op.payload.copy_in(0, &bytes[..len]) {
+            let len = bytes.len().min(into.len());
+            match into.copy_in(0, &bytes[..len]) {
                 Ok(()) => self.received(key, from, bytes.len(), len),
                 Err(denied) => {
                     self.dropped += 1;
-                    self.end(key, Err(denied.error("a datagram landed")), 0, 0, None);
+                    self.complete(key, Err(denied.error("a datagram landed")), 0);
                 }
             }
         } else if bytes.len() + UNEXPECTED_OVERHEAD <= self.room() {
@@ -496,20 +455,20 @@ impl<T> Dgram<T> {
         let Some(op) = self.ops.get(key) else {
             return Withdrawn::Gone;
         };
-        let (operation, phase) = (op.operation, op.phase);
-        self.end(key, Err(error), 0, 0, None);
+        let (is_receive, phase) = (op.operation.is_receive(), op.operation.phase);
+        self.complete(key, Err(error), 0);
         let ops = &self.ops;
         let live = |key: OpKey| ops.get(key).is_some();
-        let line = match (operation, phase) {
-            (OperationKind::Receive, Phase::Queued) => {
+        let line = match (is_receive, phase) {
+            (true, Phase::Queued) => {
                 self.posted.withdrawn(live);
                 return Withdrawn::Ended;
             }
-            (_, Phase::Queued) => &mut self.queue,
-            (OperationKind::Receive, _) => &mut self.receive.backlog,
-            _ => &mut self.transmit.backlog,
+            (false, Phase::Queued) => &mut self.queue,
+            (true, _) => &mut self.receive.backlog,
+            (false, _) => &mut self.transmit.backlog,
         };
-        if line.len() > STALE_MIN.max(2 * ops.len()) {
+        if line.len() > STALE_ENTRIES_MIN.max(2 * ops.len()) {
             line.retain(|key| live(*key));
         }
         Withdrawn::Ended
@@ -539,7 +498,7 @@ impl<T> Dgram<T> {
         };
         let ops = &self.ops;
         match self.posted.take(from, |key| ops.get(key).is_some()) {
-            Some(key) => self.deliver(key, early),
+            Some(key) => self.deliver_early(key, early),
             None => {
                 self.held_bytes += early.cost();
                 self.early.push_front(early);
@@ -554,10 +513,10 @@ impl<T> Dgram<T> {
         }
         self.closed = Some(later);
         for key in self.ops.keys_by_age() {
-            self.end(key, Err(error.clone()), 0, 0, None);
+            self.complete(key, Err(error.clone()), 0);
         }
         self.queue.clear();
-        self.posted = Posted::default();
+        self.posted = DatagramReceives::default();
         self.early.clear();
         self.held_bytes = 0;
         self.transmit.backlog.clear();

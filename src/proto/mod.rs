@@ -26,19 +26,20 @@ mod receives;
 mod tests;
 
 pub(crate) use conn::{
-    Challenge, Challenged, Connection, Identity, InjectedEnds, Lifecycle, OFFERED, Outgoing,
-    Peering, ProvenKey, ReceivePlan, SendOrder, Sizes, Terms, Withdrawn,
+    Challenge, ChallengeResult, ConnIds, Connection, ExtensionParams, InjectedEnds, Lifecycle,
+    OFFERED, Outgoing, ProvenKey, RdmParams, ReceivePlan, SendOrder, Sizes, Withdrawn,
 };
-pub(crate) use dgram::{Dgram, DgramPost, DgramSizes};
-pub(crate) use event::{End, Event};
+pub(crate) use dgram::{Dgram, DgramSizes};
+pub(crate) use event::ConnEvent;
 pub(crate) use matching::{
-    Announcement, Armed, Arrival, Arrived, Budget, ClaimKey, ClearToSend, EarlyMessage, Fetched,
-    Found, Kind, PostedReceive, ReceiveKey, SharedMatcher, Wanted, WithdrawnReceive,
+    Announcement, ArmOutcome, Arrival, ArrivalOutcome, CanceledReceive, ClaimKey, ClaimedReceive,
+    ClearToSend, MatchCriteria, MatchResult, MessageKind, PostedReceive, ReceiveKey, SharedMatcher,
+    UnexpectedBudget, UnexpectedMessage,
 };
-pub(crate) use op::{AtomicRequest, OpKey, OpKind, Operation, PostOptions, Refused};
+pub(crate) use op::{AtomicRequest, OpKey, OpKind, OpResult, Operation, PostOptions, RefusedPost};
 pub(crate) use peers::{
-    Answer, AttemptId, CheckEnd, Close, Command, ConnectionId, Failure, GiveUp, HostShares,
-    PeerSettings, Peers, Request, SourceId, canonical, host_of,
+    Answer, AttemptId, Close, Command, ConnectionId, Failure, GiveUp, HostShares, PeerSettings,
+    Peers, Request, SourceId, VerificationOutcome, canonical, host_of,
 };
 pub(crate) use receives::Receives;
 

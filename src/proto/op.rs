@@ -1,8 +1,9 @@
-//! Operations: the one record that the connection keeps of each, from its post to its end.
+//! Operations: the one record that the connection keeps of each, from its post until its result has
+//! been delivered.
 //!
 //! ```text
-//! Waiting ──room──▶ Queued ──handed out──▶ Moving ──all moved──▶ AwaitingPeer ──▶ ended
-//!    └─────cancel─────┴──▶ ended (Canceled)      └──nothing to await──▶ ended
+//! Waiting ──room──▶ Queued ──handed out──▶ Moving ──all moved──▶ AwaitingPeer ──▶ Ended
+//!    └─────cancel─────┴──▶ Ended (Canceled)      └──nothing to await──▶ Ended
 //! ```
 //! A receive is Queued while posted and Moving while a message lands in it.
 //!
@@ -10,10 +11,12 @@
 //! its frame's header is encoded from the record when it goes out, and its memory leaves the record
 //! only while the transport has it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::buf::Payload;
-use crate::error::{Error, OperationKind, Phase, Refusal};
+use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
+use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::Key;
 use crate::wire::{AtomicCall, AtomicForm, FrameHeader, Segments};
 
@@ -81,27 +84,96 @@ pub(crate) struct PostOptions {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// A post that was not accepted: why, and the operation as it was posted.
+/// A post that was not admitted: why, and the operation as it was posted.
 #[derive(Debug)]
-pub(crate) struct Refused<T> {
+pub(crate) struct RefusedPost<T> {
     pub(crate) error: Error,
     pub(crate) operation: Operation<T>,
 }
 
-impl<T> Refused<T> {
+impl<T> RefusedPost<T> {
     #[cold]
     pub(crate) fn new(error: Error, operation: Operation<T>) -> Box<Self> {
         let error = error.with_operation(operation.operation());
-        Box::new(Refused { error, operation })
+        Box::new(RefusedPost { error, operation })
     }
 
     /// Why, and the memory.
     pub(crate) fn into_parts(self) -> (Error, Payload) {
-        let Refused {
+        let RefusedPost {
             error,
             mut operation,
         } = self;
         (error, operation.take_payload())
+    }
+}
+
+/// How an operation ended.
+#[derive(Debug)]
+pub(crate) struct OpResult {
+    pub(crate) operation: OperationKind,
+    /// Ok, or the typed reason.
+    pub(crate) result: Result<(), Error>,
+    /// Bytes moved.
+    pub(crate) len: usize,
+    /// Bytes of a received message that did not fit.
+    pub(crate) overflow: usize,
+    /// CQ data that came with a received message.
+    pub(crate) data: Option<u64>,
+    /// The tag of a received message that has one.
+    pub(crate) tag: Option<u64>,
+    /// Who sent a message that a shared receive got.
+    pub(crate) source: Option<SourceId>,
+    /// The connection that brought it.
+    pub(crate) connection: Option<ConnectionId>,
+    /// The place of a received message among those of the connection, or of all that share
+    /// receives, in case it is given back.
+    pub(crate) order: u64,
+    /// Where a received datagram came from.
+    pub(crate) from: Option<SocketAddr>,
+    /// The operation's memory, back.
+    pub(crate) payload: Payload,
+}
+
+impl OpResult {
+    /// One that says nothing of a message.
+    #[inline]
+    pub(crate) fn new(
+        operation: OperationKind,
+        result: Result<(), Error>,
+        len: usize,
+        payload: Payload,
+    ) -> Self {
+        OpResult {
+            operation,
+            result,
+            len,
+            overflow: 0,
+            data: None,
+            tag: None,
+            source: None,
+            connection: None,
+            order: 0,
+            from: None,
+            payload,
+        }
+    }
+
+    /// Of no operation.
+    pub(crate) fn empty() -> Self {
+        OpResult::new(OperationKind::Receive, Ok(()), 0, Payload::empty())
+    }
+
+    /// The result, which leaves an empty one in its place.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, OpResult::empty())
+    }
+
+    /// True of a receive that got a message, in full or as much as fits.
+    pub(crate) fn is_message(&self) -> bool {
+        let arrived = |error: &Error| error.kind() == ErrorKind::Truncated;
+        self.operation == OperationKind::Receive && self.result.as_ref().err().is_none_or(arrived)
     }
 }
 
@@ -117,16 +189,18 @@ pub(crate) struct Operation<T> {
     pub(crate) payload: Option<Payload>,
     /// Bytes that it moves, at most.
     pub(crate) len: usize,
-    /// Of an accepted transmit operation: its place among all.
+    /// Of an admitted transmit operation: its place among all.
     pub(crate) number: u64,
     /// The peer's answer, if it came before the transport said that the frame was sent.
     pub(crate) answer: Option<Result<(), Refusal>>,
     /// The owner of a receive went away while a message was landing in it.
-    pub(crate) orphaned: bool,
+    pub(crate) detached: bool,
+    /// How it ended, until that is delivered.
+    pub(crate) result: Option<OpResult>,
 }
 
 impl<T> Operation<T> {
-    /// An operation that has not been accepted.
+    /// An operation that has not been admitted.
     #[inline]
     pub(crate) fn new(kind: OpKind, payload: Payload, token: T, options: PostOptions) -> Self {
         let len = match &kind {
@@ -143,7 +217,8 @@ impl<T> Operation<T> {
             len,
             number: 0,
             answer: None,
-            orphaned: false,
+            detached: false,
+            result: None,
         }
     }
 

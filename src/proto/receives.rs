@@ -1,60 +1,64 @@
 //! What a connection asks of the receives that it shares with the other connections of its
 //! endpoint.
 
-use super::matching::{Announcement, Arrival, Arrived, ClearToSend, EarlyMessage, PostedReceive};
+use super::matching::{
+    Announcement, Arrival, ArrivalOutcome, ClearToSend, PostedReceive, UnexpectedMessage,
+};
 use super::op::OpKey;
 use crate::error::Error;
 
-/// The shared receives, as one connection sees them. Whatever is matched here is the connection's:
-/// it ends the receive, with the message's source and tag.
+/// The shared receives, as one connection sees them. A receive that is matched here becomes an
+/// operation of the connection, which completes it with the message's source and tag.
 pub(crate) trait Receives<T> {
-    /// A message begins; its order is given to it. After [`Arrived::Store`] the connection calls
-    /// `landed` or `abandoned` for it, exactly once; after [`Arrived::NoRoom`] it reads nothing,
-    /// and asks again when it has a turn.
-    fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<T>;
+    /// A message begins; the call assigns its order. After [`ArrivalOutcome::Store`] the connection
+    /// calls [`store_message`](Self::store_message) or [`abort_message`](Self::abort_message) for
+    /// it, exactly once; after [`ArrivalOutcome::Stalled`] it stops reading, and asks again in its
+    /// next turn.
+    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<T>;
 
-    /// A message that was to be stored has come in full: it is kept, or given to a receive that
-    /// was posted meanwhile, whose end is not the connection's to tell.
-    fn landed(&mut self, early: EarlyMessage);
+    /// An admitted message has come in full: it is stored, or completes a receive that was posted
+    /// meanwhile.
+    fn store_message(&mut self, message: UnexpectedMessage);
 
-    /// A message that was to be stored never will come in full.
-    fn abandoned(&mut self, arrival: &Arrival);
+    /// An admitted message will not come in full.
+    fn abort_message(&mut self, arrival: &Arrival);
 
-    /// A message is announced; its order is given to it. After [`Arrived::Store`] it is kept until
-    /// a receive matches, which [`poll_clear_to_send`](Self::poll_clear_to_send) hands to the
-    /// connection; after [`Arrived::NoRoom`] it waits as a message does.
-    fn announced(&mut self, announcement: &mut Announcement) -> Arrived<T>;
+    /// A message is announced; the call assigns its order. After [`ArrivalOutcome::Store`] the
+    /// announcement is stored until a receive matches it, which
+    /// [`poll_clear_to_send`](Self::poll_clear_to_send) hands to the connection; after
+    /// [`ArrivalOutcome::Stalled`] it waits as a message does.
+    fn begin_announcement(&mut self, announcement: &mut Announcement) -> ArrivalOutcome<T>;
 
-    /// The next receive that was matched with a kept announcement of this connection. The
+    /// The next receive that was matched with a stored announcement of this connection. The
     /// connection is woken for each, and either asks its peer for the message or
-    /// [puts the receive back](Self::put_back).
+    /// [requeues the receive](Self::requeue_receive).
     fn poll_clear_to_send(&mut self) -> Option<ClearToSend<T>>;
 
-    /// A kept announcement is withdrawn. If it was matched meanwhile, the connection puts the
-    /// receive back when it polls it.
-    fn withdrawn(&mut self, announcement: &Announcement);
+    /// A stored announcement is withdrawn. If a receive was matched with it meanwhile, the
+    /// connection requeues that receive when it polls it.
+    fn withdraw_announcement(&mut self, announcement: &Announcement);
 
-    /// A receive that was matched ends with the connection's word: it will not be
-    /// [put back](Self::put_back). Told exactly once of each that is not.
-    fn finished(&mut self, receive: OpKey);
+    /// The connection completes a matched receive. Called exactly once for each matched receive
+    /// that is not [requeued](Self::requeue_receive).
+    fn receive_ended(&mut self, receive: OpKey);
 
-    /// This receive does not get the message that it was matched with: it is posted again, in its
-    /// place. If it was for that message alone, it ends, since that is `gone`.
-    fn put_back(&mut self, receive: PostedReceive<T>, gone: Error);
+    /// The message that this receive was matched with does not come: the receive is posted again,
+    /// in its order. A receive of a claimed message ends with `gone` instead.
+    fn requeue_receive(&mut self, receive: PostedReceive<T>, gone: Error);
 
-    /// Announcements of this connection that are kept will not be answered: they are forgotten.
+    /// The connection will not answer its stored announcements: they are removed.
     fn forget_announcements(&mut self);
 
-    /// The owner of the receive that this message landed in has gone: it goes to the head of those
-    /// that are kept, or to the next receive (ruling 4).
-    fn give_back(&mut self, early: EarlyMessage);
+    /// The owner of the receive that this message was placed in is gone: the message goes to the
+    /// head of the unexpected messages, or to the next receive (ruling 4).
+    fn requeue_message(&mut self, message: UnexpectedMessage);
 
-    /// Messages of this connection that are kept, announcements and those that are landing
-    /// included.
-    fn held(&self) -> u64;
+    /// The number of messages of this connection in the store, including announcements and messages
+    /// that are being received.
+    fn held_messages(&self) -> u64;
 
-    /// The peer holds a message back: the connection is to have a turn as soon as any of its
-    /// messages leaves the store. Otherwise it has one when a quarter of what was promised to it
-    /// has come free. What leaves before this call wakes nobody: look at `held` after it.
-    fn awaits_credit(&mut self);
+    /// The peer holds a message back: wakes the connection as soon as any of its messages leaves
+    /// the store, instead of once per quarter of its promise. A message that left the store before
+    /// this call wakes no connection: call [`held_messages`](Self::held_messages) after it.
+    fn request_credit_wake(&mut self);
 }

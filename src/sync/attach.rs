@@ -1,4 +1,4 @@
-//! Who may be attached to a memory region (`fi_mr_bind` of `fi_mr(3)`): counters and endpoints, as
+//! What can be bound to a memory region (`fi_mr_bind` of `fi_mr(3)`): counters and endpoints, as
 //! the region sees them. It holds them weakly, so that they can be closed first, as the page asks.
 
 use super::WakeList;

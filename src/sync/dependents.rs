@@ -1,8 +1,8 @@
-//! Who depends on an object, so that closing it can say `Busy` and name them (ruling 22; `fi_close`
-//! of `fi_eq(3)`: "The EQ must not be bound to any other objects prior to being closed, otherwise
-//! the call will return -FI_EBUSY").
+//! The dependents of an object, so that closing it can answer `Busy` and name them (ruling 22;
+//! `fi_close` of `fi_eq(3)`: "The EQ must not be bound to any other objects prior to being closed,
+//! otherwise the call will return -FI_EBUSY").
 //!
-//! Invariant: closed means no dependent, now and for ever; a dependent means not closed.
+//! Invariant: a closed list has no dependent, and never gets one.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,15 +12,13 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::Lock;
-
-/// Names shown in the message of a refused close; more are only counted.
-const NAMES_SHOWN_MAX: usize = 8;
+use crate::limits::DEPENDENT_NAMES_MAX;
 
 #[derive(Debug, Default)]
 struct State {
     next: u64,
     closed: bool,
-    /// In the order of their coming; a domain may have a million regions, each of which leaves.
+    /// In the order of insertion; a map, since any of many may leave.
     names: BTreeMap<u64, Cow<'static, str>>,
 }
 
@@ -29,30 +27,30 @@ impl State {
         if self.names.is_empty() {
             return None;
         }
-        let shown = self.names.iter().take(NAMES_SHOWN_MAX);
+        let shown = self.names.iter().take(DEPENDENT_NAMES_MAX);
         let shown: Vec<&str> = shown.map(|(_, name)| name.as_ref()).collect();
         let shown = shown.join(", ");
         let mut text = match self.names.len() {
             1 => format!("still used by {shown}"),
             count => format!("still used by {count} objects: {shown}"),
         };
-        if let Some(more @ 1..) = self.names.len().checked_sub(NAMES_SHOWN_MAX) {
+        if let Some(more @ 1..) = self.names.len().checked_sub(DEPENDENT_NAMES_MAX) {
             write!(text, " and {more} more").expect("writing to a string cannot fail");
         }
         Some(text)
     }
 }
 
-/// The list of those who depend on one object, which owns it. Clones are the same list.
+/// The dependents of one object, which owns this list. Clones are the same list.
 #[derive(Clone, Debug)]
 pub(crate) struct Dependents {
     state: Arc<Lock<State>>,
-    /// Notified whenever the last dependent goes.
+    /// Notified whenever the last dependent leaves.
     released: Arc<Notify>,
 }
 
 impl Dependents {
-    /// Nobody depends on the object yet.
+    /// An open list without dependents.
     pub(crate) fn new() -> Self {
         Dependents {
             state: Arc::new(Lock::new(State::default())),
@@ -76,8 +74,8 @@ impl Dependents {
         })
     }
 
-    /// Closes the list for ever if it is empty, else tells the names, ready for a message. Closing
-    /// what is closed is no error.
+    /// Closes the list for good if it is empty, else returns the names, ready for a message.
+    /// Closing what is closed is no error.
     pub(crate) fn close(&self) -> Result<(), String> {
         let mut state = self.state.lock("close for dependents");
         if let Some(names) = state.names() {
@@ -87,12 +85,12 @@ impl Dependents {
         Ok(())
     }
 
-    /// The names of those who depend on the object, ready for a message; `None` if nobody does.
+    /// The names of the dependents, ready for a message; `None` if there are none.
     pub(crate) fn names(&self) -> Option<String> {
         self.state.lock("name the dependents").names()
     }
 
-    /// Notifies its waiters whenever the last dependent goes.
+    /// Notified whenever the last dependent leaves.
     pub(crate) fn released(&self) -> &Arc<Notify> {
         &self.released
     }

@@ -1,11 +1,11 @@
-//! The gate of a memory region: who may touch its bytes, and when (`fi_mr(3)`: an access while the
-//! region is disabled or refreshed fails; it never waits).
+//! The gate of a memory region: it admits users to its bytes, counts them, and can be shut and
+//! drained (`fi_mr(3)`: an access while the region is disabled or refreshed fails; it never waits).
 //!
 //! A user enters, holds a [`GateGuard`] while it may touch the bytes, and leaves by dropping it.
 //! Six marks shut the gate: *disabled* refuses peers and operations until the region is enabled,
 //! *revoked* refuses peers for good, *quiesced*, *refreshing* and *parked* refuse everyone until
-//! they are cleared, *closed* refuses everyone for good. A mark only refuses newcomers; whoever set
-//! it then waits until those inside have left ([`Gate::poll_drained`]).
+//! they are cleared, *closed* refuses everyone for good. A mark only refuses newcomers; the caller
+//! that set it then waits until those inside have left ([`Gate::poll_drained`]).
 //!
 //! ```text
 //!   role     open   disabled   revoked   quiesced, refreshing, parked   closed
@@ -21,11 +21,11 @@
 //! them), so what one user did with the bytes happens before what the next does.
 //!
 //! Invariants: a count rises only while no mark refuses its role, so that a gate that is drained of
-//! a refused role stays drained of it until the mark is cleared; but for those who touch no byte,
-//! and only delay the retirement of the gate while they look at what is behind it. One quiesce at a
-//! time. Closing fails while quiesced, so that a leaked guard makes `Busy` and never a hang. There
-//! are waiters only while `AWAITED` is set, so that leaving need not take the lock. Wakers are
-//! woken with the lock released.
+//! a refused role stays drained of it until the mark is cleared; but for users that touch no byte,
+//! and only delay the claim while they read the owners behind the gate. One quiesce at a time.
+//! Closing fails while quiesced, so that a leaked guard makes `Busy` and never a hang. There are
+//! waiters only while `AWAITED` is set, so that leaving need not take the lock. Wakers are woken
+//! with the lock released.
 //!
 //! `models.rs` explores the interleavings.
 
@@ -54,7 +54,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// An open gate with nobody inside.
+    /// An open gate without users.
     pub(crate) fn new() -> Self {
         Self::with_marks(0)
     }
@@ -71,7 +71,8 @@ impl Gate {
         }
     }
 
-    /// Lets one user in, who is inside until the guard is dropped. Refuses at once and never waits.
+    /// Admits one user, which is inside until the guard is dropped. Refuses at once and never
+    /// waits.
     pub(crate) fn enter(&self, role: Role) -> Result<BorrowedGateGuard<'_>, GateError> {
         self.admit(role, role.refused_by())?;
         Ok(BorrowedGateGuard { gate: self, role })
@@ -91,8 +92,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Leaves; the last of its role wakes those who wait.
-    fn leave(&self, role: Role) {
+    /// Leaves; the last user of its role wakes the waiters.
+    fn exit(&self, role: Role) {
         let (one, count) = role.one_and_count();
         let before = self.word.fetch_sub(one, Ordering::AcqRel);
         debug_assert!(
@@ -165,27 +166,27 @@ impl Gate {
     }
 
     /// Refuses everyone from now on, for good, and says whether everyone has left. `Err(Quiesced)`
-    /// while someone holds the exclusion, and then nothing has changed. Closing what is closed is
+    /// while a guard holds the exclusion, and then nothing has changed. Closing what is closed is
     /// no error.
     pub(crate) fn close(&self) -> Result<bool, GateError> {
         let before = self.update(|word| check(word, QUIESCED).map(|()| word | CLOSED))?;
         Ok(DrainScope::All.is_drained(before))
     }
 
-    /// True if nobody is inside in these roles. For a caller that has shut the gate to them, it
+    /// True if no user of these roles is inside. For a caller that has shut the gate to them, it
     /// stays true.
     pub(crate) fn is_drained(&self, scope: DrainScope) -> bool {
         scope.is_drained(self.load())
     }
 
-    /// True once it is closed and everyone has left: then nobody is ever inside again.
+    /// True once it is closed and drained: then no user is ever inside again.
     pub(crate) fn is_closed_and_drained(&self) -> bool {
         let word = self.load();
         word & CLOSED != 0 && DrainScope::All.is_drained(word)
     }
 
-    /// True for the first caller once it [is closed and drained](Gate::is_closed_and_drained): what
-    /// is behind the gate is that caller's alone.
+    /// True for the first caller once it [is closed and drained](Gate::is_closed_and_drained),
+    /// which then owns what is behind the gate.
     pub(crate) fn try_claim(&self) -> bool {
         self.is_closed_and_drained() && self.word.fetch_or(CLAIMED, Ordering::AcqRel) & CLAIMED == 0
     }

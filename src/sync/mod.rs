@@ -1,6 +1,6 @@
 //! The small concurrent parts everything else is built from: the one lock, wake lists, the bounded
-//! ring under every queue, who depends on an object, the gate that counts who touches a region,
-//! and the one-shot verdict of a connection request.
+//! ring under every queue, the dependents of an object, the gate that counts the users of a region,
+//! and the one-shot decision on a connection request.
 
 mod attach;
 mod dependents;

@@ -62,14 +62,14 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Reads: others may do so at the same time.
     pub(crate) fn read(&self) -> usize {
-        // SAFETY: loom has checked that nobody writes.
+        // SAFETY: loom has checked that no thread writes.
         self.touches.with(|at| unsafe { *at })
     }
 
     /// Writes, and gives the number of writes before.
     pub(crate) fn write(&self) -> usize {
         self.touches.with_mut(|at| {
-            // SAFETY: loom has checked that nobody else reads or writes.
+            // SAFETY: loom has checked that no other thread reads or writes.
             let touches = unsafe { &mut *at };
             *touches += 1;
             *touches - 1

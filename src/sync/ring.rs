@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Invariants: reserved + filled <= capacity. Entries leave in the order they were filled, each to
-//! exactly one reader. Those who wait (readers for entries, others for room) are all woken by the
-//! event and look for themselves, so a woken one that goes away takes nobody's wake-up with it.
-//! Under the lock runs no code but ours: entries are dropped, peeked at and wakers woken outside.
+//! exactly one reader. Waiters (readers for entries, others for room) are all woken by the event
+//! and check again, so a woken waiter that is dropped loses no wake-up of another. Under the lock
+//! runs no code but ours: entries are dropped, peeked at and wakers woken outside.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ use tokio::task::coop;
 use super::{Dependence, Dependents, Lock, WaiterKey, Waiters, WakeList};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Whatever must stay alive while the ring is open: the handle of the object it was opened from.
+/// Keeps the object that the ring was opened from while the ring is open.
 pub(crate) type Keep = Box<dyn Any + Send + Sync>;
 
 struct State<T> {
@@ -37,7 +37,7 @@ struct State<T> {
     /// reader may pass it.
     lent: bool,
     closed: bool,
-    /// Nobody can read any more: what is filled in is dropped.
+    /// The last reader is gone: what is filled in is dropped.
     abandoned: bool,
     readers: Waiters,
     room: Waiters,
@@ -60,10 +60,6 @@ impl<T> State<T> {
         self.items.len() + usize::from(self.lent)
     }
 
-    fn has_room(&self, capacity: usize) -> bool {
-        self.has_room_for(1, capacity)
-    }
-
     fn has_room_for(&self, count: usize, capacity: usize) -> bool {
         !self.closed && count <= capacity - self.reserved - self.filled()
     }
@@ -78,7 +74,7 @@ impl<T> State<T> {
         Some(item)
     }
 
-    /// Moves up to `max` entries to `into` and tells how many.
+    /// Moves up to `max` entries to `into` and returns how many.
     fn pop_batch(&mut self, into: &mut Vec<T>, max: usize, wakes: &mut WakeList) -> usize {
         let count = if self.lent {
             0
@@ -98,7 +94,7 @@ impl<T> State<T> {
     }
 }
 
-/// A ring that others keep, or do not any more.
+/// A weak reference to a ring.
 pub(crate) struct WeakRing<T> {
     shared: Weak<Shared<T>>,
 }
@@ -117,14 +113,14 @@ impl<T> Ring<T> {
         if capacity == 0 {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "size: a queue needs a place",
+                "size: a queue has at least one entry",
             ));
         }
         let mut items = VecDeque::new();
         if items.try_reserve_exact(capacity).is_err() {
             return Err(Error::new(
                 ErrorKind::LimitReached,
-                format!("size: no memory for a queue of {capacity} entries"),
+                format!("size: the system has no memory for a queue of {capacity} entries"),
             ));
         }
         let state = State {
@@ -155,8 +151,21 @@ impl<T> Ring<T> {
 
     /// Takes a place, if one is free and the ring is open.
     pub(crate) fn try_reserve(&self) -> Option<Slot<T>> {
-        let mut state = self.shared.state.lock("reserve a slot");
-        if !state.has_room(self.shared.capacity) {
+        self.take_place(&mut self.shared.state.lock("reserve a slot"))
+    }
+
+    /// The same; if none is free, `waker` is woken once when one is. A closed ring never wakes.
+    pub(crate) fn reserve_or_wake(&self, waker: &Waker) -> Option<Slot<T>> {
+        let mut state = self.shared.state.lock("reserve a slot or wait");
+        let slot = self.take_place(&mut state);
+        if slot.is_none() && !state.closed {
+            state.room.register_once(waker);
+        }
+        slot
+    }
+
+    fn take_place(&self, state: &mut State<T>) -> Option<Slot<T>> {
+        if !state.has_room_for(1, self.shared.capacity) {
             return None;
         }
         state.reserved += 1;
@@ -203,26 +212,13 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Wakes `waker` once when a place is, or becomes, free; to be called after a failed
-    /// [`Ring::try_reserve`], which is then tried again. A closed ring never wakes.
-    pub(crate) fn on_room(&self, waker: &Waker) {
-        let mut state = self.shared.state.lock("wait for room");
-        if state.has_room(self.shared.capacity) {
-            // A place came free between the caller's try and this call.
-            drop(state);
-            waker.wake_by_ref();
-        } else if !state.closed {
-            state.room.register_once(waker);
-        }
-    }
-
     /// The first entry, if there is one that no peek holds.
     pub(crate) fn try_pop(&self) -> Option<T> {
         let mut wakes = WakeList::new();
         self.shared.state.lock("read a queue").pop(&mut wakes)
     }
 
-    /// Moves up to `max` entries to the end of `into` and tells how many.
+    /// Moves up to `max` entries to the end of `into` and returns how many.
     pub(crate) fn try_pop_batch(&self, into: &mut Vec<T>, max: usize) -> usize {
         let mut wakes = WakeList::new();
         let mut state = self.shared.state.lock("read a queue");
@@ -251,13 +247,13 @@ impl<T> Ring<T> {
         lent.item.as_ref().map(look)
     }
 
-    /// Counts whoever the name tells as a user of this queue until the result is dropped.
+    /// Adds a dependent of this name until the result is dropped.
     pub(crate) fn depend(&self, name: String) -> Option<Dependence> {
         self.shared.dependents.depend(name)
     }
 
-    /// Ends the ring for all its readers and drops what is in it. Refused with the reason while
-    /// someone depends on it or holds a reserved slot, and then nothing has changed.
+    /// Ends the ring for all its readers and drops what is in it. Refused with the reason while it
+    /// has dependents or a slot is reserved, and then nothing has changed.
     pub(crate) fn close(&self) -> Result<(), String> {
         let mut wakes = WakeList::new();
         let _keep;

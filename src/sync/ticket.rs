@@ -1,6 +1,7 @@
 //! A one-shot verdict. One side holds the ticket and decides once; the other side holds the
 //! [`TicketHolder`] and awaits it. A ticket that is dropped is a verdict too, so a forgotten
-//! connection request ends as a rejected one instead of keeping its peer waiting.
+//! connection request ends as a rejected one instead of keeping its peer waiting. The connection of
+//! an accepted request arrives by a second ticket, which the verdict carries.
 //!
 //! Not Tokio's channel, which loom cannot see into.
 
@@ -14,7 +15,7 @@ use super::{Lock, WakeList};
 ///   Open ──decide, or drop of the ticket──> Decided ──poll──> Decided(None)
 ///     └──drop of the holder──> Abandoned <──drop of the holder──┘
 /// ```
-enum Stage<T> {
+enum TicketState<T> {
     /// Undecided, with the waker of a holder that waits.
     Open(Option<Waker>),
     /// The verdict; `None` if the ticket was dropped, or once the holder has it.
@@ -25,54 +26,57 @@ enum Stage<T> {
 
 /// The right to decide once. Deciding, and dropping it, wake the other side: hold no lock then.
 pub(crate) struct Ticket<T> {
-    stage: Arc<Lock<Stage<T>>>,
+    state: Arc<Lock<TicketState<T>>>,
 }
 
 /// Where the verdict arrives.
 pub(crate) struct TicketHolder<T> {
-    stage: Arc<Lock<Stage<T>>>,
+    state: Arc<Lock<TicketState<T>>>,
 }
 
 impl<T> Ticket<T> {
     /// A ticket and the place where its verdict arrives.
     pub(crate) fn pair() -> (Ticket<T>, TicketHolder<T>) {
-        let stage = Arc::new(Lock::new(Stage::Open(None)));
+        let state = Arc::new(Lock::new(TicketState::Open(None)));
         let holder = TicketHolder {
-            stage: Arc::clone(&stage),
+            state: Arc::clone(&state),
         };
-        (Ticket { stage }, holder)
+        (Ticket { state }, holder)
     }
 
-    /// Gives the verdict. It comes back when there is no holder any more: what was to be decided is
-    /// over, as when a peer went away before its request was answered.
+    /// Gives the verdict. It is returned when there is no holder any more, as when a peer
+    /// disconnected before its request was answered.
     pub(crate) fn decide(self, verdict: T) -> Result<(), T> {
-        self.settle(Some(verdict)).map_or(Ok(()), Err)
+        self.decide_once(Some(verdict)).map_or(Ok(()), Err)
     }
 
-    /// Decides if that has not been done. A verdict without a holder comes back.
-    fn settle(&self, verdict: Option<T>) -> Option<T> {
+    /// Decides if that has not been done. A verdict without a holder is returned.
+    fn decide_once(&self, verdict: Option<T>) -> Option<T> {
         let mut wakes = WakeList::new(); // Declared before the guard, so it wakes after it.
-        let mut stage = self.stage.lock("decide");
-        match &mut *stage {
-            Stage::Open(waker) => {
+        let mut state = self.state.lock("decide");
+        match &mut *state {
+            TicketState::Open(waker) => {
                 wakes.extend(waker.take());
-                *stage = Stage::Decided(verdict);
+                *state = TicketState::Decided(verdict);
                 None
             }
-            Stage::Decided(_) => None,
-            Stage::Abandoned => verdict,
+            TicketState::Decided(_) => None,
+            TicketState::Abandoned => verdict,
         }
     }
 
     /// True once the other side is gone, so that a verdict would change nothing.
     pub(crate) fn is_abandoned(&self) -> bool {
-        matches!(*self.stage.lock("ask for the holder"), Stage::Abandoned)
+        matches!(
+            *self.state.lock("ask for the holder"),
+            TicketState::Abandoned
+        )
     }
 }
 
 impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
-        self.settle(None);
+        self.decide_once(None);
     }
 }
 
@@ -81,23 +85,23 @@ impl<T> TicketHolder<T> {
     /// after that, it says `None`.
     pub(crate) fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let _stale; // Declared before the guard, so a replaced waker is dropped after it.
-        let mut stage = self.stage.lock("await a verdict");
-        match &mut *stage {
-            Stage::Open(waker) => {
+        let mut state = self.state.lock("await a verdict");
+        match &mut *state {
+            TicketState::Open(waker) => {
                 _stale = waker.replace(cx.waker().clone());
                 Poll::Pending
             }
-            Stage::Decided(verdict) => Poll::Ready(verdict.take()),
-            Stage::Abandoned => unreachable!("only the drop of this holder abandons"),
+            TicketState::Decided(verdict) => Poll::Ready(verdict.take()),
+            TicketState::Abandoned => unreachable!("only the drop of this holder abandons"),
         }
     }
 }
 
 impl<T> Drop for TicketHolder<T> {
     fn drop(&mut self) {
-        let mut stage = self.stage.lock("abandon a verdict");
-        let before = std::mem::replace(&mut *stage, Stage::Abandoned);
-        drop(stage);
+        let mut state = self.state.lock("abandon a verdict");
+        let before = std::mem::replace(&mut *state, TicketState::Abandoned);
+        drop(state);
         // A waker, or a verdict that owns a connection: dropped with nothing locked.
         drop(before);
     }
@@ -139,7 +143,7 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), (Some(7), None));
     }
 
-    /// "Dropping it is a verdict too": the holder sees `None` and does not wait for ever.
+    /// "Dropping it is a verdict too": the holder sees `None` and does not wait indefinitely.
     #[tokio::test]
     async fn dropping_the_ticket_is_a_verdict() {
         let (ticket, mut holder) = Ticket::<u8>::pair();
@@ -147,7 +151,7 @@ mod tests {
         assert_eq!(poll_fn(|cx| holder.poll_verdict(cx)).await, None);
     }
 
-    /// A verdict nobody can hear comes back to whom decided, with what it owns.
+    /// A verdict whose holder is gone is returned to the caller, with what it owns.
     #[test]
     fn verdict_for_a_gone_holder_comes_back() {
         let (ticket, holder) = Ticket::pair();

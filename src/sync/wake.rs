@@ -1,4 +1,4 @@
-//! Wakers collected under a lock and woken after it, and the list of those who wait for a queue.
+//! Wakers collected under a lock and woken after it, and the list of a queue's waiters.
 
 use std::collections::BTreeSet;
 use std::task::Waker;
@@ -6,7 +6,7 @@ use std::task::Waker;
 /// Wakers to wake once no lock is held; waking happens on drop, so none can be forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct WakeList {
-    /// The only one there is, mostly: it needs no allocation.
+    /// Usually the only one: it needs no allocation.
     first: Option<Waker>,
     more: Vec<Waker>,
 }
@@ -21,8 +21,9 @@ impl WakeList {
     }
 
     pub(crate) fn push(&mut self, waker: Waker) {
-        match self.first {
+        match &self.first {
             None => self.first = Some(waker),
+            Some(first) if first.will_wake(&waker) => {}
             Some(_) => self.more.push(waker),
         }
     }
@@ -51,13 +52,13 @@ impl Drop for WakeList {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaiterKey(u64);
 
-/// Those who wait for something to happen to a queue. All are woken by an event, each then looks
-/// for itself: no wake-up is lost when a woken one goes away.
+/// The waiters of a queue. An event wakes all, and each checks again: no wake-up is lost when a
+/// woken one is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     next: u64,
     list: Vec<(WaiterKey, Waker)>,
-    /// What those on the list that nobody will withdraw are told apart by: thousands may wait.
+    /// The identities of wakers that are never withdrawn: a set, since thousands may wait.
     once: BTreeSet<(usize, usize)>,
 }
 
@@ -80,7 +81,7 @@ impl Waiters {
         None
     }
 
-    /// Registers a waker that nobody will withdraw, unless an equal one is there already.
+    /// Registers a waker that is never withdrawn, unless an equal one is registered already.
     pub(crate) fn register_once(&mut self, waker: &Waker) {
         // What `Waker::will_wake` compares.
         let vtable = std::ptr::from_ref(waker.vtable());
@@ -128,8 +129,8 @@ mod tests {
         }
     }
 
-    /// `register_once`: "unless an equal one is there already"; once woken it registers anew, and
-    /// who registers with a name is another matter.
+    /// `register_once`: "unless an equal one is registered already"; once woken it registers anew,
+    /// and registrations with a key are apart from it.
     #[test]
     fn equal_wakers_are_registered_once_each_time() {
         let counts: Vec<Arc<Counting>> = (0..100).map(|_| Arc::default()).collect();

@@ -206,7 +206,7 @@ impl Net {
     /// Two connected endpoints in domains of their own.
     ///
     /// # Errors
-    /// Whatever opening, listening or connecting meets.
+    /// Those of opening, listening and connecting.
     pub async fn pair(&self) -> Result<(Endpoint, Endpoint)> {
         let (a, b) = (self.peer()?, self.peer()?);
         connect(&a, &b).await
@@ -304,10 +304,10 @@ pub struct RdmSide {
 }
 
 /// Connects a fresh endpoint of `a` to a fresh endpoint of `b`, over a listener that lives no
-/// longer than this call. Both have told their Connected events.
+/// longer than this call. Both Connected events have been reported.
 ///
 /// # Errors
-/// Whatever opening, listening or connecting meets.
+/// Those of opening, listening and connecting.
 pub async fn connect(a: &Peer, b: &Peer) -> Result<(Endpoint, Endpoint)> {
     let active = a.domain.endpoint().open()?;
     let passive = b.domain.endpoint().open()?;

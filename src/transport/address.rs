@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The ports that a listener without a wish for one chooses from, so that a firewall can be told;
+/// The ports that a listener at port 0 chooses from, so that a firewall can be configured;
 /// `FI_TCP_PORT_LOW_RANGE` and `FI_TCP_PORT_HIGH_RANGE` of `fi_tcp(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
@@ -28,8 +28,8 @@ impl PortRange {
     }
 
     /// The range set by the environment. `None` when neither variable is set; what is not a range
-    /// is [`ErrorKind::InvalidArgument`], since a listener outside of the range that someone meant
-    /// would be unreachable without a word.
+    /// is [`ErrorKind::InvalidArgument`], since a listener outside of the intended range would be
+    /// unreachable without an error.
     pub fn from_environment() -> Result<Option<Self>> {
         Self::from_variables(|name| std::env::var_os(name))
     }

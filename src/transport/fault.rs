@@ -19,8 +19,8 @@ mod datagrams;
 use datagrams::FaultDatagrams;
 
 use super::{
-    Backend, Clock, DatagramOptions, DatagramSocket, IoSizes, KeepAlive, Link, Listener, Outcome,
-    RawLink, Receive, Received, SendBatch, Transport, Vitals,
+    Backend, Clock, DatagramOptions, DatagramSocket, IoSizes, KeepAliveConfig, Link, LinkStats,
+    Listener, Outcome, RawLink, Receive, Received, SendBatch, Transport,
 };
 use crate::buf::Stage;
 use crate::error::Result;
@@ -209,39 +209,39 @@ impl Transport for FaultInjector {
         self.wrap(inner, number, waker)
     }
 
-    fn datagrams(
+    fn open_datagrams(
         &self,
         options: &DatagramOptions,
         waker: Waker,
     ) -> Result<Box<dyn DatagramSocket>> {
-        let inner = self.inner.datagrams(options, waker)?;
+        let inner = self.inner.open_datagrams(options, waker)?;
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         let faults = self.faults.clone();
         Ok(Box::new(FaultDatagrams::new(inner, faults, number)))
     }
 
-    fn stage(&self) -> Stage {
-        self.inner.stage()
+    fn take_stage(&self) -> Stage {
+        self.inner.take_stage()
     }
 
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         self.inner.poll_drive(cx)
     }
 
-    fn rest(&self, driver: &Waker) -> bool {
-        self.inner.rest(driver)
+    fn try_park(&self, driver: &Waker) -> bool {
+        self.inner.try_park(driver)
     }
 
-    fn look(&self) -> bool {
-        self.inner.look()
+    fn has_completions(&self) -> bool {
+        self.inner.has_completions()
     }
 
-    fn driver_gone(&self) {
-        self.inner.driver_gone();
+    fn shutdown(&self) {
+        self.inner.shutdown();
     }
 
-    fn clock(&self) -> Result<Box<dyn Clock>> {
-        self.inner.clock()
+    fn open_clock(&self) -> Result<Box<dyn Clock>> {
+        self.inner.open_clock()
     }
 }
 
@@ -284,7 +284,7 @@ impl FaultLink {
     fn begin_plan(&mut self) -> Result<()> {
         let mut seeds = SplitMix(self.plan.seed ^ SplitMix(self.number).next());
         if self.plan.delay.is_some() && self.clock.is_none() {
-            self.clock = Some(self.transport.clock()?);
+            self.clock = Some(self.transport.open_clock()?);
         }
         let cut = self.plan.cut_after_bytes.as_ref();
         self.uncut = cut.map(|range| seeds.within(*range.start(), *range.end()));
@@ -324,7 +324,7 @@ impl FaultLink {
         let uncut = self.uncut.map_or(usize::MAX, |left| {
             usize::try_from(left).unwrap_or(usize::MAX).max(1)
         });
-        self.inner.limit(IoSizes {
+        self.inner.set_io_sizes(IoSizes {
             send: self.drawn.send.min(self.wanted.send).min(uncut),
             receive: self.drawn.receive.min(self.wanted.receive).min(uncut),
         });
@@ -429,8 +429,8 @@ impl Link for FaultLink {
         }
     }
 
-    fn look(&mut self) -> Option<Outcome> {
-        let outcome = self.inner.look()?;
+    fn try_receive(&mut self) -> Option<Outcome> {
+        let outcome = self.inner.try_receive()?;
         self.withhold(outcome).or_else(|| self.next_due())
     }
 
@@ -442,27 +442,23 @@ impl Link for FaultLink {
         self.inner.reset();
     }
 
-    fn unread(&self) -> usize {
-        self.inner.unread()
+    fn unread_bytes(&self) -> usize {
+        self.inner.unread_bytes()
     }
 
-    fn vitals(&self) -> Option<Vitals> {
-        self.inner.vitals()
+    fn stats(&self) -> Option<LinkStats> {
+        self.inner.stats()
     }
 
-    fn keep_alive(&mut self, keep_alive: KeepAlive) -> bool {
-        self.inner.keep_alive(keep_alive)
-    }
-
-    fn shrink(&mut self) {
-        self.inner.shrink();
+    fn set_keep_alive(&mut self, keep_alive: KeepAliveConfig) -> bool {
+        self.inner.set_keep_alive(keep_alive)
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {
         self.inner.take_raw()
     }
 
-    fn limit(&mut self, sizes: IoSizes) {
+    fn set_io_sizes(&mut self, sizes: IoSizes) {
         self.wanted = sizes;
         self.apply();
     }

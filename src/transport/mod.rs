@@ -1,4 +1,4 @@
-//! Bytes in, bytes out; nothing here knows what the bytes mean.
+//! Moves bytes, without knowing what they mean.
 //!
 //! The interface has the shape of a completion queue: memory is *submitted* by value, an
 //! [`Outcome`] brings it back. Readiness (epoll) is the emulation, not the model, so a ring backend
@@ -6,36 +6,39 @@
 //!
 //! - **Ownership.** Submitted memory belongs to the link until its outcome; every submission has
 //!   exactly one outcome, also when it is cancelled, refused, or the connection breaks. Dropping
-//!   the link ends whatever is submitted, then drops its memory.
+//!   the link ends all submissions, then drops their memory.
 //! - **At most one** send batch and one receive are submitted at a time (memory-model rule 5);
 //!   more is a bug of the caller's and asserted.
 //! - **Partial is normal.** A send or receive that moved any bytes has ended; only a ring may let
-//!   the kernel gather a direct receive, and a cancelled one tells how far it came. The cursor of a
-//!   frame is not touched here: who submitted the batch moves it, by the count of
-//!   [`Outcome::Sent`].
+//!   the kernel gather a direct receive, and a cancelled one reports how far it came. The cursor of
+//!   a frame is moved by the caller, by the count of [`Outcome::Sent`].
 //! - **Bounded work.** One call of [`Link::poll_outcome`] moves at most
 //!   [`DIRECT_PIECE_MAX`](crate::limits::DIRECT_PIECE_MAX) bytes.
 //! - **Idle costs nothing.** No buffer is held for a connection that has nothing to read, and no
 //!   timer runs.
+//!
+//! # Who calls what
+//!
+//! The driver of a domain is the one task that calls [`Transport::poll_drive`],
+//! [`Transport::try_park`], [`Transport::has_completions`] and [`Transport::shutdown`]. Ports call
+//! their link under their own lock: from the driver's turns ([`Link::poll_outcome`]) and from the
+//! application's posts ([`Link::send`]). Links do not take part in Tokio's cooperative budget: the
+//! driver bounds the work.
 //!
 //! # The waker
 //!
 //! A link has one waker, given when it is made. The rule, in full:
 //!
 //! 1. Once [`Link::poll_outcome`] has returned `None`, the waker is woken when it may return
-//!    something again. After `Some`, ask again.
+//!    something again. After `Some`, poll again.
 //! 2. Submitting outside of a `poll_outcome` loop keeps rule 1 true: the call registers the waker,
-//!    or wakes it. The one exception is [`Link::send`]: an outcome that is there when it returns is
-//!    not announced, since its caller is expected to take it at once.
+//!    or wakes it. The one exception is [`Link::send`]: it does not wake for an outcome that is
+//!    there when it returns, since its caller takes it at once.
 //! 3. The waker may be woken from within any call on this link, or on the other end of a loopback
 //!    connection. The caller holds a connection's lock then, so waking must not take such a lock.
 //! 4. Spurious wakes happen; lost ones do not.
 //! 5. A link, the reactor and the other end keep clones of the waker. If the waker owns what owns
 //!    the link, only dropping the link ends that circle.
-//!
-//! Links are driven by `&mut` under their connection's lock, from any thread, inside or outside of
-//! a runtime. They do not take part in Tokio's cooperative budget: whoever drives them bounds the
-//! work.
 
 mod address;
 mod clock;
@@ -47,7 +50,7 @@ mod interfaces;
 mod loopback;
 mod run;
 mod select;
-mod submitted;
+mod stream;
 mod udp;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 #[allow(unsafe_code)]
@@ -64,7 +67,7 @@ use std::str::FromStr;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::buf::{Frame, Leases, Payload, SpanList, Stage};
+use crate::buf::{Leases, OutFrame, Payload, SpanList, Stage};
 use crate::error::{Error, ErrorKind, Result};
 
 pub use address::PortRange;
@@ -75,31 +78,23 @@ pub(crate) use fault::Faults;
 pub(crate) use interfaces::interfaces;
 #[cfg(feature = "test-util")]
 pub(crate) use loopback::{Host, LoopbackNet, WireState};
-pub(crate) use run::Runner;
-pub(crate) use select::{Selection, TransportOptions, open, open_many};
+pub(crate) use run::Executor;
+pub(crate) use select::{Selection, TransportOptions, open};
 pub(crate) use udp::{
-    Arrived, DATAGRAMS_PER_CALL, DatagramOptions, DatagramSocket, Departing, Membership, More,
-    Place, too_long,
+    DatagramOptions, DatagramSocket, Membership, OutgoingDatagram, ReceivedDatagram, RecvBuffer,
+    RecvStatus, too_long,
 };
-
-/// Frees what this thread keeps to wake others by.
-#[cfg(feature = "test-util")]
-pub(crate) fn drop_kept() {
-    #[cfg(all(feature = "io-uring", target_os = "linux"))]
-    uring::drop_kept();
-}
 
 /// How bytes travel between endpoints; chosen when a fabric is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// TCP sockets, their readiness told by Tokio's own reactor. The default for
-    /// [`Driver::Task`](crate::Driver::Task), and for a thread where io_uring cannot be had.
+    /// TCP sockets, polled for readiness by Tokio's reactor. The default.
     Epoll,
-    /// TCP sockets, driven by an io_uring: Linux 6.1 or later, feature `io-uring`. The default for
-    /// [`Driver::Thread`](crate::Driver::Thread), whose thread sleeps in the ring. A task gains by
-    /// it with a dozen connections at work or more, and loses with few. For who names it, opening a
-    /// domain fails with [`ErrorKind::Unsupported`] where it cannot be had.
+    /// TCP sockets, driven by an io_uring: Linux 6.1 or later, feature `io-uring`. A domain whose
+    /// driver is a task takes about a tenth less processor time with 16 to 256 connections at work,
+    /// and more with fewer or many more. Opening a domain fails with [`ErrorKind::Unsupported`]
+    /// where the kernel or a container refuses it; the error says why.
     IoUring,
     /// In-process byte pipes: no sockets, no kernel. Time is Tokio's, so a test may pause it.
     Loopback,
@@ -140,8 +135,8 @@ impl FromStr for Backend {
     }
 }
 
-/// A way to reach others: makes listeners and links. One per fabric or domain; it remembers the
-/// runtime it was made for, so its methods may be called from anywhere.
+/// Makes listeners, links and datagram sockets of one backend. One per listener, domain or shard.
+/// It holds the runtime or ring it was made for, so its methods may be called on any thread.
 pub(crate) trait Transport: Send + Sync + fmt::Debug {
     fn backend(&self) -> Backend;
 
@@ -149,9 +144,11 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// one).
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>>;
 
-    /// Starts to connect and never blocks. The end comes as [`Outcome::Connected`] or
-    /// [`Outcome::Failed`]; an error here means that nothing was started (no descriptor left, a
-    /// source address that is not ours).
+    /// Starts to connect and never blocks; the link ends it with [`Outcome::Connected`] or
+    /// [`Outcome::Failed`].
+    ///
+    /// # Errors
+    /// Nothing was started: no descriptor is left, or `from` is no address of this machine.
     fn connect(
         &self,
         to: SocketAddr,
@@ -160,55 +157,67 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     ) -> Result<Box<dyn Link>>;
 
     /// Makes an accepted connection a link of this transport, maybe on another runtime than its
-    /// listener's. The link is connected; there is no [`Outcome::Connected`] for it.
+    /// listener's. It is connected: there is no [`Outcome::Connected`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a connection of another kind of backend;
+    /// [`ErrorKind::DriverGone`] once the runtime or the ring has ended.
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>>;
 
-    /// Opens a socket for datagrams; its waker's rule is told by [`udp`].
-    fn datagrams(&self, options: &DatagramOptions, waker: Waker)
-    -> Result<Box<dyn DatagramSocket>>;
+    /// Opens a socket for datagrams; for its waker see [`udp`].
+    fn open_datagrams(
+        &self,
+        options: &DatagramOptions,
+        waker: Waker,
+    ) -> Result<Box<dyn DatagramSocket>>;
 
-    /// Lends a staging buffer.
-    fn stage(&self) -> Stage;
+    /// Takes a staging buffer, which returns to its pool when it is dropped.
+    fn take_stage(&self) -> Stage;
 
-    /// The backend's own work (harvesting a ring), to be polled by the one task that drives the
-    /// transport: first in each of its polls, since it makes links ready. Registers that task;
-    /// ready when there was something to do. Backends without such work are pending for ever and
-    /// register nothing. An error says, at each call from then on, that the transport is lost, with
-    /// everything that was made by it: nothing of that makes progress any more.
+    /// Does the backend's own work: harvests and submits to a ring. The driver calls it first in
+    /// each of its polls, since it makes links ready. Ready when there was something to do; pending
+    /// registers the driver. Backends without such work are always pending and register nothing.
+    ///
+    /// # Errors
+    /// The transport is lost, with everything that was made by it. Every later call gives the same.
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>>;
 
-    /// The task that drives has nothing left to do. True: it may sleep, and what is submitted from
-    /// now on wakes it. False: something was submitted since its [`Transport::poll_drive`], which
-    /// is to be polled again.
-    fn rest(&self, _driver: &Waker) -> bool {
+    /// The driver calls it when it has nothing left to do. True: it may sleep, and what is
+    /// submitted from now on wakes it. False: something was submitted since its
+    /// [`Transport::poll_drive`], which is to be called again.
+    fn try_park(&self, _driver: &Waker) -> bool {
         true
     }
 
-    /// The task that drives spins: whether [`Transport::poll_drive`] would find anything.
-    fn look(&self) -> bool {
+    /// True if [`Transport::poll_drive`] would find anything; for a driver that spins. No system
+    /// call without need.
+    fn has_completions(&self) -> bool {
         false
     }
 
-    /// The task that drives has gone, and nobody drives again. What is in flight is cancelled and
-    /// waited for, now and whenever a link or listener is dropped later: it would keep its sockets
-    /// open, and their peers in the dark, for as long as somebody holds this transport.
-    fn driver_gone(&self) {}
+    /// The driver calls it last, from its drop. What is in flight is cancelled and waited for, now
+    /// and whenever a link or listener is dropped later: a ring that is not driven would keep their
+    /// sockets open, and their peers waiting, for as long as there are handles of this transport.
+    fn shutdown(&self) {}
 
-    /// A clock with one alarm, for one driver. Sockets live in real time, loopback in Tokio's
-    /// (ruling 12). Fails when there is no descriptor left for a timer.
-    fn clock(&self) -> Result<Box<dyn Clock>>;
+    /// Opens a clock for one driver or listener. Sockets use real time, loopback Tokio's (ruling
+    /// 12).
+    ///
+    /// # Errors
+    /// [`ErrorKind::LimitReached`] when no descriptor is left for a timer.
+    fn open_clock(&self) -> Result<Box<dyn Clock>>;
 }
 
-/// Tells the time and rings once.
+/// The time, and one alarm.
 pub(crate) trait Clock: Send {
     fn now(&self) -> Instant;
 
     /// Ready once `at` has passed; else the task of `cx` is woken then. Another `at` replaces the
-    /// one before. A clock that is not polled wakes nobody, save once for a deadline already set.
+    /// one before. A clock that is not polled wakes no task, save once for a deadline already set.
     fn poll_deadline(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()>;
 }
 
-/// Where peers arrive.
+/// Accepts connections at one address.
 pub(crate) trait Listener: Send {
     /// The address listened at, with the port that was chosen.
     fn local_addr(&self) -> SocketAddr;
@@ -222,14 +231,14 @@ pub(crate) trait Listener: Send {
 /// An accepted connection that belongs to no runtime yet; [`Transport::adopt`] gives it one.
 #[derive(Debug)]
 pub(crate) enum RawLink {
-    /// A connected TCP socket, which may block or not: each transport sees to what it needs.
+    /// A connected TCP socket, blocking or not: each transport sets what it needs.
     Socket {
         fd: OwnedFd,
         peer: SocketAddr,
         local: SocketAddr,
     },
     /// One end of an in-process connection.
-    Loopback(loopback::End),
+    Loopback(loopback::PipeEnd),
 }
 
 #[cfg(test)]
@@ -259,95 +268,90 @@ pub(crate) trait Link: Send {
 
     /// Submits a batch. It is tried at once, so its outcome may be there when this returns, and
     /// the next [`Link::poll_outcome`] gives it before anything else is tried. A batch that finds
-    /// no room waits inside until it moves at least a byte.
+    /// no room stays submitted until it moves at least a byte.
     fn send(&mut self, batch: SendBatch);
 
-    /// Takes back a batch that waits for room: it ends by `Sent` with `Ok(0)`, or with what it
-    /// moved. Without it a peer that stops reading could hold the leases of a batch, and so a
-    /// `revoke`, for ever (memory-model rule 4). No effect when nothing is submitted.
+    /// Asks for the submitted batch back: it ends with `Sent` and `Ok(0)`, or what it moved.
+    /// Without it a peer that stops reading could hold the leases of a batch, and so a `revoke`,
+    /// without a limit of time (memory-model rule 4). No effect when nothing is submitted.
     fn cancel_send(&mut self);
 
-    /// Arms a receive. Nothing is read inside this call.
+    /// Submits a receive. Nothing is read within this call.
     fn receive(&mut self, receive: Receive);
 
-    /// Asks for the armed receive back: its outcome is [`Received::Cancelled`], or its result if
-    /// that came first. No effect when none is armed; ends a [`Link::watch`].
+    /// Asks for the submitted receive back: its outcome is [`Received::Cancelled`], or its result
+    /// if that came first. No effect when none is submitted; ends a [`Link::watch`].
     fn cancel_receive(&mut self);
 
-    /// While reading is paused (no receive is armed): tells by [`Outcome::PeerGone`], once, that
-    /// the peer has closed or is gone. Bytes it sent before stay readable. Ends by the next
-    /// `receive`.
+    /// Watches for the peer's end while reading is paused, with no receive submitted: reports by
+    /// [`Outcome::PeerGone`], once, that the peer has closed or is gone. Bytes it sent before stay
+    /// readable. Ends with the next `receive`.
     fn watch(&mut self);
 
-    /// Tries what is submitted and may make progress; the first end of something is the answer.
-    /// `None`: nothing now, and the waker is registered for everything submitted. Sends and
-    /// receives take turns, so that neither starves.
+    /// Tries what is submitted, until something has an outcome. `None`: nothing has now, and the
+    /// waker is registered for everything submitted. Sends and receives take turns, so that neither
+    /// starves.
     fn poll_outcome(&mut self) -> Option<Outcome>;
 
-    /// Orderly end of what we send: the peer reads all of it, then end-of-stream. To be called with
-    /// no batch submitted; what the peer sends still arrives.
+    /// Ends the stream to the peer, which reads all that was sent, then end-of-stream. To be called
+    /// with no batch submitted; what the peer sends is still received.
     fn finish(&mut self);
 
-    /// Aborts: the peer sees a reset. Everything submitted ends with
-    /// [`ErrorKind::ConnectionReset`], and so does everything submitted later.
+    /// Aborts the connection: the peer sees a reset. Everything submitted, now or later, ends with
+    /// [`ErrorKind::ConnectionReset`].
     fn reset(&mut self);
 
-    /// Bytes of the peer's that wait to be received, as far as the backend can tell; what bounds a
-    /// message once the peer has ended its stream.
-    fn unread(&self) -> usize;
+    /// Bytes of the peer's that have not been received by a receive, as far as the backend knows;
+    /// they bound a message once the peer has ended its stream.
+    fn unread_bytes(&self) -> usize;
 
-    /// What the system knows of the peer's life. `None` where no system stands between: in the
-    /// process, what the peer has sent is there.
-    fn vitals(&self) -> Option<Vitals>;
+    /// What the system knows of the connection; a heartbeat asks for it. `None` where no system is
+    /// between the ends: in the process, what the peer has sent is there.
+    fn stats(&self) -> Option<LinkStats>;
 
-    /// Lets the system ask the peer's system for a sign of life when the connection has been
-    /// silent; without one the connection ends by [`ErrorKind::TimedOut`]. It does not ask while
-    /// bytes of ours are unconfirmed: see [`Vitals::unanswered`] for those. False if nobody
-    /// notices that the connection is lost.
-    fn keep_alive(&mut self, keep_alive: KeepAlive) -> bool;
+    /// Has the system probe the peer's system when the connection has been silent (`SO_KEEPALIVE`);
+    /// without an answer the connection ends with [`ErrorKind::TimedOut`]. It does not probe while
+    /// sent bytes are unconfirmed: see [`LinkStats::unanswered`] for those. False if the system
+    /// would not notice that the connection is lost.
+    fn set_keep_alive(&mut self, keep_alive: KeepAliveConfig) -> bool;
 
     /// Takes the connection out of the link, for another transport to adopt. `None` when it is
-    /// broken, or while something is submitted. The link is of no use any more.
+    /// broken, or while something is submitted. The link is of no use afterwards.
     fn take_raw(&mut self) -> Option<RawLink>;
 
-    /// The caller spins: tries the armed receive, whether or not the reactor has told of anything.
-    /// What [`Link::poll_outcome`] has registered stays so. After `Some`, ask that.
-    fn look(&mut self) -> Option<Outcome> {
-        None
-    }
+    /// Tries the submitted receive without asking the reactor; for a driver that spins. What
+    /// [`Link::poll_outcome`] has registered stays so. After `Some`, call that.
+    fn try_receive(&mut self) -> Option<Outcome>;
 
-    /// Nothing is to be expected for a while: gives back what is kept for what may end next.
-    fn shrink(&mut self) {}
-
-    /// Bounds the bytes of each following send and receive (at least 1 each). Only the fault
-    /// injector has a use for it.
+    /// Bounds the bytes of each following send and receive (at least 1 each), for the fault
+    /// injector.
     #[cfg(any(test, feature = "test-util"))]
-    fn limit(&mut self, sizes: IoSizes);
+    fn set_io_sizes(&mut self, sizes: IoSizes);
 }
 
-/// What the system can tell of the peer and of the peer's system.
+/// What the system knows of a connection, the peer and the peer's system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Vitals {
-    /// How long ago the last byte came, whether or not it has been received by anyone here.
+pub(crate) struct LinkStats {
+    /// How long ago the last byte came, whether or not a receive has taken it.
     pub(crate) silent: Duration,
-    /// Bytes of ours that the peer's system has confirmed.
+    /// Sent bytes that the peer's system has confirmed.
     pub(crate) confirmed: u64,
-    /// Bytes of ours that it has not, those included that found no room there.
+    /// Sent bytes that it has not, those included that found no room there.
     pub(crate) unconfirmed: u64,
-    /// For so long the peer's *system* has not reacted to what ours sent it more than once: bytes,
-    /// or probes for room. Zero while nothing is unanswered. A system whose program does not read
-    /// has no room, and says so each time it is asked: that is an answer.
+    /// For so long the peer's *system* has not reacted to what was sent to it more than once:
+    /// bytes, or probes for room. Zero while nothing is unanswered. A system whose program does not
+    /// read has no room, and answers so each time it is probed: that is an answer.
     pub(crate) unanswered: Duration,
 }
 
-/// When the system asks a silent peer's system for a sign of life. Whole seconds, at least one.
+/// When the system probes a silent peer's system. Whole seconds, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeepAlive {
-    /// Silence before the first question.
+pub(crate) struct KeepAliveConfig {
+    /// Silence before the first probe.
     pub(crate) idle: Duration,
-    /// From one question to the next.
+    /// From one probe to the next.
     pub(crate) interval: Duration,
-    /// Unanswered questions that end the connection.
+    /// Unanswered probes that end the connection.
     pub(crate) count: u32,
 }
 
@@ -371,7 +375,7 @@ impl Default for IoSizes {
 /// submitted; it comes back with [`Outcome::Sent`].
 #[derive(Debug, Default)]
 pub(crate) struct SendBatch {
-    pub(crate) frames: VecDeque<Frame>,
+    pub(crate) frames: VecDeque<OutFrame>,
     /// Held while the kernel may read region memory of these frames; dropped by the owner of the
     /// batch when it comes back.
     pub(crate) leases: Vec<Leases>,
@@ -393,13 +397,13 @@ impl SendBatch {
     /// Bytes not sent yet, over all frames.
     #[cfg(test)]
     pub(crate) fn remaining(&self) -> usize {
-        self.frames.iter().map(Frame::remaining).sum()
+        self.frames.iter().map(OutFrame::remaining).sum()
     }
 
     /// Accounts for `count` sent bytes: frames that are sent in full leave the batch, in order,
     /// through `sent`; the cursor of the first one left moves on.
     #[cfg(test)]
-    pub(crate) fn advance(&mut self, mut count: usize, mut sent: impl FnMut(Frame)) {
+    pub(crate) fn advance(&mut self, mut count: usize, mut sent: impl FnMut(OutFrame)) {
         while let Some(frame) = self.frames.front_mut() {
             let moved = frame.remaining().min(count);
             frame.advance(moved);
@@ -413,29 +417,29 @@ impl SendBatch {
     }
 }
 
-/// Where the next bytes of the stream shall land.
+/// Where the next bytes of the stream go.
 #[derive(Debug)]
 pub(crate) enum Receive {
     /// Into a staging buffer, taken from the pool only when there is something to read.
     Stage,
     /// Straight into their destination.
-    Direct(Direct),
+    Direct(DirectBuffer),
 }
 
 /// `payload[offset..offset + len]`, a destination for stream bytes; `len` is at least 1. The leases
 /// cover the regions among it for as long as the receive is armed.
 #[derive(Debug)]
-pub(crate) struct Direct {
+pub(crate) struct DirectBuffer {
     pub(crate) payload: Payload,
     pub(crate) offset: usize,
     pub(crate) len: usize,
     pub(crate) leases: Leases,
 }
 
-/// The end of something submitted, or news of the connection.
+/// How something submitted ended, or a change of the connection.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The connection that [`Transport::connect`] started is made.
+    /// The connect that [`Transport::connect`] started has succeeded.
     Connected,
     /// The batch is back. `Ok(n)`: the first `n` bytes of what remained of it are on their way;
     /// `n` is less than all as a rule, and 0 only after [`Link::cancel_send`] or when memory of
@@ -449,7 +453,7 @@ pub(crate) enum Outcome {
     /// What [`Link::watch`] waits for: [`ErrorKind::PeerClosed`] when the peer ended its stream,
     /// another kind when the connection broke.
     PeerGone(Error),
-    /// The connection could not be made. What is submitted to the link ends next, by errors.
+    /// The connect has failed. What is submitted to the link ends next, with errors.
     Failed(Error),
 }
 
@@ -465,20 +469,20 @@ impl Outcome {
     }
 }
 
-/// How a receive ended. Memory submitted with it is always in here.
+/// How a receive ended, with the memory that was submitted.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// At least one byte, in a staging buffer.
     Stage(Stage),
     /// `len` bytes, at least one, from `direct.offset` on.
-    Direct { direct: Direct, len: usize },
-    /// The peer ended its stream, and all it sent has been read.
-    End { returned: Option<Direct> },
+    Direct { direct: DirectBuffer, len: usize },
+    /// The peer ended its stream, and all it sent has been received.
+    End { returned: Option<DirectBuffer> },
     /// The connection broke, or the destination could not be written.
     Failed {
         error: Error,
-        returned: Option<Direct>,
+        returned: Option<DirectBuffer>,
     },
     /// Cancelled, or its region is refused meanwhile; no byte was taken from the stream for it.
-    Cancelled { returned: Option<Direct> },
+    Cancelled { returned: Option<DirectBuffer> },
 }

@@ -1,5 +1,5 @@
-//! Who runs the future that drives a transport: a task of the application's runtime, or a thread of
-//! its own.
+//! What runs the future that drives a transport: a task of the application's runtime, or a thread
+//! of its own.
 
 use std::any::Any;
 use std::fmt;
@@ -17,8 +17,8 @@ use super::Backend;
 use super::loopback::Host;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The place that a transport was made for, and where its one driver is to run.
-pub(crate) enum Runner {
+/// Runs the one driver of a transport.
+pub(crate) enum Executor {
     Task(Handle),
     /// As a task of a host of a test's network.
     #[cfg(any(test, feature = "test-util"))]
@@ -26,7 +26,7 @@ pub(crate) enum Runner {
     Thread(Box<dyn Reactor>),
 }
 
-/// What a thread of its own waits in while its future has nothing to do.
+/// What the driver's thread waits in while its future has nothing to do.
 pub(crate) trait Reactor: Send {
     /// Called once, on the thread, before anything else.
     fn begin(&mut self) -> Result<()>;
@@ -35,9 +35,9 @@ pub(crate) trait Reactor: Send {
     fn block_on(&mut self, future: Pin<&mut (dyn Future<Output = ()> + Send)>);
 }
 
-type Guarded = Pin<Box<dyn Future<Output = Result<(), Box<dyn Any + Send>>> + Send>>;
+type CaughtFuture = Pin<Box<dyn Future<Output = Result<(), Box<dyn Any + Send>>> + Send>>;
 
-impl Runner {
+impl Executor {
     /// Starts the future; a thread gets the name.
     ///
     /// # Errors
@@ -50,30 +50,30 @@ impl Runner {
         // readiness look absent in the middle of one.
         let future = tokio::task::unconstrained(future);
         let mut reactor = match self {
-            Runner::Task(runtime) => {
+            Executor::Task(runtime) => {
                 runtime.spawn(future);
                 return Ok(());
             }
             #[cfg(any(test, feature = "test-util"))]
-            Runner::Hosted(runtime, host) => {
+            Executor::Hosted(runtime, host) => {
                 runtime.spawn(host.govern(future));
                 return Ok(());
             }
-            Runner::Thread(reactor) => reactor,
+            Executor::Thread(reactor) => reactor,
         };
-        let guarded: Guarded = Box::pin(AssertUnwindSafe(future).catch_unwind());
+        let guarded: CaughtFuture = Box::pin(AssertUnwindSafe(future).catch_unwind());
         let (sender, begun) = mpsc::sync_channel(1);
         let body = move || {
             let begins = reactor.begin();
             let is_begun = begins.is_ok();
-            // Only a receiver that has gone does not want to know.
+            // Fails only if the receiver has gone.
             let _ = sender.send(begins);
             if is_begun {
-                run(&mut *reactor, guarded);
+                run_to_end(&mut *reactor, guarded);
             }
         };
-        // Nobody waits for its end: it comes when the driver has nothing left to drive, and what
-        // the driver holds it drops before.
+        // Its end is not waited for: it comes when the driver has nothing left to drive, and has
+        // dropped what it holds.
         thread::Builder::new()
             .name(name.to_owned())
             .spawn(body)
@@ -92,16 +92,16 @@ impl Runner {
     /// The application's runtime, if it drives.
     pub(crate) fn runtime(&self) -> Option<&Handle> {
         match self {
-            Runner::Task(runtime) => Some(runtime),
+            Executor::Task(runtime) => Some(runtime),
             #[cfg(any(test, feature = "test-util"))]
-            Runner::Hosted(runtime, _) => Some(runtime),
-            Runner::Thread(_) => None,
+            Executor::Hosted(runtime, _) => Some(runtime),
+            Executor::Thread(_) => None,
         }
     }
 }
 
-/// A panic ends the driver as the end of its runtime would: by its drop, which tells everybody.
-fn run(reactor: &mut dyn Reactor, mut guarded: Guarded) {
+/// A panic ends the driver as the end of its runtime would: by its drop, which ends its ports.
+fn run_to_end(reactor: &mut dyn Reactor, mut guarded: CaughtFuture) {
     let ends = async {
         if guarded.as_mut().await.is_err() {
             tracing::error!("the driver panicked, and ends");
@@ -114,27 +114,27 @@ fn run(reactor: &mut dyn Reactor, mut guarded: Guarded) {
     }
 }
 
-impl fmt::Debug for Runner {
+impl fmt::Debug for Executor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Runner::Task(_) => "Task",
+            Executor::Task(_) => "Task",
             #[cfg(any(test, feature = "test-util"))]
-            Runner::Hosted(..) => "Hosted",
-            Runner::Thread(_) => "Thread",
+            Executor::Hosted(..) => "Hosted",
+            Executor::Thread(_) => "Thread",
         })
     }
 }
 
 /// A Tokio runtime of the thread's own, for the backends that live on Tokio's reactor and time.
-struct OwnRuntime {
+struct ThreadRuntime {
     runtime: Option<Runtime>,
 }
 
-/// A runner with a runtime of its own, and the handle of that.
+/// An executor with a runtime of its own, and the handle of that.
 ///
 /// # Errors
 /// [`ErrorKind::LimitReached`] when the system has no descriptor left for it.
-pub(super) fn own_runtime(backend: Backend) -> Result<(Runner, Handle)> {
+pub(super) fn thread_runtime(backend: Backend) -> Result<(Executor, Handle)> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     match backend {
         Backend::Epoll | Backend::IoUring => builder.enable_io(),
@@ -147,13 +147,13 @@ pub(super) fn own_runtime(backend: Backend) -> Result<(Runner, Handle)> {
         )
     })?;
     let handle = runtime.handle().clone();
-    let own = OwnRuntime {
+    let own = ThreadRuntime {
         runtime: Some(runtime),
     };
-    Ok((Runner::Thread(Box::new(own)), handle))
+    Ok((Executor::Thread(Box::new(own)), handle))
 }
 
-impl Reactor for OwnRuntime {
+impl Reactor for ThreadRuntime {
     fn begin(&mut self) -> Result<()> {
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Reactor for OwnRuntime {
     }
 }
 
-impl Drop for OwnRuntime {
+impl Drop for ThreadRuntime {
     /// A runtime's own drop panics in async code, which is where a thread that could not be started
     /// is dropped.
     fn drop(&mut self) {

@@ -1,7 +1,7 @@
 //! Which backend to use, whether it can run here, and the transport made of it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
@@ -11,10 +11,11 @@ use super::fault::{FaultInjector, Faults};
 #[cfg(any(test, feature = "test-util"))]
 use super::loopback::Host;
 use super::loopback::{LoopbackNet, LoopbackTransport};
-use super::run::{Runner, own_runtime};
+use super::run::{Executor, thread_runtime};
 use super::{Backend, PortRange, Transport};
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::IDLE_STAGES_DEFAULT;
 use crate::random::RandomSource;
 
 /// What to make a transport of.
@@ -35,7 +36,7 @@ pub(crate) struct TransportOptions {
     pub(crate) faults: Option<Faults>,
     /// Where keys, incarnations and the like are drawn.
     pub(crate) random: RandomSource,
-    /// Staging buffers kept while nobody uses them.
+    /// Staging buffers kept while none is in use.
     pub(crate) idle_stages_max: usize,
     /// To be driven by a thread of its own; else by a task on the current runtime.
     pub(crate) own_thread: bool,
@@ -58,21 +59,15 @@ impl Default for TransportOptions {
     }
 }
 
-/// Sixteen buffers of 64 KiB: as many connections as one turn of a busy driver reads from, and no
-/// more than a mebibyte kept for them.
-const IDLE_STAGES_DEFAULT: usize = 16;
-
-/// A transport, and why it is this one.
+/// A transport, and who runs it.
 #[derive(Debug)]
 pub(crate) struct Selection {
     pub(crate) transport: Arc<dyn Transport>,
-    /// Why it is not io_uring, although no backend was named.
-    pub(crate) refused: Option<Error>,
     /// Runs what drives it.
-    pub(crate) runner: Runner,
+    pub(crate) executor: Executor,
 }
 
-type Made = (Arc<dyn Transport>, Runner);
+type Made = (Arc<dyn Transport>, Executor);
 
 /// Makes a transport on the current runtime, or for a thread of its own.
 ///
@@ -81,17 +76,10 @@ type Made = (Arc<dyn Transport>, Runner);
 /// [`ErrorKind::Unsupported`] when io_uring is asked for by name and cannot be had;
 /// [`ErrorKind::LimitReached`] when no descriptor is left.
 pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
-    let ((transport, runner), refused) = match options.backend {
-        None if options.own_thread => best(options)?,
-        None => (epoll(options)?, None),
-        Some(backend) => {
-            let made = match backend {
-                Backend::Epoll => epoll(options)?,
-                Backend::IoUring => io_uring(options)?,
-                Backend::Loopback => loopback(options)?,
-            };
-            (made, None)
-        }
+    let (transport, executor) = match options.backend.unwrap_or(Backend::Epoll) {
+        Backend::Epoll => epoll(options)?,
+        Backend::IoUring => io_uring(options)?,
+        Backend::Loopback => loopback(options)?,
     };
     #[cfg(any(test, feature = "test-util"))]
     let transport = match &options.faults {
@@ -100,90 +88,50 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
     };
     Ok(Selection {
         transport,
-        refused,
-        runner,
+        executor,
     })
 }
 
-/// As [`open`], so many (at least one) of one backend: where none was named, what keeps one of them
-/// from io_uring keeps all, and is told with the first.
-pub(crate) fn open_many(options: &TransportOptions, count: usize) -> Result<Vec<Selection>> {
-    let mut selections = vec![open(options)?];
-    let mut same = options.clone();
-    same.backend = Some(selections[0].transport.backend());
-    for _ in 1..count {
-        match open(&same) {
-            Ok(selection) => selections.push(selection),
-            Err(refused)
-                if options.backend.is_none() && refused.kind() == ErrorKind::Unsupported =>
-            {
-                same.backend = Some(Backend::Epoll);
-                let all = (0..count).map(|_| open(&same));
-                selections = all.collect::<Result<_>>()?;
-                selections[0].refused = Some(refused);
-                break;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(selections)
-}
-
-/// A transport on a ring, or on epoll where the system or this build has none; and why not.
-fn best(options: &TransportOptions) -> Result<(Made, Option<Error>)> {
-    match io_uring(options) {
-        Ok(made) => Ok((made, None)),
-        Err(refused) if refused.kind() == ErrorKind::Unsupported => {
-            // Once: the system will say the same to all domains and listeners of this process.
-            static SAID: Once = Once::new();
-            SAID.call_once(|| tracing::info!(%refused, "io_uring cannot be used, epoll is"));
-            Ok((epoll(options)?, Some(refused)))
-        }
-        // Of what it lacks (a runtime, descriptors) epoll would have none either.
-        Err(error) => Err(error),
-    }
-}
-
 /// Who runs the driver of a transport on Tokio's reactor or time, and the runtime with those.
-fn runtime_of(options: &TransportOptions, backend: Backend) -> Result<(Runner, Handle)> {
+fn runtime_of(options: &TransportOptions, backend: Backend) -> Result<(Executor, Handle)> {
     if options.own_thread {
-        return own_runtime(backend);
+        return thread_runtime(backend);
     }
     let runtime = runtime_for(backend)?;
-    Ok((Runner::Task(runtime.clone()), runtime))
+    Ok((Executor::Task(runtime.clone()), runtime))
 }
 
 fn epoll(options: &TransportOptions) -> Result<Made> {
-    let (runner, runtime) = runtime_of(options, Backend::Epoll)?;
+    let (executor, runtime) = runtime_of(options, Backend::Epoll)?;
     let stages = StagePool::new(options.idle_stages_max);
     let transport = EpollTransport::new(runtime, options.ports, stages);
-    Ok((Arc::new(transport), runner))
+    Ok((Arc::new(transport), executor))
 }
 
 fn loopback(options: &TransportOptions) -> Result<Made> {
-    let (runner, runtime) = runtime_of(options, Backend::Loopback)?;
+    let (executor, runtime) = runtime_of(options, Backend::Loopback)?;
     let stages = StagePool::new(options.idle_stages_max);
     let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
     let transport = LoopbackTransport::new(net, runtime, options.ports, stages);
     #[cfg(any(test, feature = "test-util"))]
     if let Some(host) = &options.host {
-        return hosted(transport, runner, host.clone());
+        return hosted(transport, executor, host.clone());
     }
-    Ok((Arc::new(transport), runner))
+    Ok((Arc::new(transport), executor))
 }
 
 /// A transport of one host, whose driver stops and ends with it.
 #[cfg(any(test, feature = "test-util"))]
-fn hosted(transport: LoopbackTransport, runner: Runner, host: Host) -> Result<Made> {
+fn hosted(transport: LoopbackTransport, executor: Executor, host: Host) -> Result<Made> {
     host.check_up()?;
-    let Runner::Task(runtime) = runner else {
+    let Executor::Task(runtime) = executor else {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
             "a node of a testing::Net is driven by tasks: Driver::Thread cannot be stopped",
         ));
     };
     let transport = transport.at(host.clone());
-    Ok((Arc::new(transport), Runner::Hosted(runtime, host)))
+    Ok((Arc::new(transport), Executor::Hosted(runtime, host)))
 }
 
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
@@ -192,11 +140,11 @@ fn io_uring(options: &TransportOptions) -> Result<Made> {
     let stages = StagePool::new(options.idle_stages_max);
     if options.own_thread {
         let (transport, reactor) = UringTransport::for_thread(options.ports, stages)?;
-        return Ok((Arc::new(transport), Runner::Thread(Box::new(reactor))));
+        return Ok((Arc::new(transport), Executor::Thread(Box::new(reactor))));
     }
     let runtime = runtime_for(Backend::IoUring)?;
     let transport = UringTransport::new(runtime.clone(), options.ports, stages)?;
-    Ok((Arc::new(transport), Runner::Task(runtime)))
+    Ok((Arc::new(transport), Executor::Task(runtime)))
 }
 
 #[cfg(not(all(feature = "io-uring", target_os = "linux")))]
@@ -307,47 +255,37 @@ mod tests {
         assert!(runtime_for(Backend::Loopback).is_ok());
     }
 
-    /// What a thread of its own gets that names no backend.
-    fn for_thread() -> TransportOptions {
+    fn of_thread(backend: Option<Backend>) -> TransportOptions {
         TransportOptions {
+            backend,
             own_thread: true,
             ..TransportOptions::default()
         }
     }
 
-    /// README: "what one gets who names none with `Driver::Thread`"; and `epoll`: "the default".
+    /// README: "`epoll`: TCP sockets by readiness; the default".
     #[tokio::test]
-    async fn who_names_no_backend_gets_that_of_the_driver() {
-        let task = open(&TransportOptions::default()).unwrap();
-        assert_eq!(task.transport.backend(), Backend::Epoll);
-        assert!(task.refused.is_none(), "nothing else was wanted");
-        let selection = open(&for_thread()).unwrap();
-        let named = io_uring(&for_thread());
-        let backend = selection.transport.backend();
-        match (named, selection.refused) {
-            (Ok(_), None) => assert_eq!(backend, Backend::IoUring),
-            (Err(error), Some(refused)) => {
-                assert_eq!(backend, Backend::Epoll);
-                assert_eq!(error.to_string(), refused.to_string());
-            }
-            other => panic!("{other:?}"),
+    async fn who_names_no_backend_gets_epoll() {
+        for options in [TransportOptions::default(), of_thread(None)] {
+            let selection = open(&options).unwrap();
+            assert_eq!(selection.transport.backend(), Backend::Epoll);
         }
     }
 
-    /// Without a name and by name, with rings that are refused within `refuse`.
+    /// By name, of a task and of a thread, with rings that are refused within `refuse`.
     #[cfg(all(feature = "io-uring", target_os = "linux"))]
-    fn both() -> (Result<Selection>, Result<Selection>) {
-        let named = TransportOptions {
+    fn both() -> [Result<Selection>; 2] {
+        let task = TransportOptions {
             backend: Some(Backend::IoUring),
-            ..for_thread()
+            ..TransportOptions::default()
         };
-        (open(&for_thread()), open(&named))
+        [open(&task), open(&of_thread(Some(Backend::IoUring)))]
     }
 
-    /// README: "where the kernel or a container refuses it, `epoll`"; by name it is an error.
+    /// README: "a backend that was named and cannot be had is an error", with the system's reason.
     #[cfg(all(feature = "io-uring", target_os = "linux"))]
     #[tokio::test]
-    async fn where_io_uring_is_refused_epoll_is_used_and_says_why() {
+    async fn where_io_uring_is_refused_the_error_says_why() {
         use crate::transport::tests::say_left_out;
         use crate::transport::uring::probe::refusal;
 
@@ -356,23 +294,20 @@ mod tests {
             return say_left_out(&error);
         }
         for errno in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
-            let (default, named) = refusal::with(errno, both);
-            let default = default.unwrap();
-            assert_eq!(default.transport.backend(), Backend::Epoll);
-            let refused = default.refused.expect("a reason");
-            let error = named.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert_eq!(error.to_string(), refused.to_string());
-            assert_eq!(refused.os_error(), Some(errno));
-            let system = std::io::Error::from_raw_os_error(errno).to_string();
-            assert!(error.to_string().contains(&system), "{error}");
+            for refused in refusal::with(errno, both) {
+                let error = refused.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert_eq!(error.os_error(), Some(errno));
+                let system = std::io::Error::from_raw_os_error(errno).to_string();
+                assert!(error.to_string().contains(&system), "{error}");
+            }
         }
     }
 
     /// Every operation that is needed is looked for, and the one that is missing is named.
     #[cfg(all(feature = "io-uring", target_os = "linux"))]
     #[tokio::test]
-    async fn a_kernel_that_lacks_an_operation_is_served_by_epoll() {
+    async fn an_operation_that_a_kernel_lacks_is_named() {
         use crate::transport::tests::say_left_out;
         use crate::transport::uring::probe::refusal;
 
@@ -380,35 +315,31 @@ mod tests {
             return say_left_out(&error);
         }
         let mut missing = 0;
-        while let Some((name, (default, named))) = refusal::lacking(missing, both) {
+        while let Some((name, refused)) = refusal::lacking(missing, both) {
             missing += 1;
-            let default = default.unwrap();
-            assert_eq!(
-                default.transport.backend(),
-                Backend::Epoll,
-                "without {name}"
-            );
-            let refused = default.refused.expect("a reason");
-            assert_eq!(refused.os_error(), Some(libc::ENOSYS));
-            assert!(refused.to_string().contains(name), "{refused}");
-            assert_eq!(named.unwrap_err().kind(), ErrorKind::Unsupported);
+            for refused in refused {
+                let error = refused.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert_eq!(error.os_error(), Some(libc::ENOSYS));
+                assert!(error.to_string().contains(name), "{error}");
+            }
         }
         assert!(missing >= 7, "all that is submitted");
     }
 
-    /// Running out of descriptors passes; it is no reason to go on without io_uring for good.
+    /// Running out of descriptors passes, and has a kind of its own.
     #[cfg(all(feature = "io-uring", target_os = "linux"))]
     #[tokio::test]
-    async fn without_descriptors_no_backend_is_chosen() {
+    async fn without_descriptors_no_backend_is_opened() {
         use crate::transport::uring::probe::refusal;
 
-        let (default, named) = refusal::with(libc::EMFILE, both);
-        for refused in [default, named] {
-            match refused.map(|selection| selection.refused) {
-                Err(error) => assert_eq!(error.kind(), ErrorKind::LimitReached),
-                // The kernel refuses before the descriptors are short.
-                Ok(refused) => assert!(refused.is_some()),
-            }
+        for refused in refusal::with(libc::EMFILE, both) {
+            let kind = refused.unwrap_err().kind();
+            // A kernel that has no io_uring refuses before the descriptors are short.
+            assert!(matches!(
+                kind,
+                ErrorKind::LimitReached | ErrorKind::Unsupported
+            ));
         }
     }
 

@@ -7,12 +7,12 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 
 use super::WireError;
-use super::extension::{Capabilities, Offer};
-use super::header::{BASE_SIZE, BaseHeader, ByteOrder, HeaderBytes, Op};
+use super::extension::{Capabilities, ExtensionOffer};
+use super::header::{BASE_SIZE, BaseHeader, ByteOrder, Op};
 use crate::limits::CM_DATA_SIZE_MAX;
 
-/// Bytes of an introduction.
-const INTRODUCTION_SIZE: usize = 36;
+/// Bytes of an auth_hello.
+const AUTH_HELLO_SIZE: usize = 36;
 /// Bytes of a proof.
 const SEAL_SIZE: usize = 32;
 
@@ -29,21 +29,21 @@ pub(crate) type Seal = [u8; SEAL_SIZE];
 /// What a side says of itself before it proves anything: nothing but what was offered already, and
 /// random bytes. Kept as it came, since that is what proofs are of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Introduction([u8; INTRODUCTION_SIZE]);
+pub(crate) struct AuthHello([u8; AUTH_HELLO_SIZE]);
 
-impl Introduction {
+impl AuthHello {
     /// Of a side that offers `ours`.
-    pub(crate) fn new(ours: Offer, nonce: Nonce) -> Self {
-        let mut bytes = [0; INTRODUCTION_SIZE];
+    pub(crate) fn new(ours: ExtensionOffer, nonce: Nonce) -> Self {
+        let mut bytes = [0; AUTH_HELLO_SIZE];
         bytes[0] = ours.version();
         bytes[2..4].copy_from_slice(&ours.capabilities().bits().to_be_bytes());
         bytes[4..].copy_from_slice(&nonce);
-        Introduction(bytes)
+        AuthHello(bytes)
     }
 
-    /// True if two sides of these introductions agree on `agreed`, and on nothing less: nobody in
-    /// between has taken something away from either's offer.
-    pub(crate) fn agrees(&self, other: &Introduction, agreed: Offer) -> bool {
+    /// True if two sides of these hellos agree on `agreed`, and on nothing less: nothing was taken
+    /// away from either's offer on the way.
+    pub(crate) fn agrees(&self, other: &AuthHello, agreed: ExtensionOffer) -> bool {
         let [ours, theirs] = [self.capabilities(), other.capabilities()];
         let both = (ours & theirs).consistent(ours | theirs);
         both == agreed.capabilities() && self.version().min(other.version()) == agreed.version()
@@ -62,9 +62,9 @@ impl Introduction {
 
 /// All that both sides have said when they prove their key: what their proofs are of.
 pub(crate) fn transcript(
-    agreed: Offer,
-    acceptor: &Introduction,
-    initiator: &Introduction,
+    agreed: ExtensionOffer,
+    acceptor: &AuthHello,
+    initiator: &AuthHello,
 ) -> [u8; 80] {
     let mut bytes = [0; 80];
     bytes[..8].copy_from_slice(&agreed.to_bytes());
@@ -77,9 +77,9 @@ pub(crate) fn transcript(
 #[derive(Clone)]
 pub(crate) enum Proof {
     /// The acceptor's first word.
-    Challenge(Introduction),
+    Challenge(AuthHello),
     /// The initiator's answer, with its proof.
-    Answer(Introduction, Seal),
+    Answer(AuthHello, Seal),
     /// The acceptor's proof, and its private data, which it is of.
     Confirm(Seal, Bytes),
     /// Either side's last word.
@@ -90,8 +90,8 @@ impl Proof {
     /// The whole frame; `id` is its number in its direction.
     pub(crate) fn encode(&self, order: ByteOrder, id: u8) -> Vec<u8> {
         let (step, payload) = match self {
-            Proof::Challenge(introduction) => (CHALLENGE, introduction.0.to_vec()),
-            Proof::Answer(introduction, seal) => (ANSWER, [&introduction.0[..], seal].concat()),
+            Proof::Challenge(auth_hello) => (CHALLENGE, auth_hello.0.to_vec()),
+            Proof::Answer(auth_hello, seal) => (ANSWER, [&auth_hello.0[..], seal].concat()),
             Proof::Confirm(seal, data) => (CONFIRM, [&seal[..], data].concat()),
             Proof::Refused => (REFUSED, Vec::new()),
         };
@@ -104,20 +104,20 @@ impl Proof {
             id,
             frame_len: 0,
         };
-        let mut header = HeaderBytes::new();
-        header.finish(base, order, payload.len() as u64);
+        let mut header = [0; BASE_SIZE];
+        base.encode_into(order, payload.len() as u64, &mut header);
         [&header, payload.as_slice()].concat()
     }
 
     /// The step in a frame whose length is its step's.
     fn decode(step: u8, payload: &[u8]) -> Result<Proof, WireError> {
         let wrong = WireError::ProofStep(step);
-        let introduction = || payload.first_chunk().copied().map(Introduction);
+        let auth_hello = || payload.first_chunk().copied().map(AuthHello);
         Ok(match step {
-            CHALLENGE => Proof::Challenge(introduction().ok_or(wrong)?),
+            CHALLENGE => Proof::Challenge(auth_hello().ok_or(wrong)?),
             ANSWER => {
                 let seal = payload.last_chunk().ok_or(wrong)?;
-                Proof::Answer(introduction().ok_or(wrong)?, *seal)
+                Proof::Answer(auth_hello().ok_or(wrong)?, *seal)
             }
             CONFIRM => {
                 let (seal, data) = payload.split_first_chunk().ok_or(wrong)?;
@@ -131,9 +131,9 @@ impl Proof {
 
 /// Bytes of payload that a step may have.
 fn payload_len(step: u8) -> Result<RangeInclusive<usize>, WireError> {
-    const ANSWER_SIZE: usize = INTRODUCTION_SIZE + SEAL_SIZE;
+    const ANSWER_SIZE: usize = AUTH_HELLO_SIZE + SEAL_SIZE;
     Ok(match step {
-        CHALLENGE => INTRODUCTION_SIZE..=INTRODUCTION_SIZE,
+        CHALLENGE => AUTH_HELLO_SIZE..=AUTH_HELLO_SIZE,
         ANSWER => ANSWER_SIZE..=ANSWER_SIZE,
         CONFIRM => SEAL_SIZE..=SEAL_SIZE + CM_DATA_SIZE_MAX,
         REFUSED => 0..=0,

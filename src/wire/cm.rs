@@ -6,7 +6,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::WireError;
-use super::extension::{OFFER_AT, OFFER_SIZE, Offer};
+use super::extension::{ExtensionOffer, OFFER_AT, OFFER_SIZE};
 use super::header::ByteOrder;
 use crate::limits::CM_DATA_SIZE_MAX;
 
@@ -17,7 +17,7 @@ const CONTROL_SIZE_MAX: usize = CONTROL_SIZE + CM_DATA_SIZE_MAX;
 /// The one version there is.
 const CONTROL_VERSION: u8 = 3;
 /// The byte-order probe's place. C peers send the twenty bytes before it (seg_no, conn_id, msg_id)
-/// as zero and never read them; an [`Offer`] of the extension stands in conn_id.
+/// as zero and never read them; an [`ExtensionOffer`] of the extension stands in conn_id.
 const PROBE_AT: usize = 24;
 
 const _: () = assert!(CM_DATA_SIZE_MAX <= u16::MAX as usize, "the length field");
@@ -57,7 +57,7 @@ impl ControlKind {
 pub(crate) struct ControlFrame {
     kind: ControlKind,
     data: Bytes,
-    offer: Option<Offer>,
+    offer: Option<ExtensionOffer>,
 }
 
 impl ControlFrame {
@@ -75,13 +75,13 @@ impl ControlFrame {
     }
 
     /// The same with an offer of the extension, or an answer to one.
-    pub(crate) fn with_offer(mut self, offer: Option<Offer>) -> Self {
+    pub(crate) fn with_offer(mut self, offer: Option<ExtensionOffer>) -> Self {
         self.offer = offer;
         self
     }
 
     /// What the sender offers beyond the protocol; `None` from C peers.
-    pub(crate) fn offer(&self) -> Option<Offer> {
+    pub(crate) fn offer(&self) -> Option<ExtensionOffer> {
         self.offer
     }
 
@@ -178,7 +178,8 @@ impl CmDecoder {
     /// A complete frame is given again, with nothing consumed, if there is a call after its end.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<CmDecoded, WireError> {
         let mut rest = bytes;
-        // Each round takes what is known to be the frame's; the fixed part then tells of more.
+        // Each round takes what is known to be the frame's; the fixed part then shows how much more
+        // there is.
         loop {
             let wanted = self.frame_len()? - self.filled;
             if wanted == 0 {
@@ -251,7 +252,7 @@ impl CmDecoder {
         let data = Bytes::copy_from_slice(&self.bytes[CONTROL_SIZE..self.filled]);
         let offer = self.bytes[OFFER_AT..]
             .first_chunk()
-            .and_then(|bytes| Offer::from_bytes(*bytes));
+            .and_then(|bytes| ExtensionOffer::from_bytes(*bytes));
         Ok(ControlFrame::new(kind, data)?.with_offer(offer))
     }
 }

@@ -18,9 +18,9 @@ bitflags::bitflags! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub(crate) struct Capabilities: u16 {
         /// One RMA operation can be refused with its reason: every write is answered, and read
-        /// responses tell how they ended.
+        /// responses say how they ended.
         const REFUSAL = 1 << 0;
-        /// A silent peer can be asked for a sign of life.
+        /// A silent peer can be probed.
         const LIVENESS = 1 << 1;
         /// Messages are held back by their sender while nothing awaits them.
         const CREDIT = 1 << 2;
@@ -59,15 +59,15 @@ impl Capabilities {
 /// Eight bytes of a control frame: in a request what the sender can do, in a response what both
 /// will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Offer {
+pub(crate) struct ExtensionOffer {
     version: u8,
     capabilities: Capabilities,
 }
 
-impl Offer {
+impl ExtensionOffer {
     /// An offer of the version spoken here.
     pub(crate) fn new(capabilities: Capabilities) -> Self {
-        Offer {
+        ExtensionOffer {
             version: VERSION,
             capabilities,
         }
@@ -90,32 +90,32 @@ impl Offer {
 
     /// The answer to a peer's offer by one that can do `ours`.
     pub(crate) fn answer(self, ours: Capabilities) -> Self {
-        Offer {
+        ExtensionOffer {
             version: self.version.min(VERSION),
             capabilities: self.capabilities & ours,
         }
     }
 
     /// True if this is a possible answer to `asked`: no later version, nothing that was not asked.
-    pub(crate) fn answers(self, asked: Offer) -> bool {
+    pub(crate) fn answers(self, asked: ExtensionOffer) -> bool {
         self.version <= asked.version && asked.capabilities.contains(self.capabilities)
     }
 
     /// The offer in these bytes; `None` for anything a peer without the extension may send. Bits
-    /// that are unknown here are somebody else's, and left out.
-    pub(super) fn from_bytes(bytes: [u8; OFFER_SIZE]) -> Option<Offer> {
+    /// that are unknown here are left out.
+    pub(super) fn from_bytes(bytes: [u8; OFFER_SIZE]) -> Option<ExtensionOffer> {
         let [m0, m1, m2, m3, values @ ..] = bytes;
-        Offer::from_parts([m0, m1, m2, m3], values)
+        ExtensionOffer::from_parts([m0, m1, m2, m3], values)
     }
 
     /// The same of the magic and what belongs to it, wherever it stands.
-    pub(super) fn from_parts(magic: [u8; 4], values: [u8; 4]) -> Option<Offer> {
+    pub(super) fn from_parts(magic: [u8; 4], values: [u8; 4]) -> Option<ExtensionOffer> {
         let [version, _reserved, high, low] = values;
         if magic != MAGIC || version == 0 {
             return None;
         }
         let bits = u16::from_be_bytes([high, low]);
-        Some(Offer {
+        Some(ExtensionOffer {
             version,
             capabilities: Capabilities::from_bits_truncate(bits),
         })
@@ -163,7 +163,7 @@ impl CloseReason {
 pub(crate) enum AtomicForm {
     /// Changes numbers; an ack is wanted.
     Update,
-    /// Changes numbers, and tells what they were as a read would.
+    /// Changes numbers, and returns what they were as a read would.
     Fetch,
     /// The same, by comparing them first: as many numbers to compare follow the operands.
     Compare,

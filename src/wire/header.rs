@@ -1,10 +1,6 @@
 //! The sixteen bytes that every data frame starts with, and the two byte orders they come in.
 
-use std::fmt;
-use std::ops::Deref;
-
 use super::WireError;
-use crate::limits::HEADER_SIZE_MAX;
 
 /// Bytes of the base header, and so of the shortest frame.
 pub(super) const BASE_SIZE: usize = 16;
@@ -13,7 +9,7 @@ pub(super) const WORD_SIZE: usize = 8;
 /// Bytes of one remote segment in the extension: address, length, key.
 pub(super) const SEGMENT_SIZE: usize = 3 * WORD_SIZE;
 
-/// The version that everybody sends and nobody checks; only the control frame's counts.
+/// The version that every peer sends and none checks; only the control frame's counts.
 const DATA_VERSION: u8 = 3;
 /// `op_data` that turns a message into an acknowledgement.
 pub(super) const OP_DATA_ACK: u8 = 2;
@@ -109,13 +105,13 @@ pub(crate) enum Op {
     Hello,
     /// One step of proving an authorization key, before the HELLO.
     Proof,
-    /// Asks for a sign of life.
+    /// Probes whether the peer is alive.
     Ping,
-    /// The sign of life asked for.
+    /// The answer to a probe.
     Pong,
-    /// Tells how many receives have been posted.
+    /// Reports how many receives have been posted.
     Credit,
-    /// Tells that a message waits for credit.
+    /// Reports that a message waits for credit.
     Stalled,
     /// Takes the place of an ack: the operation was refused.
     Refused,
@@ -263,8 +259,30 @@ impl BaseHeader {
         self.flags & flag != 0
     }
 
+    /// Writes the base header to the front of the room for the whole one, with the lengths that
+    /// follow from that; gives the room behind it.
     #[inline]
+    pub(super) fn encode_into(
+        mut self,
+        order: ByteOrder,
+        payload_len: u64,
+        room: &mut [u8],
+    ) -> Words<'_> {
+        self.header_len = room.len() as u8; // at most HEADER_SIZE_MAX
+        self.frame_len = payload_len
+            .checked_add(room.len() as u64)
+            .expect("a payload lies in memory, so it is far shorter than 2^64 bytes");
+        let (base, words) = room
+            .split_first_chunk_mut()
+            .expect("a header has its first sixteen bytes");
+        *base = self.to_bytes(order);
+        Words {
+            room: words.as_chunks_mut().0,
+        }
+    }
+
     /// The number is at [`ID_AT`].
+    #[inline]
     fn to_bytes(self, order: ByteOrder) -> [u8; BASE_SIZE] {
         let [f0, f1] = order.write_u16(self.flags);
         let [s0, s1, s2, s3, s4, s5, s6, s7] = order.write_u64(self.frame_len);
@@ -298,54 +316,16 @@ pub(crate) fn set_id(frame: &mut [u8], id: u8) {
     frame[ID_AT] = id;
 }
 
-/// A frame's header as it goes out. Invariant: `16 <= len <= 120`.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct HeaderBytes {
-    bytes: [u8; HEADER_SIZE_MAX],
-    len: u8,
+/// The words of a header's extension, which are still to be written.
+pub(super) struct Words<'a> {
+    room: &'a mut [[u8; WORD_SIZE]],
 }
 
-impl HeaderBytes {
-    /// Room for a header; first come the words of its extension.
-    #[inline]
-    pub(super) fn new() -> Self {
-        HeaderBytes {
-            bytes: [0; HEADER_SIZE_MAX],
-            len: BASE_SIZE as u8,
-        }
-    }
-
-    /// Puts a word of the extension behind those that are there. The largest header has room for
-    /// completion data and four segments.
+impl Words<'_> {
+    /// Writes the next word. The room was made for as many as there are.
     #[inline]
     pub(super) fn push(&mut self, order: ByteOrder, word: u64) {
-        let at = usize::from(self.len);
-        self.bytes[at..at + WORD_SIZE].copy_from_slice(&order.write_u64(word));
-        self.len += WORD_SIZE as u8;
-    }
-
-    /// Puts `base` in front, whose lengths are set here.
-    #[inline]
-    pub(super) fn finish(&mut self, mut base: BaseHeader, order: ByteOrder, payload_len: u64) {
-        base.header_len = self.len;
-        base.frame_len = payload_len
-            .checked_add(u64::from(base.header_len))
-            .expect("a payload lies in memory, so it is far shorter than 2^64 bytes");
-        self.bytes[..BASE_SIZE].copy_from_slice(&base.to_bytes(order));
-    }
-}
-
-impl Deref for HeaderBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-}
-
-impl fmt::Debug for HeaderBytes {
-    /// Shows the length only: the bytes may hold keys.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HeaderBytes({} bytes)", self.len)
+        let room = self.room.split_off_first_mut();
+        *room.expect("a header's words are counted") = order.write_u64(word);
     }
 }

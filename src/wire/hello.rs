@@ -25,7 +25,7 @@ const SEAL_HEAD: [u8; HEAD_SIZE] = [0x80, 0x10, 0, 32];
 /// What one side says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// Tells one life of a domain from the next; random, not 0.
+    /// Another number in each life of a domain; random, not 0.
     pub(crate) incarnation: u64,
     /// With [`CREDIT`](super::Capabilities::CREDIT): what its sender takes in unasked.
     pub(crate) messages: MessageCredit,
@@ -33,8 +33,8 @@ pub(crate) struct Hello {
     /// lives with; 0: the first one ends the connection.
     pub(crate) refusals_max: u32,
     /// With [`LIVENESS`](super::Capabilities::LIVENESS): the milliseconds of silence after which
-    /// its sender asks for a sign of life; 0: never. `None`: it did not say.
-    pub(crate) asks_after_ms: Option<u32>,
+    /// its sender probes; 0: never. `None`: it did not say.
+    pub(crate) probes_after_ms: Option<u32>,
 }
 
 /// What a side takes in that no receive awaits, and how many receives it has posted.
@@ -65,7 +65,7 @@ impl Hello {
         let header = FrameHeader::Hello {
             len: values.len() as u64,
         };
-        [&header.encode(order, id), values.as_slice()].concat()
+        [header.encode(order, id), values].concat()
     }
 
     fn values(&self) -> Vec<u8> {
@@ -82,15 +82,15 @@ impl Hello {
         messages[12..].copy_from_slice(&self.messages.posted.to_be_bytes());
         put(MESSAGES, &messages);
         put(REFUSALS, &self.refusals_max.to_be_bytes());
-        if let Some(asks_after_ms) = self.asks_after_ms {
-            put(ASKING, &asks_after_ms.to_be_bytes());
+        if let Some(probes_after_ms) = self.probes_after_ms {
+            put(ASKING, &probes_after_ms.to_be_bytes());
         }
         values
     }
 
     fn decode(mut values: &[u8]) -> Result<Hello, WireError> {
         let (mut incarnation, mut messages) = (None, None);
-        let (mut refusals_max, mut asks_after_ms) = (None, None);
+        let (mut refusals_max, mut probes_after_ms) = (None, None);
         while !values.is_empty() {
             let (head, rest) = values
                 .split_first_chunk::<HEAD_SIZE>()
@@ -105,7 +105,7 @@ impl Hello {
                 INCARNATION => incarnation.replace(word(value, kind)?).is_none(),
                 MESSAGES => messages.replace(credit(value)?).is_none(),
                 REFUSALS => refusals_max.replace(short(value, kind)?).is_none(),
-                ASKING => asks_after_ms.replace(short(value, kind)?).is_none(),
+                ASKING => probes_after_ms.replace(short(value, kind)?).is_none(),
                 unknown if unknown & CRITICAL != 0 => {
                     return Err(WireError::HelloCritical(unknown));
                 }
@@ -121,7 +121,7 @@ impl Hello {
                 .ok_or(WireError::HelloValue(INCARNATION))?,
             messages: messages.unwrap_or_default(),
             refusals_max: refusals_max.unwrap_or(0),
-            asks_after_ms,
+            probes_after_ms,
         })
     }
 }

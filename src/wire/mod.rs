@@ -59,24 +59,29 @@
 
 mod auth;
 mod cm;
+mod decode;
+mod encode;
 mod extension;
 mod frame;
 mod header;
 mod hello;
 mod peer;
 mod pretty;
+mod segments;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use auth::{Introduction, Nonce, Proof, ProofDecoded, ProofDecoder, Seal, transcript};
+pub(crate) use auth::{AuthHello, Nonce, Proof, ProofDecoded, ProofDecoder, Seal, transcript};
 pub(crate) use cm::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
-pub(crate) use extension::{AtomicCall, AtomicForm, BIG_ENDIAN, Capabilities, CloseReason, Offer};
-pub(crate) use frame::{
-    Decoded, FrameHeader, INDEX_MAX, INDEX_MIN, RemoteSegment, Segments, decode,
+pub(crate) use decode::{Decoded, decode};
+pub(crate) use extension::{
+    AtomicCall, AtomicForm, BIG_ENDIAN, Capabilities, CloseReason, ExtensionOffer,
 };
+pub(crate) use frame::{FrameHeader, INDEX_MAX, INDEX_MIN};
 pub(crate) use header::{ByteOrder, Op, set_id};
 pub(crate) use hello::{Hello, HelloDecoded, HelloDecoder, MessageCredit};
 pub(crate) use peer::{PeerData, RXM_REJECT, is_rxm_request};
+pub(crate) use segments::{RemoteSegment, Segments};
 
 use crate::error::{Error, ErrorKind};
 

@@ -16,7 +16,7 @@
 use std::num::NonZeroU32;
 
 use super::WireError;
-use super::extension::{Capabilities, MAGIC, Offer};
+use super::extension::{Capabilities, ExtensionOffer, MAGIC};
 
 /// Bytes of libfabric's part.
 const PLAIN_SIZE: usize = 8;
@@ -36,12 +36,16 @@ pub(crate) struct PeerData {
     features: u8,
     port: u16,
     incarnation: u32,
-    offer: Option<Offer>,
+    offer: Option<ExtensionOffer>,
 }
 
 impl PeerData {
     /// A request by the endpoint that listens at `port`.
-    pub(crate) fn request(port: u16, incarnation: NonZeroU32, offer: Option<Offer>) -> Self {
+    pub(crate) fn request(
+        port: u16,
+        incarnation: NonZeroU32,
+        offer: Option<ExtensionOffer>,
+    ) -> Self {
         PeerData {
             version: VERSION,
             features: 0,
@@ -53,7 +57,7 @@ impl PeerData {
 
     /// The response to this request. `offer`: the answer to its offer; `None` if it had none, so
     /// that a C peer never gets more than it knows.
-    pub(crate) fn response(&self, incarnation: NonZeroU32, offer: Option<Offer>) -> Self {
+    pub(crate) fn response(&self, incarnation: NonZeroU32, offer: Option<ExtensionOffer>) -> Self {
         debug_assert!(offer.is_none() || self.offer.is_some(), "an answer only");
         PeerData {
             version: match self.number() {
@@ -67,8 +71,8 @@ impl PeerData {
         }
     }
 
-    /// Reads what a peer sent. What is behind the eight bytes without our magic is somebody
-    /// else's, and skipped.
+    /// Reads what a peer sent. What is behind the eight bytes without our magic is
+    /// skipped.
     pub(crate) fn read(data: &[u8]) -> Result<Self, WireError> {
         let wrong = WireError::PeerData(data.len());
         let (plain, block) = data.split_first_chunk::<PLAIN_SIZE>().ok_or(wrong)?;
@@ -80,7 +84,7 @@ impl PeerData {
                     .get(..usize::from(u16::from_be_bytes(*size)))
                     .and_then(|values| values.first_chunk::<OFFER_SIZE>())
                     .ok_or(wrong)?;
-                Offer::from_parts(MAGIC, *values)
+                ExtensionOffer::from_parts(MAGIC, *values)
             }
             None => None,
         };
@@ -123,7 +127,7 @@ impl PeerData {
             false => Capabilities::empty(),
         };
         PeerData {
-            offer: Some(Offer::new(capabilities)),
+            offer: Some(ExtensionOffer::new(capabilities)),
             incarnation: incarnation.get(),
             ..*self
         }
@@ -144,18 +148,18 @@ impl PeerData {
         self.port
     }
 
-    /// Tells one life of the peer from the next.
+    /// Another number in each life of the peer.
     pub(crate) fn incarnation(&self) -> u32 {
         self.incarnation
     }
 
-    /// Of a request: its sender can be reached by nobody, and must not be dialled.
+    /// Of a request: its sender cannot be reached, and must not be dialled.
     pub(crate) fn is_behind_firewall(&self) -> bool {
         self.features & FEATURES != 0
     }
 
     /// What is offered, or agreed on, beyond the protocol; `None` of a C peer.
-    pub(crate) fn offer(&self) -> Option<Offer> {
+    pub(crate) fn offer(&self) -> Option<ExtensionOffer> {
         self.offer
     }
 }

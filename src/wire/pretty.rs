@@ -3,8 +3,9 @@
 use std::fmt;
 
 use super::cm::{ControlFrame, ControlKind};
-use super::frame::{FrameHeader, RemoteSegment};
+use super::frame::FrameHeader;
 use super::header::Op;
+use super::segments::RemoteSegment;
 
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,12 +1,18 @@
 //! An allocator that counts, and the other things that a process can lose.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 /// The system's allocator, with the bytes that are in use counted.
 pub struct Counting;
 
 static IN_USE: AtomicIsize = AtomicIsize::new(0);
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// How often the process has asked for memory.
+pub fn allocations() -> usize {
+    ALLOCATIONS.load(Ordering::SeqCst)
+}
 
 /// Bytes allocated and not freed, in the whole process.
 pub fn bytes_in_use() -> isize {
@@ -29,6 +35,7 @@ pub fn ring_mappings() -> usize {
 fn count(pointer: *mut u8, bytes: isize) -> *mut u8 {
     if !pointer.is_null() {
         IN_USE.fetch_add(bytes, Ordering::SeqCst);
+        ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
     }
     pointer
 }
@@ -49,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(pointer, -(layout.size() as isize));
+        IN_USE.fetch_sub(layout.size() as isize, Ordering::SeqCst);
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }
     }

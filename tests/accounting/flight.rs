@@ -26,7 +26,7 @@ type FailingFuture = Pin<Box<dyn Future<Output = Option<ErrorKind>>>>;
 pub trait Flying {
     fn phase(&self) -> Option<Phase>;
     fn cancel(&self);
-    /// Its end as its future tells it; `None`: it went well, or the queue tells.
+    /// Its end by its future; `None`: it went well, or the queue reports it.
     fn ending(self: Box<Self>) -> FailingFuture;
 }
 
@@ -103,7 +103,7 @@ impl Flight {
             _them: them.clone(),
         };
         for number in 0..CONNECTIONS {
-            // Between extended peers, messages that nobody awaits are held back; plain ones block
+            // Between extended peers, messages without a receive are held back; plain ones block
             // what is behind them.
             flight.connection(&us, &them, number % 2 == 0).await;
         }

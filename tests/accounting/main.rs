@@ -5,6 +5,7 @@
 mod common;
 mod counting;
 mod flight;
+mod steady;
 
 use std::sync::Mutex;
 use std::time::Duration;

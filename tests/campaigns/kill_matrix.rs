@@ -129,8 +129,8 @@ fn a_killed_peer_ends_everything_at_every_step() {
 }
 
 /// Ruling 13: "Between our own peers: heartbeats in the extension": a stopped peer is found at
-/// every step at which we read from it, by its silence or by the handshake's deadline. "A stopped
-/// (SIGSTOP) C peer cannot be told from a slow one": nothing happens to it.
+/// every step at which we read from it, by its silence or by the handshake's deadline. A stopped
+/// (SIGSTOP) C peer looks like a slow one: nothing happens to it.
 #[test]
 fn a_stopped_peer_is_found_if_it_could_have_answered() {
     let _alone = ALONE.lock();

@@ -130,8 +130,8 @@ fn a_killed_peer_ends_everything_at_every_step() {
 }
 
 /// Ruling 13: "Between our own peers: heartbeats in the extension": a stopped peer is found, by its
-/// silence or by the deadline for reaching it. "A stopped (SIGSTOP) C peer cannot be told from a
-/// slow one": nothing happens to it.
+/// silence or by the deadline for reaching it. A stopped (SIGSTOP) C peer looks like a slow one:
+/// nothing happens to it.
 #[test]
 fn a_stopped_peer_is_found_if_it_could_have_answered() {
     let _alone = ALONE.lock();

@@ -188,7 +188,7 @@ fn every_operation_ends_exactly_once_when_the_peer_is_killed() {
                 let data = side.region.remote().to_bytes();
                 let theirs = side.endpoint.connect(address).data(data).await.unwrap();
                 side.meet(RemoteRegion::from_bytes(&theirs).unwrap(), None);
-                assert!(side.run(1000).await, "nobody has been killed yet");
+                assert!(side.run(1000).await, "no process was killed yet");
                 if running.fetch_add(1, Ordering::AcqRel) + 1 == CONNECTIONS as usize {
                     peer.lock().unwrap().kill();
                 }
@@ -196,7 +196,7 @@ fn every_operation_ends_exactly_once_when_the_peer_is_killed() {
                     !side.run(usize::MAX).await,
                     "a dead peer takes no operations"
                 );
-                // Its end is told without anything else being asked of the endpoint.
+                // Its end is reported without another call to the endpoint.
                 let end = async {
                     side.close_account().await;
                     while !side.events.is_empty() {

@@ -85,7 +85,7 @@ fn pauses_between_attempts_follow_the_seed() {
 /// work with faults comes at the same virtual time, in the same order, twice.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    let hashes = each_seed(1_000, 100_000, |seed| {
+    let hashes = each_seed(200, 100_000, |seed| {
         let run = || paused(mixed::run(seed));
         let (first, second) = (run(), run());
         assert!(
@@ -107,7 +107,7 @@ fn the_same_seed_gives_the_same_trace() {
 /// a term, what is committed is never lost, and when all is well they go on; and a seed repeats it.
 #[test]
 fn three_nodes_agree_as_raft_does() {
-    let results = each_seed(300, 20_000, |seed| {
+    let results = each_seed(60, 20_000, |seed| {
         println!("TOKIO_FABRIC_SEED={seed}");
         raft::simulate(seed)
     });

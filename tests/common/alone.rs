@@ -9,6 +9,16 @@ use std::process::Command;
 /// When it fails, and when there is no such test: the runner finds nothing wrong with running none.
 #[track_caller]
 pub fn alone(name: &str) -> String {
+    alone_with(name, &[])
+}
+
+/// As [`alone`], with these environment variables.
+///
+/// # Panics
+///
+/// As [`alone`].
+#[track_caller]
+pub fn alone_with(name: &str, variables: &[(&str, &str)]) -> String {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
         .args([
@@ -18,6 +28,7 @@ pub fn alone(name: &str) -> String {
             "--nocapture",
             "--test-threads=1",
         ])
+        .envs(variables.iter().copied())
         .output()
         .expect("a second process");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// What a child prints before its news, so that the harness's own lines are told apart.
+/// What a child prints before its news, to distinguish it from the harness's own lines.
 const PREFIX: &str = "peer says: ";
 
 /// A running peer process.
@@ -142,7 +142,7 @@ pub fn signal(process: i32, signal: i32) {
     assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// In the child: tells the parent.
+/// In the child: prints a line for the parent.
 pub fn say(what: impl std::fmt::Display) {
     println!("{PREFIX}{what}");
 }

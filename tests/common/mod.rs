@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio_fabric::testing::Net;
 use tokio_fabric::{Backend, Driver};
 
-/// Long enough for a loaded machine, short enough that a hang is told the same minute.
+/// Long enough for a loaded machine, short enough that a hang is reported the same minute.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The heavy campaigns take as long as they take; an hour is a hang.

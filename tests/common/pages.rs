@@ -32,8 +32,8 @@ impl Pages {
         Pages::map(count, libc::MAP_SHARED, file.as_raw_fd())
     }
 
-    /// Maps where nobody else does: the system gives addresses from the top down, and what a test
-    /// unmaps here must not become part of somebody's memory while a region still means it.
+    /// Maps where no other code does: the system gives addresses from the top down, and what a test
+    /// unmaps here must not become part of another mapping while a region still means it.
     fn map(count: usize, flags: i32, fd: i32) -> Pages {
         static NEXT: AtomicUsize = AtomicUsize::new(0x2000_0000_0000);
         let len = count * PAGE;
@@ -83,7 +83,7 @@ impl Pages {
         assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Copies out what nobody writes at the moment.
+    /// Copies out what is not written at the moment.
     pub fn get(&self, from: usize, len: usize) -> Vec<u8> {
         assert!(from + len <= self.len);
         let mut bytes = vec![0; len];
@@ -92,7 +92,7 @@ impl Pages {
         bytes
     }
 
-    /// Copies in where nobody else looks at the moment.
+    /// Copies in where no other thread reads at the moment.
     pub fn set(&self, from: usize, bytes: &[u8]) {
         assert!(from + bytes.len() <= self.len);
         // SAFETY: as in `get`.

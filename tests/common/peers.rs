@@ -4,8 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
-    Access, Endpoint, Error, Event, EventQueue, Hints, MemoryRegion, PassiveEndpoint, RdmEndpoint,
-    RemoteRegion, av::FabricAddr, buf::RegionBufs, domain::DomainBind, eq::ConnRequest,
+    Access, CompletionQueue, Endpoint, Error, Event, EventQueue, Hints, MemoryRegion,
+    PassiveEndpoint, RdmEndpoint, RemoteRegion, av::FabricAddr, buf::RegionBufs,
+    domain::DomainBind, eq::ConnRequest,
 };
 
 /// Any port of this machine.
@@ -50,6 +51,13 @@ pub async fn toward(net: &Net, hints: Hints) -> (Peer, Peer, Endpoint, Endpoint)
     let target = peer_with(net, hints, DomainBind::empty());
     let (a, b) = connect(&initiator, &target).await.expect("a connection");
     (initiator, target, a, b)
+}
+
+/// Two peers, the second of which listens.
+pub fn listening(net: &Net) -> (Peer, Peer, PassiveEndpoint, EventQueue) {
+    let [a, b] = [net.peer(), net.peer()].map(|peer| peer.expect("a peer"));
+    let (listener, requests) = listener(&b);
+    (a, b, listener, requests)
 }
 
 /// A listener with an event queue of its own.
@@ -106,10 +114,17 @@ pub fn bytes_of<B: 'static>(region: &MemoryRegion<B>) -> Vec<u8> {
     bytes
 }
 
-/// An address of this machine where nobody listens.
-pub fn nobody() -> SocketAddr {
+/// An address of this machine where no process listens.
+pub fn no_listener() -> SocketAddr {
     let held = std::net::TcpListener::bind(any()).expect("a port");
     held.local_addr().expect("a bound address")
+}
+
+/// A connectionless endpoint of this peer, bound to a completion queue.
+pub fn rdm_with_queue(peer: &Peer) -> (RdmEndpoint, CompletionQueue) {
+    let queue = peer.domain.completion_queue().open().expect("a queue");
+    let builder = peer.domain.rdm_endpoint().completion_queue(&queue);
+    (builder.listen_at(any()).open().expect("an endpoint"), queue)
 }
 
 /// So many endpoints in domains of their own, each with all in its address vector, itself too.
@@ -130,8 +145,8 @@ pub fn crowd(net: &Net, count: usize) -> Vec<(Peer, RdmEndpoint, Vec<FabricAddr>
     with_addresses.collect()
 }
 
-/// An address of this machine where nobody listens, and nobody will unless told to: other tests get
-/// ports of their own. For as long as the socket is held.
+/// An address of this machine where no process listens, and only one that is given the address
+/// will: other tests get ports of their own. For as long as the socket is held.
 pub fn reserved() -> (tokio::net::TcpSocket, SocketAddr) {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket

@@ -103,7 +103,7 @@ fn on_a_terminal_it_shows_a_matrix_of_80_columns() {
 }
 
 /// "across processes: `--join host:port` / a seed list file"; "Ctrl-C ends in order": both sides
-/// tell that nothing is missing, and nobody reports an error.
+/// report that nothing is missing, and no error.
 #[test]
 fn two_processes_join_and_end_in_order() {
     let first = Running::start(&["--seconds", "0", "--endpoints", "3", "--mode", "tagged"]);
@@ -128,17 +128,17 @@ fn two_processes_join_and_end_in_order() {
     process::assert_well(&first);
     assert_eq!(first["errors"], serde_json::json!({}));
     assert_eq!(first["members"], 13);
-    // What has left was told so, and is no loss.
+    // A member that said it leaves is no loss.
     third.said_of(3, "leaves");
     let third = third.interrupt();
     process::assert_well(&third);
     assert_eq!(third["gone"], serde_json::json!([]));
 }
 
-/// "kills one process: the other must tell the dead peers and go on with the living." Whoever comes
-/// back at the same address is a peer again.
+/// One process is killed: the other names the dead peers and goes on with the living. A process
+/// that comes back at the same address is a peer again.
 #[test]
-fn the_dead_are_told_and_the_living_go_on() {
+fn the_dead_are_named_and_the_living_go_on() {
     for mode in ["message", "tagged", "rma"] {
         // Long enough for who lives on a busy machine, since those that are given up stay so.
         let mode = ["--seconds", "0", "--give-up", "3", "--mode", mode];
@@ -172,9 +172,9 @@ fn the_dead_are_told_and_the_living_go_on() {
 
 /// Bad input is one clear line, and a failure.
 #[test]
-fn bad_input_is_told() {
-    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let nobody = nobody.local_addr().unwrap().to_string();
+fn bad_input_is_reported() {
+    let absent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let absent = absent.local_addr().unwrap().to_string();
     for (args, words) in [
         (&["--seeds", "/no/such/file"][..], "/no/such/file"),
         (&["--backend", "carrier-pigeon"], "carrier-pigeon"),
@@ -184,7 +184,7 @@ fn bad_input_is_told() {
         ),
         (&["--listen", "0.0.0.0"], "wildcard"),
         (&["--size", "15"], "15"),
-        (&["--join", &nobody, "--give-up", "1"], &nobody),
+        (&["--join", &absent, "--give-up", "1"], &absent),
     ] {
         let output = run(args);
         let err = process::text(&output.stderr);

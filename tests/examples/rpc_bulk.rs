@@ -20,7 +20,7 @@ const DEFAULT_BACKEND: &str = "epoll";
 /// "alone, [it] starts server and client in one process over TCP, moves a real file": with `--json`
 /// it prints one object with exactly the fields promised.
 #[test]
-fn alone_it_moves_a_file_and_tells_in_json() {
+fn alone_it_moves_a_file_and_reports_in_json() {
     let (file, bytes) = file(3_000_001);
     let output = run(&["--json", "--file", file.path().to_str().unwrap()]);
     let object = object(&output);
@@ -179,7 +179,7 @@ fn bad_input_is_one_clear_line() {
 /// "Bad input (.. refused connection ..) is one clear line on stderr and a non-zero exit".
 #[test]
 fn a_refused_connection_is_one_clear_line() {
-    // Bound and not listening: the port is nobody else's, and refuses.
+    // Bound and not listening: no other process has the port, and it refuses.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = socket.local_addr().expect("bound").to_string();
     assert_refused(&run(&["call", &address]), &["refused", &address]);
@@ -265,7 +265,7 @@ fn requests_of_garbage_are_refused() {
 }
 
 /// The exit code is 0 only if the digests agree: a server that answers everything and reads nothing
-/// is found out, and one that speaks another protocol is told apart.
+/// is found out, and one that speaks another protocol is reported as such.
 #[test]
 fn a_wrong_digest_is_not_verified() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -316,7 +316,7 @@ pub fn c_listens() {
 }
 
 /// What passes between extended peers is not libfabric's protocol, and is found not to be: the
-/// captures above would tell.
+/// captures above would show it.
 pub fn the_reading_finds_the_extension() {
     runtime().block_on(async {
         for extended in [false, true] {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// Words of a control frame that nobody but us reads: seg_no, conn_id, msg_id.
+/// Words of a control frame that only this library reads: seg_no, conn_id, msg_id.
 const IGNORED: Range<usize> = 4..24;
 /// The one of them that may say something.
 const CONN_ID: Range<usize> = 8..16;

@@ -242,7 +242,7 @@ fn we_come_back_as_another_incarnation() {
 }
 
 /// fi_endpoint(3), connectionless endpoints: a connection that we have ended is made anew by the
-/// next message, whoever sends it.
+/// next message, from either side.
 #[test]
 fn we_disconnect_and_meet_again() {
     on_sockets_at_once(lives::we_disconnect);
@@ -255,7 +255,7 @@ fn c_is_killed() {
 }
 
 /// docs/extension.md: an RXM request "is rejected with the two bytes 01 01", as often as it comes,
-/// and whoever speaks the protocol is served meanwhile.
+/// and peers that speak the protocol are served meanwhile.
 #[test]
 fn rxm_is_rejected_in_its_own_words() {
     on_sockets_at_once(rxm::is_rejected);

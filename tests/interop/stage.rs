@@ -15,7 +15,7 @@ use crate::ours::session::Session;
 
 /// How long a C program is waited for that may have a word to say about our failure.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Tells the process that plays our end alone what to do.
+/// The variable with the task of a process that plays our end alone.
 const ALONE: &str = "TOKIO_FABRIC_INTEROP_ALONE";
 
 /// Plays the scenario with our end as its initiator: C listens, and C connects (swapped).
@@ -92,7 +92,7 @@ fn c_connects<F: Future<Output = ()>>(
     play(&runtime, c, async || script(session).await);
 }
 
-/// Runs our script. When it fails, what the C program says is told too.
+/// Runs our script. When it fails, the C program's output is printed too.
 pub fn play(runtime: &Runtime, mut c: Process, script: impl AsyncFnOnce()) {
     // A scenario whose C end must be killed says so by its first word.
     let killed = c.name().contains(" killed");
@@ -118,7 +118,7 @@ pub fn play(runtime: &Runtime, mut c: Process, script: impl AsyncFnOnce()) {
 }
 
 /// Plays a scenario whose target goes away, with our end as the target in a process of its own,
-/// which is this test program again, told to run [`alone`] under the name `test`. Both ways.
+/// which is this test program again; it runs [`alone`] under the name `test`. Both ways.
 #[track_caller]
 pub fn serve_alone(scenario: &str, test: &str) {
     let Some(peer) = libfabric().or_left_out(scenario) else {

@@ -155,7 +155,7 @@ fn keyed_region(target: &Peer, bytes: &[u8]) -> MemoryRegion<Vec<u8>> {
 /// fi_mr(3): `fi_mr_attr.auth_key`, structure field.
 /// fi_mr(3): `fi_mr_attr.auth_key_size`, structure field.
 #[test]
-fn a_region_is_there_for_peers_of_its_key_and_for_nobody_else() {
+fn a_region_is_there_for_peers_of_its_key_alone() {
     on_every_backend(|net| async move {
         let initiator = with_key(&net, b"");
         for domains in [&b""[..], KEY] {
@@ -298,7 +298,7 @@ async fn stranger(to: std::net::SocketAddr, offers: &[u8; 8], then: &[u8]) -> Ve
         stream.write_all(then).await.unwrap();
         stream.shutdown().await.unwrap();
     }
-    // A reset is an end too: there may be bytes that nobody read.
+    // A reset is an end too: there may be unread bytes.
     let _ = stream.read_to_end(&mut seen).await;
     seen
 }
@@ -306,7 +306,7 @@ async fn stranger(to: std::net::SocketAddr, offers: &[u8; 8], then: &[u8]) -> Ve
 /// docs/extension.md, section 9: "what a side without the key gets to see are the control frames,
 /// random bytes, and that it is refused", and others at the same listener notice nothing.
 #[test]
-fn strangers_learn_nothing_and_harm_nobody() {
+fn strangers_learn_nothing_and_harm_no_peer() {
     for backend in crate::common::backends() {
         if backend == Backend::Loopback {
             continue;

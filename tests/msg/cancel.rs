@@ -81,7 +81,7 @@ async fn until(what: &str, mut met: impl FnMut() -> bool) {
     panic!("{what} never comes");
 }
 
-/// Does the deed to an operation that has not started: it is withdrawn (leaked, it runs). Tells
+/// Does this to an operation that has not started: it is withdrawn (leaked, it runs). Returns
 /// whether it will run.
 async fn withdraw<B: tokio_fabric::buf::IoBufs + std::fmt::Debug>(op: Op<B>, deed: Deed) -> bool {
     match deed {
@@ -402,7 +402,7 @@ fn a_dropped_registration_is_undone() {
             until("no region", || domain.region_count() == 0).await;
         }
         assert!(dropped > 0 && events.is_empty());
-        // Leaked, it is done, and its event tells.
+        // Leaked, it is done, and its event reports it.
         std::mem::forget(domain.register(vec![0; 4096]).context(4_u64).into_future());
         let Some(Event::MrComplete { context, region }) = events.next().await else {
             panic!()

@@ -72,10 +72,10 @@ fn both_sides_may_close_at_once() {
     });
 }
 
-/// "An end of the stream before that is a loss": a reset, and a plain peer's end, which cannot be
-/// told from one.
+/// "An end of the stream before that is a loss": a reset, and a plain peer's end, which looks
+/// like one.
 #[test]
-fn an_end_that_was_not_agreed_on_is_told_as_a_loss() {
+fn an_end_that_was_not_agreed_on_is_reported_as_a_loss() {
     on(Backend::Epoll, |net| async move {
         let cut = Net::on(net.backend()).faults(FaultPlan::seeded(1).cut_after_bytes(5000..=5000));
         let (a, b) = (cut.peer().unwrap(), cut.peer().unwrap());
@@ -91,14 +91,14 @@ fn an_end_that_was_not_agreed_on_is_told_as_a_loss() {
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();
         x.shutdown().await.unwrap();
         assert!(shutdown_of(&a).await.is_none(), "this side closed it");
-        let lost = shutdown_of(&b).await.expect("nobody has said more");
+        let lost = shutdown_of(&b).await.expect("no later event");
         assert_eq!(lost.kind(), ErrorKind::PeerClosed);
     });
 }
 
-/// A peer that never says CLOSE is waited for in vain, for a bounded time, and that is told.
+/// A peer that never says CLOSE is waited for in vain, for a bounded time, and that is reported.
 #[test]
-fn a_peer_that_does_not_agree_is_not_waited_for_for_ever() {
+fn a_peer_that_does_not_agree_is_waited_for_a_bounded_time() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::common::peers::{any, listener, nobody, request};
+use crate::common::peers::{any, listener, listening, no_listener, request};
 use crate::common::{on, on_every_backend};
 use futures::FutureExt;
 use tokio_fabric::testing::connect_endpoints;
@@ -15,8 +15,7 @@ use tokio_fabric::{Backend, ErrorKind, Event, UserContext, error::OperationKind}
 #[test]
 fn errors_of_listening_and_connecting_say_where_and_what_to_do() {
     on(Backend::Epoll, |net| async move {
-        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let (listener, requests) = listener(&b);
+        let (a, b, listener, requests) = listening(&net);
         let taken = listener.local_addr();
         let again = b.fabric.passive_endpoint(&requests).listen_at(taken);
         assert_eq!(
@@ -27,13 +26,13 @@ fn errors_of_listening_and_connecting_say_where_and_what_to_do() {
             )
         );
         drop((listener, requests));
-        let nobody = nobody();
-        let refused = a.domain.endpoint().open().unwrap().connect(nobody).await;
+        let absent = no_listener();
+        let refused = a.domain.endpoint().open().unwrap().connect(absent).await;
         assert_eq!(
             refused.unwrap_err().to_string(),
             format!(
-                "Connect: connection refused: nobody listens there: start the peer first, or \
-                 check the address (peer {nobody})"
+                "Connect: connection refused: no listener at that address: start the peer first, or \
+                 check the address (peer {absent})"
             )
         );
     });
@@ -43,8 +42,7 @@ fn errors_of_listening_and_connecting_say_where_and_what_to_do() {
 #[test]
 fn private_data_arrives_whole_both_ways() {
     on_every_backend(|net| async move {
-        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let (listener, requests) = listener(&b);
+        let (a, b, listener, requests) = listening(&net);
         for len in [0, 1, 255, 256] {
             let ask: Vec<u8> = (0..len).map(|at| at as u8).collect();
             let answer: Vec<u8> = ask.iter().rev().map(|byte| !byte).collect();
@@ -90,8 +88,7 @@ fn private_data_arrives_whole_both_ways() {
 #[test]
 fn too_much_private_data_is_refused() {
     on_every_backend(|net| async move {
-        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let (listener, requests) = listener(&b);
+        let (a, b, listener, requests) = listening(&net);
         let much = [7u8; 257];
         let x = a.domain.endpoint().open().unwrap();
         let refused = x
@@ -133,8 +130,7 @@ fn too_much_private_data_is_refused() {
 #[test]
 fn a_dropped_request_is_rejected() {
     on_every_backend(|net| async move {
-        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let (listener, requests) = listener(&b);
+        let (a, b, listener, requests) = listening(&net);
         for how in 0..3 {
             let x = a.domain.endpoint().open().unwrap();
             let connecting = x.connect(listener.local_addr()).into_future();
@@ -157,7 +153,7 @@ fn failures_to_connect_are_typed() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let x = a.domain.endpoint().open().unwrap();
-        let refused = x.connect(nobody()).await.unwrap_err();
+        let refused = x.connect(no_listener()).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
         let (listener, requests) = listener(&b);
         let x = a.domain.endpoint().open().unwrap();
@@ -196,12 +192,11 @@ fn failures_to_connect_are_typed() {
 #[test]
 fn an_endpoint_whose_connect_failed_can_try_again() {
     on_every_backend(|net| async move {
-        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let (listener, requests) = listener(&b);
+        let (a, b, listener, requests) = listening(&net);
         let x = a.domain.endpoint().open().unwrap();
         for context in [1, 2] {
             let early = x.recv(vec![0; 8]).post().unwrap();
-            let refused = x.connect(nobody()).context(context).await.unwrap_err();
+            let refused = x.connect(no_listener()).context(context).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
             let failed = early.await.unwrap_err();
             assert_eq!(failed.kind(), ErrorKind::ConnectionRefused);
@@ -210,7 +205,7 @@ fn an_endpoint_whose_connect_failed_can_try_again() {
                 panic!("no event of the failure")
             };
             assert_eq!(told.context, Some(context.into()));
-            let unconnected = x.send("nobody").post().unwrap_err();
+            let unconnected = x.send("unconnected").post().unwrap_err();
             assert_eq!(unconnected.kind(), ErrorKind::NotConnected);
         }
         // The application on the other side says no, then is too slow, then accepts.
@@ -246,11 +241,11 @@ fn an_endpoint_whose_connect_failed_can_try_again() {
         ));
         // One that is not tried again ends by its shutdown, or with its domain, without an event.
         let z = a.domain.endpoint().open().unwrap();
-        assert!(z.connect(nobody()).await.is_err());
+        assert!(z.connect(no_listener()).await.is_err());
         assert!(matches!(a.events.next().await, Some(Event::Error(_))));
         z.shutdown().await.unwrap();
         assert_eq!(
-            z.connect(nobody()).await.unwrap_err().kind(),
+            z.connect(no_listener()).await.unwrap_err().kind(),
             ErrorKind::BadState
         );
         drop((x, z));
@@ -389,8 +384,7 @@ fn many_connect_at_the_same_time() {
 #[test]
 fn a_dropped_connect_goes_on() {
     on_every_backend(|net| async move {
-        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let (listener, requests) = listener(&b);
+        let (a, b, listener, requests) = listening(&net);
         let x = a.domain.endpoint().open().unwrap();
         drop(x.connect(listener.local_addr()).context(3u64).into_future());
         let y = request(&requests)
@@ -415,13 +409,12 @@ fn a_dropped_connect_goes_on() {
     });
 }
 
-/// Ruling on listeners: dropping the listener stops listening; requests already told can still be
-/// accepted.
+/// Ruling on listeners: dropping the listener stops listening; requests already reported can still
+/// be accepted.
 #[test]
-fn a_told_request_outlives_its_listener() {
+fn a_reported_request_outlives_its_listener() {
     on_every_backend(|net| async move {
-        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let (listener, requests) = listener(&b);
+        let (a, b, listener, requests) = listening(&net);
         let x = a.domain.endpoint().open().unwrap();
         let connecting = x.connect(listener.local_addr()).into_future();
         let asked = request(&requests).await;
@@ -434,8 +427,8 @@ fn a_told_request_outlives_its_listener() {
     });
 }
 
-/// Issue: "with the last handle of its event queue gone, a listener takes connections that nobody
-/// can accept: callers hang 60 s and `is_listening()` is true". It stops listening: requests that
+/// Issue: "with the last handle of its event queue gone, a listener takes connections that cannot
+/// be accepted: callers hang 60 s and `is_listening()` is true". It stops listening: requests that
 /// wait in the queue, or for room in it, are rejected, and later callers are refused at once.
 #[test]
 fn a_listener_stops_with_the_last_handle_of_its_event_queue() {
@@ -451,7 +444,7 @@ fn a_listener_stops_with_the_last_handle_of_its_event_queue() {
             let connecting = endpoint.connect(address).into_future();
             async move { (connecting.await.unwrap_err().kind(), endpoint) }
         };
-        // One is told, and one finds no room.
+        // One is reported, and one finds no room.
         let told = tokio::spawn(connect());
         let waits = tokio::spawn(connect());
         while requests.is_empty() {
@@ -569,10 +562,9 @@ fn too_many_half_open_peers_evict_the_oldest() {
 
 /// What is not the protocol is closed at once, and does not keep good peers out.
 #[test]
-fn garbage_is_closed_and_harms_nobody() {
+fn garbage_is_closed_and_harms_no_peer() {
     on(Backend::Epoll, |net| async move {
-        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let (listener, requests) = listener(&b);
+        let (a, b, listener, requests) = listening(&net);
         let mut sockets = Vec::new();
         for garbage in [&[0xff; 64][..], b"GET / HTTP/1.1\r\n\r\n", &[0; 600]] {
             let mut socket = TcpStream::connect(listener.local_addr()).unwrap();

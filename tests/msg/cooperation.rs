@@ -1,5 +1,5 @@
 //! Tokio's cooperative budget: a task for which everything has always ended already by the time it
-//! awaits it starves nobody.
+//! awaits it starves no other task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

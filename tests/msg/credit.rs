@@ -9,7 +9,7 @@ use tokio_fabric::{Access, Hints, error::Phase, info::MsgOrder};
 const BUDGET: usize = 10_000;
 
 /// docs/extension.md: "The sender holds back a message that would break this, and all messages
-/// behind it, and nothing else: RMA, acks and signs of life pass."
+/// behind it, and nothing else: RMA, acks, probes and their answers pass."
 #[test]
 fn a_stalled_receiver_stops_messages_and_never_rma() {
     on_every_backend(|net| async move {

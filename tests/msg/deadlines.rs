@@ -51,8 +51,8 @@ fn a_receive_that_nothing_comes_for_ends() {
     });
 }
 
-/// Whoever waits for room, or is queued behind others, is withdrawn, with the buffer; those behind
-/// it go on.
+/// An operation that waits for room, or is queued behind others, is withdrawn, with the buffer;
+/// those behind it go on.
 #[test]
 fn what_has_not_started_is_withdrawn() {
     on_every_backend_at_once(|net| async move {
@@ -79,7 +79,7 @@ fn what_has_not_started_is_withdrawn() {
 
 /// An acknowledgement that comes too late is swallowed in its turn, and the next one is its own.
 #[test]
-fn a_late_acknowledgement_is_nobody_elses() {
+fn a_late_acknowledgement_ends_no_other_operation() {
     on_every_backend_at_once(|net| async move {
         let (_a, b, x, y) = deaf(&net).await;
         let region = region(&b, 100).await;
@@ -151,8 +151,8 @@ fn a_late_read_response_is_dropped() {
     });
 }
 
-/// Bytes of a message that move when its time passes: its owner is told without the buffer, once,
-/// and the message goes on.
+/// Bytes of a message that move when its time passes: it ends without the buffer, once, and the
+/// message goes on.
 #[test]
 fn a_message_under_way_goes_on_without_its_owner() {
     on_every_backend_at_once(|net| async move {
@@ -205,9 +205,9 @@ fn a_message_that_lands_too_late_is_the_next_receives() {
     });
 }
 
-/// The same while it lands: told without its buffer, and the message whole for the next.
+/// The same while it lands: it ends without its buffer, and the message is whole for the next.
 #[test]
-fn a_receive_that_a_message_lands_in_is_told_without_its_buffer() {
+fn a_receive_that_a_message_lands_in_ends_without_its_buffer() {
     on_every_backend_at_once(|net| async move {
         let slow = Duration::from_millis(40)..=Duration::from_millis(41);
         let net = Net::on(net.backend()).faults(FaultPlan::seeded(4).delay(slow));

@@ -1,7 +1,7 @@
 //! Event queues with real events in them (`fi_eq(3)`, rulings 6 to 9).
 
 use crate::common::on_every_backend;
-use crate::common::peers::{any, listener, request};
+use crate::common::peers::{any, listener, listening, request};
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use tokio_fabric::testing::{connect, connect_endpoints};
@@ -134,7 +134,7 @@ fn connected_comes_first_and_shutdown_last() {
                 let events = b.events.clone();
                 tokio::spawn(async move {
                     let completion = queue.next().await.unwrap();
-                    // Whoever sees the completion finds Connected in the event queue already.
+                    // With the completion, Connected is in the event queue already.
                     (
                         completion.context,
                         matches!(events.try_next(), Some(Event::Connected { .. })),
@@ -190,8 +190,7 @@ fn connected_comes_first_and_shutdown_last() {
 #[test]
 fn error_events_carry_the_peers_words() {
     on_every_backend(|net| async move {
-        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let (listener, requests) = listener(&b);
+        let (a, _b, listener, requests) = listening(&net);
         for words in [&b""[..], b"no", &[5; 256]] {
             let x = a.domain.endpoint().open().unwrap();
             drop(x.connect(listener.local_addr()).context(6u64).into_future());

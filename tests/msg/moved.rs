@@ -88,8 +88,8 @@ fn a_shared_receive_wakes_the_task_that_awaits_it_now() {
     });
 }
 
-/// An operation that waits for room in its context and reports to a queue, and whoever waits for
-/// that queue.
+/// An operation that waits for room in its context and reports to a queue, and a task that waits
+/// for that queue.
 #[test]
 fn acceptance_and_completions_wake_the_task_that_awaits_them_now() {
     on_every_backend(|net| async move {

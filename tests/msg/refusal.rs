@@ -217,7 +217,7 @@ fn by_default_the_initiators_connection_is_torn_down_after_the_operation() {
     });
 }
 
-/// What is injected is reported nowhere; counters tell of its refusal, and the connection's end.
+/// What is injected is reported nowhere; counters count its refusal, and the connection's end.
 #[test]
 fn an_injected_write_that_is_refused_counts_as_a_failure() {
     on_every_backend(|net| async move {
@@ -295,10 +295,10 @@ fn answers_that_come_too_late_for_their_region_never_end_the_connection() {
     });
 }
 
-/// Ruling 15: "both sides are told": each operation and each Shutdown of a connection that was
+/// Ruling 15, at both sides: each operation and each Shutdown of a connection that was
 /// ended for guessing says how often in how long, with whom, and what to do.
 #[test]
-fn whoever_is_closed_for_guessing_reads_why_at_both_sides() {
+fn a_connection_closed_for_guessing_says_why_at_both_sides() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let (x, y) = connected(&a, &b, living_with(4)).await;

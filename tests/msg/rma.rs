@@ -98,7 +98,7 @@ fn what_cannot_be_right_is_refused_with_the_buffers() {
     });
 }
 
-/// Zero bytes may be written and read, anywhere up to a region's end, and tell like others.
+/// Zero bytes may be written and read, anywhere up to a region's end, and are reported like others.
 #[test]
 fn rma_of_zero_length() {
     on_every_backend(|net| async move {
@@ -169,7 +169,7 @@ fn a_write_may_carry_data_for_the_peers_queue() {
             );
             let flags = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
             assert_eq!(told.flags, flags | CompletionFlags::REMOTE_CQ_DATA);
-            // All of it has landed when the queue tells.
+            // All of it has landed before the completion is read.
             assert_eq!(bytes_of(&region), vec![data as u8; 8]);
             x.send("m").imm(data).await.unwrap();
             assert_eq!(y.recv(vec![0u8; 1]).await.unwrap().0.data, Some(data));

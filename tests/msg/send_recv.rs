@@ -143,7 +143,7 @@ fn a_message_that_does_not_fit_is_truncated_and_the_connection_lives() {
             let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
             let fits = len / 3;
             let early = posted_first.then(|| y.recv(vec![0u8; fits]).post().unwrap());
-            // The sender is told of success, delivery included.
+            // The sender's operation ends well, delivery included.
             x.send(bytes.clone()).delivery_complete().await.unwrap();
             let receive = early.unwrap_or_else(|| y.recv(vec![0u8; fits]).post().unwrap());
             let truncated = receive.await.unwrap_err();
@@ -323,7 +323,7 @@ fn a_full_context_says_again_and_gives_the_buffers_back() {
             refused.contains(said) && refused.contains("receive_size"),
             "{refused}"
         );
-        // Sends that nobody takes fill the transmit context.
+        // Sends without a receive fill the transmit context.
         let first = x.send(vec![1u8]).delivery_complete().try_post().unwrap();
         let second = x.send(vec![2u8]).delivery_complete().try_post().unwrap();
         full(x.send(vec![9u8; 5]).try_post().unwrap_err(), vec![9u8; 5]);

@@ -180,8 +180,8 @@ fn control(kind: u8, data: [u8; 8]) -> Vec<u8> {
     frame
 }
 
-/// docs/extension.md, section 9: a C peer, which cannot prove a key, is refused by who has one,
-/// whoever of the two begins.
+/// docs/extension.md, section 9: a C peer, which cannot prove a key, is refused by a peer that
+/// has one, whichever of the two begins.
 #[test]
 fn plain_peers_are_refused_by_connectionless_endpoints_with_a_key() {
     for backend in crate::common::backends() {
@@ -255,9 +255,9 @@ fn openings() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Issue: "whoever says in a connection request that it is a known peer with a new incarnation
-/// makes the endpoint end the good connection". A request counts once its key is proven: no message
-/// that comes before that ends, or holds up, anything of the good peer's.
+/// Issue: "a process that says in a connection request that it is a known peer with a new
+/// incarnation makes the endpoint end the good connection". A request counts once its key is proven:
+/// no message that comes before that ends, or holds up, anything of the good peer's.
 #[test]
 fn who_does_not_prove_the_key_ends_nothing_by_what_it_claims() {
     for backend in crate::common::backends() {

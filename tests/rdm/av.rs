@@ -38,7 +38,7 @@ fn indices(results: &[Result<FabricAddr>]) -> Vec<Option<usize>> {
 /// fi_av(3): "This call returns the address stored in the address vector that corresponds to the
 /// given fi_addr."
 /// fi_av(3): "associate a higher-level address with a simpler, more efficient value"
-/// Whoever drives the domain: a lookup is a look at a table.
+/// With any driver: a lookup reads a table.
 #[test]
 fn an_inserted_address_is_looked_up_by_its_name() {
     on_every_backend(async |net| {
@@ -202,7 +202,7 @@ async fn insertions_that_announce_more_are_there_at_once() {
 }
 
 /// fi_av(3): "An AV should only store a single instance of an address."
-/// In whichever form it is written. The error tells that it is there; its name can be asked for.
+/// In whichever form it is written. The error says that it is there; its name can be looked up.
 #[tokio::test]
 async fn an_address_is_in_a_vector_once() {
     let vector = open();
@@ -473,7 +473,7 @@ async fn a_symmetric_insertion_goes_node_by_node() {
     refused(huge, ErrorKind::LimitReached);
 }
 
-/// An insertion that nobody waits for to its end leaves nothing behind.
+/// An insertion that is dropped before its end leaves nothing behind.
 #[tokio::test]
 async fn an_insertion_that_is_dropped_is_undone() {
     let vector = open();

@@ -139,7 +139,7 @@ async fn insertions_before_an_event_queue_is_bound_are_refused() {
 /// fi_av(3): "When the flag FI_EVENT is specified, all insert operations on this AV will occur
 /// asynchronously."
 /// fi_av(3): "AV operations are synchronous by default"
-/// Only such a vector has events to tell.
+/// Only an asynchronous vector has events.
 #[tokio::test]
 async fn each_kind_of_vector_inserts_in_its_way_only() {
     let (vector, events) = open(&Net::loopback(), 8);
@@ -158,7 +158,7 @@ async fn each_kind_of_vector_inserts_in_its_way_only() {
 /// Rulings 6 and 7: awaited with a context, the result comes both ways; without one, to the future
 /// alone.
 #[test]
-fn a_future_tells_the_same_as_the_events() {
+fn a_future_says_the_same_as_the_events() {
     on_every_backend(async |net| {
         let (vector, events) = open(&net, 8);
         let both = vector.insert(address(1)).context(3u64).await.unwrap();
@@ -222,14 +222,14 @@ async fn events_outlive_the_vector_they_are_about() {
     assert_eq!(complete(&events).await.0, UserContext(1));
 }
 
-/// Nobody reads the queue any more: a future still gets its result, `submit` has nowhere to tell.
+/// The queue is gone: a future still gets its result, `submit` has nowhere to report.
 #[tokio::test]
 async fn an_event_queue_without_readers_keeps_no_insertion() {
     let (vector, events) = open(&Net::loopback(), 3);
     drop(events);
     vector.insert(address(1)).context(1u64).await.unwrap();
-    let nobody = vector.insert(address(2)).submit(1u64).unwrap_err();
-    assert_eq!(nobody.kind(), ErrorKind::BadState);
+    let absent = vector.insert(address(2)).submit(1u64).unwrap_err();
+    assert_eq!(absent.kind(), ErrorKind::BadState);
 }
 
 /// A future that is polled by hand.

@@ -129,9 +129,9 @@ async fn a_read_only_vector_looks_and_changes_nothing() {
 /// fi_av(3): "If name is non-NULL and map_addr is 0, then the map_addr used by the provider will be
 /// returned through the attribute structure." `fi_av_attr.map_addr`.
 /// fi_av(3): "The map_addr field is ignored if name is NULL."
-/// The type is that of whoever made the vector.
+/// The type is that of the domain that made the vector.
 #[tokio::test]
-async fn type_and_map_addr_are_told_to_those_who_join() {
+async fn type_and_map_addr_are_given_to_those_who_join() {
     let (name, domain) = (name(), domain());
     let named = || domain.address_vector().name(&name);
     let first = named()
@@ -156,8 +156,8 @@ async fn type_and_map_addr_are_told_to_those_who_join() {
     );
 }
 
-/// Two who have it open insert, remove and find as if they were one; each name, whoever gave it, is
-/// the same to both.
+/// Two handles insert, remove and find as if they were one; each name is the same by both,
+/// whichever of them inserted it.
 #[tokio::test]
 async fn changes_of_each_are_seen_by_all() {
     let name = name();

@@ -32,7 +32,7 @@ fn an_endpoint_has_one_address_vector() {
             assert_eq!(received.source_addr, Some(endpoint.local_addr()));
         }
         // What another vector's name is, this one's is not.
-        let refused = alone.send("of nobody", to_far).await.unwrap_err();
+        let refused = alone.send("unmatched", to_far).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
     });
 }
@@ -136,7 +136,7 @@ fn counters_count_tagged_and_untagged_messages_alike() {
 }
 
 /// fi_endpoint(3): `FI_ORDER_SAW`, `FI_ORDER_WAW`, `FI_ORDER_RAW`: the Info says so, and what is
-/// sent behind a write, tagged or not, tells that its bytes are there.
+/// sent behind a write, tagged or not, means that its bytes are there.
 #[test]
 fn operations_to_one_peer_keep_their_order_behind_writes() {
     on_every_backend(|net| async move {
@@ -202,7 +202,7 @@ fn a_cancelled_operation_has_one_entry() {
 /// operation" fi_endpoint(3): "This is the maximum number of IO vectors (scatter-gather elements)
 /// that a single posted operation may reference."
 #[test]
-fn the_info_tells_the_limits_of_operations() {
+fn the_info_has_the_limits_of_operations() {
     on_every_backend(|net| async move {
         let (a, b) = net.rdm_pair().unwrap();
         let (x, y, to) = (&a.endpoint, &b.endpoint, a.other);

@@ -71,11 +71,12 @@ fn messages_of_every_size_arrive_whole_however_they_go() {
         for extension in [true, false] {
             let Two { x, y, to_y, .. } = &two(&net, extension);
             for (number, len) in sizes().into_iter().enumerate() {
+                let whole = message(len);
                 for kind in 0..16 {
                     let [tag, expected, data, ack] = [1, 2, 4, 8].map(|bit| kind & bit != 0);
                     let send = match tag {
-                        true => x.send_tagged(message(len), *to_y, number as u64),
-                        false => x.send(message(len), *to_y),
+                        true => x.send_tagged(whole.clone(), *to_y, number as u64),
+                        false => x.send(whole.clone(), *to_y),
                     };
                     let send = if data { send.imm(len as u64) } else { send };
                     let send = if ack { send.delivery_complete() } else { send };
@@ -100,7 +101,7 @@ fn messages_of_every_size_arrive_whole_however_they_go() {
                     };
                     let what = format!("{len} bytes, kind {kind}, extension {extension}");
                     let (received, bytes) = got.unwrap();
-                    assert!(bytes == message(len), "{what}");
+                    assert!(bytes == whole, "{what}");
                     assert_eq!(received.len, len, "{what}");
                     assert_eq!(received.data, data.then_some(len as u64), "{what}");
                     assert_eq!(received.tag, tag.then_some(number as u64), "{what}");
@@ -111,8 +112,8 @@ fn messages_of_every_size_arrive_whole_however_they_go() {
     });
 }
 
-/// docs/extension.md, section 7, and the protocol: whoever agreed takes what is announced, also one
-/// who would never announce it: the least length is the sender's own affair.
+/// docs/extension.md, section 7, and the protocol: a side that agreed takes what is announced, also
+/// if it never announces itself: the least length is the sender's own affair.
 #[test]
 fn what_is_announced_is_taken_by_who_announces_nothing() {
     on_every_backend(|net| async move {
@@ -196,7 +197,7 @@ fn more_announcements_than_names_wait_their_turn() {
     });
 }
 
-/// Every operation ends, and once: with an announced message that nobody receives, and a fenced one
+/// Every operation ends, and once: with an announced message without a receive, and a fenced one
 /// behind it, a peer that disconnects is connected to again, and both arrive there.
 #[test]
 fn a_fenced_message_behind_an_announced_one_survives_a_disconnect() {
@@ -264,7 +265,7 @@ fn announced_messages_that_are_given_up_are_withdrawn_at_the_peer() {
         let (received, bytes) = y.recv_tagged(vec![0; MIN + 2], 1000).await.unwrap();
         assert_eq!((received.len, bytes), (MIN + 2, message(MIN + 2)));
         other.await.unwrap();
-        assert!(receive.phase() != Phase::Ended, "nobody sends it that");
+        assert!(receive.phase() != Phase::Ended, "no peer sends it that");
         x.send_tagged("at last", *to_y, 7).await.unwrap();
         assert_eq!(receive.await.unwrap().0.len, 7);
     });

@@ -155,10 +155,10 @@ fn a_region_may_be_bound_to_the_endpoint() {
     });
 }
 
-/// A flood of messages that nobody receives stops none of the same peer's RMA, and none of other
+/// A flood of messages without receives stops none of the same peer's RMA, and none of other
 /// peers' messages.
 #[test]
-fn rma_passes_messages_that_nobody_receives() {
+fn rma_passes_messages_without_receives() {
     on_every_backend(|net| async move {
         let (a, b) = net.rdm_pair().unwrap();
         let third = net.peer().unwrap();

@@ -1,6 +1,7 @@
 //! Tagged messages (`fi_tagged(3)`): tags and masks, directed receives, peek, claim and discard.
 
 use crate::common::on_every_backend;
+use crate::common::peers::rdm_with_queue;
 use futures::FutureExt;
 use tokio_fabric::testing::RdmSide;
 use tokio_fabric::{
@@ -200,15 +201,10 @@ fn tags_go_with_inject_and_with_data() {
 /// fi_cq(3): "This field contains the tag that was included with the received message. The tag will
 /// be in host byte order."
 #[test]
-fn completions_tell_of_tags() {
+fn completions_have_tags() {
     on_every_backend(|net| async move {
         let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
-        let queue = one.domain.completion_queue().open().unwrap();
-        let opened = one.domain.rdm_endpoint().completion_queue(&queue);
-        let x = opened
-            .listen_at(crate::common::peers::any())
-            .open()
-            .unwrap();
+        let (x, queue) = rdm_with_queue(&one);
         let y = two.rdm_endpoint().unwrap();
         let to_y = x.insert(y.local_addr()).unwrap();
         let to_x = y.insert(x.local_addr()).unwrap();
@@ -253,7 +249,7 @@ fn completions_tell_of_tags() {
 /// fi_tagged(3): "If no message is found matching the tags specified in the peek request, then a
 /// completion queue error entry with err field set to FI_ENOMSG will be available."
 #[test]
-fn a_peek_tells_of_a_message_and_leaves_it() {
+fn a_peek_finds_a_message_and_leaves_it() {
     on_every_backend(|net| async move {
         let (a, b) = net.rdm_pair().unwrap();
         let (x, y) = (&a.endpoint, &b.endpoint);
@@ -466,7 +462,7 @@ fn tagged_messages_may_be_of_several_buffers() {
 }
 
 /// fi_tagged(3): `FI_INJECT_COMPLETE` fi_endpoint(3), FI_INJECT_COMPLETE: "when the source
-/// buffer(s) may be reused": a tagged send gives its buffer back though nobody wants its tag, and
+/// buffer(s) may be reused": a tagged send gives its buffer back though no receive has its tag, and
 /// what that gets next is another message.
 #[test]
 fn a_tagged_send_ends_when_its_buffer_may_be_reused() {

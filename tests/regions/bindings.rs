@@ -257,7 +257,7 @@ fn a_region_with_open_counters_or_endpoints_is_busy() {
     });
 }
 
-/// A region is asked who is bound to it while it tells them of accesses: neither waits for the
+/// A region lists what is bound to it while it counts accesses there: neither waits for the
 /// other.
 #[test]
 fn closing_a_busy_region_races_with_its_peers() {

@@ -90,7 +90,7 @@ fn words_that_mean_nothing_are_one_warning() {
         ("FI_MR_CACHE_MERGE_REGIONS", "2"),
     ]);
     assert_eq!(lines, ["(None, 1024, false)", BUILT, "2, 100"]);
-    // Each of the two caches reads the environment, and the process is told once.
+    // Each of the two caches reads the environment, and one warning is logged.
     let [warning] = &warnings[..] else {
         panic!("{} warnings: {warnings:?}", warnings.len());
     };

@@ -1,4 +1,4 @@
-//! Address ranges in the registration cache: who tells that their memory has gone.
+//! Address ranges in the registration cache: what reports that their memory has gone.
 
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio_fabric::{ErrorKind, buf::AddressRange, mr::CacheWatch};
 /// An address range is found again as long as it is mapped, and not when it was unmapped, moved or
 /// emptied meanwhile, though the same address is in use again.
 #[test]
-fn the_system_tells_that_an_address_range_has_gone() {
+fn the_system_reports_that_an_address_range_has_gone() {
     on_every_backend(|net| async move {
         let (peer, other) = (net.peer().unwrap(), net.peer().unwrap());
         let (here, there) = connect(&peer, &other).await.unwrap();
@@ -72,9 +72,9 @@ fn the_system_tells_that_an_address_range_has_gone() {
     });
 }
 
-/// Where the system does not tell, the caller does.
+/// Where the system does not report it, the caller does.
 #[test]
-fn the_caller_tells_that_an_address_range_has_gone() {
+fn the_caller_reports_that_an_address_range_has_gone() {
     with_cache(
         |cache| cache.watch(CacheWatch::Caller),
         |peer, cache| {

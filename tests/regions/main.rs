@@ -3,6 +3,7 @@
 mod access;
 mod bindings;
 mod cache;
+mod cache_allocators;
 mod cache_environment;
 mod cache_ranges;
 mod closing;

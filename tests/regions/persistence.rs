@@ -68,7 +68,7 @@ fn a_committed_write_is_on_the_device_when_it_ends() {
         let region = register(&target, &pages, 64 * PAGE).unwrap();
         let commits = target.domain.counter();
         region.bind_counter(&commits, MrBind::REMOTE_WRITE).unwrap();
-        // Told as landed, a write need not be on the device.
+        // A write that was reported as landed need not be on the device.
         let remote = region.remote();
         x.write(vec![1u8; 64 * PAGE], remote)
             .delivery_complete()

@@ -66,7 +66,7 @@ async fn pinned_pages_come_and_go() {
         // What is not mapped, or not readable, cannot be pinned. It is not the limit's doing.
         let closed = MappedBuffer::new(32 * MIB).unwrap();
         let place = closed.as_ptr().cast_mut();
-        // SAFETY: the pages are the test's own, and nobody looks at them any more.
+        // SAFETY: the pages are the test's own, and are not read any more.
         let done = unsafe { libc::mprotect(place.cast(), 32 * MIB, libc::PROT_NONE) };
         assert_eq!(done, 0);
         // SAFETY: as for `part`.

@@ -46,7 +46,7 @@ fn any_range_of_addresses_is_registered_and_its_pages_are_used_once_they_are_the
             pages.set(100 + offset, &vec![9; len]);
             assert_eq!(read(&x, range).await.unwrap(), vec![9; len]);
         }
-        // They change; nobody has to be told.
+        // They change; no call has to announce it.
         pages.unmap(0, 64);
         pages.map_again(0, 64);
         let first = region.remote().slice(0..8).unwrap();
@@ -88,7 +88,7 @@ fn an_access_to_a_page_that_is_not_there_fails_and_nothing_else() {
             let (x, _y) = connect(&initiator, &target).await.unwrap();
             assert_eq!(read(&x, range).await.is_ok(), readable, "page {first}");
         }
-        // Nobody else has noticed.
+        // No other connection has noticed.
         write(&z, bystander.remote(), 2).await.unwrap();
         assert_eq!(bytes_of(&bystander), vec![2; 64]);
         write(&z, region.remote().slice(0..64).unwrap(), 3)

@@ -85,7 +85,7 @@ fn with_raw_a_region_is_reached_by_its_mapped_raw_key_only() {
             let three = [ranges[0], ranges[0], ranges[0]];
             let refused = x.read(vec![0; 3], three).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::TooLarge);
-            // Without the mapping there is nothing to use: the region tells no key.
+            // Without the mapping there is nothing to use: the region has no key.
             let told = region.remote();
             assert_eq!(
                 (region.key(), told.key),
@@ -176,7 +176,7 @@ fn a_raw_key_that_was_changed_or_made_up_opens_nothing() {
 /// arguments.
 /// fi_mr(3): `fi_mr_raw_attr`: "it is safe to use this call with any memory region."
 #[tokio::test]
-async fn a_raw_key_tells_how_large_it_is() {
+async fn a_raw_key_has_its_size() {
     let net = Net::loopback();
     for (hints, key_size) in [(raw_mode(), 32), (Hints::new(), 8)] {
         let target = peer_with(&net, hints, DomainBind::empty());
@@ -307,7 +307,7 @@ fn there_is_no_key_before_completion_nor_where_a_raw_key_is_needed() {
         let provider = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::PROV_KEY));
         let target = peer_with(&net, provider, flags);
         let mut registration = target.domain.register(vec![7u8; 8]).into_future();
-        // Whether it is at work or done, it tells no key but the region's own.
+        // Whether it is at work or done, its key is the region's own, or none.
         let early = registration.key();
         let region = (&mut registration).await.unwrap();
         assert!([KEY_NOT_AVAILABLE, region.key()].contains(&early));
@@ -326,7 +326,7 @@ fn there_is_no_key_before_completion_nor_where_a_raw_key_is_needed() {
         let target = peer_with(&net, both, DomainBind::empty());
         let region = open_region(&target, vec![7u8; 8]).await;
         assert_eq!(region.key(), KEY_NOT_AVAILABLE);
-        // A synchronous registration that nobody has polled has not completed either.
+        // A synchronous registration that was not polled has not completed either.
         let registration = target.domain.register(vec![7u8; 8]).into_future();
         assert_eq!(registration.key(), KEY_NOT_AVAILABLE);
     });

@@ -46,11 +46,11 @@ fn notify() -> Hints {
 /// fi_mr(3): `fi_mr_refresh(iov)`, `fi_mr_refresh(count)`, arguments; and `fi_mr_refresh(flags)`,
 /// of which there are none.
 #[test]
-fn with_mmu_notify_pages_are_told_of_before_they_are_accessed() {
+fn with_mmu_notify_pages_are_refreshed_before_they_are_accessed() {
     on_every_backend(|net| async move {
         let (initiator, target, x, _y) = toward(&net, notify()).await;
         let pages = Pages::new(16);
-        // The first four are there when it is registered: nobody has to be told of those.
+        // The first four are there when it is registered: no refresh has to name those.
         pages.set(0, &[1; 4 * PAGE]);
         let region = open_region(&target, pages.range(0, 16 * PAGE)).await;
         let part = |from: usize, to: usize| {
@@ -69,7 +69,7 @@ fn with_mmu_notify_pages_are_told_of_before_they_are_accessed() {
         };
         assert!(refused(4, 5).await);
         assert!(refused(3, 5).await);
-        // Of two parts; what lies between them and behind them was not told of.
+        // Two parts are named; what lies between them and behind them is not.
         region
             .refresh(&[4 * PAGE..6 * PAGE, 8 * PAGE..10 * PAGE])
             .await
@@ -108,7 +108,7 @@ fn a_refresh_verifies_that_there_is_memory() {
             .await
             .unwrap();
         write(&x, region.remote(), 1).await.unwrap();
-        // Memory that a region owns is told of in the same way.
+        // Memory that a region owns is refreshed in the same way.
         let owned = open_region(&target, vec![0u8; 64 * PAGE]).await;
         owned.refresh(&[]).await.unwrap();
         write(&x, owned.remote(), 5).await.unwrap();

@@ -1,4 +1,4 @@
-//! A region and the results of operations on it that nobody has fetched yet.
+//! A region and the results of operations on it that have not been fetched yet.
 
 use tokio_fabric::Access;
 use tokio_fabric::testing::Net;

@@ -106,7 +106,7 @@ fn read_only_memory_is_registered_asynchronously_too() {
                 assert_eq!(failed.context, Some(UserContext(7)));
                 assert!(failed.error.is_canceled());
             }
-            // It was ready before it was dropped; the event told so, and the region is undone.
+            // It was ready before it was dropped; the event said so, and the region is undone.
             other => assert_eq!(told(other).0, UserContext(7)),
         }
         let free = peer.domain.register_read_only(&b"x"[..]).key(9).await;
@@ -138,7 +138,7 @@ fn a_short_registration_overtakes_long_ones() {
 }
 
 /// Futures that are dropped undo their registrations, a thousand of them, in whatever state, and
-/// each tells of it once.
+/// each reports it once.
 #[test]
 fn a_thousand_dropped_registrations_leave_nothing() {
     on_every_backend(|net| async move {

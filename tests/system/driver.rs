@@ -113,9 +113,9 @@ fn a_thread_serves_peers_while_the_application_computes() {
     }
 }
 
-/// Ruling 10: "Info tells which driver serves".
+/// Ruling 10: the domain and its Info name the driver.
 #[test]
-fn the_domain_tells_its_driver() {
+fn the_domain_names_its_driver() {
     runtime(0).block_on(async {
         let fabric = Net::on(Backend::Epoll).fabric().unwrap();
         let told = |domain: Domain| {
@@ -267,7 +267,7 @@ impl Wake for Broken {
 
 /// README: "If it panics, the driver ends as if its runtime had": `DriverGone` for all.
 #[test]
-fn a_driver_that_panics_is_gone_for_everybody() {
+fn a_driver_that_panics_is_gone_for_all_operations() {
     for backend in backends() {
         for driver in DRIVERS {
             for threads in [0, 2] {
@@ -376,7 +376,7 @@ fn spinning_ends() {
     for backend in backends() {
         for driver in DRIVERS {
             let net = Net::on(backend);
-            // The runtime of a task has a thread of its own here, so that it can be told apart.
+            // The runtime of a task has a thread of its own here, so that the test can identify it.
             let (sender, end) = tokio::sync::oneshot::channel::<()>();
             let (begin, begun) = mpsc::channel();
             let spinning = std::thread::Builder::new().name("spinning".to_owned());
@@ -387,8 +387,8 @@ fn spinning_ends() {
                     let domain = domain.open().unwrap();
                     // Something happens, once.
                     let endpoint = domain.endpoint().open().unwrap();
-                    let nobody = endpoint.connect(([127, 0, 0, 1], 1).into()).await;
-                    assert!(nobody.is_err());
+                    let absent = endpoint.connect(([127, 0, 0, 1], 1).into()).await;
+                    assert!(absent.is_err());
                     begin.send(Instant::now()).unwrap();
                     let _ = end.await;
                 });

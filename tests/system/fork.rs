@@ -28,8 +28,8 @@ async fn parent_and_child() {
     // Some bits are drawn now, and some are left.
     keys(&domain);
     let (mut from_child, mut to_parent) = pipe().unwrap();
-    // SAFETY: the child has a copy of this thread only. It uses the domain, whose locks nobody else
-    // holds here, and the allocator, which the C library makes usable again after a fork; then it
+    // SAFETY: the child has a copy of this thread only. It uses the domain, whose locks no other
+    // thread holds, and the allocator, which the C library makes usable again after a fork; then it
     // ends at once.
     match unsafe { libc::fork() } {
         -1 => panic!("{}", std::io::Error::last_os_error()),

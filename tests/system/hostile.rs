@@ -1,5 +1,5 @@
 //! A hostile client next to twenty good ones on one listener: whatever it sends, or does not send,
-//! its own connection is closed, and nobody else notices.
+//! its own connection is closed, and no other client notices.
 
 mod scene;
 
@@ -128,7 +128,7 @@ fn malformed(scene: &Scene) -> Vec<(String, Vec<u8>)> {
         with(read, |frame| frame.payload = vec![0; 8]),
     );
     let ack = with(Raw::new(MESSAGE), |frame| frame.op_data = 2);
-    add("an ack that nobody awaits".into(), ack);
+    add("an ack without an operation".into(), ack);
     add(
         "an ack with payload".into(),
         with(Raw::new(MESSAGE), |frame| {
@@ -137,7 +137,7 @@ fn malformed(scene: &Scene) -> Vec<(String, Vec<u8>)> {
         }),
     );
     add(
-        "a read response that nobody awaits".into(),
+        "a read response without a read".into(),
         with(Raw::new(RESPONSE), |frame| frame.payload = vec![0; 8]),
     );
     add("an empty read response".into(), Raw::new(RESPONSE).bytes());
@@ -250,7 +250,7 @@ fn garbage_handshakes_are_closed_without_an_event() {
 }
 
 /// "handshake deadlines, a cap on half-open connections": peers that connect and stay silent, or
-/// send a byte now and then, are closed, and keep nobody out.
+/// send a byte now and then, are closed, and keep no other client out.
 #[test]
 fn half_open_connections_are_bounded_in_number_and_time() {
     const CAP: usize = 32;

@@ -38,7 +38,7 @@ fn endpoint(peer: &Peer, liveness: Liveness) -> Endpoint {
     builder.liveness(liveness).open().unwrap()
 }
 
-async fn shutdown_is_told(peer: &Peer) {
+async fn shutdown_is_reported(peer: &Peer) {
     let shutdown = async {
         loop {
             match peer.events.next().await {
@@ -212,7 +212,10 @@ async fn found_dead(net: &Net, connecting: bool, blocked: bool) {
         let failed = soon("a send", moving).await.unwrap_err();
         assert_eq!(failed.error().operation(), Some(OperationKind::Send));
         assert_eq!(failed.error().peer(), x.peer_addr());
-        assert!(failed.to_string().contains("no sign of life"), "{failed}");
+        assert!(
+            failed.to_string().contains("the peer is silent"),
+            "{failed}"
+        );
         timed_out(failed.kind());
         let (_, buffer) = failed.into_parts();
         assert!(buffer.is_some_and(|buffer| buffer.len() == 32 << 20));
@@ -227,7 +230,7 @@ async fn found_dead(net: &Net, connecting: bool, blocked: bool) {
         assert!(accepted);
     }
     assert!(writes.is_accepted() && sends.is_accepted());
-    shutdown_is_told(&other.us).await;
+    shutdown_is_reported(&other.us).await;
     let mut completions: Vec<Completion> = Vec::new();
     queue.read_batch(&mut completions, 100);
     let mut contexts: Vec<_> = completions.iter().map(|it| it.context.0).collect();
@@ -240,7 +243,7 @@ async fn found_dead(net: &Net, connecting: bool, blocked: bool) {
     timed_out(late.kind());
 }
 
-/// docs/extension.md: "one that has only receives posted asks after an idle interval": a stopped
+/// docs/extension.md: "one that has only receives posted probes after an idle interval": a stopped
 /// process is found then, and no sooner; within `interval`s once something else is outstanding.
 #[test]
 fn a_lone_receive_is_watched_at_the_idle_interval() {
@@ -297,8 +300,8 @@ fn a_peer_that_goes_on_in_time_lives() {
     });
 }
 
-/// docs/extension.md: "A side that does not read cannot answer: it says PONG unasked": whoever does
-/// not receive is not dead, on either side, and both at once.
+/// docs/extension.md: "A side that does not read sees no probes: it sends PONG unasked": a side that
+/// does not receive is not dead, on either side, and both at once.
 #[test]
 fn a_peer_that_does_not_receive_lives() {
     on_every_backend_at_once(|net| async move {
@@ -376,10 +379,10 @@ fn a_peer_with_a_blocked_runtime_is_dead_after_the_limit() {
     });
 }
 
-/// docs/extension.md: "Unanswered, each asks for itself too, and the times above hold": of a domain
-/// that falls silent, all idle connections to it are told, although they share their questions.
+/// docs/extension.md: "each connection probes for itself. The times above hold": of a domain
+/// that falls silent, all idle connections to it end, although they share their probes.
 #[test]
-fn all_idle_connections_to_a_domain_that_falls_silent_are_told() {
+fn all_idle_connections_to_a_domain_that_falls_silent_end() {
     const CONNECTIONS: usize = 5;
     let idle = Duration::from_secs(2);
     on_every_backend_at_once(|net| async move {
@@ -448,11 +451,11 @@ fn a_side_that_does_not_read_learns_of_a_killed_peer() {
         // Until nothing more finds room: the end of the stream does not either.
         tokio::time::sleep(Duration::from_millis(600)).await;
         other.process.kill();
-        shutdown_is_told(&other.us).await;
+        shutdown_is_reported(&other.us).await;
     });
 }
 
-/// Ruling 13: "a stopped (SIGSTOP) C peer cannot be told from a slow one": a peer without the
+/// Ruling 13: a stopped (SIGSTOP) C peer looks like a slow one: a peer without the
 /// extension that has no room, stopped or not, lives, since its system answers every probe.
 #[test]
 fn a_plain_peer_that_does_not_read_lives() {
@@ -479,9 +482,9 @@ fn a_plain_peer_that_does_not_read_lives() {
 }
 
 /// "A machine busy for seconds must not kill peers": hundreds of connections, all cores busy, and
-/// nobody is taken for dead.
+/// no peer is taken for dead.
 #[test]
-fn a_storm_kills_nobody() {
+fn a_storm_ends_no_connection() {
     let campaign = std::env::var("TOKIO_FABRIC_DEEP").is_ok_and(|deep| deep != "0");
     let (connections, lasts) = match campaign {
         true => (1000, Duration::from_secs(120)),

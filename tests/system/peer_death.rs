@@ -14,7 +14,7 @@ use tokio_fabric::{
     error::{OperationKind, Phase},
 };
 
-/// The kinds that tell of a peer's end.
+/// The kinds of errors for the loss of a peer.
 fn is_loss(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::PeerClosed | ErrorKind::ConnectionReset)
 }
@@ -27,8 +27,8 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("{what}: nothing comes"))
 }
 
-/// The endpoint, with its queue for everything, of one side. Without message credit, so that what
-/// nobody reads fills the connection.
+/// The endpoint, with its queue for everything, of one side. Without message credit, so that unread
+/// messages fill the connection.
 fn endpoint(peer: &Peer) -> (Endpoint, CompletionQueue) {
     let queue = peer.domain.completion_queue().open().unwrap();
     let endpoint = peer
@@ -41,7 +41,7 @@ fn endpoint(peer: &Peer) -> (Endpoint, CompletionQueue) {
     (endpoint, queue)
 }
 
-/// Shutdown is told once, after Connected and after everything that has ended.
+/// Shutdown is reported once, after Connected and after all completions.
 async fn one_shutdown(peer: &Peer, endpoint: &Endpoint) {
     let shutdown = async {
         loop {
@@ -72,7 +72,7 @@ async fn everything_outstanding(
         .queue(1_u64)
         .post()
         .unwrap();
-    // Behind 32 MiB that nobody reads, everything waits.
+    // Behind 32 MiB that are not read, everything waits.
     let moving = endpoint.send(large).post().unwrap();
     let acked = endpoint
         .send("acked")
@@ -300,9 +300,9 @@ fn a_cut_connection_ends_everything_on_both_sides() {
     });
 }
 
-/// "Shutdown comes once and last", of a connection: an endpoint that never had one tells nothing.
+/// "Shutdown comes once and last", of a connection: an endpoint that never had one reports none.
 #[test]
-fn an_endpoint_that_was_never_connected_tells_no_shutdown() {
+fn an_endpoint_that_was_never_connected_reports_no_shutdown() {
     on_every_backend(|net| async move {
         let us = net.peer().unwrap();
         let (ours, _) = endpoint(&us);

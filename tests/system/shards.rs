@@ -92,7 +92,7 @@ fn deregistering_under_accesses_of_every_driver_ends_them_all() {
         }
         let back = region.deregister().await.unwrap();
         assert_eq!(back, vec![7; LARGE]);
-        // Each is told, well or not.
+        // Each ends, well or not.
         for operation in posted {
             if let Err(failed) = operation.await {
                 assert_ne!(failed.kind(), ErrorKind::TimedOut);
@@ -121,11 +121,11 @@ fn closing_ends_every_driver() {
     });
 }
 
-/// Ruling 11: "Runtime gone": whoever waits on any of the drivers is told.
+/// Ruling 11: what waits on any of the drivers ends with an error.
 #[test]
-fn the_end_of_a_runtime_is_told_on_every_driver() {
+fn the_end_of_a_runtime_is_reported_on_every_driver() {
     for backend in crate::common::backends() {
-        // The peer lives on, or its end would be told instead.
+        // The peer lives on, or its end would be the reported reason.
         let peers = tokio::runtime::Runtime::new().unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let net = Net::on(backend);
@@ -171,7 +171,9 @@ fn connectionless_endpoints_work_with_every_driver() {
         });
         futures::future::join(join_all(sends), join_all(receives)).await;
         for endpoint in &opened {
-            let peer = endpoint.insert(crate::common::peers::nobody()).unwrap();
+            let peer = endpoint
+                .insert(crate::common::peers::no_listener())
+                .unwrap();
             let send = endpoint.send(vec![1; 100], peer).post().unwrap();
             assert!(endpoint.cancel(send.id()), "it waits for a connection");
             assert_eq!(send.await.unwrap_err().kind(), ErrorKind::Canceled);

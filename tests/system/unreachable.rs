@@ -16,7 +16,7 @@ use tokio_fabric::{
     op::{Op, Received},
 };
 
-/// Another machine, as far as TCP can tell, with a cable to this one.
+/// Another machine, as TCP sees it, with a cable to this one.
 struct Machine {
     name: String,
     cable: String,
@@ -57,7 +57,7 @@ impl Machine {
         None
     }
 
-    /// From now on nothing that either side sends finds the other, and nobody is told.
+    /// From now on nothing that either side sends finds the other, and no error is returned.
     fn cut_off(&self) {
         let Machine {
             name,
@@ -65,10 +65,10 @@ impl Machine {
             ours,
             theirs,
         } = self;
-        let nobody = "lladdr 02:00:00:00:00:01 nud permanent";
-        assert!(ip(&format!("neigh replace {theirs} {nobody} dev {cable}")));
+        let absent = "lladdr 02:00:00:00:00:01 nud permanent";
+        assert!(ip(&format!("neigh replace {theirs} {absent} dev {cable}")));
         assert!(ip(&format!(
-            "-n {name} neigh replace {ours} {nobody} dev {cable}x"
+            "-n {name} neigh replace {ours} {absent} dev {cable}x"
         )));
     }
 
@@ -188,7 +188,7 @@ fn a_machine_that_is_cut_off_ends_in_time() {
     });
 }
 
-/// When somebody asks who only waits for a message.
+/// The probe interval of a side that only waits for a message.
 const IDLE: Duration = Duration::from_secs(1);
 
 fn watchful() -> Liveness {
@@ -247,7 +247,7 @@ impl Far {
     }
 }
 
-/// A cable that is out for less than the limit kills nobody.
+/// A cable that is out for less than the limit ends no connection.
 #[test]
 fn a_machine_that_comes_back_in_time_lives() {
     let _one = MACHINES

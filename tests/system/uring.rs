@@ -1,6 +1,8 @@
 //! io_uring refused, and running out of descriptors or locked memory. All are states of a whole
 //! process, so each test runs a second one of itself.
 
+#[path = "../../src/transport/uring/filter.rs"]
+mod filter;
 mod refused_enter;
 
 use std::net::TcpStream;
@@ -8,10 +10,7 @@ use std::time::Duration;
 
 use crate::common::alone::alone;
 use tokio_fabric::testing::{Net, connect};
-use tokio_fabric::{
-    Backend, Driver, ErrorKind, Event, Fabric, Hints,
-    info::{Fallback, FallbackCause},
-};
+use tokio_fabric::{Backend, Driver, ErrorKind, Event, Fabric, Hints};
 
 pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
@@ -20,144 +19,87 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// README: "Where the kernel or a container refuses `io-uring`, such a thread is served by `epoll`,
-/// which `domain.info().fallback` and a line in the log then explain"; one line, however many
-/// domains and listeners there are.
+/// README: "a backend that was named and cannot be had is an error"; who names none is not
+/// concerned.
 #[test]
 fn where_a_filter_forbids_io_uring_epoll_serves() {
     let printed = alone("uring::under_a_filter");
-    assert!(printed.contains("default epoll"), "{printed}");
     assert!(printed.contains("refused: not supported"), "{printed}");
-    let told = printed.matches("io_uring cannot be used, epoll is");
-    assert_eq!(told.count(), 1, "{printed}");
 }
 
 #[test]
 #[ignore = "the other process of another test"]
 fn under_a_filter() {
     forbid_io_uring();
-    tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(std::io::stdout)
-        .init();
     runtime().block_on(async {
-        let error = Net::on(Backend::IoUring)
-            .fabric()
-            .unwrap()
-            .domain()
-            .open()
-            .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        println!("refused: {error}");
-        let fabric = Fabric::open(Hints::new()).unwrap();
-        let domain = fabric.domain().driver(Driver::Thread).open().unwrap();
-        println!("default {}", domain.backend());
-        let info = domain.info();
-        let fallback = info.fallback.as_ref().expect("io_uring was wanted");
-        // A build without the ring has nothing that could be forbidden.
-        let cause = match cfg!(feature = "io-uring") {
-            true => FallbackCause::Forbidden,
-            false => FallbackCause::NotBuilt,
-        };
-        assert_eq!(fallback.cause, cause);
-        assert_eq!(fallback.wanted, Backend::IoUring.name());
-        let task = fabric.domain().open().unwrap();
-        assert_eq!(task.info().fallback, None, "a task wants epoll");
-        let named = Net::on(Backend::Epoll).fabric().unwrap();
-        let named = named.domain().driver(Driver::Thread).open().unwrap();
-        assert_eq!(named.info().fallback, None, "epoll was asked for");
-        let _second = fabric.domain().driver(Driver::Thread).open().unwrap();
-        let (a, b) = Net::on(Backend::Epoll).pair().await.unwrap();
-        a.send("hello").await.unwrap();
-        let (received, bytes) = b.recv(vec![0; 16]).await.unwrap();
-        assert_eq!(&bytes[..received.len], b"hello");
+        for driver in [Driver::Task, Driver::Thread] {
+            let fabric = Net::on(Backend::IoUring).fabric().unwrap();
+            let error = fabric.domain().driver(driver).open().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            println!("refused: {error}");
+            let net = Net::on(Backend::Epoll).driver(driver);
+            let (a, b) = net.pair().await.unwrap();
+            a.send("hello").await.unwrap();
+            let (received, bytes) = b.recv(vec![0; 16]).await.unwrap();
+            assert_eq!(&bytes[..received.len], b"hello");
+            let fabric = Fabric::open(Hints::new()).unwrap();
+            let domain = fabric.domain().driver(driver).open().unwrap();
+            assert_eq!(domain.backend(), Backend::Epoll);
+        }
     });
 }
 
 /// The limit on locked memory is named, not just met: a ring's memory counts against it for who may
-/// not lock any (the fallback named in Info).
+/// not lock any.
 #[test]
-fn without_locked_memory_epoll_serves_and_says_so() {
+fn without_locked_memory_the_error_names_the_limit() {
     let printed = alone("uring::without_locked_memory");
-    assert!(printed.contains("served by"), "{printed}");
+    assert!(printed.contains("io_uring:"), "{printed}");
 }
 
 #[test]
 #[ignore = "the other process of another test"]
 fn without_locked_memory() {
-    let before = default_domain();
+    let before = refusal();
     // Rights that lift the limit go first; a user who has none keeps what it is.
     let none = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: a plain structure that outlives the call, and plain numbers: the user "nobody".
+    // SAFETY: a plain structure that outlives the call, and plain numbers: a user without rights.
     unsafe {
         assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none), 0);
         let _ = libc::setresgid(65534, 65534, 65534);
         let _ = libc::setresuid(65534, 65534, 65534);
     }
-    let (backend, fallback) = default_domain();
-    println!("served by {backend}: {fallback:?}");
-    match fallback {
-        Some(fallback) if before.1.is_none() => {
-            assert_eq!(backend, Backend::Epoll);
-            assert_eq!(fallback.cause, FallbackCause::LockedMemory);
-            assert!(fallback.reason.contains("RLIMIT_MEMLOCK"), "{fallback}");
+    let after = refusal();
+    println!("io_uring: {after:?}");
+    match after {
+        Some(refused) if before.is_none() => {
+            assert!(refused.contains("RLIMIT_MEMLOCK"), "{refused}");
         }
         // Refused for another reason already, or a kernel that counts no ring's memory.
-        fallback => assert_eq!((backend, fallback), before),
+        after => assert_eq!(after, before),
     }
 }
 
-/// The backend of a domain with a thread for which none was named, and what its Info says.
-fn default_domain() -> (Backend, Option<Fallback>) {
+/// Why io_uring cannot be had, if it cannot.
+fn refusal() -> Option<String> {
     runtime().block_on(async {
-        let fabric = Fabric::open(Hints::new()).unwrap();
-        let domain = fabric.domain().driver(Driver::Thread).open().unwrap();
-        (domain.backend(), domain.info().fallback.clone())
+        let fabric = Net::on(Backend::IoUring).fabric().unwrap();
+        let opened = fabric.domain().open();
+        opened.err().map(|error| error.to_string())
     })
 }
 
 /// From now on the three calls of io_uring fail with `EPERM` in this thread and its children.
 fn forbid_io_uring() {
-    const FIRST: u32 = libc::SYS_io_uring_setup as u32;
-    const LAST: u32 = libc::SYS_io_uring_register as u32;
-    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    };
-    let mut program = [
-        // The number of the call is the first word of what the filter sees.
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 2, FIRST),
-        step(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, 1, 0, LAST),
-        step(
-            libc::BPF_RET | libc::BPF_K,
-            0,
-            0,
-            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
-        ),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    const CALLS: [libc::c_long; 3] = [
+        libc::SYS_io_uring_setup,
+        libc::SYS_io_uring_enter,
+        libc::SYS_io_uring_register,
     ];
-    let filter = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: a plain flag, and a filter whose program outlives the call; the kernel copies it.
-    let results = unsafe {
-        [
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
-            libc::prctl(
-                libc::PR_SET_SECCOMP,
-                libc::SECCOMP_MODE_FILTER,
-                &raw const filter,
-            ),
-        ]
-    };
-    assert_eq!(results, [0, 0], "{}", std::io::Error::last_os_error());
+    filter::refuse(&CALLS, libc::EPERM).expect("a filter");
 }
 
 /// "EMFILE (pause accepting, resume by itself)".

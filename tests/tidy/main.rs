@@ -1,7 +1,9 @@
 //! The rules of the house, as far as a machine can check them: ARCHITECTURE.md and CONTRIBUTING.md
 //! say what they are for.
 
+mod constants;
 mod imports;
+mod names;
 mod papers;
 mod rules;
 mod source;
@@ -28,17 +30,16 @@ const OUTSIDE_WORDS: [&str; 13] = [
 ];
 
 /// The values of the protocol that an endpoint may name; its machine is reached through progress.
-const PROTO_VALUES: [&str; 11] = [
+const PROTO_VALUES: [&str; 10] = [
     "Arrival",
     "AtomicRequest",
-    "DgramPost",
-    "End",
+    "OpResult",
     "Lifecycle",
+    "MatchCriteria",
     "OpKey",
     "OpKind",
     "Operation",
     "SourceId",
-    "Wanted",
     "Withdrawn",
 ];
 
@@ -115,6 +116,46 @@ fn the_library_does_not_print_sleep_or_unwrap() {
 }
 
 #[test]
+fn thresholds_stand_in_limits() {
+    let files = Source::all_in("src");
+    expect_none(files.iter().flat_map(constants::check));
+    expect_none(constants::check_list(&files));
+}
+
+/// A map that names files which were renamed misleads.
+#[test]
+fn files_that_texts_name_are_there() {
+    let files = rust_files();
+    let ends_one = |name: &str| {
+        let end = format!("/{name}");
+        let is_named = |file: &Source| file.path.ends_with(&end) || file.path == name;
+        files.iter().any(is_named) || root().join(name).exists()
+    };
+    let page = text("ARCHITECTURE.md");
+    expect_none(papers::check_file_names("ARCHITECTURE.md", &page, ends_one));
+    for file in &files {
+        let head = file.lines.iter().filter(|line| line.starts_with("//!"));
+        let head: String = head.map(|line| format!("{line}\n")).collect();
+        expect_none(papers::check_file_names(&file.path, &head, ends_one));
+    }
+    assert_eq!(
+        papers::check_file_names("x", "as `gone.rs` and `here.rs` do", |it| it == "here.rs"),
+        ["x: no gone.rs"]
+    );
+}
+
+/// A bound that names its test can be looked up.
+#[test]
+fn tests_that_pages_cite_are_there() {
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap_or_default();
+    for page in ["SECURITY.md", "docs/memory-model.md"] {
+        expect_none(papers::check_cited_tests(page, &text(page), read));
+    }
+    let one = papers::check_cited_tests("x", "| a.rs::b, a.rs::gone |", |_| "fn b() {".into());
+    assert_eq!(one, ["x: no a.rs::gone"]);
+}
+
+#[test]
 fn nothing_is_left_as_a_note() {
     expect_none(rust_files().iter().flat_map(rules::check_notes));
 }
@@ -144,6 +185,18 @@ fn the_worst_words_become_fewer() {
     }
 }
 
+/// Rewritten as the words' numbers are.
+#[test]
+fn a_type_name_is_declared_once() {
+    const LIST: &str = "tests/tidy/names.txt";
+    let found = names::repeated(&Source::all_in("src"));
+    let allowed = names::parse(&text(LIST)).unwrap();
+    expect_none(names::check(&found, &allowed));
+    if std::env::var_os("TOKIO_FABRIC_FEWER_WORDS").is_some() {
+        std::fs::write(root().join(LIST), names::fewer(&found, &allowed)).unwrap();
+    }
+}
+
 #[test]
 fn examples_use_the_public_interface_only() {
     expect_none(
@@ -157,6 +210,11 @@ fn examples_use_the_public_interface_only() {
 }
 
 #[test]
+fn the_breaks_of_the_models_are_of_the_code_as_it_is() {
+    expect_none(papers::check_breaks(&text("models/breaks.txt"), text));
+}
+
+#[test]
 fn the_papers_agree_with_the_repository() {
     expect_none(papers::check_set_up(&text("README.md"), &text(".ci/run")));
     for page in [
@@ -164,6 +222,7 @@ fn the_papers_agree_with_the_repository() {
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
         "bench/README.md",
+        "docs/figures.md",
         "docs/performance.md",
         "examples/README.md",
     ] {

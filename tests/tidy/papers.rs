@@ -50,6 +50,55 @@ pub fn check_links(page: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec
     wrong
 }
 
+/// Source files that a text names (`` `folder/name.rs` ``) and that are not there. `is_there` is
+/// asked with the name as it stands.
+pub fn check_file_names(page: &str, text: &str, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let names = quoted.filter(|it| it.ends_with(".rs") && !it.contains(char::is_whitespace));
+    let missing = names.filter(|name| !is_there(name));
+    missing.map(|name| format!("{page}: no {name}")).collect()
+}
+
+/// Tests that a text cites (`folder/file.rs::name`) and that do not stand there.
+pub fn check_cited_tests(page: &str, text: &str, read: impl Fn(&str) -> String) -> Vec<String> {
+    let is_part = |c: char| c.is_alphanumeric() || "_/.:".contains(c);
+    let words = text.split(|c| !is_part(c));
+    let cited = words.filter_map(|word| word.split_once(".rs::"));
+    let missing = cited.filter(|(file, name)| {
+        let function = format!("fn {name}(");
+        !read(&format!("{file}.rs")).contains(&function)
+    });
+    missing
+        .map(|(file, name)| format!("{page}: no {file}.rs::{name}"))
+        .collect()
+}
+
+/// Breaks of the models whose code does not stand in its file, once: three lines (what it says,
+/// models, file), then the change as `diff` writes one.
+pub fn check_breaks(breaks: &str, read: impl Fn(&str) -> String) -> Vec<String> {
+    let paragraphs = breaks
+        .split("\n\n")
+        .filter(|it| !it.is_empty() && !it.starts_with('#'));
+    let check = |paragraph: &str| {
+        let mut lines = paragraph.lines();
+        let (says, _, file) = (lines.next()?, lines.next()?, lines.next()?);
+        let broken = lines.filter_map(|line| line.strip_prefix('-'));
+        let broken: String = broken.map(|line| format!("{line}\n")).collect();
+        let places = read(file).matches(&broken).count();
+        (places != 1).then(|| format!("models/breaks.txt: {says}: {places} places in {file}"))
+    };
+    paragraphs.filter_map(check).collect()
+}
+
+#[test]
+fn a_break_whose_code_has_changed_is_found() {
+    let breaks = "# head\n\nsays\nmodel\nsrc/a.rs\n-one\n-two\n+three\n";
+    let read = |text: &'static str| move |_: &str| text.to_owned();
+    assert_eq!(check_breaks(breaks, read("one\ntwo\n")), [""; 0]);
+    assert_eq!(check_breaks(breaks, read("one\n\ntwo\n")).len(), 1);
+    assert_eq!(check_breaks(breaks, read("one\ntwo\none\ntwo\n")).len(), 1);
+}
+
 #[test]
 fn set_up_is_two_commands() {
     let good = "## Set up\n\n```sh\ncargo run --release --example a   # job\ncargo test\n```\n";

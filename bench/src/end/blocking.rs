@@ -12,12 +12,12 @@ use super::{ANY_PORT, say, server_of};
 use crate::job::{ANSWER_SIZE, EndConfig, Work};
 use crate::sys;
 
-pub fn serve(told: &EndConfig) -> Result<()> {
+pub fn serve(config: &EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT)?;
     say("PORT", listener.local_addr()?.port());
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
-    let job = &told.job;
+    let job = &config.job;
     match job.work {
         Work::PingPong => {
             let mut message = vec![0; job.size];
@@ -53,14 +53,14 @@ pub fn serve(told: &EndConfig) -> Result<()> {
     }
 }
 
-pub fn call(told: &EndConfig, gather: bool) -> Result<()> {
-    let mut stream = TcpStream::connect(server_of(told))?;
+pub fn call(config: &EndConfig, gather: bool) -> Result<()> {
+    let mut stream = TcpStream::connect(server_of(config))?;
     stream.set_nodelay(true)?;
-    match told.job.work {
-        Work::PingPong => ping(told, &mut stream),
-        Work::Stream => send(told, &mut stream, gather),
-        Work::Write => push(told, &mut stream),
-        Work::Read => fetch(told, &mut stream),
+    match config.job.work {
+        Work::PingPong => ping(config, &mut stream),
+        Work::Stream => send(config, &mut stream, gather),
+        Work::Write => push(config, &mut stream),
+        Work::Read => fetch(config, &mut stream),
         Work::Death => {
             say("READY", "");
             let ended = stream.read(&mut [0; 64]);
@@ -75,9 +75,9 @@ pub fn call(told: &EndConfig, gather: bool) -> Result<()> {
     }
 }
 
-fn ping(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
-    let mut message = vec![0; told.job.size];
-    let mut pings = Pings::new(told)?;
+fn ping(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
+    let mut message = vec![0; config.job.size];
+    let mut pings = Pings::new(config)?;
     loop {
         stream.write_all(&message)?;
         stream.read_exact(&mut message)?;
@@ -87,8 +87,8 @@ fn ping(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
     }
 }
 
-fn send(told: &EndConfig, stream: &mut TcpStream, gather: bool) -> Result<()> {
-    let job = &told.job;
+fn send(config: &EndConfig, stream: &mut TcpStream, gather: bool) -> Result<()> {
+    let job = &config.job;
     let messages = messages(job);
     let mut next = messages.iter().cycle();
     let gathered = if gather {
@@ -97,7 +97,7 @@ fn send(told: &EndConfig, stream: &mut TcpStream, gather: bool) -> Result<()> {
         Vec::new()
     };
     let mut answers = ReceiveBuffers::of_answers();
-    let mut meter = Meter::new(told);
+    let mut meter = Meter::new(config);
     let mut credits = job.window;
     loop {
         if gather {
@@ -114,9 +114,9 @@ fn send(told: &EndConfig, stream: &mut TcpStream, gather: bool) -> Result<()> {
     }
 }
 
-fn push(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
-    let messages = messages(&told.job);
-    let mut meter = Meter::new(told);
+fn push(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
+    let messages = messages(&config.job);
+    let mut meter = Meter::new(config);
     for message in messages.iter().cycle() {
         stream.write_all(message)?;
         if meter.add(1) {
@@ -126,10 +126,10 @@ fn push(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
-fn fetch(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
-    let mut receive_buffers = ReceiveBuffers::new(&told.job);
-    let mut meter = Meter::new(told);
-    let mut due = told.job.window;
+fn fetch(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
+    let mut receive_buffers = ReceiveBuffers::new(&config.job);
+    let mut meter = Meter::new(config);
+    let mut due = config.job.window;
     loop {
         for _ in 0..due {
             stream.write_all(&[0; ANSWER_SIZE])?;

@@ -17,20 +17,20 @@ impl BulkCounter {
     }
 
     /// Starts to count the bytes of a phase.
-    pub fn begin(&self, told: &EndConfig) -> BulkPhase {
+    pub fn begin(&self, config: &EndConfig) -> BulkPhase {
         BulkPhase {
             counter: self.clone(),
-            size: told.job.bulk as u64,
+            size: config.job.bulk as u64,
             since: Instant::now(),
             before: self.0.load(Ordering::Relaxed),
         }
     }
 
     /// Measures the bandwidth of the bulk alone, after a warm-up.
-    pub async fn measure_alone(&self, told: &EndConfig) {
-        tokio::time::sleep(told.job.warm).await;
-        let phase = self.begin(told);
-        tokio::time::sleep(told.job.run).await;
+    pub async fn measure_alone(&self, config: &EndConfig) {
+        tokio::time::sleep(config.job.warm).await;
+        let phase = self.begin(config);
+        tokio::time::sleep(config.job.run).await;
         phase.end("alone");
     }
 }
@@ -45,7 +45,7 @@ pub struct BulkPhase {
 }
 
 impl BulkPhase {
-    /// Tells the bytes and the time.
+    /// Reports the bytes and the time.
     pub fn end(self, phase: &str) {
         let messages = self.counter.0.load(Ordering::Relaxed) - self.before;
         say(&format!("{phase}_bytes"), messages * self.size);

@@ -25,7 +25,7 @@ pub struct ConnectionStats {
 /// What is known of each.
 #[derive(Debug)]
 struct Each {
-    told: EndConfig,
+    config: EndConfig,
     before: Memory,
     /// Batches that may be on the way at once.
     under_way: usize,
@@ -49,48 +49,48 @@ struct Turns {
 pub struct StatsBaseline(Option<Each>);
 
 impl StatsBaseline {
-    pub fn now(told: &EndConfig) -> Result<StatsBaseline> {
-        if !told.job.watches_each {
+    pub fn now(config: &EndConfig) -> Result<StatsBaseline> {
+        if !config.job.watches_each {
             return Ok(StatsBaseline(None));
         }
-        let (connections, under_way) = (told.job.connections, told.job.answers());
+        let (connections, under_way) = (config.job.connections, config.job.answers());
         let mut each = Each {
-            told: told.clone(),
-            before: Memory::now(told),
+            config: config.clone(),
+            before: Memory::now(config),
             under_way,
             sent_at: vec![Instant::now(); connections * under_way],
             connections: vec![Turns::default(); connections],
             times: Histogram::new_with_bounds(1, TIME_MAX_NS, 3)?,
         };
         // Again, since what watches them is none of their memory.
-        each.before = Memory::now(told);
+        each.before = Memory::now(config);
         Ok(StatsBaseline(Some(each)))
     }
 
     /// All connections are there, and have sent what their windows allow.
-    pub fn begin(self, told: &EndConfig) -> ConnectionStats {
+    pub fn begin(self, config: &EndConfig) -> ConnectionStats {
         let mut crowd = ConnectionStats {
-            meter: Meter::new(told),
-            batch: told.job.batch(),
+            meter: Meter::new(config),
+            batch: config.job.batch(),
             each: self.0,
         };
         if let Some(each) = &mut crowd.each {
-            each.begin(&told.job);
+            each.begin(&config.job);
         }
         crowd
     }
 }
 
 impl ConnectionStats {
-    /// A connection has an answer to so many batches, and sends as many. True when it is enough;
-    /// then the figures have been told.
+    /// A connection has an answer to so many batches, and sends as many. True at the end of the
+    /// measurement; the figures have been reported then.
     pub fn answered(&mut self, connection: usize, batches: usize) -> bool {
         if let Some(each) = &mut self.each {
             each.answered(connection, batches, self.meter.is_measuring());
         }
         let enough = self.meter.add((batches * self.batch) as u64);
         if enough && let Some(each) = self.each.take() {
-            each.tell();
+            each.report();
         }
         enough
     }
@@ -121,8 +121,8 @@ impl Each {
         }
     }
 
-    fn tell(&self) {
-        Memory::now(&self.told).tell_since(&self.before);
+    fn report(&self) {
+        Memory::now(&self.config).report_since(&self.before);
         say("p50_ns", self.times.value_at_quantile(0.5));
         say("p99_ns", self.times.value_at_quantile(0.99));
         say(

@@ -16,16 +16,16 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn now(told: &EndConfig) -> Memory {
+    pub fn now(config: &EndConfig) -> Memory {
         Memory {
             resident_client: resident(std::process::id()),
-            resident_server: resident(told.peer),
+            resident_server: resident(config.peer),
             heap_client: sys::heap_in_use(),
         }
     }
 
-    /// Tells what came on top since `before`.
-    pub fn tell_since(&self, before: &Memory) {
+    /// Reports the memory that was added since `before`.
+    pub fn report_since(&self, before: &Memory) {
         say(
             "resident_client",
             self.resident_client.saturating_sub(before.resident_client),
@@ -49,24 +49,24 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn start(told: &EndConfig) -> Watch {
+    pub fn start(config: &EndConfig) -> Watch {
         Watch {
             begin: Instant::now(),
-            cpu: both(told),
+            cpu: both(config),
         }
     }
 
-    pub fn tell(&self, told: &EndConfig) {
+    pub fn report(&self, config: &EndConfig) {
         say("elapsed_ns", self.begin.elapsed().as_nanos());
-        say("cpu_ns", both(told).saturating_sub(self.cpu).as_nanos());
+        say("cpu_ns", both(config).saturating_sub(self.cpu).as_nanos());
     }
 }
 
-fn both(told: &EndConfig) -> Duration {
-    sys::process_cpu(std::process::id()) + sys::process_cpu(told.peer)
+fn both(config: &EndConfig) -> Duration {
+    sys::process_cpu(std::process::id()) + sys::process_cpu(config.peer)
 }
 
-/// Bytes of memory that a process has in use; 0 if it cannot be told.
+/// Bytes of memory that a process has in use; 0 if the system does not say.
 fn resident(process: u32) -> u64 {
     let pages = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
     let pages: u64 = pages

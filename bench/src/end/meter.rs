@@ -17,7 +17,7 @@ pub struct Meter {
     start: Option<Snapshot>,
     /// Operations that ended since the start.
     count: u64,
-    /// The figures have been told.
+    /// The figures have been reported.
     done: bool,
 }
 
@@ -31,11 +31,11 @@ struct Counters {
 }
 
 impl Counters {
-    fn new(told: &EndConfig) -> Counters {
+    fn new(config: &EndConfig) -> Counters {
         Counters {
-            peer: told.peer,
-            allocations: Allocations::of_both(told.peer),
-            syscalls: syscalls(told),
+            peer: config.peer,
+            allocations: Allocations::of_both(config.peer),
+            syscalls: syscalls(config),
         }
     }
 
@@ -59,21 +59,24 @@ struct Snapshot {
     syscalls: Option<[u64; 2]>,
 }
 
-fn syscalls(told: &EndConfig) -> Option<[Syscalls; 2]> {
-    if !told.job.counts_syscalls {
+fn syscalls(config: &EndConfig) -> Option<[Syscalls; 2]> {
+    if !config.job.counts_syscalls {
         return None;
     }
-    Some([Syscalls::of(std::process::id())?, Syscalls::of(told.peer)?])
+    Some([
+        Syscalls::of(std::process::id())?,
+        Syscalls::of(config.peer)?,
+    ])
 }
 
 impl Meter {
     /// Starts to warm up.
-    pub fn new(told: &EndConfig) -> Meter {
+    pub fn new(config: &EndConfig) -> Meter {
         Meter {
-            counters: Counters::new(told),
+            counters: Counters::new(config),
             begin: Instant::now(),
-            warm: told.job.warm,
-            run: told.job.run,
+            warm: config.job.warm,
+            run: config.job.run,
             start: None,
             count: 0,
             done: false,
@@ -85,7 +88,8 @@ impl Meter {
         self.start.is_some()
     }
 
-    /// So many operations have just ended. True when it is enough; then the figures have been told.
+    /// So many operations have just ended. True at the end of the measurement; the figures have
+    /// been reported then.
     pub fn add(&mut self, operations: u64) -> bool {
         if self.done {
             return true;
@@ -102,14 +106,14 @@ impl Meter {
                 if start.at.elapsed() < self.run {
                     return false;
                 }
-                self.tell(start);
+                self.report(start);
                 self.done = true;
                 true
             }
         }
     }
 
-    fn tell(&self, start: Snapshot) {
+    fn report(&self, start: Snapshot) {
         let end = self.counters.now();
         say("count", self.count);
         say("elapsed_ns", (end.at - start.at).as_nanos());

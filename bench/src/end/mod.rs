@@ -28,9 +28,9 @@ use crate::pin;
 use crate::subject::{self, Kind, Rpc, Tcp};
 use crate::sys;
 
-/// Plays the end, and tells the parent, on failure too.
-pub fn run(end: &options::End) -> Result<()> {
-    // Nobody waits for an end whose parent has gone.
+/// Plays the end, and reports to the parent, on failure too.
+pub fn run(end: &options::EndOptions) -> Result<()> {
+    // An end whose parent has gone is of no use.
     let killed = rustix::process::Signal::KILL;
     rustix::process::set_parent_process_death_signal(Some(killed))?;
     sys::raise_descriptor_limit();
@@ -42,45 +42,45 @@ pub fn run(end: &options::End) -> Result<()> {
             .collect();
         say("ERROR", words.join(" "));
     }
-    // The parent has heard it; nobody reads what a failing end prints besides.
+    // The parent has the error; what a failing end prints besides is not read.
     Ok(())
 }
 
-fn play(end: &options::End) -> Result<()> {
-    let told = EndConfig::parse(&end.job)?;
+fn play(end: &options::EndOptions) -> Result<()> {
+    let config = EndConfig::parse(&end.job)?;
     let subject = subject::named(&end.subject_name).context("no such subject")?;
-    pin::to(&[told.cpu])?;
-    if !told.job.work.is_alone() {
+    pin::to(&[config.cpu])?;
+    if !config.job.work.is_alone() {
         sys::count_allocations();
     }
     if end.role == Role::Server {
         sys::share_allocations()?;
     }
-    if matches!(told.job.work, Work::Pairs | Work::Shards) {
-        return pairs::run(subject.kind, &told);
+    if matches!(config.job.work, Work::Pairs | Work::Shards) {
+        return pairs::run(subject.kind, &config);
     }
     match (subject.kind, end.role) {
-        (Kind::Tcp(Tcp::Spin), Role::Server) => spinning::serve(&told),
-        (Kind::Tcp(Tcp::Spin), Role::Client) => spinning::call(&told),
-        (Kind::Tcp(_), Role::Server) => blocking::serve(&told),
-        (Kind::Tcp(how), Role::Client) => blocking::call(&told, how == Tcp::Gather),
-        (Kind::Tokio { .. }, role) if told.job.work == Work::Rpc => match role {
-            Role::Server => on_runtime(rpc::plain::serve(told)),
-            Role::Client => on_runtime(rpc::plain::call(told)),
+        (Kind::Tcp(Tcp::Spin), Role::Server) => spinning::serve(&config),
+        (Kind::Tcp(Tcp::Spin), Role::Client) => spinning::call(&config),
+        (Kind::Tcp(_), Role::Server) => blocking::serve(&config),
+        (Kind::Tcp(how), Role::Client) => blocking::call(&config, how == Tcp::Gather),
+        (Kind::Tokio { .. }, role) if config.job.work == Work::Rpc => match role {
+            Role::Server => on_runtime(rpc::plain::serve(config)),
+            Role::Client => on_runtime(rpc::plain::call(config)),
         },
-        (Kind::Rpc(Rpc::Tonic), Role::Server) => on_runtime(rpc::tonic::serve(told)),
-        (Kind::Rpc(Rpc::Tonic), Role::Client) => on_runtime(rpc::tonic::call(told)),
-        (Kind::Rpc(Rpc::Tarpc), Role::Server) => on_runtime(rpc::tarpc::serve(told)),
-        (Kind::Rpc(Rpc::Tarpc), Role::Client) => on_runtime(rpc::tarpc::call(told)),
-        (Kind::Tokio { .. }, Role::Server) => on_runtime(streams::serve(told)),
-        (Kind::Tokio { gather }, Role::Client) => on_runtime(streams::call(told, gather)),
-        (Kind::Fabric(how), Role::Server) => on_runtime(fabric::serve(how, told)),
-        (Kind::Fabric(how), Role::Client) if told.job.work.is_alone() => {
-            runtime()?.block_on(fabric::register(how, told))
+        (Kind::Rpc(Rpc::Tonic), Role::Server) => on_runtime(rpc::tonic::serve(config)),
+        (Kind::Rpc(Rpc::Tonic), Role::Client) => on_runtime(rpc::tonic::call(config)),
+        (Kind::Rpc(Rpc::Tarpc), Role::Server) => on_runtime(rpc::tarpc::serve(config)),
+        (Kind::Rpc(Rpc::Tarpc), Role::Client) => on_runtime(rpc::tarpc::call(config)),
+        (Kind::Tokio { .. }, Role::Server) => on_runtime(streams::serve(config)),
+        (Kind::Tokio { gather }, Role::Client) => on_runtime(streams::call(config, gather)),
+        (Kind::Fabric(how), Role::Server) => on_runtime(fabric::serve(how, config)),
+        (Kind::Fabric(how), Role::Client) if config.job.work.is_alone() => {
+            runtime()?.block_on(fabric::register(how, config))
         }
-        (Kind::Fabric(how), Role::Client) => on_runtime(fabric::call(how, told)),
-        (Kind::Ucx { spin }, Role::Server) => ucx::serve(&told, spin),
-        (Kind::Ucx { spin }, Role::Client) => ucx::call(&told, spin),
+        (Kind::Fabric(how), Role::Client) => on_runtime(fabric::call(how, config)),
+        (Kind::Ucx { spin }, Role::Server) => ucx::serve(&config, spin),
+        (Kind::Ucx { spin }, Role::Client) => ucx::call(&config, spin),
         (Kind::Libfabric { .. }, _) => anyhow::bail!("libfabric's ends are a program in C"),
     }
 }
@@ -99,8 +99,8 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 /// Where servers listen.
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-fn server_of(told: &EndConfig) -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, told.port).into()
+fn server_of(config: &EndConfig) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, config.port).into()
 }
 
 /// A line for the parent.

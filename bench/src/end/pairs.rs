@@ -36,21 +36,27 @@ impl Tally {
     }
 }
 
-pub fn run(kind: Kind, told: &EndConfig) -> Result<()> {
+pub fn run(kind: Kind, config: &EndConfig) -> Result<()> {
     let (mut one, mut two) = (Stretch::default(), Stretch::default());
     for _ in 0..ROUNDS {
-        match told.job.work {
+        match config.job.work {
             Work::Pairs => {
-                one += measured(told, |tally| {
-                    on_processors(kind, &told.job, &[told.cpu], tally)
+                one += measured(config, |tally| {
+                    on_processors(kind, &config.job, &[config.cpu], tally)
                 })?;
-                let cpus = [told.cpu, told.other_cpu];
-                two += measured(told, |tally| on_processors(kind, &told.job, &cpus, tally))?;
+                let cpus = [config.cpu, config.other_cpu];
+                two += measured(config, |tally| {
+                    on_processors(kind, &config.job, &cpus, tally)
+                })?;
             }
             Work::Shards => {
-                let cpus = [told.cpu, told.other_cpu];
-                one += measured(told, |tally| on_drivers(kind, &told.job, &cpus, 1, tally))?;
-                two += measured(told, |tally| on_drivers(kind, &told.job, &cpus, 2, tally))?;
+                let cpus = [config.cpu, config.other_cpu];
+                one += measured(config, |tally| {
+                    on_drivers(kind, &config.job, &cpus, 1, tally)
+                })?;
+                two += measured(config, |tally| {
+                    on_drivers(kind, &config.job, &cpus, 2, tally)
+                })?;
             }
             work => bail!("{work} is no work of pairs"),
         }
@@ -83,16 +89,16 @@ impl Stretch {
 type Threads = Vec<JoinHandle<Result<()>>>;
 
 /// Lets what `start` starts warm up, measures it, and ends it.
-fn measured(told: &EndConfig, start: impl FnOnce(Arc<Tally>) -> Threads) -> Result<Stretch> {
+fn measured(config: &EndConfig, start: impl FnOnce(Arc<Tally>) -> Threads) -> Result<Stretch> {
     let tally = Arc::new(Tally::default());
     let threads = start(Arc::clone(&tally));
     let until = Instant::now() + BEGINNING_MAX;
     while tally.messages.load(Ordering::Relaxed) == 0 && Instant::now() < until {
         thread::sleep(Duration::from_millis(1));
     }
-    thread::sleep(told.job.warm);
+    thread::sleep(config.job.warm);
     let (before, begin) = (tally.messages.load(Ordering::Relaxed), Instant::now());
-    thread::sleep(told.job.run);
+    thread::sleep(config.job.run);
     let messages = tally.messages.load(Ordering::Relaxed) - before;
     let time = begin.elapsed();
     tally.is_over.store(true, Ordering::Relaxed);

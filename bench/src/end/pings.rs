@@ -21,17 +21,17 @@ pub struct Pings {
 }
 
 impl Pings {
-    pub fn new(told: &EndConfig) -> Result<Pings> {
+    pub fn new(config: &EndConfig) -> Result<Pings> {
         let times = Histogram::new_with_bounds(1, TIME_MAX_NS, 3)?;
         Ok(Pings {
-            meter: Meter::new(told),
+            meter: Meter::new(config),
             times,
             since: Instant::now(),
         })
     }
 
-    /// A pong has come; the next ping goes right away. True when it is enough; then the figures
-    /// have been told.
+    /// A pong has come; the next ping goes right away. True at the end of the measurement; the
+    /// figures have been reported then.
     pub fn add(&mut self) -> bool {
         let now = Instant::now();
         if self.meter.is_measuring() {

@@ -1,5 +1,5 @@
 //! Where a plain TCP end reads to: small messages share one read, each large one has a buffer of
-//! its own, in turn, so that nobody works in a cache that is warmer than the others'.
+//! its own, in turn, so that no subject works in a warmer cache than the others.
 
 use crate::job::Job;
 

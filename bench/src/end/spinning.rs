@@ -9,23 +9,23 @@ use super::pings::Pings;
 use super::{ANY_PORT, say, server_of};
 use crate::job::EndConfig;
 
-pub fn serve(told: &EndConfig) -> Result<()> {
+pub fn serve(config: &EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT)?;
     say("PORT", listener.local_addr()?.port());
     let (mut stream, _) = listener.accept()?;
     prepare(&stream)?;
-    let mut message = vec![0; told.job.size];
+    let mut message = vec![0; config.job.size];
     loop {
         receive(&mut stream, &mut message)?;
         send(&mut stream, &message)?;
     }
 }
 
-pub fn call(told: &EndConfig) -> Result<()> {
-    let mut stream = TcpStream::connect(server_of(told))?;
+pub fn call(config: &EndConfig) -> Result<()> {
+    let mut stream = TcpStream::connect(server_of(config))?;
     prepare(&stream)?;
-    let mut message = vec![0; told.job.size];
-    let mut pings = Pings::new(told)?;
+    let mut message = vec![0; config.job.size];
+    let mut pings = Pings::new(config)?;
     loop {
         send(&mut stream, &message)?;
         receive(&mut stream, &mut message)?;

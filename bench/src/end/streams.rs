@@ -18,7 +18,7 @@ use super::{ANY_PORT, say, server_of};
 use crate::job::{ANSWER_SIZE, EndConfig, Job, Work};
 use crate::sys;
 
-pub async fn serve(told: EndConfig) -> Result<()> {
+pub async fn serve(config: EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT).await?;
     say("PORT", listener.local_addr()?.port());
     for number in 0_usize.. {
@@ -26,10 +26,10 @@ pub async fn serve(told: EndConfig) -> Result<()> {
         stream.set_nodelay(true)?;
         // The client waits for it, lest thousands of connections overrun the backlog.
         stream.write_all(&[0]).await?;
-        let job = match told.job.work {
-            Work::Neighbours if number == 0 => bulk_job(&told.job),
-            Work::Neighbours => ping_job(&told.job),
-            _ => told.job.clone(),
+        let job = match config.job.work {
+            Work::Neighbours if number == 0 => bulk_job(&config.job),
+            Work::Neighbours => ping_job(&config.job),
+            _ => config.job.clone(),
         };
         // A connection that ends is the end of the run.
         tokio::spawn(async move { serve_one(stream, job).await.ok() });
@@ -74,39 +74,39 @@ async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
     }
 }
 
-pub async fn call(told: EndConfig, gather: bool) -> Result<()> {
-    let before = Memory::now(&told);
-    let crowd = StatsBaseline::now(&told)?;
+pub async fn call(config: EndConfig, gather: bool) -> Result<()> {
+    let before = Memory::now(&config);
+    let crowd = StatsBaseline::now(&config)?;
     let mut streams = Vec::new();
-    let connections = told.job.connections;
+    let connections = config.job.connections;
     // One for each two endpoints.
-    let count = match told.job.work {
+    let count = match config.job.work {
         Work::AllToAll => connections * connections,
         Work::Neighbours => 2,
         _ => connections,
     };
     for _ in 0..count {
-        let mut stream = TcpStream::connect(server_of(&told)).await?;
+        let mut stream = TcpStream::connect(server_of(&config)).await?;
         stream.set_nodelay(true)?;
         stream.read_exact(&mut [0]).await?;
         streams.push(stream);
     }
-    match told.job.work {
+    match config.job.work {
         Work::Stream | Work::AllToAll => {
-            return send_over_all(told, streams, gather, crowd).await;
+            return send_over_all(config, streams, gather, crowd).await;
         }
-        Work::Idle => return idle(told, streams, before).await,
+        Work::Idle => return idle(config, streams, before).await,
         _ => {}
     }
     let mut stream = streams.pop().context("one connection at least")?;
-    if told.job.work == Work::Neighbours {
+    if config.job.work == Work::Neighbours {
         let bulk = streams.pop().context("a second connection")?;
-        return neighbours(&told, bulk, stream).await;
+        return neighbours(&config, bulk, stream).await;
     }
-    match told.job.work {
-        Work::PingPong => ping(&told, &mut stream).await,
-        Work::Write => push(&told, &mut stream).await,
-        Work::Read => fetch(&told, &mut stream).await,
+    match config.job.work {
+        Work::PingPong => ping(&config, &mut stream).await,
+        Work::Write => push(&config, &mut stream).await,
+        Work::Read => fetch(&config, &mut stream).await,
         Work::Death => {
             say("READY", "");
             wait_for_the_end(stream).await?;
@@ -117,9 +117,9 @@ pub async fn call(told: EndConfig, gather: bool) -> Result<()> {
     }
 }
 
-async fn ping(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
-    let mut message = vec![0; told.job.size];
-    let mut pings = Pings::new(told)?;
+async fn ping(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
+    let mut message = vec![0; config.job.size];
+    let mut pings = Pings::new(config)?;
     loop {
         stream.write_all(&message).await?;
         stream.read_exact(&mut message).await?;
@@ -130,17 +130,17 @@ async fn ping(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
 }
 
 /// Round trips on one stream, while a task keeps the other one full.
-async fn neighbours(told: &EndConfig, bulk: TcpStream, mut stream: TcpStream) -> Result<()> {
+async fn neighbours(config: &EndConfig, bulk: TcpStream, mut stream: TcpStream) -> Result<()> {
     let counter = BulkCounter::default();
-    let (counting, job) = (counter.clone(), bulk_job(&told.job));
+    let (counting, job) = (counter.clone(), bulk_job(&config.job));
     let batch = job.batch() as u64;
     let sending = tokio::spawn(send(job, bulk, false, move |answers| {
         counting.add(answers as u64 * batch);
         false
     }));
-    counter.measure_alone(told).await;
-    let beside = counter.begin(told);
-    ping(told, &mut stream).await?;
+    counter.measure_alone(config).await;
+    let beside = counter.begin(config);
+    ping(config, &mut stream).await?;
     beside.end("beside");
     sending.abort();
     Ok(())
@@ -148,12 +148,12 @@ async fn neighbours(told: &EndConfig, bulk: TcpStream, mut stream: TcpStream) ->
 
 /// A task per connection, all of them counted together. Ends with the task that has counted enough.
 async fn send_over_all(
-    told: EndConfig,
+    config: EndConfig,
     streams: Vec<TcpStream>,
     gather: bool,
     before: StatsBaseline,
 ) -> Result<()> {
-    let crowd = Arc::new(Mutex::new(before.begin(&told)));
+    let crowd = Arc::new(Mutex::new(before.begin(&config)));
     let mut tasks = JoinSet::new();
     for (at, stream) in streams.into_iter().enumerate() {
         let crowd = Arc::clone(&crowd);
@@ -161,7 +161,7 @@ async fn send_over_all(
             let mut crowd = crowd.lock().expect("no task panics");
             answers > 0 && crowd.answered(at, answers)
         };
-        tasks.spawn(send(told.job.clone(), stream, gather, is_enough));
+        tasks.spawn(send(config.job.clone(), stream, gather, is_enough));
     }
     tasks
         .join_next()
@@ -221,9 +221,9 @@ async fn send(
     }
 }
 
-async fn push(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
-    let messages = messages(&told.job);
-    let mut meter = Meter::new(told);
+async fn push(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
+    let messages = messages(&config.job);
+    let mut meter = Meter::new(config);
     for message in messages.iter().cycle() {
         stream.write_all(message).await?;
         if meter.add(1) {
@@ -233,10 +233,10 @@ async fn push(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
-async fn fetch(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
-    let mut receive_buffers = ReceiveBuffers::new(&told.job);
-    let mut meter = Meter::new(told);
-    let mut due = told.job.window;
+async fn fetch(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
+    let mut receive_buffers = ReceiveBuffers::new(&config.job);
+    let mut meter = Meter::new(config);
+    let mut due = config.job.window;
     loop {
         for _ in 0..due {
             stream.write_all(&[0; ANSWER_SIZE]).await?;
@@ -249,15 +249,15 @@ async fn fetch(told: &EndConfig, stream: &mut TcpStream) -> Result<()> {
 }
 
 /// Each connection has a task that waits for a message, as an application's would.
-async fn idle(told: EndConfig, streams: Vec<TcpStream>, before: Memory) -> Result<()> {
+async fn idle(config: EndConfig, streams: Vec<TcpStream>, before: Memory) -> Result<()> {
     for stream in streams {
         tokio::spawn(async move { wait_for_the_end(stream).await.ok() });
     }
-    tokio::time::sleep(told.job.warm).await;
-    Memory::now(&told).tell_since(&before);
-    let watch = Watch::start(&told);
-    tokio::time::sleep(told.job.run).await;
-    watch.tell(&told);
+    tokio::time::sleep(config.job.warm).await;
+    Memory::now(&config).report_since(&before);
+    let watch = Watch::start(&config);
+    tokio::time::sleep(config.job.run).await;
+    watch.report(&config);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use super::{ANY_PORT, say};
 use crate::job::{EndConfig, Job, Work};
 
 const PROGRAM: &str = "ucx_perftest";
-/// The server listens after it has told its port: for so long the client tries.
+/// The server listens after it has reported its port: for so long the client tries.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Seconds after which a client is ended that hangs.
 const HANGS_AFTER: &str = "10";
@@ -23,27 +23,27 @@ pub fn is_installed() -> bool {
 }
 
 /// Becomes the program.
-pub fn serve(told: &EndConfig, spin: bool) -> Result<()> {
+pub fn serve(config: &EndConfig, spin: bool) -> Result<()> {
     let port = TcpListener::bind(ANY_PORT)?.local_addr()?.port();
     say("PORT", port);
     let mut command = Command::new(PROGRAM);
-    of_tcp(&mut command, told, port, spin);
+    of_tcp(&mut command, config, port, spin);
     Err(command.exec()).context(PROGRAM)
 }
 
-/// What both ends are told.
-fn of_tcp(command: &mut Command, told: &EndConfig, port: u16, spin: bool) {
+/// The arguments that both ends get.
+fn of_tcp(command: &mut Command, config: &EndConfig, port: u16, spin: bool) {
     command
         .env("UCX_TLS", "tcp")
         .env("UCX_NET_DEVICES", "lo")
         .env("UCX_LOG_LEVEL", "fatal")
-        .args(["-p", &port.to_string(), "-c", &told.cpu.to_string()])
+        .args(["-p", &port.to_string(), "-c", &config.cpu.to_string()])
         .args(["-E", if spin { "poll" } else { "sleep" }]);
 }
 
-pub fn call(told: &EndConfig, spin: bool) -> Result<()> {
+pub fn call(config: &EndConfig, spin: bool) -> Result<()> {
     let until = Instant::now() + PATIENCE;
-    let job = &told.job;
+    let job = &config.job;
     let (test, guess) = match job.work {
         Work::PingPong => ("tag_lat", Duration::from_micros(if spin { 20 } else { 80 })),
         Work::Stream => ("tag_bw", Duration::from_micros(2)),
@@ -56,7 +56,7 @@ pub fn call(told: &EndConfig, spin: bool) -> Result<()> {
     loop {
         let mut command = Command::new("timeout");
         command.args([HANGS_AFTER, PROGRAM, "127.0.0.1"]);
-        of_tcp(&mut command, told, told.port, spin);
+        of_tcp(&mut command, config, config.port, spin);
         command
             .args(["-t", test, "-s", &job.size.to_string(), "-f", "-v"])
             .args(["-n", &count(job.run).to_string()])
@@ -64,7 +64,7 @@ pub fn call(told: &EndConfig, spin: bool) -> Result<()> {
             .args(["-O", &job.window.to_string()]);
         let output = command.output().context(PROGRAM)?;
         if output.status.success() {
-            return tell(&String::from_utf8_lossy(&output.stdout));
+            return report(&String::from_utf8_lossy(&output.stdout));
         }
         if Instant::now() > until {
             bail!("{}", String::from_utf8_lossy(&output.stderr));
@@ -80,7 +80,7 @@ fn moved_in(job: &Job) -> Duration {
 
 /// Operations, the latency in microseconds of half a round trip, and operations per second are in
 /// the first, second and last column of the last line.
-fn tell(output: &str) -> Result<()> {
+fn report(output: &str) -> Result<()> {
     let line = output.lines().last().context("it printed nothing")?;
     let columns: Vec<f64> = line
         .split(',')

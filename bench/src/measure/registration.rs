@@ -1,5 +1,5 @@
 //! Registrations and deregistrations, one after the other: within the call, awaited, served by a
-//! cache, missed by it, of sixteen buffers as one region, and of addresses that nobody owns. Memory
+//! cache, missed by it, of sixteen buffers as one region, and of addresses without an owner. Memory
 //! is sparse: nothing touches it, so the plain path should take no time by the size.
 
 use super::{Scale, cpu_per_message, rate};

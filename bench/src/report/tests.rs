@@ -97,7 +97,7 @@ fn the_json_has_the_promised_shape_and_ratios_per_round() {
 }
 
 #[test]
-fn the_page_tells_machine_values_ratios_and_targets() {
+fn the_page_has_machine_values_ratios_and_targets() {
     let page = report().markdown();
     for line in [
         "| 64 B | 20.0 | 20.8 |",

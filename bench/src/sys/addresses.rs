@@ -7,7 +7,7 @@ use tokio_fabric::{
     buf::{AddressRange, MappedBuffer},
 };
 
-/// Addresses of so many bytes, which nobody touches by another way and which stay mapped.
+/// Addresses of so many bytes, which are used through this range alone and stay mapped.
 ///
 /// # Errors
 /// The system has no such range of addresses left.
@@ -15,6 +15,6 @@ pub fn addresses(len: usize) -> Result<AddressRange> {
     let mut buffer = MappedBuffer::new(len)?;
     let start = buffer.as_mut_ptr();
     forget(buffer);
-    // SAFETY: plain bytes that nobody has a reference to or ever will; they are never unmapped.
+    // SAFETY: plain bytes to which no reference exists or will; they are never unmapped.
     Ok(unsafe { AddressRange::new(start, len) })
 }

@@ -8,15 +8,14 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-/// The system's allocator, with a count of what is asked of it, once somebody wants to know
-/// ([`count_all`]): a call that gives memory counts one, one that takes it back
-/// nothing.
+/// The system's allocator, with a count of its calls from [`count_all`] on: a call that gives
+/// memory counts one, a call that takes it back counts nothing.
 #[derive(Debug)]
 pub struct Counting;
 
 /// Counts until [`share`] has found a place that the other end can read.
 static OWN: AtomicU64 = AtomicU64::new(0);
-/// Null until somebody wants to know: a count takes a quarter of an allocation's time.
+/// Null until [`count_all`]: a count takes a quarter of an allocation's time.
 static SHARED: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
 fn count() {
@@ -72,7 +71,7 @@ fn map(file: &File) -> io::Result<&'static AtomicU64> {
     // SAFETY: a new mapping, which replaces none.
     let place = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0)? };
     // SAFETY: a page begins there, of a file that holds as many bytes; all who map it use it as an
-    // atomic number, and nobody ever unmaps it.
+    // atomic number, and it is never unmapped.
     Ok(unsafe { &*place.cast::<AtomicU64>() })
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Where the trace point's number is told, if the kernel's trace files are mounted and this user
+/// The file with the trace point's number, if the kernel's trace files are mounted and this user
 /// may read them.
 const TRACE_POINT: &str = "/sys/kernel/tracing/events/raw_syscalls/sys_enter/id";
 const PERF_TYPE_TRACEPOINT: u32 = 2;
@@ -79,6 +79,6 @@ fn open(trace_point: u64, thread: i32) -> Option<OwnedFd> {
         )
     };
     let descriptor = i32::try_from(opened).ok().filter(|opened| *opened >= 0)?;
-    // SAFETY: the kernel has just made it, and nobody else knows of it.
+    // SAFETY: the kernel has just made it, and it has no other owner.
     Some(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }

@@ -101,7 +101,7 @@ fn a_file_goes_to_a_peer_in_another_process() {
     );
 }
 
-/// What is no Arrow file is told of in a line, and nobody waits for anything.
+/// A file that is no Arrow file is reported in one line, and no process waits.
 #[test]
 fn a_file_of_another_kind_is_refused() {
     let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -2,23 +2,23 @@
 //! may be shared across multiple processes").
 //!
 //! A vector is a file of fixed records (`record.rs`), one per index behind a header, in the
-//! system's shared memory directory. Nobody maps it: it is read and written by calls, so that no
-//! other process can pull pages away from under this one. Whoever changes it holds the file's lock,
-//! which the kernel takes back from a process that dies. `place.rs` is where the files are, and who
-//! has one open.
+//! system's shared memory directory. It is read and written by system calls and never mapped, so
+//! that no other process can truncate pages away under this one. A writer holds the file's lock,
+//! which the kernel releases when the process dies. `files.rs` opens the files, and tracks which
+//! processes have one open.
 //!
 //! What is read is not trusted. Each record has a checksum over its place, the vector it belongs to
-//! and its contents, so that one that is torn, or not the vector's, counts as taken by nobody and
-//! is not used again. Sizes are bounded before anything is allocated for them.
+//! and its contents, so that a record that is torn, or of another vector, is retired: it is
+//! not used again. Sizes are bounded before anything is allocated for them.
 //!
 //! A name is looked up by one read of its record. For questions about all records there is a copy
 //! of them in memory, read anew when the header's count of changes is not the one it was made at.
-//! The header says `changing` while records are being written: whoever finds that with the lock in
-//! its hand knows that the writer died, and goes through all records.
+//! The header says `changing` while records are being written: a process that finds that while it
+//! holds the lock knows that the writer died, and reads all records again.
 //!
-//! What a process has reserved and not settled when it dies stays reserved until the vector ends.
+//! What a process has reserved and not committed when it dies stays reserved until the vector ends.
 
-mod place;
+mod files;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -27,34 +27,29 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::table::{Entry, Place, Reserved, Table};
+use super::table::{AddressSlot, Entry, ReservedSlots, Table};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
 use crate::info::AvType;
-use crate::limits::SHARED_ADDRESSES_MAX;
+use crate::limits::{
+    SHARED_ADDRESSES_MAX, SHARED_AV_LOCK_TIMEOUT, SHARED_AV_READ_ATTEMPTS,
+    SHARED_AV_RECORDS_PER_READ,
+};
 use crate::sync::Lock;
 
-use place::Found;
-pub(super) use place::Membership;
+use files::FileOrigin;
+pub(super) use files::Membership;
 use record::{Header, RECORD_SIZE};
 
 /// Where named vectors are.
 pub(super) const DIRECTORY: &str = "/dev/shm";
 
-/// How long to try for a lock that is held for the time of a few writes, before the caller gets
-/// Again: longer than a busy machine lets the holder wait for its turn.
-const LOCK_PATIENCE: Duration = Duration::from_millis(200);
-/// How often to read again what somebody is writing right now.
-const TORN_READS_MAX: u32 = 1000;
-/// Records read by one call.
-const RECORDS_AT_ONCE: usize = 1024;
-
 /// What a process asks for when it opens a named vector.
-pub(super) struct Named<'a> {
+pub(super) struct SharedVectorConfig<'a> {
     pub(super) directory: &'a Path,
     /// Vectors of the same name belong to different domains where these differ.
     pub(super) domain: &'a str,
@@ -66,60 +61,60 @@ pub(super) struct Named<'a> {
 
 /// A shared vector as one process has it open.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedStore {
     file: File,
     vector: u32,
     read_only: bool,
-    copy: Lock<Copy>,
+    snapshot: Lock<TableSnapshot>,
 }
 
 /// The records as they were at some moment.
 #[derive(Debug)]
-struct Copy {
+struct TableSnapshot {
     table: Table,
     /// The header's count of changes when they were read; `None`: they have to be read.
     read_at: Option<u64>,
 }
 
 /// A shared vector, its type and `map_addr`, and what must be dropped when it is closed.
-pub(super) struct Opened {
-    pub(super) shared: Shared,
+pub(super) struct OpenedStore {
+    pub(super) shared: SharedStore,
     pub(super) av_type: AvType,
     pub(super) map_addr: u64,
     pub(super) membership: Membership,
 }
 
-impl Shared {
-    pub(super) fn open(wanted: &Named<'_>) -> Result<Opened> {
-        let (opening, file) = place::open(wanted)?;
+impl SharedStore {
+    pub(super) fn open(wanted: &SharedVectorConfig<'_>) -> Result<OpenedStore> {
+        let (opening, file) = files::open(wanted)?;
         let header = match opening.found {
-            Found::New => {
+            FileOrigin::Created => {
                 let header = Header::new(wanted.av_type, wanted.map_addr)?;
                 write(&file, &header.encode(), 0)?;
                 header
             }
-            Found::There => read_header(&file)?,
+            FileOrigin::Existing => read_header(&file)?,
         };
         if wanted.av_type != AvType::Unspec && wanted.av_type != header.av_type {
             let message = format!("av_type: the shared vector is a {:?}", header.av_type);
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         let table = Table::new(header.vector, SHARED_ADDRESSES_MAX, 0);
-        let copy = Copy {
+        let snapshot = TableSnapshot {
             table,
             read_at: None,
         };
-        Ok(Opened {
+        Ok(OpenedStore {
             av_type: header.av_type,
             map_addr: match wanted.map_addr {
                 0 => header.map_addr,
                 asked => asked,
             },
-            shared: Shared {
+            shared: SharedStore {
                 file,
                 vector: header.vector,
                 read_only: wanted.read_only,
-                copy: Lock::new(copy),
+                snapshot: Lock::new(snapshot),
             },
             membership: opening.finish()?,
         })
@@ -139,52 +134,52 @@ impl Shared {
         if addr.vector() != self.vector {
             return Ok(None);
         }
-        let place = self.read_place(addr.index())?;
-        Ok(place.and_then(|place| place.entry(addr.generation()).copied()))
+        let slot = self.read_slot(addr.index())?;
+        Ok(slot.and_then(|slot| slot.entry(addr.generation()).copied()))
     }
 
     pub(super) fn at(&self, index: usize) -> Result<Option<(FabricAddr, Entry)>> {
-        let place = self.read_place(index)?;
-        Ok(place.and_then(|place| {
-            let entry = *place.entry(place.generation)?;
-            let addr = FabricAddr::new(self.vector, place.generation, index as u32);
+        let slot = self.read_slot(index)?;
+        Ok(slot.and_then(|slot| {
+            let entry = *slot.entry(slot.generation)?;
+            let addr = FabricAddr::new(self.vector, slot.generation, index as u32);
             Some((addr, entry))
         }))
     }
 
     /// One record, as it is now. `None` behind the end.
-    fn read_place(&self, index: usize) -> Result<Option<Place>> {
+    fn read_slot(&self, index: usize) -> Result<Option<AddressSlot>> {
         if index >= SHARED_ADDRESSES_MAX as usize {
             return Ok(None);
         }
         let mut bytes = [0; RECORD_SIZE];
-        for _ in 0..TORN_READS_MAX {
+        for _ in 0..SHARED_AV_READ_ATTEMPTS {
             let read = read(&self.file, &mut bytes, record::offset(index as u32))?;
             if read < RECORD_SIZE {
                 return Ok(None);
             }
-            if let Some(place) = record::decode(&bytes, self.vector, index as u32) {
-                return Ok(Some(place));
+            if let Some(slot) = record::decode(&bytes, self.vector, index as u32) {
+                return Ok(Some(slot));
             }
             std::thread::yield_now();
         }
-        Ok(Some(Place::RETIRED))
+        Ok(Some(AddressSlot::RETIRED))
     }
 
     /// Asks the copy of all records, which is read anew if it has to be.
     pub(super) fn with_table<R>(&self, ask: impl FnOnce(&Table) -> R) -> Result<R> {
-        let mut copy = self.copy.lock("read a shared vector");
+        let mut snapshot = self.snapshot.lock("read a shared vector");
         let header = self.header()?;
-        if !copy.is_of(&header) {
-            copy.read_all(&self.file, self.vector)?;
+        if !snapshot.is_of(&header) {
+            snapshot.read_all(&self.file, self.vector)?;
             // What is being written, or was until a moment ago, may be seen in part.
             let settled = !header.changing && self.header()? == header;
-            copy.read_at = settled.then_some(header.changes);
+            snapshot.read_at = settled.then_some(header.changes);
         }
-        Ok(ask(&copy.table))
+        Ok(ask(&snapshot.table))
     }
 
-    pub(super) fn reserve(&self, count: usize) -> Result<Reserved> {
+    pub(super) fn reserve(&self, count: usize) -> Result<ReservedSlots> {
         self.change(|table, touched| {
             let reserved = table.reserve(count)?;
             touched.extend_from_slice(&reserved.indices);
@@ -192,15 +187,15 @@ impl Shared {
         })
     }
 
-    pub(super) fn settle(
+    pub(super) fn commit(
         &self,
-        reserved: Reserved,
+        reserved: ReservedSlots,
         entries: Vec<Result<Entry>>,
     ) -> Vec<Result<FabricAddr>> {
         let count = entries.len();
         let settled = self.change(|table, touched| {
             touched.extend_from_slice(&reserved.indices);
-            Ok(table.settle(reserved, entries))
+            Ok(table.commit(reserved, entries))
         });
         settled.unwrap_or_else(|error| vec![Err(error); count])
     }
@@ -220,34 +215,34 @@ impl Shared {
     /// the file.
     fn change<R>(&self, change: impl FnOnce(&mut Table, &mut Vec<u32>) -> Result<R>) -> Result<R> {
         self.check_writable()?;
-        let mut copy = self.copy.lock("change a shared vector");
+        let mut snapshot = self.snapshot.lock("change a shared vector");
         let _lock = FileLock::take(&self.file)?;
         let mut header = self.header()?;
-        if !copy.is_of(&header) {
-            copy.read_all(&self.file, self.vector)?;
+        if !snapshot.is_of(&header) {
+            snapshot.read_all(&self.file, self.vector)?;
         }
         // Until all is written: read again whatever comes of it.
-        copy.read_at = None;
+        snapshot.read_at = None;
         let mut touched = Vec::new();
-        let result = change(&mut copy.table, &mut touched)?;
+        let result = change(&mut snapshot.table, &mut touched)?;
         header.begin_change();
         write(&self.file, &header.encode(), 0)?;
-        self.write_places(&copy.table, &mut touched)?;
+        self.write_slots(&snapshot.table, &mut touched)?;
         header.end_change();
         write(&self.file, &header.encode(), 0)?;
-        copy.read_at = Some(header.changes);
+        snapshot.read_at = Some(header.changes);
         Ok(result)
     }
 
     /// Neighbours go by one call.
-    fn write_places(&self, table: &Table, touched: &mut [u32]) -> Result<()> {
+    fn write_slots(&self, table: &Table, touched: &mut [u32]) -> Result<()> {
         touched.sort_unstable();
         let neighbours = |a: &u32, b: &u32| a.checked_add(1) == Some(*b);
         for run in touched.chunk_by(neighbours) {
-            for piece in run.chunks(RECORDS_AT_ONCE) {
+            for piece in run.chunks(SHARED_AV_RECORDS_PER_READ) {
                 let encoded = piece.iter().filter_map(|index| {
-                    let place = table.place(*index)?;
-                    Some(record::encode(&place, self.vector, *index))
+                    let slot = table.slot(*index)?;
+                    Some(record::encode(&slot, self.vector, *index))
                 });
                 let bytes: Vec<u8> = encoded.flatten().collect();
                 write(&self.file, &bytes, record::offset(piece[0]))?;
@@ -265,7 +260,7 @@ impl Shared {
     }
 }
 
-impl Copy {
+impl TableSnapshot {
     fn is_of(&self, header: &Header) -> bool {
         !header.changing && self.read_at == Some(header.changes)
     }
@@ -273,7 +268,7 @@ impl Copy {
     fn read_all(&mut self, file: &File, vector: u32) -> Result<()> {
         self.read_at = None;
         self.table.clear();
-        let mut bytes = vec![0; RECORDS_AT_ONCE * RECORD_SIZE];
+        let mut bytes = vec![0; SHARED_AV_RECORDS_PER_READ * RECORD_SIZE];
         let mut index = 0;
         loop {
             let read = read(file, &mut bytes, record::offset(index))?;
@@ -281,8 +276,8 @@ impl Copy {
                 if index == SHARED_ADDRESSES_MAX {
                     return Ok(());
                 }
-                let place = record::decode(record, vector, index);
-                self.table.load(place.unwrap_or(Place::RETIRED));
+                let slot = record::decode(record, vector, index);
+                self.table.load(slot.unwrap_or(AddressSlot::RETIRED));
                 index += 1;
             }
             if read < bytes.len() {
@@ -295,7 +290,7 @@ impl Copy {
 fn read_header(file: &File) -> Result<Header> {
     let mut bytes = [0; RECORD_SIZE];
     let mut wrong = None;
-    for _ in 0..TORN_READS_MAX {
+    for _ in 0..SHARED_AV_READ_ATTEMPTS {
         let read = read(file, &mut bytes, 0)?;
         match Header::decode(&bytes[..read]) {
             Ok(header) => return Ok(header),
@@ -352,7 +347,7 @@ impl Drop for FileLock<'_> {
 
 /// Takes the lock of a file, for as long as it is open or until it is unlocked.
 fn lock(file: &File) -> Result<()> {
-    let until = Instant::now() + LOCK_PATIENCE;
+    let until = Instant::now() + SHARED_AV_LOCK_TIMEOUT;
     while !try_lock(file, FlockOperation::NonBlockingLockExclusive)? {
         if Instant::now() >= until {
             let message = "another process holds the lock of the shared address vector";
@@ -379,7 +374,7 @@ fn try_lock(file: &File, operation: FlockOperation) -> Result<bool> {
     }
 }
 
-/// True for what nobody here would have inserted, so that the file was written by somebody else.
-pub(super) fn is_no_peer(address: SocketAddr) -> bool {
+/// True for an address that this library never inserts: the file was written by other software.
+pub(super) fn is_invalid_peer(address: SocketAddr) -> bool {
     address.ip().is_unspecified() || address.port() == 0
 }

@@ -12,8 +12,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use super::is_no_peer;
-use crate::av::table::{Entry, Place, State};
+use super::is_invalid_peer;
+use crate::av::table::{AddressSlot, Entry, SlotState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
 use crate::info::AvType;
@@ -66,7 +66,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// That of a new vector, which is told from others by chance.
+    /// The header of a new vector, with a random id.
     pub(super) fn new(av_type: AvType, map_addr: u64) -> Result<Self> {
         let random = getrandom::u64().map_err(|error| {
             let message = format!("random bits for a shared address vector: {error}");
@@ -129,17 +129,17 @@ impl Header {
     }
 }
 
-pub(super) fn encode(place: &Place, vector: u32, index: u32) -> [u8; RECORD_SIZE] {
+pub(super) fn encode(slot: &AddressSlot, vector: u32, index: u32) -> [u8; RECORD_SIZE] {
     let mut bytes = [0; RECORD_SIZE];
-    bytes[0] = match place.state {
-        State::Free => FREE,
-        State::Reserved => RESERVED,
-        State::Used(_) => USED,
+    bytes[0] = match slot.state {
+        SlotState::Free => FREE,
+        SlotState::Reserved => RESERVED,
+        SlotState::Used(_) => USED,
     };
-    bytes[4..8].copy_from_slice(&place.generation.to_le_bytes());
+    bytes[4..8].copy_from_slice(&slot.generation.to_le_bytes());
     bytes[32..36].copy_from_slice(&vector.to_le_bytes());
     bytes[36..40].copy_from_slice(&index.to_le_bytes());
-    if let State::Used(entry) = place.state {
+    if let SlotState::Used(entry) = slot.state {
         bytes[2..4].copy_from_slice(&entry.address.port().to_le_bytes());
         match entry.address {
             SocketAddr::V4(v4) => {
@@ -158,10 +158,10 @@ pub(super) fn encode(place: &Place, vector: u32, index: u32) -> [u8; RECORD_SIZE
 }
 
 /// The place at this index; `None` for what this vector's owners did not write there.
-pub(super) fn decode(bytes: &[u8], vector: u32, index: u32) -> Option<Place> {
+pub(super) fn decode(bytes: &[u8], vector: u32, index: u32) -> Option<AddressSlot> {
     let bytes: &[u8; RECORD_SIZE] = bytes.try_into().ok()?;
     if *bytes == [0; RECORD_SIZE] {
-        return Some(Place::NEW);
+        return Some(AddressSlot::NEW);
     }
     let generation = u32::from_le_bytes(number(bytes, 4));
     let written_for = (
@@ -172,15 +172,15 @@ pub(super) fn decode(bytes: &[u8], vector: u32, index: u32) -> Option<Place> {
         return None;
     }
     let state = match bytes[0] {
-        FREE if generation <= FabricAddr::GENERATION_COUNT => State::Free,
-        RESERVED if generation < FabricAddr::GENERATION_COUNT => State::Reserved,
-        USED if generation < FabricAddr::GENERATION_COUNT => State::Used(Entry {
+        FREE if generation <= FabricAddr::GENERATION_COUNT => SlotState::Free,
+        RESERVED if generation < FabricAddr::GENERATION_COUNT => SlotState::Reserved,
+        USED if generation < FabricAddr::GENERATION_COUNT => SlotState::Used(Entry {
             address: address(bytes)?,
             user_id: None,
         }),
         _ => return None,
     };
-    Some(Place { generation, state })
+    Some(AddressSlot { generation, state })
 }
 
 fn address(bytes: &[u8; RECORD_SIZE]) -> Option<SocketAddr> {
@@ -195,5 +195,5 @@ fn address(bytes: &[u8; RECORD_SIZE]) -> Option<SocketAddr> {
         }
         _ => return None,
     };
-    (!is_no_peer(address)).then_some(address)
+    (!is_invalid_peer(address)).then_some(address)
 }

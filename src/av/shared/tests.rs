@@ -1,11 +1,11 @@
-//! Files of shared vectors that were damaged, left behind, or written by somebody else.
+//! Files of shared vectors that were damaged, left behind, or written by other software.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 
 use super::*;
-use crate::av::table::State;
+use crate::av::table::SlotState;
 
 /// A vector in a directory of the test's own.
 struct Stage {
@@ -19,8 +19,8 @@ impl Stage {
         }
     }
 
-    fn try_open(&self, read_only: bool) -> Result<Opened> {
-        let named = Named {
+    fn try_open(&self, read_only: bool) -> Result<OpenedStore> {
+        let named = SharedVectorConfig {
             directory: self.directory.path(),
             domain: "lo",
             name: "stage",
@@ -28,10 +28,10 @@ impl Stage {
             map_addr: 0,
             read_only,
         };
-        Shared::open(&named)
+        SharedStore::open(&named)
     }
 
-    fn open(&self) -> Opened {
+    fn open(&self) -> OpenedStore {
         self.try_open(false).unwrap()
     }
 
@@ -68,16 +68,16 @@ fn address(port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], port))
 }
 
-fn insert(shared: &Shared, port: u16) -> Result<FabricAddr> {
+fn insert(shared: &SharedStore, port: u16) -> Result<FabricAddr> {
     let reserved = shared.reserve(1)?;
     let entry = Entry {
         address: address(port),
         user_id: None,
     };
-    shared.settle(reserved, vec![Ok(entry)]).remove(0)
+    shared.commit(reserved, vec![Ok(entry)]).remove(0)
 }
 
-fn ports(shared: &Shared) -> Vec<u16> {
+fn ports(shared: &SharedStore) -> Vec<u16> {
     let ports = |table: &Table| {
         table
             .entries()
@@ -87,7 +87,7 @@ fn ports(shared: &Shared) -> Vec<u16> {
     shared.with_table(ports).unwrap()
 }
 
-/// Whatever bytes are in the file: no panic, no memory by a length that the file tells, and the
+/// Whatever bytes are in the file: no panic, no allocation by a length of the file, and the
 /// addresses that are whole stay.
 #[test]
 fn a_damaged_record_is_nobodys_and_harms_no_other() {
@@ -108,14 +108,14 @@ fn a_damaged_record_is_nobodys_and_harms_no_other() {
     data.read_exact_at(&mut record, record::offset(0)).unwrap();
     data.write_all_at(&record, record::offset(1)).unwrap();
     assert_eq!(shared.get(addrs[1]).unwrap(), None);
-    let place = Place {
+    let slot = AddressSlot {
         generation: addrs[1].generation(),
-        state: State::Used(Entry {
+        state: SlotState::Used(Entry {
             address: address(9),
             user_id: None,
         }),
     };
-    let foreign = record::encode(&place, shared.vector ^ 2, 1);
+    let foreign = record::encode(&slot, shared.vector ^ 2, 1);
     data.write_all_at(&foreign, record::offset(1)).unwrap();
     assert_eq!(shared.get(addrs[1]).unwrap(), None);
     // Who opens it anew sees the same; the damaged place is not used again.
@@ -129,19 +129,19 @@ fn a_damaged_record_is_nobodys_and_harms_no_other() {
 /// good as damaged.
 #[test]
 fn sealed_records_are_checked_as_well() {
-    let used = |address: SocketAddr, generation| Place {
+    let used = |address: SocketAddr, generation| AddressSlot {
         generation,
-        state: State::Used(Entry {
+        state: SlotState::Used(Entry {
             address,
             user_id: None,
         }),
     };
-    let decoded = |place: &Place| record::decode(&record::encode(place, 1, 5), 1, 5);
+    let decoded = |slot: &AddressSlot| record::decode(&record::encode(slot, 1, 5), 1, 5);
     let good = used("[fe80::1%3]:7".parse().unwrap(), 9);
     assert_eq!(decoded(&good), Some(good));
     let good = used(address(7), FabricAddr::GENERATION_COUNT - 1);
     assert_eq!(decoded(&good), Some(good));
-    assert_eq!(decoded(&Place::RETIRED), Some(Place::RETIRED));
+    assert_eq!(decoded(&AddressSlot::RETIRED), Some(AddressSlot::RETIRED));
     for wrong in [
         used(address(0), 0),
         used("0.0.0.0:5".parse().unwrap(), 0),
@@ -150,7 +150,10 @@ fn sealed_records_are_checked_as_well() {
     ] {
         assert_eq!(decoded(&wrong), None, "{wrong:?}");
     }
-    assert_eq!(record::decode(&[0; RECORD_SIZE], 1, 5), Some(Place::NEW));
+    assert_eq!(
+        record::decode(&[0; RECORD_SIZE], 1, 5),
+        Some(AddressSlot::NEW)
+    );
     assert_eq!(record::decode(&[0; RECORD_SIZE - 1], 1, 5), None);
 }
 
@@ -205,16 +208,16 @@ fn a_writer_that_died_in_the_middle_is_noticed() {
     header.begin_change();
     let data = stage.data();
     data.write_all_at(&header.encode(), 0).unwrap();
-    let place = Place {
+    let slot = AddressSlot {
         generation: 0,
-        state: State::Used(Entry {
+        state: SlotState::Used(Entry {
             address: address(2),
             user_id: None,
         }),
     };
-    let whole = record::encode(&place, opened.shared.vector, 1);
+    let whole = record::encode(&slot, opened.shared.vector, 1);
     data.write_all_at(&whole, record::offset(1)).unwrap();
-    let torn = record::encode(&place, opened.shared.vector, 2);
+    let torn = record::encode(&slot, opened.shared.vector, 2);
     data.write_all_at(&torn[..20], record::offset(2)).unwrap();
     assert_eq!(ports(&reader.shared), [1, 2]);
     assert_eq!(
@@ -229,8 +232,8 @@ fn a_writer_that_died_in_the_middle_is_noticed() {
     }
 }
 
-/// What a vector that nobody has open has left behind is not found again, whatever it is; and who
-/// leaves as the last one leaves nothing.
+/// What a vector has left behind that no process has open is not found again, whatever it is; and
+/// who leaves as the last one leaves nothing.
 #[test]
 fn leftovers_are_removed() {
     let stage = Stage::new();
@@ -285,7 +288,7 @@ fn what_others_may_have_made_is_not_trusted() {
     assert!(stage.try_open(false).is_err());
 }
 
-/// A lock that somebody keeps costs a bounded time, and then an answer.
+/// A lock that another process keeps costs a bounded time, and then an answer.
 #[test]
 fn a_lock_that_is_kept_is_answered_by_again() {
     let stage = Stage::new();

@@ -1,4 +1,4 @@
-//! Promises about the bytes of regions: who may touch them, how, and for how long.
+//! Promises about the bytes of regions: access to them, and their lifetime.
 
 use super::*;
 
@@ -151,7 +151,7 @@ fn leases_are_taken_per_kernel_operation() {
 }
 
 /// Invariant "no lease outlives memory": with the last handle gone, a payload and its leases keep
-/// the bytes where the kernel was told they are.
+/// the bytes at the addresses that were given to the kernel.
 #[test]
 fn leased_memory_outlives_its_region_handle() {
     let memory = memory(&[b"still", b"here"]);

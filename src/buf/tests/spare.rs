@@ -1,5 +1,7 @@
 //! Capacity that is offered to receives.
 
+use std::panic::AssertUnwindSafe;
+
 use super::*;
 
 /// Offered for this, moved about, filled as far as this, and back.
@@ -55,11 +57,28 @@ fn nothing_is_seen_of_capacity_that_was_not_received_into() {
     assert_eq!(&*buffer, b"seen");
     let back = buffer.downcast::<Vec<u8>>().unwrap();
     assert_eq!((&back[..], back.capacity()), (&b"seen"[..], 64));
+    // Bytes behind a gap do not count, and bytes before one do.
+    let mut gap = offer();
+    gap.copy_in(10, b"behind").unwrap();
+    gap.end(0);
+    assert_eq!(Vec::<u8>::from_payload(gap).unwrap(), [0u8; 0]);
+    let mut gap = offer();
+    gap.copy_in(0, b"before").unwrap();
+    gap.copy_in(10, b"behind").unwrap();
+    gap.copy_in(3, b"ore and").unwrap();
+    gap.end(10);
+    assert_eq!(Vec::<u8>::from_payload(gap).unwrap(), b"before and");
+    // What was not written is not read either.
+    let mut partly = offer();
+    partly.copy_in(0, b"seen").unwrap();
+    let read = AssertUnwindSafe(|| partly.copy_out(0, &mut [0; 5]));
+    let read = std::panic::catch_unwind(read);
+    assert!(read.is_err(), "a read lies within what was written");
     // What a buffer for many messages was: its parts show zeros at most.
-    let mut carving = BufferCursor::new(offer(), 1).unwrap();
-    let part = carving.carve(16).into_buffers().pop().unwrap();
+    let mut cursor = BufferCursor::new(offer(), 1).unwrap();
+    let part = cursor.allocate(16).into_buffers().pop().unwrap();
     assert_eq!(&*part, [0; 16]);
-    drop(carving);
+    drop(cursor);
     assert_eq!(
         part.into_whole().unwrap().downcast::<Vec<u8>>().unwrap(),
         [0u8; 0]

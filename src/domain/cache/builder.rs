@@ -53,7 +53,7 @@ impl RegistrationCacheBuilder {
         self
     }
 
-    /// Whether ranges that overlap or lie side by side are registered as one, as
+    /// Whether ranges that overlap or are adjacent are registered as one, as
     /// `FI_MR_CACHE_MERGE_REGIONS`. Default: no. Peers then reach all of what was merged by one
     /// key.
     pub fn merge_regions(mut self, merge: bool) -> Self {
@@ -61,32 +61,32 @@ impl RegistrationCacheBuilder {
         self
     }
 
-    /// Who tells that address ranges go away. Default: the system where it does, else the caller;
-    /// [`RegistrationCache::watch`] says which. Of no meaning for memory that its owners keep.
+    /// How the cache learns that address ranges are unmapped. Default: from the system where it
+    /// can, else from the caller; [`RegistrationCache::watch`] says which. Without effect on owned
+    /// memory.
     pub fn watch(mut self, watch: CacheWatch) -> Self {
         self.watch = Some(watch);
         self
     }
 
-    /// Opens the cache. Variables of the environment that mean nothing are told by one warning of
-    /// the process and change nothing.
+    /// Opens the cache. Environment variables with an invalid value change nothing, and the process
+    /// logs one warning of them.
     ///
     /// # Errors
     /// [`ErrorKind::BadState`] if the domain is closed; [`ErrorKind::Unsupported`] in a domain with
     /// [`MrMode::ENDPOINT`] or [`MrMode::MMU_NOTIFY`], whose regions are bound or refreshed one by
-    /// one, and for
-    /// [`CacheWatch::System`] where the system does not tell.
+    /// one, and for [`CacheWatch::System`] where `userfaultfd` is not available.
     pub fn open(self) -> Result<RegistrationCache> {
         // A cache by itself does not keep the domain from being closed; its registrations do.
         drop(self.domain.keep_open("registration cache")?);
         for (mode, what) in [
             (
                 MrMode::ENDPOINT,
-                "FI_MR_ENDPOINT: regions are bound to endpoints one by one",
+                "FI_MR_ENDPOINT: a cache cannot bind its regions to endpoints; register without a cache",
             ),
             (
                 MrMode::MMU_NOTIFY,
-                "FI_MR_MMU_NOTIFY: regions are refreshed one by one",
+                "FI_MR_MMU_NOTIFY: a cache cannot refresh its regions; register without a cache",
             ),
         ] {
             if self.domain.inner.mr_mode.contains(mode) {
@@ -100,17 +100,17 @@ impl RegistrationCacheBuilder {
             (None, Err(why)) => {
                 tracing::debug!(
                     why,
-                    "callers tell a registration cache of ranges that go away"
+                    "userfaultfd is not available: the caller must forget address ranges before unmapping them"
                 );
                 CacheWatch::Caller
             }
             (chosen, _) => chosen.unwrap_or(CacheWatch::System),
         };
         let (mut settings, wrong) = CacheSettings::from_environment();
-        static TOLD: Once = Once::new();
+        static WARNED: Once = Once::new();
         if !wrong.is_empty() {
             let variables = wrong.join("; ");
-            TOLD.call_once(|| tracing::warn!(%variables, "ignored by registration caches"));
+            WARNED.call_once(|| tracing::warn!(%variables, "registration cache: environment variables with invalid values are ignored"));
         }
         settings.size_max = self.size_max.unwrap_or(settings.size_max);
         settings.count_max = self.count_max.unwrap_or(settings.count_max);

@@ -16,28 +16,29 @@ use super::Domain;
 pub use builder::RegistrationCacheBuilder;
 pub use register::{CacheRegister, CacheRegistration};
 
-/// Registrations that are kept when nobody uses them any more, and found again by their addresses:
-/// it "avoids the overhead of registering and unregistering a data buffer with each transfer"
-/// (`fi_mr(3)`). It is also the way to meet [`MrMode::LOCAL`](crate::info::MrMode::LOCAL) in a
-/// program whose buffers come and go.
+/// Registrations that are kept while they are idle, and found again by their addresses: it "avoids
+/// the overhead of registering and unregistering a data buffer with each transfer" (`fi_mr(3)`). It
+/// is also the way to meet [`MrMode::LOCAL`](crate::info::MrMode::LOCAL) in a program whose buffers
+/// come and go.
 ///
 /// It is explicit, and memory is given to it that its owners share ([`SharedMemory`]), so that a
 /// registration found by its addresses is always of the memory that is there now: no function of
-/// the C library is replaced, and any allocator will do. (Of an
-/// [`AddressRange`](crate::buf::AddressRange), which nobody owns, [`CacheWatch`] says who tells
-/// that it has gone.) A registration keeps its memory; the cache lets go of an unused one when
+/// the C library is replaced, and any allocator will do. (For an
+/// [`AddressRange`](crate::buf::AddressRange), which owns no memory, [`CacheWatch`] says how the
+/// cache learns that it was unmapped.) A registration keeps its memory; the cache removes an idle
+/// one when
 /// - the last handle of its [`SharedBuffer`](crate::buf::SharedBuffer) is dropped, or
-/// - nobody but the cache has its `Bytes` or `Arc<[u8]>` any more, which is looked for now and
-///   then, or
+/// - no owner but the cache has its `Bytes` or `Arc<[u8]>` any more, which is checked now and then,
+///   or
 /// - others need its place ([`max_size`](RegistrationCacheBuilder::max_size),
 ///   [`max_count`](RegistrationCacheBuilder::max_count)): the one that was not used for the longest
 ///   time goes first, or
-/// - it is told to: [`forget`](Self::forget), [`clear`](Self::clear).
+/// - the application calls [`forget`](Self::forget) or [`clear`](Self::clear).
 ///
-/// While nobody has a handle of a registration, neither peers nor operations get at it. A request
-/// is served by a registration of the same rights that covers the range; with rights for peers in
-/// them, by one of the very same range only (unless regions are merged), since a peer's key opens
-/// all of a registration.
+/// While a registration has no handle, peers and operations are refused. A request is served by a
+/// registration of the same rights that covers the range; with rights for peers in them, by one of
+/// the very same range only (unless regions are merged), since a peer's key opens all of a
+/// registration.
 ///
 /// Clones are handles of the same cache. When the last is dropped, registrations in use go on to
 /// the end of their last handle.
@@ -73,12 +74,12 @@ impl RegistrationCache {
         Ok(self.shared.forget(&range))
     }
 
-    /// Gives up all registrations that nobody uses. Says how many there were.
+    /// Removes all idle registrations and returns how many there were.
     pub fn clear(&self) -> usize {
         self.shared.clear()
     }
 
-    /// What it has done so far, and keeps now.
+    /// Its statistics.
     pub fn stats(&self) -> CacheStats {
         self.shared.stats()
     }
@@ -103,7 +104,7 @@ impl RegistrationCache {
         self.shared.capacity()
     }
 
-    /// Who tells that address ranges go away.
+    /// How the cache learns that address ranges are unmapped.
     pub fn watch(&self) -> CacheWatch {
         self.shared.settings().watch
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
+use std::mem;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio::task::coop;
 
 use crate::buf::{OwnedBuffer, OwnedBuffers, SharedMemory};
 use crate::domain::RegistrationProgress;
-use crate::domain::register_task::{RegisterTask, register_now, start_task};
+use crate::domain::register_task::{RegisterResult, RegisterTask, register_now, start_task};
 use crate::domain::request::{Request, check_address_ranges};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::mr::{Access, CacheKind, CacheShared, CachedRegion, FreshRegion};
@@ -39,7 +40,7 @@ struct Miss {
 }
 
 impl<'a, M: SharedMemory> CacheRegister<'a, M> {
-    /// A request for addresses that have been judged: `None` is not all within the memory.
+    /// A request for checked addresses: `None` is not all within the memory.
     pub(super) fn new(
         cache: &'a RegistrationCache,
         memory: &'a M,
@@ -72,7 +73,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         self
     }
 
-    /// Gives the region within this call.
+    /// Returns the region within this call.
     ///
     /// # Errors
     /// Those of awaiting; and [`ErrorKind::BadState`] if it takes a registration and the domain is
@@ -101,15 +102,16 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     fn register_now(self) -> Result<CachedRegion> {
         let RegistrationCache { domain, shared } = self.cache;
         if domain.registers_asynchronously() {
-            let what = "this domain is bound with REG_MR and registers asynchronously";
+            let what =
+                "the domain is bound with REG_MR and registers asynchronously: await the request";
             let error = Error::new(ErrorKind::BadState, what);
             return Err(error.with_operation(OperationKind::Register));
         }
         let miss = self.miss()?;
-        let made: Result<FreshRegion, _> =
-            register_now(domain.clone(), miss.windows, &miss.request);
-        // What was made for the registration goes away with it.
-        let fresh = made.map_err(|it| it.error.with_operation(OperationKind::Register))?;
+        let registered: Result<FreshRegion, _> =
+            register_now(domain.clone(), miss.windows, miss.request);
+        // A failed registration drops its windows.
+        let fresh = registered.map_err(|it| it.error.with_operation(OperationKind::Register))?;
         Ok(shared.insert(miss.kind, &miss.asked, miss.addresses, fresh))
     }
 
@@ -128,7 +130,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         let asked = self.range.clone().ok_or_else(outside)?;
         let offset = asked.start - self.memory.addresses().start;
         let (owner, len) = (self.memory.owner(), asked.len());
-        self.memory.tell(shared.told());
+        self.memory.notify_on_release(shared.listener());
         let window = OwnedBuffer::window(&owner, offset, len);
         let (addresses, windows) = match shared.settings().merges {
             true => shared.extent(kind, &asked, window),
@@ -146,7 +148,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     fn start(self) -> Result<Waiting<M>> {
         let RegistrationCache { domain, shared } = self.cache;
         let miss = self.miss()?;
-        let task = Arc::new(RegisterTask::new(None, None, true));
+        let task = RegisterTask::awaited(None);
         start_task(
             domain.clone(),
             miss.windows,
@@ -182,11 +184,11 @@ impl<M: SharedMemory> IntoFuture for CacheRegister<'_, M> {
         let state = match self.find() {
             Ok(None) if self.cache.domain.registers_asynchronously() => match self.start() {
                 Ok(waiting) => State::Waiting(waiting),
-                Err(error) => State::Ended(Some(Err(error))),
+                Err(error) => State::Ready(Err(error)),
             },
-            Ok(None) => State::Ended(Some(self.register_now())),
-            Ok(Some(region)) => State::Ended(Some(Ok(region))),
-            Err(error) => State::Ended(Some(Err(error))),
+            Ok(None) => State::Ready(self.register_now()),
+            Ok(Some(region)) => State::Ready(Ok(region)),
+            Err(error) => State::Ready(Err(error)),
         };
         CacheRegistration { state }
     }
@@ -206,19 +208,28 @@ pub struct CacheRegistration<M: SharedMemory> {
 }
 
 enum State<M> {
-    Ended(Option<Result<CachedRegion>>),
+    Ready(Result<CachedRegion>),
     Waiting(Waiting<M>),
+    Done,
 }
 
-/// A registration that the cache will take in.
+/// A registration that will be entered into the cache.
 struct Waiting<M> {
     task: Arc<RegisterTask<FreshRegion>>,
     kind: CacheKind,
     asked: Range<usize>,
     addresses: Range<usize>,
     shared: Arc<CacheShared>,
-    /// So that the cache has the registration before the memory tells that it goes away.
+    /// Keeps the memory, so that its release is notified after the cache has the registration.
     _memory: M,
+}
+
+impl<M> Waiting<M> {
+    fn enter(&self, registered: RegisterResult<FreshRegion>) -> Result<CachedRegion> {
+        let fresh = registered.map_err(|it| it.error.with_operation(OperationKind::Register))?;
+        let addresses = self.addresses.clone();
+        Ok(self.shared.insert(self.kind, &self.asked, addresses, fresh))
+    }
 }
 
 impl<M> Drop for Waiting<M> {
@@ -232,23 +243,15 @@ impl<M: SharedMemory> Future for CacheRegistration<M> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
-        let outcome = match &mut self.state {
-            State::Ended(outcome) => outcome
-                .take()
-                .expect("a future is not polled after its end"),
-            State::Waiting(waiting) => {
-                let made = ready!(waiting.task.poll(cx.waker()));
-                let addresses = waiting.addresses.clone();
-                made.map(|fresh| {
-                    let Waiting { shared, kind, .. } = &*waiting;
-                    shared.insert(*kind, &waiting.asked, addresses, fresh)
-                })
-                .map_err(|it| it.error.with_operation(OperationKind::Register))
-            }
+        if let State::Waiting(waiting) = &mut self.state {
+            let registered = ready!(waiting.task.poll(cx.waker()));
+            self.state = State::Ready(waiting.enter(registered));
+        }
+        let State::Ready(result) = mem::replace(&mut self.state, State::Done) else {
+            panic!("a request was polled after it ended");
         };
         budget.made_progress();
-        self.state = State::Ended(None);
-        Poll::Ready(outcome)
+        Poll::Ready(result)
     }
 }
 

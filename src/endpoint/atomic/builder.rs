@@ -26,7 +26,7 @@ pub(super) struct Described {
     attr: Option<AtomicAttr>,
     operands: AtomicMemory,
     compare: Option<AtomicMemory>,
-    /// Where results go, if not to whoever awaits it.
+    /// Where results go, if not to its future.
     results: Option<AtomicMemory>,
     remote: RemoteRegions,
     pub(super) options: PostOptions,
@@ -97,7 +97,7 @@ impl Described {
         self.results = Some(AtomicMemory::region(slice));
     }
 
-    fn operation(&self) -> OperationKind {
+    fn operation_kind(&self) -> OperationKind {
         match self.call.form {
             AtomicForm::Update => OperationKind::Atomic,
             AtomicForm::Fetch | AtomicForm::Compare => OperationKind::FetchAtomic,
@@ -124,7 +124,7 @@ impl Described {
             return error(ErrorKind::Unsupported, message.into());
         }
         let Some(AtomicAttr { count, size }) = self.attr else {
-            let message = "the operation is not offered for numbers of this type, or tells nothing";
+            let message = "it is not offered for numbers of this type, or fetches nothing";
             return error(ErrorKind::Unsupported, message.into());
         };
         let len = self.operands.len();
@@ -151,7 +151,7 @@ impl Described {
 
     /// The operation with all that is copied for it.
     pub(super) fn prepare(self) -> Result<Prepared> {
-        let operation = self.operation();
+        let operation = self.operation_kind();
         self.try_prepare()
             .map_err(|error| error.with_operation(operation))
     }
@@ -171,8 +171,8 @@ impl Described {
             options,
             ..
         } = self;
-        let tells = call.form != AtomicForm::Update;
-        let memory = match tells {
+        let fetches = call.form != AtomicForm::Update;
+        let memory = match fetches {
             false => operands,
             true => {
                 let len = operands.len();
@@ -192,7 +192,7 @@ impl Described {
             spec: AtomicSpec {
                 call,
                 sent,
-                tells,
+                fetches,
                 need,
                 size: size as u64,
                 remote,
@@ -200,9 +200,9 @@ impl Described {
         })
     }
 
-    /// Posts a copy, whose end is told to nobody.
+    /// Posts a copy, whose end is only counted.
     pub(super) fn inject(self) -> Result<()> {
-        let operation = self.operation();
+        let operation = self.operation_kind();
         let inject = || {
             self.check()?;
             let mut bytes = Vec::new();
@@ -214,7 +214,7 @@ impl Described {
             let spec = AtomicSpec {
                 call: self.call,
                 sent: Vec::new(),
-                tells: false,
+                fetches: false,
                 need: Access::REMOTE_WRITE,
                 size: self.attr.map_or(1, |attr| attr.size as u64),
                 remote: self.remote,
@@ -266,7 +266,7 @@ fn copy_out(memory: AtomicMemory, common: &Common, into: &mut Vec<u8>) -> Result
 /// An atomic operation with all that it takes.
 pub(super) struct Prepared {
     target: PostTarget,
-    /// Operands of one that does not tell, else where results go.
+    /// Operands of one that does not fetch, else where results go.
     memory: AtomicMemory,
     options: PostOptions,
     spec: AtomicSpec,
@@ -275,9 +275,9 @@ pub(super) struct Prepared {
 /// What is done with the memory of an atomic operation.
 pub(in crate::endpoint) struct AtomicSpec {
     call: AtomicCall,
-    /// Operands of one that tells, and what it compares.
+    /// Operands of one that fetches, and what it compares.
     sent: Vec<u8>,
-    tells: bool,
+    fetches: bool,
     need: Access,
     /// Bytes of a number.
     size: u64,
@@ -286,14 +286,14 @@ pub(in crate::endpoint) struct AtomicSpec {
 
 impl AtomicSpec {
     pub(in crate::endpoint) fn usage(&self) -> LocalUse {
-        match self.tells {
+        match self.fetches {
             true => LocalUse::Read,
             false => LocalUse::Write,
         }
     }
 
     /// What a connection is asked for, with local memory of this length.
-    pub(in crate::endpoint) fn into_kind(self, len: usize, domain: &Domain) -> Result<OpKind> {
+    pub(in crate::endpoint) fn into_op_kind(self, len: usize, domain: &Domain) -> Result<OpKind> {
         let segments = self.remote.segments(len, self.need, domain)?;
         let mut lens = segments.as_slice().iter().map(|segment| segment.len);
         if lens.any(|len| len % self.size != 0) {
@@ -303,20 +303,20 @@ impl AtomicSpec {
         Ok(OpKind::Atomic(Box::new(AtomicRequest {
             call: self.call,
             segments,
-            operands: self.tells.then(|| Payload::copied(&self.sent)),
+            operands: self.fetches.then(|| Payload::copied(&self.sent)),
         })))
     }
 }
 
 impl OpBuilder<AtomicMemory> for Prepared {
-    fn operation(&self) -> OperationKind {
-        match self.spec.tells {
+    fn operation_kind(&self) -> OperationKind {
+        match self.spec.fetches {
             false => OperationKind::Atomic,
             true => OperationKind::FetchAtomic,
         }
     }
 
-    fn kind(&self) -> CompletionFlags {
+    fn completion_flags(&self) -> CompletionFlags {
         CompletionFlags::ATOMIC
     }
 

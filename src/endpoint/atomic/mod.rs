@@ -48,10 +48,10 @@ impl Endpoint {
     /// operations, of whatever endpoint and domain, and to those of
     /// [`MemoryRegion`](crate::MemoryRegion) there. Writes, receives and copies are not among
     /// these. An array is changed number by number, and others may see it half done. Operations to
-    /// one peer are done in the order in which they were posted, those that tell included.
+    /// one peer are done in the order in which they were posted, those that fetch included.
     ///
     /// The peer's region must have been registered with
-    /// [`Access::REMOTE_WRITE`](crate::Access::REMOTE_WRITE); what is told takes
+    /// [`Access::REMOTE_WRITE`](crate::Access::REMOTE_WRITE); what is fetched takes
     /// [`Access::REMOTE_READ`](crate::Access::REMOTE_READ). The addresses must be multiples of the
     /// number's size (a `Vec<u8>` may begin anywhere; a [`MappedBuffer`](crate::buf::MappedBuffer)
     /// begins with a page). What is refused for whatever [reason](crate::error::Refusal) leaves all
@@ -245,7 +245,7 @@ macro_rules! atomic_forms {
                 PostedAtomic::post(self.0, false)
             }
 
-            /// Posts now and lets the operation go on to its end with nobody waiting
+            /// Posts now and lets the operation go on to its end without a future
             /// ([`Op::detach`](crate::op::Op::detach)).
             ///
             /// # Errors
@@ -276,7 +276,7 @@ macro_rules! atomic_forms {
         }
 
         impl$(<$results: AtomicResults>)? Queued<$builder$(<$results>)?> {
-            /// Posts now. The future that is returned tells of the operation's acceptance only.
+            /// Posts now. The future that is returned is of the operation's acceptance only.
             ///
             /// # Errors
             /// As for the form without a queue; [`ErrorKind::BadState`](crate::ErrorKind::BadState)
@@ -304,7 +304,7 @@ macro_rules! atomic_forms {
             }
         }
 
-        /// Tells what, and on how much, but no numbers.
+        /// Shows what, and on how much, but no numbers.
         impl$(<$results>)? fmt::Debug for $builder$(<$results>)? {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_tuple(stringify!($builder)).field(&self.0).finish()
@@ -321,7 +321,7 @@ atomic_forms!(FetchAtomic<R>, R);
 ///
 /// # Cancel safety
 /// Dropping it withdraws the operation: one that has not started never does; one that has runs to
-/// its end. [`detach`](Self::detach) lets it go on with nobody waiting.
+/// its end. [`detach`](Self::detach) lets it go on without a future.
 /// `tokio::time::timeout(limit, op)` is always legal.
 #[must_use = "dropped, it is withdrawn if it has not started; `detach` lets it go on"]
 pub struct PostedAtomic<R> {
@@ -354,7 +354,7 @@ impl<R: AtomicResults> PostedAtomic<R> {
         self.op.cancel()
     }
 
-    /// Lets it go on to its end with nobody waiting, as [`Op::detach`].
+    /// Lets it go on to its end without a future, as [`Op::detach`].
     pub fn detach(self) {
         self.op.detach();
     }

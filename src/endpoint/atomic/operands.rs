@@ -21,7 +21,7 @@ pub trait AtomicValue: sealed::Value + FromBytes + IntoBytes + Immutable {
 pub trait Operands: sealed::IntoOperands {
     /// What they are.
     type Value: AtomicValue;
-    /// What an operation that tells gives: as many numbers, in the same form; of a region's in a
+    /// What an operation that fetches gives: as many numbers, in the same form; of a region's in a
     /// `Vec`.
     type Results: AtomicResults;
 }

@@ -117,7 +117,7 @@ impl DgramEndpointBuilder {
     }
 
     /// Sends the transmit context holds, 1 to 4,096 (`tx_attr->size`). Default: the Info's, 256.
-    /// Further posts wait, or are told Again.
+    /// Further posts wait, or end with Again.
     pub fn transmit_size(mut self, operations: usize) -> Self {
         self.sizes.tx_size = operations;
         self

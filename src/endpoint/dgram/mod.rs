@@ -17,7 +17,7 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
-use crate::progress::{DgramPort, Ends};
+use crate::progress::{CloseWatch, DgramPort};
 
 pub use builder::DgramEndpointBuilder;
 pub use msg::{RecvDatagram, SendDatagram};
@@ -26,9 +26,9 @@ pub use multicast::{Join, MulticastGroup};
 /// A datagram endpoint (`FI_EP_DGRAM`; `struct fid_ep`): messages over UDP to and from many peers,
 /// each a datagram of its own.
 ///
-/// Nothing is reliable: a datagram may get lost, come twice, or be overtaken, and nobody is told. A
-/// send has ended well when the datagram has left, not when it has come; the messages of an
-/// endpoint are bare UDP payloads, so whoever speaks UDP can be its peer.
+/// Nothing is reliable: a datagram may get lost, come twice, or be overtaken, and no error says so.
+/// A send has ended well when the datagram has left, not when it has come; the messages of an
+/// endpoint are bare UDP payloads, so any program that speaks UDP can be its peer.
 ///
 /// A datagram that comes takes the oldest receive that fits it. One for which no receive is posted
 /// is kept up to a budget ([`DgramEndpointBuilder::unexpected_bytes`]); beyond that it is dropped,
@@ -81,8 +81,8 @@ impl Drop for Inner {
 
 impl Inner {
     /// True once it is closed.
-    pub(super) fn has_ended(&self) -> bool {
-        self.port.has_ended()
+    pub(super) fn is_closed(&self) -> bool {
+        self.port.is_closed()
     }
 }
 
@@ -143,7 +143,7 @@ impl DgramEndpoint {
     /// The end has begun once this is polled, and goes on if the future is dropped.
     pub async fn shutdown(&self) -> Result<()> {
         self.inner.port.begin_close();
-        self.inner.port.ended().await;
+        self.inner.port.closed().await;
         Ok(())
     }
 }

@@ -11,20 +11,20 @@ use crate::endpoint::post::{OpBuilder, OpSpec, posting_forms};
 use crate::endpoint::target::{PostTarget, Scope, Selector};
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
-use crate::progress::{PostOptions, Report};
-use crate::proto::{DgramPost, Wanted};
+use crate::progress::PostOptions;
+use crate::proto::MatchCriteria;
 use crate::transport::too_long;
 
 impl DgramEndpoint {
     /// Sends a message (`fi_send`, `fi_sendv`) to a peer, or to a multicast group: one buffer, or
-    /// up to four as one datagram. Ends when it has left, or cannot leave; whether it comes nobody
-    /// knows.
+    /// up to four as one datagram. Ends when it has left, or cannot leave; whether it arrives is
+    /// not known.
     ///
     /// An error concerns this datagram only: [`TooLarge`](crate::ErrorKind::TooLarge) for more than
     /// [`max_message_size`](Self::max_message_size) bytes,
     /// [`Unreachable`](crate::ErrorKind::Unreachable) without a route,
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a peer that is not in the address
-    /// vector or of another IP version. That nobody listens there is no error.
+    /// vector or of another IP version. A peer that does not listen is no error.
     pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> SendDatagram<B> {
         SendDatagram {
             target: PostTarget::new(&self.inner, Scope::Peer(peer)),
@@ -42,7 +42,10 @@ impl DgramEndpoint {
     /// lost.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvDatagram<B> {
         RecvDatagram {
-            target: PostTarget::new(&self.inner, Scope::Receives(Selector::any(Wanted::Message))),
+            target: PostTarget::new(
+                &self.inner,
+                Scope::Receives(Selector::any(MatchCriteria::Message)),
+            ),
             buffers,
             timeout: None,
         }
@@ -59,14 +62,12 @@ impl DgramEndpoint {
         if bytes.len() > self.inner.inject_size {
             return Err(wrong(too_long(bytes.len(), self.inner.inject_size)));
         }
-        let post = DgramPost::Send {
-            to: self.inner.vector.socket_addr(peer).map_err(wrong)?,
-            payload: Payload::copied(bytes),
-            inject: true,
+        let spec = OpSpec::Inject {
+            tag: None,
+            data: None,
         };
-        let port = &self.inner.port;
-        let posted = port.post(post, Report::Nowhere, PostOptions::default());
-        posted.map(drop).map_err(|(error, _)| error)
+        let target = PostTarget::new(&self.inner, Scope::Peer(peer));
+        (target.post_injected(spec, Payload::copied(bytes))).map_err(wrong)
     }
 }
 
@@ -89,11 +90,11 @@ impl<B: IoBufs> SendDatagram<B> {
 }
 
 impl<B: IoBufs> OpBuilder<B> for SendDatagram<B> {
-    fn operation(&self) -> OperationKind {
+    fn operation_kind(&self) -> OperationKind {
         OperationKind::Send
     }
 
-    fn kind(&self) -> CompletionFlags {
+    fn completion_flags(&self) -> CompletionFlags {
         CompletionFlags::MSG
     }
 
@@ -139,11 +140,11 @@ impl<B: IoBufsMut> RecvDatagram<B> {
 }
 
 impl<B: IoBufsMut> OpBuilder<B> for RecvDatagram<B> {
-    fn operation(&self) -> OperationKind {
+    fn operation_kind(&self) -> OperationKind {
         OperationKind::Receive
     }
 
-    fn kind(&self) -> CompletionFlags {
+    fn completion_flags(&self) -> CompletionFlags {
         CompletionFlags::MSG
     }
 

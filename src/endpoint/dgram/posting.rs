@@ -1,17 +1,19 @@
 //! From a builder to a posted operation of a datagram endpoint.
 
+use std::net::SocketAddr;
+
 use super::Inner;
 use crate::buf::Payload;
 use crate::cq::SourceName;
 use crate::endpoint::common::Common;
 use crate::endpoint::post::OpSpec;
 use crate::endpoint::rdm::not_directed;
-use crate::endpoint::target::{OpOwner, PostResult, Scope, Selector};
-use crate::error::{Error, Phase, Result};
-use crate::progress::{OpCell, PostOptions, Report, name_of};
-use crate::proto::{DgramPost, End, OpKey, Withdrawn};
+use crate::endpoint::target::{OpOwner, PostEndpoint, PostResult, Scope, Selector, operation_of};
+use crate::error::Result;
+use crate::progress::{PostOptions, Report};
+use crate::proto::OpResult;
 
-impl OpOwner for Inner {
+impl PostEndpoint for Inner {
     fn common(&self) -> &Common {
         &self.common
     }
@@ -19,60 +21,47 @@ impl OpOwner for Inner {
     fn post(
         &self,
         scope: Scope,
-        _: OpSpec,
+        spec: OpSpec,
         payload: Payload,
         report: Report,
         options: PostOptions,
     ) -> PostResult {
-        let post = self.to_post(scope, payload)?;
-        Ok((self.port.post(post, report, options)?, None))
+        let peer = match self.peer_of(&scope) {
+            Ok(peer) => peer,
+            Err(error) => return Err((error, payload)),
+        };
+        let kind = spec.into_op_kind(payload.len(), &self.common.domain);
+        let operation = operation_of(kind, payload, report, options)?;
+        let posted = self.port.post(operation, peer);
+        let posted = posted.map_err(|refused| refused.into_parts())?;
+        Ok((posted, None))
     }
 
-    fn phase(&self, key: OpKey) -> Phase {
-        self.port.phase(key)
-    }
-
-    fn cancel(&self, key: OpKey) -> Withdrawn {
-        self.port.cancel(key)
-    }
-
-    fn withdraw(&self, key: OpKey, cell: &OpCell) {
-        self.port.withdraw(key, cell);
-    }
-
-    fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
-        self.port.withdraw_waiting(key, cell);
+    fn own_operations(&self) -> &dyn OpOwner {
+        &*self.port
     }
 
     fn names_sources(&self) -> bool {
         true
     }
 
-    fn source_name(&self, end: &End) -> Option<SourceName> {
-        end.from.map(|from| name_of(&self.vector, from))
+    fn source_name(&self, end: &OpResult) -> Option<SourceName> {
+        end.from
+            .map(|from| SourceName::new(from, self.vector.find(from)))
     }
 }
 
 impl Inner {
-    fn to_post(&self, scope: Scope, payload: Payload) -> Result<DgramPost, (Error, Payload)> {
-        let address = |peer| self.vector.socket_addr(peer);
-        match scope {
-            Scope::Peer(peer) => match address(peer) {
-                Ok(to) => Ok(DgramPost::Send {
-                    payload,
-                    to,
-                    inject: false,
-                }),
-                Err(error) => Err((error, payload)),
-            },
+    /// The address that a datagram goes to, or the only one that it may come from.
+    fn peer_of(&self, scope: &Scope) -> Result<Option<SocketAddr>> {
+        let peer = match scope {
+            Scope::Peer(peer) => Some(*peer),
             Scope::Receives(Selector { source, .. }) if source.is_some() && !self.directs => {
-                Err((not_directed(), payload))
+                return Err(not_directed());
             }
-            Scope::Receives(Selector { source, .. }) => match source.map(address).transpose() {
-                Ok(from) => Ok(DgramPost::Receive { payload, from }),
-                Err(error) => Err((error, payload)),
-            },
+            Scope::Receives(Selector { source, .. }) => *source,
             Scope::Connection | Scope::Claimed(_) => unreachable!("datagrams have neither"),
-        }
+        };
+        peer.map(|peer| self.vector.socket_addr(peer)).transpose()
     }
 }

@@ -82,21 +82,21 @@ impl RdmEndpointBuilder {
     }
 
     /// Operations that may be in flight to one peer, 1 to 4,096 (`tx_attr->size`). Default: the
-    /// Info's, 256. Further posts to that peer wait, or are told Again; other peers' are not
+    /// Info's, 256. Further posts to that peer wait, or get Again; other peers' are not
     /// concerned.
     pub fn transmit_size(mut self, operations: usize) -> Self {
         self.binding.sizes.tx_size = operations;
         self
     }
 
-    /// Bytes of early messages kept, of all peers together. Default: the Info's, 1 MiB. Each
+    /// Bytes of unexpected messages kept, of all peers together. Default: the Info's, 1 MiB. Each
     /// message counts 128 bytes of bookkeeping besides its own. 0 keeps none.
     pub fn unexpected_bytes(mut self, bytes: usize) -> Self {
         self.binding.sizes.unexpected_bytes = bytes;
         self
     }
 
-    /// Bytes of early messages kept of one peer, at most [all peers'](Self::unexpected_bytes).
+    /// Bytes of unexpected messages kept of one peer, at most [all peers'](Self::unexpected_bytes).
     /// Default 128 KiB.
     pub fn unexpected_bytes_per_peer(mut self, bytes: usize) -> Self {
         self.unexpected_bytes_per_peer = bytes;
@@ -104,7 +104,7 @@ impl RdmEndpointBuilder {
     }
 
     /// Messages longer than this are announced first, and go out when a receive asks for them
-    /// (rendezvous): the peer keeps nothing of them early, at the price of one exchange. Default
+    /// (rendezvous): the peer stores nothing of them before, at the price of one exchange. Default
     /// 64 KiB. Peers that know no rendezvous are sent them as they are.
     pub fn rendezvous_min(mut self, bytes: usize) -> Self {
         self.rendezvous_min = bytes;
@@ -143,7 +143,7 @@ impl RdmEndpointBuilder {
     /// [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for where it is to
     /// listen, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<RdmEndpoint> {
-        let extending = self.binding.judged()?;
+        let extension = self.binding.judged()?;
         let (sizes, counters) = (self.binding.sizes, self.binding.counters.clone());
         if self.connect_deadline.is_zero() {
             let message = "connect_deadline is 0, a peer takes some time to be reached";
@@ -180,7 +180,7 @@ impl RdmEndpointBuilder {
             id,
             listen: self.listen_at.or(domain.info().source).unwrap_or(any),
             sizes,
-            extending,
+            extension,
             bindings: RdmBindings {
                 receive_queue: common.receive_queue.clone(),
                 counters,
@@ -198,7 +198,7 @@ impl RdmEndpointBuilder {
         let rdm = Rdm::open(
             domain.engine_for_endpoint(),
             listener.transport,
-            listener.runner,
+            listener.executor,
             config,
         )
         .map_err(|error| error.with_operation(OperationKind::Listen))?;

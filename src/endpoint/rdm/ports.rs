@@ -1,9 +1,8 @@
 //! Which port leads to which peer, found by the index of the peer's address, so that a post costs
-//! one look.
+//! one table access.
 //!
-//! What is kept here may be out of date, and says so: by the removals that the address vector had
-//! seen when it was noted (an address that was removed since is to be refused), and by a port that
-//! is gone.
+//! An entry may be stale, which shows by the address vector's count of removals when it was made (a
+//! removed address is to be refused), and by a port that is gone.
 
 use std::sync::{Arc, Weak};
 

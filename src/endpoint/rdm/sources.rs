@@ -8,7 +8,7 @@ use crate::progress::SourceAddresses;
 use crate::proto::SourceId;
 
 /// Names senders by their addresses, and by what the endpoint's address vector says of those.
-/// Completions that nobody reads keep this, but not the endpoint.
+/// Unread completions hold this, but not the endpoint.
 pub(super) struct SourceNames {
     pub(super) addresses: Arc<SourceAddresses>,
     pub(super) vector: AddressVector,
@@ -19,11 +19,6 @@ impl Sources for SourceNames {
         let Some(address) = self.addresses.get(SourceId(number)) else {
             return SourceName::default();
         };
-        let found = self.vector.find(address);
-        SourceName {
-            address: Some(address),
-            fabric: found.map(|(addr, _)| addr),
-            user_id: found.and_then(|(_, user_id)| user_id),
-        }
+        SourceName::new(address, self.vector.find(address))
     }
 }

@@ -140,47 +140,36 @@ fn keys_have_eight_bytes() {
     );
 }
 
-/// Every field of the structure can be hinted or is told, with what this library has.
-/// fi_domain(3): `fi_domain_attr`, structure.
-/// fi_domain(3): `fi_domain_attr.name`, structure field.
-/// fi_domain(3): `fi_domain_attr.threading`, structure field.
-/// fi_domain(3): `fi_domain_attr.control_progress`, structure field.
-/// fi_domain(3): `fi_domain_attr.data_progress`, structure field.
-/// fi_domain(3): `fi_domain_attr.resource_mgmt`, structure field.
-/// fi_domain(3): `fi_domain_attr.av_type`, structure field.
-/// fi_domain(3): `fi_domain_attr.mr_mode`, structure field.
-/// fi_domain(3): `fi_domain_attr.mr_key_size`, structure field.
-/// fi_domain(3): `fi_domain_attr.cq_data_size`, structure field.
-/// fi_domain(3): `fi_domain_attr.cq_cnt`, structure field.
-/// fi_domain(3): `fi_domain_attr.ep_cnt`, structure field.
-/// fi_domain(3): `fi_domain_attr.tx_ctx_cnt`, structure field.
-/// fi_domain(3): `fi_domain_attr.rx_ctx_cnt`, structure field.
-/// fi_domain(3): `fi_domain_attr.max_ep_tx_ctx`, structure field.
-/// fi_domain(3): `fi_domain_attr.max_ep_rx_ctx`, structure field.
-/// fi_domain(3): `fi_domain_attr.max_ep_stx_ctx`, structure field.
-/// fi_domain(3): `fi_domain_attr.max_ep_srx_ctx`, structure field.
-/// fi_domain(3): `fi_domain_attr.cntr_cnt`, structure field.
-/// fi_domain(3): `fi_domain_attr.mr_iov_limit`, structure field.
-/// fi_domain(3): `fi_domain_attr.caps`, structure field.
-/// fi_domain(3): `fi_domain_attr.mode`, structure field with its own section.
-/// fi_domain(3): `fi_domain_attr.mode` as 2.x has it: in the structure, without a section of its
-/// own.
-/// fi_domain(3): `fi_domain_attr.max_err_data`, structure field.
-/// fi_domain(3): `fi_domain_attr.mr_cnt`, structure field.
-/// fi_domain(3): `fi_domain_attr.tclass`, structure field.
-/// fi_domain(3): "The optimal number of completion queues supported by the domain"
+/// Every field of the structure can be hinted or is answered, with what this library has.
+/// fi_domain(3): `fi_domain_attr`, structure. fi_domain(3): `fi_domain_attr.name`, structure field.
+/// fi_domain(3): `fi_domain_attr.threading`, structure field. fi_domain(3):
+/// `fi_domain_attr.control_progress`, structure field. fi_domain(3):
+/// `fi_domain_attr.data_progress`, structure field. fi_domain(3): `fi_domain_attr.resource_mgmt`,
+/// structure field. fi_domain(3): `fi_domain_attr.av_type`, structure field. fi_domain(3):
+/// `fi_domain_attr.mr_mode`, structure field. fi_domain(3): `fi_domain_attr.mr_key_size`, structure
+/// field. fi_domain(3): `fi_domain_attr.cq_data_size`, structure field. fi_domain(3):
+/// `fi_domain_attr.cq_cnt`, structure field. fi_domain(3): `fi_domain_attr.ep_cnt`, structure
+/// field. fi_domain(3): `fi_domain_attr.tx_ctx_cnt`, structure field. fi_domain(3):
+/// `fi_domain_attr.rx_ctx_cnt`, structure field. fi_domain(3): `fi_domain_attr.max_ep_tx_ctx`,
+/// structure field. fi_domain(3): `fi_domain_attr.max_ep_rx_ctx`, structure field. fi_domain(3):
+/// `fi_domain_attr.max_ep_stx_ctx`, structure field. fi_domain(3): `fi_domain_attr.max_ep_srx_ctx`,
+/// structure field. fi_domain(3): `fi_domain_attr.cntr_cnt`, structure field. fi_domain(3):
+/// `fi_domain_attr.mr_iov_limit`, structure field. fi_domain(3): `fi_domain_attr.caps`, structure
+/// field. fi_domain(3): `fi_domain_attr.mode`, structure field with its own section. fi_domain(3):
+/// `fi_domain_attr.mode` as 2.x has it: in the structure, without a section of its own.
+/// fi_domain(3): `fi_domain_attr.max_err_data`, structure field. fi_domain(3):
+/// `fi_domain_attr.mr_cnt`, structure field. fi_domain(3): `fi_domain_attr.tclass`, structure
+/// field. fi_domain(3): "The optimal number of completion queues supported by the domain"
 /// fi_domain(3): "The total number of endpoints supported by the domain, relative to any specified
-/// or default endpoint attributes."
-/// fi_domain(3): "The endpoint count is the number of addressable endpoints supported by the
-/// provider."
-/// fi_domain(3): "The number of outbound command queues optimally supported by the provider."
-/// fi_domain(3): "The number of inbound processing queues optimally supported by the provider."
-/// fi_domain(3): "The maximum number of transmit contexts that may be associated with an endpoint."
-/// fi_domain(3): "The maximum number of receive contexts that may be associated with an endpoint."
-/// fi_domain(3): "The optimal number of completion counters supported by the domain."
-/// fi_domain(3): "The optimal number of memory regions supported by the domain, or endpoint if the
-/// mr_mode FI_MR_ENDPOINT bit has been set."
-/// fi_domain(3): "The optimal number of memory regions supported by the domain."
+/// or default endpoint attributes." fi_domain(3): "The endpoint count is the number of addressable
+/// endpoints supported by the provider." fi_domain(3): "The number of outbound command queues
+/// optimally supported by the provider." fi_domain(3): "The number of inbound processing queues
+/// optimally supported by the provider." fi_domain(3): "The maximum number of transmit contexts
+/// that may be associated with an endpoint." fi_domain(3): "The maximum number of receive contexts
+/// that may be associated with an endpoint." fi_domain(3): "The optimal number of completion
+/// counters supported by the domain." fi_domain(3): "The optimal number of memory regions supported
+/// by the domain, or endpoint if the mr_mode FI_MR_ENDPOINT bit has been set." fi_domain(3): "The
+/// optimal number of memory regions supported by the domain."
 #[test]
 fn every_domain_attribute_is_hinted_and_told() {
     let hints = Hints::new().domain(|domain| {
@@ -208,32 +197,32 @@ fn every_domain_attribute_is_hinted_and_told() {
             .mr_cnt(100_000)
             .traffic_class(TrafficClass::BestEffort)
     });
-    let told = best(hints).domain;
-    assert_eq!(told.name, "eth0");
-    assert_eq!(told.threading, Threading::Domain);
+    let answer = best(hints).domain;
+    assert_eq!(answer.name, "eth0");
+    assert_eq!(answer.threading, Threading::Domain);
     assert_eq!(
-        (told.control_progress, told.data_progress),
+        (answer.control_progress, answer.data_progress),
         (Progress::Auto, Progress::Auto)
     );
-    assert_eq!(told.resource_mgmt, ResourceManagement::Enabled);
+    assert_eq!(answer.resource_mgmt, ResourceManagement::Enabled);
     assert_eq!(
-        (told.av_type, told.mr_mode),
+        (answer.av_type, answer.mr_mode),
         (AvType::Table, MrMode::VIRT_ADDR)
     );
-    assert_eq!((told.mr_key_size, told.cq_data_size), (8, 8));
-    assert_eq!((told.cq_cnt, told.ep_cnt), (1000, 10_000));
-    assert_eq!((told.tx_ctx_cnt, told.rx_ctx_cnt), (10_001, 10_002));
-    assert_eq!((told.max_ep_tx_ctx, told.max_ep_rx_ctx), (1, 1));
-    assert_eq!((told.max_ep_stx_ctx, told.max_ep_srx_ctx), (0, 0));
-    assert_eq!((told.cntr_cnt, told.mr_iov_limit), (9001, 16));
-    assert!(told.caps.contains(Caps::LOCAL_COMM));
+    assert_eq!((answer.mr_key_size, answer.cq_data_size), (8, 8));
+    assert_eq!((answer.cq_cnt, answer.ep_cnt), (1000, 10_000));
+    assert_eq!((answer.tx_ctx_cnt, answer.rx_ctx_cnt), (10_001, 10_002));
+    assert_eq!((answer.max_ep_tx_ctx, answer.max_ep_rx_ctx), (1, 1));
+    assert_eq!((answer.max_ep_stx_ctx, answer.max_ep_srx_ctx), (0, 0));
+    assert_eq!((answer.cntr_cnt, answer.mr_iov_limit), (9001, 16));
+    assert!(answer.caps.contains(Caps::LOCAL_COMM));
     assert_eq!(
-        told.mode,
+        answer.mode,
         Mode::empty(),
         "nothing is asked of the application"
     );
-    assert_eq!((told.max_err_data, told.mr_cnt), (256, 100_000));
-    assert_eq!(told.traffic_class, TrafficClass::BestEffort);
+    assert_eq!((answer.max_err_data, answer.mr_cnt), (256, 100_000));
+    assert_eq!(answer.traffic_class, TrafficClass::BestEffort);
     // What there is not is refused by name.
     no_match(
         Hints::new().domain(|domain| domain.cq_data_size(9)),
@@ -270,12 +259,12 @@ fn unspecified_progress_and_resource_management_are_answered() {
             .data_progress(Progress::Unspec)
             .resource_mgmt(ResourceManagement::Unspec)
     });
-    let told = best(hints).domain;
+    let answer = best(hints).domain;
     assert_eq!(
-        (told.control_progress, told.data_progress),
+        (answer.control_progress, answer.data_progress),
         (Progress::Auto, Progress::Auto)
     );
-    assert_eq!(told.resource_mgmt, ResourceManagement::Enabled);
+    assert_eq!(answer.resource_mgmt, ResourceManagement::Enabled);
 }
 
 /// fi_domain(3): `FI_LOCAL_COMM`, capability.
@@ -287,8 +276,8 @@ fn both_communication_capabilities_can_be_asked_for() {
         Caps::REMOTE_COMM,
         Caps::LOCAL_COMM | Caps::REMOTE_COMM,
     ] {
-        let told = best(Hints::new().domain(|domain| domain.caps(caps).name("eth0")));
-        assert!(told.domain.caps.contains(caps), "{caps:?}");
+        let answer = best(Hints::new().domain(|domain| domain.caps(caps).name("eth0")));
+        assert!(answer.domain.caps.contains(caps), "{caps:?}");
     }
 }
 
@@ -301,8 +290,8 @@ fn capabilities_of_address_vectors_are_told() {
     let plain = best(Hints::new()).domain.caps;
     assert!(plain.contains(Caps::SHARED_AV) && !plain.contains(Caps::AV_USER_ID));
     let asked = Caps::SHARED_AV | Caps::AV_USER_ID;
-    let told = best(Hints::new().domain(|domain| domain.caps(asked)))
+    let answer = best(Hints::new().domain(|domain| domain.caps(asked)))
         .domain
         .caps;
-    assert!(told.contains(asked));
+    assert!(answer.contains(asked));
 }

@@ -2,13 +2,14 @@
 //! their use, found again by their addresses. It is explicit: nothing is cached that was not asked
 //! of a cache, and no function of the C library or of an allocator is replaced.
 //!
-//! Why an address is enough to find a registration. Of memory that its owners share, a
-//! registration is one more owner, so whatever lies at its addresses is what was registered. Of
-//! memory the caller answers for, it is the caller's word; and a notice that the memory has gone,
-//! the system's or the caller's, ends its registrations.
+//! Why an address is enough to find a registration. Of memory that its owners share, a registration
+//! is one more owner, so the bytes at its addresses are those that were registered. For an address
+//! range the caller guarantees it; a notice that the memory was unmapped, from the kernel or from
+//! the caller, ends its registrations.
 //!
 //! A registration without a handle is *idle*. If peers have rights to it its gate is parked, so
-//! that a key opens nothing that nobody here uses. Only idle ones make room for others.
+//! that its key grants no access while the application does not use it. Only idle registrations are
+//! evicted.
 //!
 //! Invariants: `count` and `size` are those of the registrations kept track of, and within the
 //! settings. Regions are dropped with the lock released, since their memory may be the
@@ -44,7 +45,7 @@ pub use settings::CacheWatch;
 pub(crate) use settings::Settings;
 pub use stats::CacheStats;
 
-/// A registration that no cache has yet, and nobody else.
+/// A new registration that is not in a cache yet and has no other owner.
 pub(crate) struct FreshRegion(Arc<Cached>);
 
 impl FreshRegion {
@@ -57,12 +58,12 @@ impl FreshRegion {
 pub(crate) struct Shared {
     settings: Settings,
     state: Lock<State>,
-    /// What the system tells; begun with the first registration that is watched.
+    /// Notices of unmapped memory; started by the first registration that is watched.
     notices: OnceLock<Option<Notices>>,
     /// This cache, for its registrations.
     this: Weak<Shared>,
-    /// The same, for the memory that gives it notice.
-    told: Weak<dyn ReleaseListener>,
+    /// The same, as the listener that shared memory notifies when its last handle is dropped.
+    listener: Weak<dyn ReleaseListener>,
 }
 
 impl Shared {
@@ -72,7 +73,7 @@ impl Shared {
             notices: OnceLock::new(),
             state: Lock::new(State::new(expected.min(settings.count_max))),
             this: Weak::clone(this),
-            told: Weak::clone(this) as Weak<dyn ReleaseListener>,
+            listener: Weak::clone(this) as Weak<dyn ReleaseListener>,
         })
     }
 
@@ -96,15 +97,15 @@ impl Shared {
         self.state.lock("test").members.0.capacity()
     }
 
-    /// Whom memory tells that it goes away.
-    pub(crate) fn told(&self) -> &Weak<dyn ReleaseListener> {
-        &self.told
+    /// The listener to notify when shared memory is dropped.
+    pub(crate) fn listener(&self) -> &Weak<dyn ReleaseListener> {
+        &self.listener
     }
 
     /// The registration that serves a range, if there is one.
     pub(crate) fn find(&self, kind: Kind, range: &Range<usize>) -> Option<CachedRegion> {
         if kind.unowned {
-            self.heed_notices();
+            self.apply_notices();
         }
         let mut state = self.state.lock("look into a cache");
         let found = state.find(kind, range);
@@ -115,8 +116,8 @@ impl Shared {
         found
     }
 
-    /// What to register for a range that was not found: the range as it is, or with all that it
-    /// touches. Gives the addresses, and windows that make them up.
+    /// What to register for a range that was not found: the range itself, or merged with all
+    /// registrations that it touches. Returns the addresses and the windows that cover them.
     pub(crate) fn extent(
         &self,
         kind: Kind,
@@ -133,7 +134,7 @@ impl Shared {
         };
         let mut merged = range.clone();
         let mut places = Vec::new();
-        // What touches a neighbour is merged too, when it could not be before.
+        // Repeat until nothing more is touched: a merged neighbour may touch further ones.
         loop {
             let touching = index.touching(&merged);
             if touching.len() == places.len() {
@@ -155,7 +156,7 @@ impl Shared {
         windows.push(window);
         let windows = join_windows(windows);
         if windows.len() > CACHE_PIECES_MAX {
-            // The one asked for is among them, but cut.
+            // Too many segments: register the requested range alone, cut out of them.
             let part = windows.iter().filter(|it| it.overlaps(range));
             let part: Option<OwnedBuffers> = part.map(|it| it.narrowed(range)).collect();
             return (range.clone(), part.unwrap_or_default());
@@ -163,8 +164,9 @@ impl Shared {
         (merged, windows.into())
     }
 
-    /// Takes a new registration in and gives a handle of the range asked for. If another was faster
-    /// that one is used; if there is no room, nobody keeps track of it.
+    /// Enters a new registration and returns a handle of the requested range. If another thread
+    /// entered one meanwhile, that one is used; if there is no room, the registration is not cached
+    /// and ends with its last handle.
     pub(crate) fn insert(
         &self,
         kind: Kind,
@@ -173,16 +175,16 @@ impl Shared {
         fresh: FreshRegion,
     ) -> CachedRegion {
         let FreshRegion(mut new) = fresh;
-        let cached = Arc::get_mut(&mut new).expect("nobody else has a fresh registration");
+        let cached = Arc::get_mut(&mut new).expect("a fresh registration has one owner");
         cached.addresses = addresses;
         if kind.access.intersects(Access::REMOTE) {
             cached.closed_by = Some(Weak::clone(&self.this));
         }
         let mut gone = Vec::new();
-        // Before it is entered, so that no notice is missed.
+        // Watch before entering it, so that no notice is missed.
         let watched = kind.unowned.then(|| self.watch(&new.addresses));
         let mut state = self.state.lock("enter a registration");
-        // Another thread may have entered it since it was missed.
+        // Look again: another thread may have entered one since the miss.
         let found = match asked.is_empty() {
             true => None,
             false => state.find(kind, asked),
@@ -212,21 +214,25 @@ impl Shared {
         region
     }
 
-    /// A handle of this registration is about to go; if it is the last, peers are kept out.
-    fn let_go(&self, cached: &Arc<Cached>) {
+    /// Drops a handle of this registration; with the last one its gate is parked.
+    fn release_handle(&self, cached: &Arc<Cached>) {
         let mut state = self.state.lock("park a registration");
-        if cached.let_go() {
+        if cached.release_handle() {
             state.park(cached);
         }
     }
 
-    /// Gives up every registration with a byte of a range. Those in use end with their last handle.
-    /// Says how many there were.
+    /// Removes every registration with a byte of a range and returns how many there were. Those in
+    /// use end with their last handle.
     pub(crate) fn forget(&self, addresses: &Range<usize>) -> usize {
-        self.forget_those(addresses, |_| true).len()
+        self.forget_matching(addresses, |_| true).len()
     }
 
-    fn forget_those(&self, addresses: &Range<usize>, those: impl Fn(Kind) -> bool) -> Vec<Removed> {
+    fn forget_matching(
+        &self,
+        addresses: &Range<usize>,
+        those: impl Fn(Kind) -> bool,
+    ) -> Vec<Removed> {
         let mut state = self.state.lock("forget a range");
         let indices = state.indices.iter().filter(|index| those(index.kind()));
         let places: Vec<usize> = indices
@@ -240,8 +246,8 @@ impl Shared {
         gone
     }
 
-    /// Gives up what the system says has gone.
-    fn heed_notices(&self) {
+    /// Removes the registrations of ranges that the kernel reported as unmapped.
+    fn apply_notices(&self) {
         let Some(Some(notices)) = self.notices.get() else {
             return;
         };
@@ -249,13 +255,13 @@ impl Shared {
             return;
         }
         for range in notices.take() {
-            let mut gone = self.forget_those(&range, |kind| kind.unowned);
+            let mut gone = self.forget_matching(&range, |kind| kind.unowned);
             let watched = gone.iter_mut().filter_map(|(_, watched)| watched.as_mut());
             watched.for_each(WatchGuard::went_away);
         }
     }
 
-    /// Has a range watched; `None` if it is not.
+    /// Watches a range; `None` if that is not possible.
     fn watch(&self, range: &Range<usize>) -> Option<WatchGuard> {
         if self.settings.watch != CacheWatch::System || range.is_empty() {
             return None;
@@ -271,7 +277,7 @@ impl Shared {
         watched.ok()
     }
 
-    /// Gives up all that nobody uses. Says how many there were.
+    /// Removes all idle registrations and returns how many there were.
     pub(crate) fn clear(&self) -> usize {
         let mut gone = Vec::new();
         let mut state = self.state.lock("clear a cache");
@@ -285,8 +291,8 @@ impl Shared {
     }
 }
 
-/// The windows of all of them; `None` if there is none. No handle is made, so that none seems in
-/// use.
+/// The windows of all of them; `None` if there is none. Makes no handles, so that idle ones stay
+/// idle.
 fn windows_of<'a>(neighbours: impl Iterator<Item = &'a Arc<Cached>>) -> Option<Vec<OwnedBuffer>> {
     let mut all = Vec::new();
     for cached in neighbours {

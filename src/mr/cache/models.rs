@@ -1,4 +1,4 @@
-//! What peers may do with a cached registration, in every order of those who ask for it, let it go
+//! Peers' access to a cached registration, in every order of requests for it, drops of its handles
 //! and make room.
 
 use loom::thread;
@@ -14,7 +14,7 @@ pub(crate) const MODELS: &[Model] = &[
     Model::of("cache: the last of two handles keeps peers out", last),
     Model::of("cache: one that is asked for again lets peers in", again),
     Model::of(
-        "cache: who makes room takes none that has a handle",
+        "cache: an eviction takes no registration that has a handle",
         make_room,
     ),
     Model::of(
@@ -22,7 +22,7 @@ pub(crate) const MODELS: &[Model] = &[
         forgotten,
     ),
     Model::of(
-        "cache: two who miss the same range have one registration",
+        "cache: two requests that miss the same range have one registration",
         missed,
     )
     .bounded(3),
@@ -35,9 +35,9 @@ const KIND: Kind = Kind {
 };
 
 /// What a domain has.
-struct Home(Lock<MrTable>);
+struct TestDomain(Lock<MrTable>);
 
-impl Parent for Home {
+impl Parent for TestDomain {
     fn table(&self) -> &Lock<MrTable> {
         &self.0
     }
@@ -46,20 +46,20 @@ impl Parent for Home {
 }
 
 /// A cache, and the range that all ask it for.
-struct World {
+struct CacheSetup {
     cache: Arc<Shared>,
-    home: Arc<Home>,
+    domain: Arc<TestDomain>,
     range: Range<usize>,
 }
 
-impl World {
-    fn new() -> Arc<World> {
+impl CacheSetup {
+    fn new() -> Arc<CacheSetup> {
         let raw = RawKeys::new(false, &RandomSource::default()).unwrap();
         let (addressing, keys) = (MrAddressing::Offset, KeyPolicy::Provider);
         let table = MrTable::new(addressing, keys, raw, RandomSource::default());
-        Arc::new(World {
+        Arc::new(CacheSetup {
             cache: Shared::new(Settings::default(), 1),
-            home: Arc::new(Home(Lock::new(table))),
+            domain: Arc::new(TestDomain(Lock::new(table))),
             range: 4096..4100,
         })
     }
@@ -76,7 +76,7 @@ impl World {
             requested_key: None,
             auth_key: None,
             context: None,
-            parent: Arc::clone(&self.home) as _,
+            parent: Arc::clone(&self.domain) as _,
         });
         let fresh = fresh.unwrap_or_else(|_| panic!("a key of its own"));
         let (asked, addresses) = (&self.range, self.range.clone());
@@ -90,8 +90,8 @@ fn gate_of(memory: &crate::buf::RegionMemory) -> Result<(), GateError> {
 }
 
 fn last() {
-    let world = World::new();
-    let handle = world.ask();
+    let setup = CacheSetup::new();
+    let handle = setup.ask();
     let memory = Arc::clone(handle.memory());
     let other = handle.clone();
     let lets_go = thread::spawn(move || drop(other));
@@ -101,11 +101,11 @@ fn last() {
 }
 
 fn again() {
-    let world = World::new();
-    let handle = world.ask();
+    let setup = CacheSetup::new();
+    let handle = setup.ask();
     let memory = Arc::clone(handle.memory());
     let lets_go = thread::spawn(move || drop(handle));
-    let again = world.ask();
+    let again = setup.ask();
     assert!(Arc::ptr_eq(&memory, again.memory()));
     assert_eq!(gate_of(&memory), Ok(()));
     lets_go.join().unwrap();
@@ -115,15 +115,15 @@ fn again() {
 }
 
 fn make_room() {
-    let world = World::new();
-    let idle = world.ask();
+    let setup = CacheSetup::new();
+    let idle = setup.ask();
     let memory = Arc::clone(idle.memory());
     drop(idle);
     let clears = {
-        let world = Arc::clone(&world);
-        thread::spawn(move || world.cache.clear())
+        let setup = Arc::clone(&setup);
+        thread::spawn(move || setup.cache.clear())
     };
-    let handle = world.ask();
+    let handle = setup.ask();
     assert_eq!(gate_of(handle.memory()), Ok(()));
     let cleared = clears.join().unwrap();
     let is_kept = Arc::ptr_eq(&memory, handle.memory());
@@ -132,12 +132,12 @@ fn make_room() {
 }
 
 fn forgotten() {
-    let world = World::new();
-    let handle = world.ask();
+    let setup = CacheSetup::new();
+    let handle = setup.ask();
     let memory = Arc::clone(handle.memory());
     let other = handle.clone();
     let lets_go = thread::spawn(move || drop(other));
-    let forgotten = world.cache.forget(&world.range);
+    let forgotten = setup.cache.forget(&setup.range);
     assert_eq!((forgotten, gate_of(&memory)), (1, Ok(())));
     drop(handle);
     lets_go.join().unwrap();
@@ -145,14 +145,14 @@ fn forgotten() {
 }
 
 fn missed() {
-    let world = World::new();
+    let setup = CacheSetup::new();
     let other = {
-        let world = Arc::clone(&world);
-        thread::spawn(move || world.ask())
+        let setup = Arc::clone(&setup);
+        thread::spawn(move || setup.ask())
     };
-    let handle = world.ask();
+    let handle = setup.ask();
     let other = other.join().unwrap();
     assert!(Arc::ptr_eq(handle.memory(), other.memory()));
-    assert_eq!(world.cache.stats().count, 1);
+    assert_eq!(setup.cache.stats().count, 1);
     assert_eq!(gate_of(handle.memory()), Ok(()));
 }

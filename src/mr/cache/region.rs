@@ -6,26 +6,26 @@ use std::sync::{Arc, Weak};
 
 use super::Shared;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mr::core::{RegionCore, check_range, denied, local_range};
+use crate::mr::core::{RegionCore, access_error, check_range, local_range};
 use crate::mr::{Access, RawKey, RegionSlice, RemoteRegion};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// One registration, shared by its handles and by the cache, as long as that keeps track of it.
 ///
-/// Handles are made of other handles, or by the cache under its lock. So if the cache sees none
-/// under the lock, nobody uses the registration. They are counted apart from the owners of the
-/// `Arc`: of two handles that are dropped at the same time, each may still be an owner when the
-/// other looks.
+/// Handles are cloned from handles, or made by the cache under its lock. So a count of zero that
+/// the cache reads under its lock means that the registration is idle. The count is not that of the
+/// `Arc`: of two handles that are dropped at the same time, each may still hold its `Arc` when the
+/// other reads the count.
 pub(super) struct Cached {
     pub(super) core: RegionCore,
     pub(super) addresses: Range<usize>,
     handles: AtomicUsize,
-    /// The cache, which closes it when nobody has a handle if peers have rights to it.
+    /// The cache, which parks the gate with the last handle; present if peers have rights.
     pub(super) closed_by: Option<Weak<Shared>>,
 }
 
 impl Cached {
-    /// For a cache to take in.
+    /// Not in a cache yet.
     pub(super) fn new(core: RegionCore) -> Self {
         Cached {
             core,
@@ -35,18 +35,18 @@ impl Cached {
         }
     }
 
-    /// Nobody has a handle; under the cache's lock nobody gets one either.
+    /// True if it has no handle; it gets none while the cache is locked.
     pub(super) fn is_idle(&self) -> bool {
         self.handles.load(Ordering::Acquire) == 0
     }
 
-    /// One handle is about to go. True if it was the last.
-    pub(super) fn let_go(&self) -> bool {
+    /// Uncounts a handle that is being dropped. True if it was the last.
+    pub(super) fn release_handle(&self) -> bool {
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
-/// A range of memory that is registered, shared with all who asked a
+/// A range of memory that is registered, shared by all requests to a
 /// [`RegistrationCache`](crate::domain::RegistrationCache) for it or for part of it. Dropping it
 /// does not deregister: the cache keeps the registration for the next request, closed to peers
 /// until then.
@@ -107,7 +107,7 @@ impl CachedRegion {
         self.cached.core.access()
     }
 
-    /// What a peer needs to address the range. A peer is refused while nobody has a handle.
+    /// What a peer needs to address the range. Peers are refused while no handle exists.
     pub fn remote(&self) -> RemoteRegion {
         let (start, end) = (self.offset as u64, (self.offset + self.len) as u64);
         let range = self.cached.core.remote().slice(start..end);
@@ -152,11 +152,11 @@ impl CachedRegion {
         check_range(offset, from.len(), self.len)?;
         let memory = self.cached.core.memory();
         if !memory.is_writable() {
-            let what = "these bytes are shared with owners who rely on them";
+            let what = "the memory is shared and read-only: register a SharedBuffer to write";
             return Err(Error::new(ErrorKind::AccessDenied, what));
         }
         let written = memory.write_at(self.offset + offset, from);
-        written.map_err(denied)
+        written.map_err(access_error)
     }
 }
 
@@ -174,8 +174,8 @@ impl Drop for CachedRegion {
     fn drop(&mut self) {
         let cache = self.cached.closed_by.as_ref().and_then(Weak::upgrade);
         match cache {
-            Some(cache) => cache.let_go(&self.cached),
-            None => drop(self.cached.let_go()),
+            Some(cache) => cache.release_handle(&self.cached),
+            None => drop(self.cached.release_handle()),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a cache may keep, and the environment variables that say so (`fi_mr(3)`, "memory
-//! registration cache").
+//! The bounds of a cache, and the environment variables for them (`fi_mr(3)`, "memory registration
+//! cache").
 
 use std::ffi::OsString;
 
@@ -14,21 +14,21 @@ pub(crate) struct Settings {
     pub(crate) count_max: usize,
     /// Regions that overlap or touch become one.
     pub(crate) merges: bool,
-    /// Who tells that address ranges go away.
+    /// How the cache learns that address ranges are unmapped.
     pub(crate) watch: CacheWatch,
 }
 
-/// Who tells a cache that memory has gone which nobody owns and the caller answers for, an
-/// [`AddressRange`](crate::buf::AddressRange).
+/// How a cache learns that an [`AddressRange`](crate::buf::AddressRange) was unmapped, whose memory
+/// no buffer owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheWatch {
-    /// The system (`userfaultfd`): registrations of a range end before a call returns that unmaps
-    /// it, moves it, or takes its pages (`munmap`, `mremap`, `madvise`), and before it is mapped
-    /// anew. Ranges that the system does not watch (mappings of files) are registered and not kept.
+    /// By `userfaultfd`: registrations of a range end before a call returns that unmaps or moves it
+    /// or discards its pages (`munmap`, `mremap`, `madvise`), and before it is mapped anew. Ranges
+    /// that the kernel does not watch (mappings of files) are registered and not cached.
     System,
-    /// The caller, by [`RegistrationCache::forget`](crate::domain::RegistrationCache::forget),
-    /// before it takes the memory away.
+    /// From the caller, by [`RegistrationCache::forget`](crate::domain::RegistrationCache::forget)
+    /// before it unmaps the memory.
     Caller,
 }
 
@@ -44,7 +44,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What the environment says, and which of its words mean nothing; those change nothing.
+    /// Reads the environment. Also returns a message for each variable whose value is invalid; such
+    /// a variable changes nothing.
     pub(crate) fn from_environment() -> (Self, Vec<String>) {
         Self::from_variables(|name| std::env::var_os(name))
     }
@@ -61,7 +62,7 @@ impl Settings {
             let Some(text) = set(name) else { continue };
             match text.to_str().and_then(|text| text.trim().parse().ok()) {
                 Some(number) => *value = number,
-                None => wrong.push(format!("{name} is {text:?}, which is not a number")),
+                None => wrong.push(format!("{name} is {text:?}: expected a number")),
             }
         }
         const MERGE: &str = "FI_MR_CACHE_MERGE_REGIONS";
@@ -70,7 +71,9 @@ impl Settings {
             match word.as_str() {
                 "true" | "yes" | "1" => settings.merges = true,
                 "false" | "no" | "0" => {}
-                _ => wrong.push(format!("{MERGE} is {text:?}, which is neither yes nor no")),
+                _ => wrong.push(format!(
+                    "{MERGE} is {text:?}: expected true, yes, 1, false, no or 0"
+                )),
             }
         }
         (settings, wrong)
@@ -134,9 +137,9 @@ mod tests {
         assert_eq!(wrong, [""; 0]);
     }
 
-    /// What means nothing changes nothing, and is told by name.
+    /// An invalid value changes nothing, and is reported by name.
     #[test]
-    fn words_that_mean_nothing_are_told_and_change_nothing() {
+    fn invalid_values_are_reported_and_change_nothing() {
         let (settings, wrong) = read(&[
             ("FI_MR_CACHE_MAX_SIZE", "1M"),
             ("FI_MR_CACHE_MAX_COUNT", "-1"),
@@ -144,8 +147,8 @@ mod tests {
         ]);
         assert_eq!(settings, Settings::default());
         assert_eq!(wrong.len(), 3);
-        for (told, name) in wrong.iter().zip(["SIZE", "COUNT", "MERGE_REGIONS"]) {
-            assert!(told.contains(name), "{told}");
+        for (message, name) in wrong.iter().zip(["SIZE", "COUNT", "MERGE_REGIONS"]) {
+            assert!(message.contains(name), "{message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a cache keeps track of, under its lock.
+//! The registrations of a cache, under its lock.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::buf::WatchGuard;
 use crate::limits::{CACHE_EVICTION_LOOKS_MAX, CACHE_SWEEP_BYTES_MIN, CACHE_SWEEP_COUNT_MIN};
 use crate::mr::Access;
 
-/// A registration that was taken out, to be dropped without the lock.
+/// A registration that was removed, to be dropped after the lock is released.
 pub(super) type Removed = (Arc<Cached>, Option<WatchGuard>);
 
 pub(super) struct State {
@@ -27,12 +27,12 @@ pub(super) struct State {
     swept: (usize, usize),
 }
 
-/// Where members are. A place is given again only after its member has been taken out.
+/// The entries. A slot is reused only after its entry has been removed.
 pub(super) struct Members(pub(super) Slab<Member>);
 
 pub(super) struct Member {
     pub(super) cached: Arc<Cached>,
-    /// Those of `cached`, beside what else a look needs.
+    /// Those of `cached`, here so that a lookup touches one cache line.
     pub(super) addresses: Range<usize>,
     /// Which of the indices has it.
     index: usize,
@@ -43,7 +43,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Nobody has a handle, and while the lock is held nobody gets one.
+    /// True if it has no handle; it gets none while the lock is held.
     pub(super) fn is_idle(&self) -> bool {
         self.cached.is_idle()
     }
@@ -56,7 +56,7 @@ impl Linked for Members {
 }
 
 impl State {
-    /// Keeps track of nothing yet; ready for as many as are expected.
+    /// An empty cache with room for the expected number of registrations.
     pub(super) fn new(expected: usize) -> Self {
         State {
             indices: Vec::new(),
@@ -78,7 +78,7 @@ impl State {
         Some(CachedRegion::of(Arc::clone(&member.cached), range))
     }
 
-    /// Keeps track of a registration, if there is room, and not of what it covers.
+    /// Enters a registration, if there is room, and removes those that it covers.
     pub(super) fn enter(
         &mut self,
         kind: Kind,
@@ -117,7 +117,7 @@ impl State {
                 gone.push(self.remove(oldest));
                 self.stats.evictions += 1;
             } else {
-                // In use for long; those behind it get their turn.
+                // In use: make it the newest, and look at the next.
                 self.recency.touch(&mut self.members, oldest);
                 looks += 1;
             }
@@ -140,13 +140,14 @@ impl State {
         if let Some(at) = self.indices.iter().position(|it| it.kind() == kind) {
             return at;
         }
-        // A peer gets at no more than was registered for it, unless merging was asked for.
+        // A peer's key opens the whole registration, so a peer gets the very range unless merging
+        // was asked for.
         let exact = kind.access.intersects(Access::REMOTE) && !settings.merges;
         self.indices.push(Index::new(kind, exact));
         self.indices.len() - 1
     }
 
-    /// Shuts the gate of one that nobody else has, if the cache keeps track of it.
+    /// Parks the gate of an idle registration, if it is in the cache.
     pub(super) fn park(&mut self, cached: &Arc<Cached>) {
         let Some(place) = self.place_of(cached) else {
             return;
@@ -163,7 +164,7 @@ impl State {
         same.next()
     }
 
-    /// Keeps no track of one any more.
+    /// Removes an entry.
     pub(super) fn remove(&mut self, place: usize) -> Removed {
         self.recency.remove(&mut self.members, place);
         let member = self.members.0.remove(place);
@@ -173,8 +174,8 @@ impl State {
         (member.cached, member.watched)
     }
 
-    /// Removes registrations of memory that gives no notice and that only this cache still has. It
-    /// looks at all of them whenever the cache has doubled, which is O(1) per request, amortized.
+    /// Removes idle registrations whose memory has no other owner left and sends no notice of that.
+    /// It scans all entries whenever the cache has doubled: O(1) per request, amortized.
     pub(super) fn sweep_abandoned(&mut self, gone: &mut Vec<Removed>) {
         let (count, size) = self.swept;
         if self.stats.count <= 2 * count + CACHE_SWEEP_COUNT_MIN

@@ -1,4 +1,4 @@
-//! What a cache has done, and what it keeps.
+//! Statistics of a cache.
 
 /// The counts of a [`RegistrationCache`](crate::domain::RegistrationCache) at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -8,19 +8,19 @@ pub struct CacheStats {
     pub hits: u64,
     /// Requests that took a registration.
     pub misses: u64,
-    /// Unused registrations that made room for others.
+    /// Idle registrations that were removed to make room for others.
     pub evictions: u64,
-    /// Registrations given up because their memory went away, or its owner said so.
+    /// Registrations removed because their memory was dropped or unmapped, or by `forget`.
     pub forgotten: u64,
     /// Registrations that were merged into larger ones, or covered by them.
     pub superseded: u64,
-    /// Registrations that the cache had no room for; they end with their last handle.
+    /// Registrations that the cache had no room for; each ends with its last handle.
     pub untracked: u64,
-    /// Registrations kept track of now (`FI_MR_CACHE_MAX_COUNT` bounds it).
+    /// Registrations in the cache now (`FI_MR_CACHE_MAX_COUNT` bounds it).
     pub count: usize,
     /// Their bytes (`FI_MR_CACHE_MAX_SIZE` bounds it).
     pub size: usize,
-    /// Those of them that nobody uses, kept for the next request.
+    /// Those of them that are idle: without a handle, kept for the next request.
     pub idle_count: usize,
     /// Their bytes.
     pub idle_size: usize,

@@ -51,7 +51,7 @@ impl Granted {
 /// right, revoked, proof, another session's key, against a table that knows nothing but sums.
 #[test]
 fn random_claims_are_judged_as_by_plain_sums() {
-    let nobody = EndpointId::next();
+    let unbound = EndpointId::next();
     let own = EndpointId::next();
     let secrets = [b"one", b"two"].map(|key| AuthSecret::of(key));
     for (number, addressing) in [MrAddressing::Offset, MrAddressing::Virtual]
@@ -139,7 +139,7 @@ fn random_claims_are_judged_as_by_plain_sums() {
                     },
                     persistent: random() % 16 == 0,
                 };
-                let context = if random() % 4 == 0 { nobody } else { own };
+                let context = if random() % 4 == 0 { unbound } else { own };
                 let proven = match random() % 4 {
                     0 => about.auth_key.as_ref(),
                     other => secrets.get(other as usize - 1),

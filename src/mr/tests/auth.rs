@@ -1,4 +1,4 @@
-//! Authorization keys: who has the same, and who sees it.
+//! Authorization keys: comparing them, and what a peer without the key sees.
 
 use super::*;
 
@@ -6,14 +6,14 @@ use super::*;
 /// the memory region."
 #[test]
 fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
-    let home = home();
+    let domain = test_domain();
     let (one, two) = (AuthSecret::of(b"one job's key"), AuthSecret::of(b"two"));
     let registered = |auth_key: Option<&AuthSecret>| {
         let traits = RegionTraits::plain(Access::REMOTE.bits());
         let memory = prepare(vec![vec![0; 8].into()], traits).unwrap();
         <MemoryRegion>::create(PreparedRegion {
             auth_key: auth_key.cloned(),
-            ..home.parts(memory, None)
+            ..domain.parts(memory, None)
         })
         .unwrap()
     };
@@ -30,7 +30,7 @@ fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
                     persistent: false,
                 };
                 let context = AccessContext::new(EndpointId::next(), proven);
-                let found = home.table.lock("test").resolve(&request, context);
+                let found = domain.table.lock("test").resolve(&request, context);
                 let expected = match (key.is_none() || key == proven, len) {
                     (true, 8) => Ok(8),
                     (true, _) => Err(Refusal::OutOfBounds),
@@ -40,7 +40,7 @@ fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
                 assert_eq!(found.map(|found| found.len()), expected);
             }
         }
-        // Of a region that is no more, the same peers are told.
+        // The same peers are answered `Revoked` after the region is gone.
         let number = region.key();
         drop(region);
         for proven in [None, Some(&one), Some(&two)] {
@@ -53,7 +53,7 @@ fn a_region_with_a_key_is_there_for_peers_with_the_same_only() {
                 persistent: false,
             };
             let context = AccessContext::new(EndpointId::next(), proven);
-            let refused = home.table.lock("test").resolve(&request, context);
+            let refused = domain.table.lock("test").resolve(&request, context);
             let expected = match key.is_none() || key == proven {
                 true => Refusal::Revoked,
                 false => Refusal::UnknownKey,

@@ -1,18 +1,18 @@
-//! How regions end, and who has their memory until then.
+//! How regions end, and what keeps their memory until then.
 
 use super::*;
 
 /// Invariant of the house: "a revoked or reused key never resolves" (to the region it was).
 #[tokio::test]
 async fn revoked_removed_or_reused_key_never_resolves() {
-    let home = home();
-    let old = home.try_region(vec![vec![1; 10].into()], Access::REMOTE, Some(9));
+    let domain = test_domain();
+    let old = domain.try_region(vec![vec![1; 10].into()], Access::REMOTE, Some(9));
     let old = old.unwrap();
     let remote = old.remote();
     old.revoke().await;
-    let refused = home.resolve(remote, Access::REMOTE_READ).unwrap_err();
+    let refused = domain.resolve(remote, Access::REMOTE_READ).unwrap_err();
     assert_eq!(refused, Refusal::Revoked);
-    let taken = home.try_region(vec![vec![2; 3].into()], Access::REMOTE, Some(9));
+    let taken = domain.try_region(vec![vec![2; 3].into()], Access::REMOTE, Some(9));
     assert_eq!(
         taken.unwrap_err().error.kind(),
         ErrorKind::KeyInUse,
@@ -20,46 +20,46 @@ async fn revoked_removed_or_reused_key_never_resolves() {
     );
 
     old.deregister().await.unwrap();
-    let refused = home.resolve(remote, Access::REMOTE_READ).unwrap_err();
+    let refused = domain.resolve(remote, Access::REMOTE_READ).unwrap_err();
     assert_eq!(refused, Refusal::Revoked, "deregistered lately");
-    let new = home.try_region(vec![vec![2; 3].into()], Access::REMOTE, Some(9));
+    let new = domain.try_region(vec![vec![2; 3].into()], Access::REMOTE, Some(9));
     let new = new.unwrap();
-    let refused = home.resolve(remote, Access::REMOTE_READ).unwrap_err();
+    let refused = domain.resolve(remote, Access::REMOTE_READ).unwrap_err();
     assert_eq!(refused, Refusal::OutOfBounds, "judged by the new region");
     // The old region's late handle must not take the new region's key away.
     drop(old);
-    assert!(home.resolve(new.remote(), Access::REMOTE_READ).is_ok());
+    assert!(domain.resolve(new.remote(), Access::REMOTE_READ).is_ok());
     drop(new);
-    assert!(home.table.lock("test").is_empty());
+    assert!(domain.table.lock("test").is_empty());
 }
 
 /// fi_mr(3), fi_close: "accesses to a closed MR from a remote peer will result in an error at the
 /// peer"; api.md decision 2: "`drop` revokes at once and frees after the last access".
 #[test]
 fn dropping_the_last_handle_voids_the_key_and_keeps_memory_in_use() {
-    let home = home();
-    let region = home.region(16, Access::all());
+    let domain = test_domain();
+    let region = domain.region(16, Access::all());
     let clone = region.clone();
     let remote = region.remote();
     drop(region);
-    let target = home.resolve(remote, Access::REMOTE_WRITE).unwrap();
+    let target = domain.resolve(remote, Access::REMOTE_WRITE).unwrap();
     let mut target = Payload::from_region_uses(vec![target]);
     let leases = target.lease().unwrap();
     let receive = clone.slice(..).unwrap().into_payload(LocalUse::Receive);
     let mut receive = receive.ok().unwrap();
     let unposted = clone.slice(..).unwrap();
-    let before = home.nudges();
+    let before = domain.nudges();
     assert_eq!(
-        Arc::strong_count(&home.parent),
+        Arc::strong_count(&domain.parent),
         2,
         "a region holds its parent"
     );
     drop(clone);
-    assert_eq!(Arc::strong_count(&home.parent), 1);
-    assert!(home.nudges() > before, "the driver is told to cancel");
-    assert!(home.table.lock("test").is_empty());
+    assert_eq!(Arc::strong_count(&domain.parent), 1);
+    assert!(domain.nudges() > before, "the driver is woken to cancel");
+    assert!(domain.table.lock("test").is_empty());
     assert_eq!(
-        home.resolve(remote, Access::REMOTE_READ).unwrap_err(),
+        domain.resolve(remote, Access::REMOTE_READ).unwrap_err(),
         Refusal::Revoked
     );
     assert!(target.copy_in(0, b"late").is_err());
@@ -75,10 +75,10 @@ fn dropping_the_last_handle_voids_the_key_and_keeps_memory_in_use() {
 /// have ended, in the type it came in.
 #[tokio::test]
 async fn deregister_waits_for_operations_and_gives_the_buffer_itself_back() {
-    let home = home();
+    let domain = test_domain();
     let buffer = vec![7; 32];
     let at = buffer.as_ptr();
-    let region = home
+    let region = domain
         .try_region(vec![buffer.into()], Access::all(), None)
         .unwrap();
     let sending = region.slice(..).unwrap().into_payload(LocalUse::Send);
@@ -94,7 +94,7 @@ async fn deregister_waits_for_operations_and_gives_the_buffer_itself_back() {
     let bytes = BytesMut::from(&b"bytes"[..]);
     let boxed: Box<[u8]> = Box::from(&b"boxed"[..]);
     let buffers = vec![bytes.into(), boxed.into()];
-    let region = home.try_region(buffers, Access::all(), None).unwrap();
+    let region = domain.try_region(buffers, Access::all(), None).unwrap();
     region.write_at(3, b"__").unwrap();
     let mut both = region.deregister().await.unwrap();
     let boxed: Box<[u8]> = both.pop().unwrap().downcast().unwrap();
@@ -105,9 +105,11 @@ async fn deregister_waits_for_operations_and_gives_the_buffer_itself_back() {
 /// Memory-model rule 4: deregistering and revoking end "even if the peer stalls in mid-payload".
 #[tokio::test]
 async fn stalled_peer_delays_neither_revoke_nor_deregister() {
-    let home = home();
-    let region = home.region(64, Access::all());
-    let stalled = home.resolve(region.remote(), Access::REMOTE_WRITE).unwrap();
+    let domain = test_domain();
+    let region = domain.region(64, Access::all());
+    let stalled = domain
+        .resolve(region.remote(), Access::REMOTE_WRITE)
+        .unwrap();
     let mut stalled = Payload::from_region_uses(vec![stalled]);
     stalled.copy_in(0, b"first half").unwrap();
     region.revoke().await;
@@ -121,14 +123,14 @@ async fn stalled_peer_delays_neither_revoke_nor_deregister() {
 /// again to get it".
 #[tokio::test]
 async fn dropped_deregister_can_be_called_again() {
-    let home = home();
-    let region = home.region(4, Access::all());
+    let domain = test_domain();
+    let region = domain.region(4, Access::all());
     let posted = region.slice(..).unwrap().into_payload(LocalUse::Receive);
     let mut closing = Box::pin(region.deregister());
     assert!(futures::poll!(&mut closing).is_pending());
     drop(closing);
     assert!(
-        home.table.lock("test").is_empty(),
+        domain.table.lock("test").is_empty(),
         "the key is void all the same"
     );
     drop(posted);
@@ -138,13 +140,15 @@ async fn dropped_deregister_can_be_called_again() {
 /// Futures do nothing before they are polled, and may be dropped or leaked in every state.
 #[tokio::test]
 async fn dropped_and_leaked_futures_leave_the_region_sound() {
-    let home = home();
-    let region = home.region(4, Access::all());
+    let domain = test_domain();
+    let region = domain.region(4, Access::all());
     drop((region.revoke(), region.quiesce(), region.deregister()));
     region.write_at(0, b"open").unwrap();
-    assert!(home.resolve(region.remote(), Access::REMOTE_READ).is_ok());
+    assert!(domain.resolve(region.remote(), Access::REMOTE_READ).is_ok());
 
-    let target = home.resolve(region.remote(), Access::REMOTE_WRITE).unwrap();
+    let target = domain
+        .resolve(region.remote(), Access::REMOTE_WRITE)
+        .unwrap();
     let target = Payload::from_region_uses(vec![target]);
     let leases = target.lease().unwrap();
     let mut quiescing = Box::pin(region.quiesce());
@@ -157,13 +161,14 @@ async fn dropped_and_leaked_futures_leave_the_region_sound() {
     assert!(futures::poll!(&mut revoking).is_pending());
     drop(revoking);
     assert_eq!(
-        home.resolve(region.remote(), Access::REMOTE_READ)
+        domain
+            .resolve(region.remote(), Access::REMOTE_READ)
             .unwrap_err(),
         Refusal::Revoked,
         "revoking is final from its first poll"
     );
 
-    // Leaked while it waits: excluded for ever, and deregister says so.
+    // Leaked while it waits: the region stays quiesced, and deregister answers `Busy`.
     let mut quiescing = Box::pin(region.quiesce());
     assert!(futures::poll!(&mut quiescing).is_pending());
     std::mem::forget(quiescing);
@@ -174,19 +179,19 @@ async fn dropped_and_leaked_futures_leave_the_region_sound() {
 /// Cancel safety of `quiesce`: a waiting future that holds the last handle may be dropped.
 #[tokio::test]
 async fn quiesce_future_with_the_last_handle_may_be_dropped() {
-    let home = home();
-    let region = home.region(4, Access::all());
+    let domain = test_domain();
+    let region = domain.region(4, Access::all());
     let posted = region.slice(..).unwrap().into_payload(LocalUse::Receive);
     let mut quiescing = Box::pin(region.quiesce());
     assert!(futures::poll!(&mut quiescing).is_pending());
     drop(region);
     assert_eq!(
-        home.table.lock("test").len(),
+        domain.table.lock("test").len(),
         1,
         "the future holds the region"
     );
     drop(quiescing);
-    assert!(home.table.lock("test").is_empty());
+    assert!(domain.table.lock("test").is_empty());
     drop(posted);
 }
 
@@ -194,8 +199,8 @@ async fn quiesce_future_with_the_last_handle_may_be_dropped() {
 /// Busy and does not hang."
 #[tokio::test]
 async fn leaked_guard_makes_deregister_busy() {
-    let home = home();
-    let region = home.region(4, Access::all());
+    let domain = test_domain();
+    let region = domain.region(4, Access::all());
     let remote = region.remote();
     std::mem::forget(region.quiesce().await.unwrap());
     for _ in 0..2 {
@@ -206,8 +211,8 @@ async fn leaked_guard_makes_deregister_busy() {
     region.revoke().await;
     drop(region);
     assert!(
-        home.resolve(remote, Access::REMOTE_READ).is_err(),
-        "excluded for ever"
+        domain.resolve(remote, Access::REMOTE_READ).is_err(),
+        "the region stays quiesced"
     );
 }
 
@@ -215,15 +220,15 @@ async fn leaked_guard_makes_deregister_busy() {
 /// error there); it never makes them wait".
 #[tokio::test]
 async fn quiesced_region_refuses_and_never_waits() {
-    let home = home();
-    let region = home.region(4, Access::all());
-    let before = home.nudges();
+    let domain = test_domain();
+    let region = domain.region(4, Access::all());
+    let before = domain.nudges();
     let mut guard = region.quiesce().await.unwrap();
-    assert_eq!(home.nudges(), before, "no kernel operation is under way");
+    assert_eq!(domain.nudges(), before, "no kernel operation is under way");
     guard.copy_from_slice(b"mine");
     assert_eq!(guard.segments().count(), 1);
     assert_eq!(guard.region().len(), 4);
-    let refused = home
+    let refused = domain
         .resolve(region.remote(), Access::REMOTE_READ)
         .unwrap_err();
     assert_eq!(refused, Refusal::Held);
@@ -238,23 +243,23 @@ async fn quiesced_region_refuses_and_never_waits() {
     let mut bytes = [0; 4];
     region.read_at(0, &mut bytes).unwrap();
     assert_eq!(&bytes, b"mine");
-    assert!(home.resolve(region.remote(), Access::REMOTE_READ).is_ok());
+    assert!(domain.resolve(region.remote(), Access::REMOTE_READ).is_ok());
 }
 
-/// Ruling 15: whoever comes late with the key of a deregistered region has not guessed. A domain
-/// remembers a bounded number of such keys; those that peers could not reach take no place.
+/// Ruling 15: a peer that comes late with the key of a deregistered region has not guessed. A
+/// domain remembers a bounded number of such keys; those that peers could not reach take no place.
 #[test]
 fn the_keys_of_the_regions_deregistered_last_are_remembered_and_no_more() {
-    let home = home();
+    let domain = test_domain();
     let keyed = |key| {
-        let region = home.try_region(vec![vec![0; 8].into()], Access::REMOTE, Some(key));
+        let region = domain.try_region(vec![vec![0; 8].into()], Access::REMOTE, Some(key));
         region.unwrap().remote()
     };
-    let judged = |remote| home.resolve(remote, Access::REMOTE_READ).unwrap_err();
+    let judged = |remote| domain.resolve(remote, Access::REMOTE_READ).unwrap_err();
     let keys = RECENT_KEYS_MAX as u64 + 10;
     let remotes: Vec<_> = (0..keys).map(keyed).collect();
     for _ in 0..RECENT_KEYS_MAX {
-        drop(home.region(8, Access::SEND));
+        drop(domain.region(8, Access::SEND));
     }
     for (key, remote) in remotes.into_iter().enumerate() {
         let expected = match key < 10 {

@@ -3,11 +3,12 @@
 use super::*;
 use crate::id::UserContext;
 
-/// Memory-model rule 6, as users have it: every integer, every operation, and who waits for nobody.
+/// Memory-model rule 6, as users have it: every integer type and every operation, none of which
+/// waits.
 #[test]
 fn atomics_on_region_memory_do_what_their_names_say() {
-    let home = home();
-    let region = home.region(64, Access::all());
+    let domain = test_domain();
+    let region = domain.region(64, Access::all());
     let at = (0..8).find(|at| region.load::<u64>(*at).is_ok()).unwrap();
     region.store(at, 5u32).unwrap();
     assert_eq!(region.load::<u32>(at).unwrap(), 5);
@@ -33,8 +34,8 @@ fn atomics_on_region_memory_do_what_their_names_say() {
 /// "typed views through `zerocopy` on copies or exclusive guards": nothing else gives a reference.
 #[tokio::test]
 async fn values_are_copied_or_seen_under_the_guard() {
-    let home = home();
-    let region = home.region(64, Access::all());
+    let domain = test_domain();
+    let region = domain.region(64, Access::all());
     region.write_value(3, &[1u32, 2, 3]).unwrap();
     assert_eq!(region.read_value::<[u32; 3]>(3).unwrap(), [1, 2, 3]);
     assert_eq!(
@@ -77,8 +78,8 @@ async fn values_are_copied_or_seen_under_the_guard() {
 /// operations. This value is returned as part of any asynchronous event".
 #[test]
 fn region_tells_what_it_was_registered_with() {
-    let home = home();
-    let region = home.region(12, Access::LOCAL | Access::REMOTE_READ);
+    let domain = test_domain();
+    let region = domain.region(12, Access::LOCAL | Access::REMOTE_READ);
     assert_eq!(region.context(), Some(UserContext(5)));
     assert_eq!(region.access(), Access::LOCAL | Access::REMOTE_READ);
     let remote = region.remote();

@@ -4,28 +4,29 @@
 //! every operation can be taken back at any moment.
 
 mod posting;
+mod shutdown;
 mod turn;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Duration, Instant};
 
 use crate::av::AddressVector;
-use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::EndpointId;
 use crate::proto::{Dgram, DgramSizes, OpKey};
-use crate::sync::{Lock, MutexGuard, WakeList};
-use crate::transport::{Arrived, DatagramOptions, DatagramSocket, Membership, Place};
+use crate::sync::{Lock, MutexGuard};
+use crate::transport::{DatagramOptions, DatagramSocket, Membership, ReceivedDatagram, RecvBuffer};
 
-use super::deadlines::Deadlines;
-use super::driven::Driven;
-use super::ended::{EndState, Ends};
+use super::closed::{CloseNotify, CloseWatch};
+use super::deferred::Deferred;
 use super::engine::Engine;
-use super::port::{CounterSet, PortWaker};
+use super::inline_send::InlineSend;
+use super::pollable::Pollable;
+use super::port::{CounterSet, PortTimers, PortWaker};
 use super::report::Report;
+use shutdown::DgramShutdown;
 
 /// What a datagram endpoint is opened with.
 pub(crate) struct DgramConfig {
@@ -46,25 +47,18 @@ struct State {
     counters: CounterSet,
     /// Datagrams the system had dropped when the socket was closed.
     dropped_before: u64,
-    deadlines: Deadlines,
-    /// The driver has a turn of this port on its list for then.
-    alarm: Option<Instant>,
-    /// This side ends: until when queued sends may wait for room, once the driver has seen it.
-    closing: bool,
-    flush_until: Option<Instant>,
-    end: EndState,
-    /// A post was sent inline since the driver last ran; the next is gathered.
-    inline_spent: bool,
+    timers: PortTimers,
+    shutdown: DgramShutdown,
+    closed: CloseNotify,
+    inline_send: InlineSend,
     /// The last receive filled all its places.
     flowing: bool,
     // Kept for their room.
-    places: Vec<Place>,
+    places: Vec<RecvBuffer>,
     keys: Vec<OpKey>,
-    arrived: Vec<Arrived>,
+    arrived: Vec<ReceivedDatagram>,
     departed: Vec<Result<()>>,
-    /// As of a connection's port: dropped, and woken, once the lock is released.
-    leftovers: Vec<Payload>,
-    wakes: WakeList,
+    deferred: Deferred,
 }
 
 /// A datagram endpoint's port.
@@ -75,7 +69,7 @@ pub(crate) struct DgramPort {
     message_max: usize,
     state: Lock<State>,
     waker: Waker,
-    wake_state: Arc<PortWaker>,
+    port_waker: Arc<PortWaker>,
 }
 
 impl DgramPort {
@@ -86,9 +80,11 @@ impl DgramPort {
         config: DgramConfig,
     ) -> Result<Arc<DgramPort>> {
         engine.check_alive()?;
-        let wake_state = PortWaker::new(engine);
-        let waker = Waker::from(Arc::clone(&wake_state));
-        let socket = engine.transport.datagrams(&config.socket, waker.clone())?;
+        let port_waker = PortWaker::new(engine);
+        let waker = Waker::from(Arc::clone(&port_waker));
+        let socket = engine
+            .transport
+            .open_datagrams(&config.socket, waker.clone())?;
         let local = socket.local_addr();
         let state = State {
             machine: Dgram::new(config.sizes),
@@ -96,19 +92,16 @@ impl DgramPort {
             vector: config.vector,
             counters: config.counters,
             dropped_before: 0,
-            deadlines: Deadlines::default(),
-            alarm: None,
-            closing: false,
-            flush_until: None,
-            end: EndState::default(),
-            inline_spent: false,
+            timers: PortTimers::default(),
+            shutdown: DgramShutdown::default(),
+            closed: CloseNotify::default(),
+            inline_send: InlineSend::default(),
             flowing: false,
             places: Vec::new(),
             keys: Vec::new(),
             arrived: Vec::new(),
             departed: Vec::new(),
-            leftovers: Vec::new(),
-            wakes: WakeList::new(),
+            deferred: Deferred::default(),
         };
         let port = Arc::new(DgramPort {
             id,
@@ -117,11 +110,11 @@ impl DgramPort {
             message_max: config.message_max,
             state: Lock::new(state),
             waker,
-            wake_state,
+            port_waker,
         });
-        let driven: Arc<dyn Driven> = Arc::clone(&port) as _;
-        port.wake_state.enter(engine, driven)?;
-        // Nobody has asked the socket yet, so nothing would tell of what comes.
+        let pollable: Arc<dyn Pollable> = Arc::clone(&port) as _;
+        port.port_waker.insert_port(engine, pollable)?;
+        // The socket reports what comes only once it has been polled.
         port.waker.wake_by_ref();
         Ok(port)
     }
@@ -184,37 +177,32 @@ impl DgramPort {
         let mut state = self.lock("join a group");
         let socket = state.socket.as_mut().ok_or_else(closed)?;
         if hears {
-            socket.join(membership)
+            socket.join_group(membership)
         } else {
-            socket.send_by(membership)
+            socket.set_multicast_interface(membership)
         }
     }
 
     /// Ends what `join` began, to hear a group.
     pub(crate) fn leave(&self, membership: Membership) -> Result<()> {
         match &mut self.lock("leave a group").socket {
-            Some(socket) => socket.leave(membership),
+            Some(socket) => socket.leave_group(membership),
             None => Ok(()),
         }
     }
 
     /// Begins the end: what is queued goes out if there is room for it, then everything ends.
     pub(crate) fn begin_close(&self) {
-        self.lock("begin close").closing = true;
+        self.lock("begin close").shutdown.request();
         self.waker.wake_by_ref();
     }
 }
 
-impl Ends for DgramPort {
-    fn with_end<R>(&self, run: impl FnOnce(&mut EndState) -> R) -> R {
-        run(&mut self.lock("end").end)
+impl CloseWatch for DgramPort {
+    fn with_close_notify<R>(&self, run: impl FnOnce(&mut CloseNotify) -> R) -> R {
+        run(&mut self.lock("closed").closed)
     }
 }
-
-pub(crate) use posting::name_of;
-
-/// How long queued sends may wait for room when the endpoint is closed.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn closed() -> Error {
     Error::new(ErrorKind::BadState, "the endpoint is closed")
@@ -251,11 +239,9 @@ impl DerefMut for Guard<'_> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if let Some(mut state) = self.state.take() {
-            let wakes = std::mem::take(&mut state.wakes);
-            let leftovers = std::mem::take(&mut state.leftovers);
+            let deferred = state.deferred.take();
             drop(state);
-            drop(wakes);
-            drop(leftovers);
+            deferred.run();
         }
     }
 }

@@ -4,30 +4,29 @@
 use std::time::Instant;
 
 use crate::error::{Error, ErrorKind};
+use crate::limits::{DATAGRAM_CALL_BYTES, DATAGRAM_STAGES_MAX, DATAGRAMS_PER_CALL};
 use crate::progress::budget::Budget;
-use crate::progress::driven::{Driven, Turned};
-use crate::transport::{Clock, DATAGRAMS_PER_CALL, Departing, More, Place};
+use crate::progress::closed::ClosedState;
+use crate::progress::pollable::{NextTurn, Pollable, TurnResult};
+use crate::transport::{Clock, OutgoingDatagram, RecvBuffer, RecvStatus};
 
-use super::{DgramPort, FLUSH_TIMEOUT, State, closed};
+use super::{DgramPort, State, closed};
 
-/// What a call counts as, in bytes: as much as its datagrams mostly have.
-const CALL_BYTES: usize = 64 << 10;
-/// Staging buffers of one receive, while more comes than is posted for.
-const STAGES_MAX: usize = 8;
-
-impl Driven for DgramPort {
-    fn turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> Turned {
-        self.wake_state.is_queued_no_more();
+impl Pollable for DgramPort {
+    fn turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> TurnResult {
+        self.port_waker.mark_dequeued();
         let mut guard = self.lock("turn");
         let state = &mut *guard;
-        state.inline_spent = false;
+        state.inline_send.on_turn();
         let machine = &state.machine;
-        (state.deadlines).start(now, |op| machine.phase(op).is_some());
+        (state.timers.deadlines).start(now, |op, _| machine.phase(op).is_some());
         loop {
             let more = self.receive(state);
-            left.spend(CALL_BYTES);
-            let State { machine, wakes, .. } = state;
-            machine.admit(|report| report.reserve(&self.waker, wakes));
+            left.spend(DATAGRAM_CALL_BYTES);
+            let State {
+                machine, deferred, ..
+            } = state;
+            machine.admit_waiting(|report| report.reserve(&self.waker, &mut deferred.wakes));
             self.transmit(state, left);
             // What has ended made room for those who wait.
             let ended = self.publish(state);
@@ -39,22 +38,25 @@ impl Driven for DgramPort {
                 break;
             }
         }
-        while let Some(op) = state.deadlines.pop_due(now) {
+        while let Some((op, ())) = state.timers.deadlines.pop_due(now) {
             state.machine.expire(op);
         }
         if self.publish(state) && state.machine.wants_admission() {
             self.waker.wake_by_ref();
         }
         self.close_step(state, now);
-        let is_cut = left.is_spent();
-        if is_cut {
-            self.wake_state.is_queued_again();
-        }
-        Turned {
-            is_over: state.end.has_ended(),
-            is_cut,
-            alarm: next_alarm(state, now),
-            stale: None,
+        let next = if state.closed.is_closed() {
+            NextTurn::Never
+        } else if left.is_spent() {
+            self.port_waker.mark_queued();
+            NextTurn::Requeued
+        } else {
+            NextTurn::WhenWoken
+        };
+        TurnResult {
+            next,
+            alarm: state.timers.next_alarm(now, state.shutdown.deadline()),
+            stale_alarm: None,
         }
     }
 
@@ -62,7 +64,7 @@ impl Driven for DgramPort {
         let mut guard = self.lock("try the socket");
         let state = &mut *guard;
         match &mut state.socket {
-            Some(socket) => socket.look(),
+            Some(socket) => socket.assume_readable(),
             None => return false,
         }
         let more = self.receive(state);
@@ -89,35 +91,39 @@ impl DgramPort {
         let (machine, places, keys) = (&mut state.machine, &mut state.places, &mut state.keys);
         for (key, payload) in machine.destinations(DATAGRAMS_PER_CALL - 1) {
             keys.push(key);
-            places.push(Place::Direct(payload));
+            places.push(RecvBuffer::Direct(payload));
         }
         // What finds no receive is kept or dropped, and the sooner it is seen the sooner the
-        // socket has room. One more place also tells, without another call, that nothing is left.
-        let stages = if state.flowing { STAGES_MAX } else { 1 };
+        // socket has room. One more place also shows, without another call, that nothing is left.
+        let stages = if state.flowing {
+            DATAGRAM_STAGES_MAX
+        } else {
+            1
+        };
         let stages = stages.min(DATAGRAMS_PER_CALL - places.len());
-        places.extend((0..stages).map(|_| Place::Stage(self.engine.transport.stage())));
+        places.extend((0..stages).map(|_| RecvBuffer::Stage(self.engine.transport.take_stage())));
         let more = socket.receive(places, &mut state.arrived);
         state.flowing = state.arrived.len() == places.len();
         let mut keys = keys.drain(..);
         let mut arrived = state.arrived.drain(..);
-        let mut faulted = more == More::Fault;
+        let mut faulted = more == RecvStatus::Fault;
         for place in places.drain(..) {
             match (place, arrived.next()) {
-                (Place::Direct(payload), Some(came)) => {
+                (RecvBuffer::Direct(payload), Some(came)) => {
                     if let Some(key) = keys.next() {
                         machine.landed(key, payload, came.from, came.len);
                     }
                 }
-                (Place::Stage(stage), Some(came)) => machine.arrived(came.from, &stage),
-                (Place::Direct(payload), None) => match keys.next() {
+                (RecvBuffer::Stage(stage), Some(came)) => machine.arrived(came.from, &stage),
+                (RecvBuffer::Direct(payload), None) => match keys.next() {
                     Some(key) if std::mem::take(&mut faulted) => machine.faulted(key, payload),
                     Some(key) => machine.put_back(key, payload),
                     None => {}
                 },
-                (Place::Stage(_), None) => {}
+                (RecvBuffer::Stage(_), None) => {}
             }
         }
-        more != More::No
+        more != RecvStatus::Drained
     }
 
     /// Sends what is queued, as far as there is room and anything is left, but one batch at least.
@@ -127,8 +133,8 @@ impl DgramPort {
         };
         loop {
             let next = state.machine.departing(DATAGRAMS_PER_CALL);
-            let batch: Vec<Departing<'_>> = next
-                .map(|(to, payload)| Departing { to, payload })
+            let batch: Vec<OutgoingDatagram<'_>> = next
+                .map(|(to, payload)| OutgoingDatagram { to, payload })
                 .collect();
             if batch.is_empty() {
                 return;
@@ -140,7 +146,7 @@ impl DgramPort {
             if went < count {
                 return;
             }
-            left.spend(CALL_BYTES);
+            left.spend(DATAGRAM_CALL_BYTES);
             if left.is_spent() {
                 return self.waker.wake_by_ref();
             }
@@ -149,11 +155,7 @@ impl DgramPort {
 
     /// Moves an endpoint that ends one step on.
     fn close_step(&self, state: &mut State, now: Instant) {
-        if !state.closing || state.end.has_ended() {
-            return;
-        }
-        let until = *state.flush_until.get_or_insert(now + FLUSH_TIMEOUT);
-        if !state.machine.has_queued() || until <= now {
+        if state.shutdown.on_tick(now, state.machine.has_queued()) {
             let error = Error::new(ErrorKind::Canceled, "the endpoint was closed");
             self.end(state, error, closed());
         }
@@ -166,20 +168,9 @@ impl DgramPort {
         }
         state.machine.close(error, later);
         self.publish(state);
-        state.closing = true;
-        state.flush_until = None;
-        state.end.set_ended(&mut state.wakes);
+        state.shutdown.close();
+        state
+            .closed
+            .close(ClosedState::InOrder, &mut state.deferred.wakes);
     }
-}
-
-/// The next deadline, if the driver does not know of one as early.
-fn next_alarm(state: &mut State, now: Instant) -> Option<Instant> {
-    state.alarm = state.alarm.filter(|at| *at > now);
-    let deadlines = state.flush_until.into_iter();
-    let next = deadlines.chain(state.deadlines.first()).min()?;
-    if state.alarm.is_some_and(|at| at <= next) {
-        return None;
-    }
-    state.alarm = Some(next);
-    Some(next)
 }

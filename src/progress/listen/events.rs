@@ -1,5 +1,6 @@
 //! The handler of a passive endpoint: its event queue, and the application behind it.
 
+use std::convert::Infallible;
 use std::task::Context;
 use std::time::Instant;
 
@@ -9,11 +10,11 @@ use crate::eq::{
 use crate::error::Error;
 use crate::id::{EndpointId, UserContext};
 use crate::sync::WakeList;
-use crate::wire::Offer;
+use crate::wire::ExtensionOffer;
 
 use super::{Handover, IncomingRequest, RequestDecision, RequestHandler};
 
-/// Tells an event queue of requests; each waits for a slot there (ruling 8).
+/// Puts requests into an event queue; each waits for a slot there (ruling 8).
 pub(crate) struct EventHandler {
     /// The application alone keeps its queue.
     events: WeakEventQueue,
@@ -36,21 +37,20 @@ impl EventHandler {
 
     /// A slot of the event queue. `None`: it is full, and wakes this task when it has room.
     fn slot(&self, cx: &mut Context<'_>) -> Option<EventSlot> {
-        let events = self.events.upgrade()?;
-        events.try_reserve().or_else(|| {
-            events.on_room(cx.waker());
-            events.try_reserve()
-        })
+        self.events.upgrade()?.reserve_or_wake(cx.waker())
     }
 }
 
 impl RequestHandler for EventHandler {
+    /// The application decides later.
+    type Accepted = Infallible;
+
     fn on_request(
         &mut self,
         request: &IncomingRequest<'_>,
         _now: Instant,
         cx: &mut Context<'_>,
-    ) -> RequestDecision {
+    ) -> RequestDecision<Infallible> {
         let Some(slot) = self.slot(cx) else {
             return RequestDecision::NoRoom;
         };
@@ -61,14 +61,14 @@ impl RequestHandler for EventHandler {
             params,
             ..
         } = *request;
-        let has_auth_key = params.offer.is_some_and(Offer::proves_key);
+        let has_auth_key = params.offer.is_some_and(ExtensionOffer::proves_key);
         let (request, holder) = ConnRequest::new(self.id, peer, local, data.clone(), has_auth_key);
         slot.fill(Event::ConnRequest(request), &mut WakeList::new());
         RequestDecision::Deferred(holder)
     }
 
-    fn hand_over(&mut self, handover: Option<Handover>, _now: Instant) {
-        debug_assert!(handover.is_none(), "the application decides later");
+    fn hand_over(&mut self, accepted: Infallible, _: Option<Handover>, _now: Instant) {
+        match accepted {}
     }
 
     fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {

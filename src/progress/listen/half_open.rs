@@ -7,11 +7,11 @@ use std::time::Instant;
 
 /// When the time of which connection is over.
 #[derive(Debug)]
-pub(super) struct Deadlines<Id>(BTreeSet<(Instant, Id)>);
+pub(super) struct HandshakeDeadlines<Id>(BTreeSet<(Instant, Id)>);
 
-impl<Id: Copy + Ord> Deadlines<Id> {
+impl<Id: Copy + Ord> HandshakeDeadlines<Id> {
     pub(super) fn new() -> Self {
-        Deadlines(BTreeSet::new())
+        HandshakeDeadlines(BTreeSet::new())
     }
 
     /// Replaces `held`, the deadline of this connection.
@@ -71,7 +71,7 @@ mod tests {
     fn cost_among(held: u64) -> u64 {
         let start = Instant::now();
         let mut half_open = HostShares::new(held as usize);
-        let mut deadlines = Deadlines::new();
+        let mut deadlines = HandshakeDeadlines::new();
         let mut dearest = 0;
         for number in 0..held + 1000 {
             let before = COMPARISONS.get();

@@ -1,25 +1,29 @@
 //! One peer of a listener, from its TCP connection to the decision on its request.
 //!
 //! ```text
-//!                  request complete          the handler decides later      accepted
-//!   ReadingRequest ─────────────▶ Pending ─────────────────────────▶ Deciding ──────▶ HandedOver
-//!                                  ▲ │ │ └─── rejected ───▶ Rejecting ◀─┘ rejected        ▲
-//!                       key proven │ │ │                        ▲                         │
-//!                                  │ ▼ └── accepted at once ────┼─────────────────────────┘
-//!                               ProvingKey ─── key refused ─────┘
+//!                  request complete          the handler decides later     accepted
+//!   ReadingRequest ─────────────▶ Pending ─────────────────────────▶ Deciding ──────▶ Done
+//!         │                        ▲ │ │ └─── rejected ───▶ Rejecting ◀─┘ rejected     ▲
+//!         │             key proven │ │ │                      ▲   ▲                    │
+//!         │                        │ ▼ └── decided at once ───┼───┼────────────────────┘
+//!         │                     ProvingKey ─── key refused ───┘   │
+//!         └──────────────── no handler any more ──────────────────┘
 //! ```
-//! A connection that breaks, or sends what it may not, is closed in any state.
+//! Decided at once: accepted, or rejected after its key was proven. A connection that breaks, or
+//! sends what it may not, is closed in any state.
 
 use std::net::IpAddr;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::buf::{Frame, Payload};
+use crate::buf::{OutFrame, Payload};
+use crate::edges::{MachineState, check_edge};
 use crate::eq::{ConnectParams, Verdict};
 use crate::error::Error;
-use crate::proto::{Challenge, Challenged, ProvenKey};
+use crate::limits::REJECT_TIMEOUT;
+use crate::proto::{Challenge, ChallengeResult, ProvenKey};
 use crate::sync::TicketHolder;
 use crate::transport::{Link, Outcome, Receive, Received, SendBatch};
 use crate::wire::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
@@ -27,21 +31,18 @@ use crate::wire::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
 use super::task::ListenTask;
 use super::{Handover, IncomingRequest, RequestDecision, RequestHandler};
 
-/// How long a rejected peer may take to read its rejection.
-const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// A peer between its TCP connection and its verdict.
-pub(super) struct Peer {
+pub(super) struct IncomingPeer {
     pub(super) id: u64,
     pub(super) host: IpAddr,
     pub(super) link: Box<dyn Link>,
     pub(super) waker: Waker,
-    /// Changed by [`Deadlines::set`] only.
+    /// Changed by [`HandshakeDeadlines::set`] only.
     pub(super) deadline: Option<Instant>,
-    pub(super) handshake: Handshake,
+    pub(super) handshake: HandshakeState,
 }
 
-pub(super) enum Handshake {
+pub(super) enum HandshakeState {
     /// Its request is being read.
     ReadingRequest(Box<CmDecoder>),
     /// Its request waits for room at the handler.
@@ -60,29 +61,54 @@ pub(super) enum Handshake {
     },
     /// Its rejection is on its way.
     Rejecting,
-    /// Its connection is the handler's.
-    HandedOver,
+    /// It is decided, and nothing more is sent to it from here.
+    Done,
 }
 
-impl Handshake {
-    /// Every legal edge; all others are bugs of ours.
-    fn may_become(&self, to: &Handshake) -> bool {
-        use Handshake::*;
-        matches!(
-            (self, to),
-            (ReadingRequest(_), Pending { .. } | Rejecting)
-                | (
-                    Pending { .. },
-                    ProvingKey { .. } | Deciding { .. } | Rejecting | HandedOver
-                )
-                | (ProvingKey { .. }, Pending { .. } | Rejecting)
-                | (Deciding { .. }, Rejecting)
-        )
+/// The states of a [`HandshakeState`], without what belongs to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::progress) enum HandshakePhase {
+    ReadingRequest,
+    Pending,
+    ProvingKey,
+    Deciding,
+    Rejecting,
+    Done,
+}
+
+impl MachineState for HandshakePhase {
+    const EDGES: &'static [(HandshakePhase, HandshakePhase)] = {
+        use HandshakePhase::{Deciding, Done, Pending, ProvingKey, ReadingRequest, Rejecting};
+        &[
+            (ReadingRequest, Pending),
+            (ReadingRequest, Rejecting),
+            (Pending, ProvingKey),
+            (Pending, Deciding),
+            (Pending, Rejecting),
+            (Pending, Done),
+            (ProvingKey, Pending),
+            (ProvingKey, Rejecting),
+            (Deciding, Rejecting),
+            (Deciding, Done),
+        ]
+    };
+}
+
+impl HandshakeState {
+    fn phase(&self) -> HandshakePhase {
+        match self {
+            HandshakeState::ReadingRequest(_) => HandshakePhase::ReadingRequest,
+            HandshakeState::Pending { .. } => HandshakePhase::Pending,
+            HandshakeState::ProvingKey { .. } => HandshakePhase::ProvingKey,
+            HandshakeState::Deciding { .. } => HandshakePhase::Deciding,
+            HandshakeState::Rejecting => HandshakePhase::Rejecting,
+            HandshakeState::Done => HandshakePhase::Done,
+        }
     }
 
     /// Moves along a legal edge.
-    fn go(&mut self, to: Handshake) {
-        debug_assert!(self.may_become(&to), "no such edge");
+    fn go(&mut self, to: HandshakeState) {
+        check_edge(self.phase(), to.phase());
         *self = to;
     }
 }
@@ -95,7 +121,7 @@ pub(super) struct CompleteRequest {
 }
 
 /// A batch of one frame.
-fn batch_of(frame: Frame) -> SendBatch {
+fn batch_of(frame: OutFrame) -> SendBatch {
     SendBatch {
         frames: [frame].into(),
         leases: Vec::new(),
@@ -104,10 +130,13 @@ fn batch_of(frame: Frame) -> SendBatch {
 
 impl<H: RequestHandler> ListenTask<H> {
     /// One step of a peer. `false`: it is done, or broken; its connection closes.
-    pub(super) fn step(&mut self, peer: &mut Peer) -> bool {
+    pub(super) fn step(&mut self, peer: &mut IncomingPeer) -> bool {
         while let Some(outcome) = peer.link.poll_outcome() {
             match (outcome, &mut peer.handshake) {
-                (Outcome::Received(Received::Stage(bytes)), Handshake::ReadingRequest(decoder)) => {
+                (
+                    Outcome::Received(Received::Stage(bytes)),
+                    HandshakeState::ReadingRequest(decoder),
+                ) => {
                     match decoder.feed(&bytes) {
                         Err(error) => return self.close_for(peer, &error.into()),
                         Ok(CmDecoded::Need(_)) => peer.link.receive(Receive::Stage),
@@ -135,7 +164,7 @@ impl<H: RequestHandler> ListenTask<H> {
                         }
                     }
                 }
-                (Outcome::Sent { batch, result }, Handshake::ProvingKey { is_sent, .. }) => {
+                (Outcome::Sent { batch, result }, HandshakeState::ProvingKey { is_sent, .. }) => {
                     let SendBatch { frames, .. } = batch;
                     let (Ok(sent), Some(mut frame)) = (result, frames.into_iter().next()) else {
                         return false;
@@ -148,18 +177,18 @@ impl<H: RequestHandler> ListenTask<H> {
                 }
                 (
                     Outcome::Received(Received::Stage(bytes)),
-                    Handshake::ProvingKey {
+                    HandshakeState::ProvingKey {
                         challenge,
                         request,
                         is_sent,
                     },
                 ) => match challenge.feed(&bytes) {
                     Err(error) => return self.close_for(peer, &error),
-                    Ok(Challenged::Need) => peer.link.receive(Receive::Stage),
+                    Ok(ChallengeResult::Need) => peer.link.receive(Receive::Stage),
                     // Who answers what was not sent does not know what it answers.
                     Ok(_) if !*is_sent => return false,
-                    Ok(Challenged::Refused(frame)) => self.send_last(peer, frame),
-                    Ok(Challenged::Proven(key)) => {
+                    Ok(ChallengeResult::Refused(frame)) => self.send_last(peer, frame),
+                    Ok(ChallengeResult::Proven(key)) => {
                         let request = CompleteRequest {
                             data: std::mem::take(&mut request.data),
                             params: request.params,
@@ -168,7 +197,7 @@ impl<H: RequestHandler> ListenTask<H> {
                         self.complete_request(peer, request);
                     }
                 },
-                (Outcome::Sent { batch, result }, Handshake::Rejecting) => {
+                (Outcome::Sent { batch, result }, HandshakeState::Rejecting) => {
                     let SendBatch { frames, .. } = batch;
                     let (Ok(sent), Some(mut frame)) = (result, frames.into_iter().next()) else {
                         return false;
@@ -190,23 +219,23 @@ impl<H: RequestHandler> ListenTask<H> {
     }
 
     /// The request has come in full, and waits for the handler.
-    fn complete_request(&mut self, peer: &mut Peer, request: CompleteRequest) {
+    fn complete_request(&mut self, peer: &mut IncomingPeer, request: CompleteRequest) {
         self.deadlines.set(peer.id, &mut peer.deadline, None);
-        peer.handshake.go(Handshake::Pending { request });
+        peer.handshake.go(HandshakeState::Pending { request });
         peer.link.watch();
         self.pending.push_back(peer.id);
     }
 
     /// The peer's connection closes for what it sent.
-    fn close_for(&self, peer: &Peer, error: &Error) -> bool {
+    fn close_for(&self, peer: &IncomingPeer, error: &Error) -> bool {
         let from = peer.link.peer_addr();
         tracing::debug!(%from, %error, "a connection that is no request is closed");
         false
     }
 
     /// Carries out the handler's verdict once there is one.
-    fn decide(&mut self, peer: &mut Peer) -> bool {
-        let Handshake::Deciding { holder, params } = &mut peer.handshake else {
+    fn decide(&mut self, peer: &mut IncomingPeer) -> bool {
+        let HandshakeState::Deciding { holder, params } = &mut peer.handshake else {
             return true;
         };
         let params = *params;
@@ -215,12 +244,13 @@ impl<H: RequestHandler> ListenTask<H> {
             Poll::Ready(verdict) => verdict,
         };
         let data = match verdict {
-            Some(Verdict::Accept(sender)) => {
+            Some(Verdict::Accept(ticket)) => {
                 peer.link.cancel_receive();
                 if let Some(raw) = peer.link.take_raw() {
                     // An acceptor that has gone away meanwhile drops it, which closes it.
-                    let _ = sender.send(self.config.accepted(raw, params));
+                    let _ = ticket.decide(self.config.accepted(raw, params));
                 }
+                peer.handshake.go(HandshakeState::Done);
                 return false;
             }
             Some(Verdict::Reject(data)) => data,
@@ -230,16 +260,16 @@ impl<H: RequestHandler> ListenTask<H> {
         self.count_half_open(peer.id, peer.host)
     }
 
-    pub(super) fn reject(&mut self, peer: &mut Peer, data: Bytes) {
+    pub(super) fn reject(&mut self, peer: &mut IncomingPeer, data: Bytes) {
         let frame =
             ControlFrame::new(ControlKind::Reject, data).expect("who decided has checked the data");
         self.send_last(peer, frame.encode());
     }
 
     /// Sends what the peer gets last. The connection then counts as half open, if it did not.
-    fn send_last(&mut self, peer: &mut Peer, frame: Vec<u8>) {
-        let frame = Frame::new(&[], Payload::from_vec(frame), u64::MAX);
-        peer.handshake.go(Handshake::Rejecting);
+    fn send_last(&mut self, peer: &mut IncomingPeer, frame: Vec<u8>) {
+        let frame = OutFrame::new(&[], Payload::from_vec(frame), u64::MAX);
+        peer.handshake.go(HandshakeState::Rejecting);
         let deadline = self.clock.now() + REJECT_TIMEOUT;
         self.deadlines
             .set(peer.id, &mut peer.deadline, Some(deadline));
@@ -249,8 +279,8 @@ impl<H: RequestHandler> ListenTask<H> {
     }
 
     /// Passes the request of one peer on. False: there is no room.
-    pub(super) fn pass_on(&mut self, peer: &mut Peer, cx: &mut Context<'_>) -> bool {
-        let Handshake::Pending { request } = &mut peer.handshake else {
+    pub(super) fn pass_on(&mut self, peer: &mut IncomingPeer, cx: &mut Context<'_>) -> bool {
+        let HandshakeState::Pending { request } = &mut peer.handshake else {
             return true;
         };
         let (params, now) = (request.params, self.clock.now());
@@ -265,7 +295,8 @@ impl<H: RequestHandler> ListenTask<H> {
             RequestDecision::NoRoom => return false,
             RequestDecision::Deferred(holder) => {
                 self.half_open.remove(peer.id, peer.host);
-                peer.handshake.go(Handshake::Deciding { holder, params });
+                peer.handshake
+                    .go(HandshakeState::Deciding { holder, params });
                 // Registers for the verdict.
                 peer.waker.wake_by_ref();
             }
@@ -275,22 +306,22 @@ impl<H: RequestHandler> ListenTask<H> {
                     params,
                     proven: None,
                 };
-                peer.handshake.go(Handshake::ProvingKey {
+                peer.handshake.go(HandshakeState::ProvingKey {
                     challenge,
                     request,
                     is_sent: false,
                 });
                 let deadline = now.checked_add(self.config.handshake_timeout);
                 self.deadlines.set(peer.id, &mut peer.deadline, deadline);
-                let frame = Frame::new(&[], Payload::from_vec(bytes), u64::MAX);
+                let frame = OutFrame::new(&[], Payload::from_vec(bytes), u64::MAX);
                 peer.link.send(batch_of(frame));
                 peer.link.receive(Receive::Stage);
                 peer.waker.wake_by_ref();
             }
             RequestDecision::Reject(data) if request.proven.is_none() => self.reject(peer, data),
             // Our response has gone out: the end of the connection has to do.
-            RequestDecision::Reject(_) => peer.handshake.go(Handshake::HandedOver),
-            RequestDecision::Accept => {
+            RequestDecision::Reject(_) => peer.handshake.go(HandshakeState::Done),
+            RequestDecision::Accept(accepted) => {
                 let proven = request.proven.take();
                 peer.link.cancel_receive();
                 let raw = peer.link.take_raw();
@@ -298,8 +329,8 @@ impl<H: RequestHandler> ListenTask<H> {
                     link: self.config.accepted(raw, params),
                     proven,
                 });
-                self.handler.hand_over(handover, now);
-                peer.handshake.go(Handshake::HandedOver);
+                self.handler.hand_over(accepted, handover, now);
+                peer.handshake.go(HandshakeState::Done);
             }
         }
         true

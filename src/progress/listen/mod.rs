@@ -4,7 +4,7 @@
 //!
 //! A request that has come in full waits here until the handler has room for it (ruling 8); while
 //! one waits, nothing more is accepted. When too many connections are half open, the oldest of the
-//! host that has the most is evicted, so that peers who connect and stay silent keep nobody else
+//! host that has the most is evicted, so that peers that connect and stay silent keep no others
 //! out. A connection is half open until its request is passed on, while its key is to be proven,
 //! and while its rejection is sent.
 //!
@@ -24,15 +24,16 @@ use std::task::Context;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
 use crate::eq::{AcceptedLink, ConnectParams, Verdict};
 use crate::error::{Error, Result};
 use crate::proto::{Challenge, ProvenKey};
 use crate::sync::{Ticket, TicketHolder};
-use crate::transport::{Clock, Listener, RawLink, Runner, Transport};
+use crate::transport::{Clock, Executor, Listener, RawLink, Transport};
 
 pub(crate) use events::EventHandler;
+#[cfg(test)]
+pub(super) use handshake::HandshakePhase;
 use task::ListenTask;
 use wake::ListenWake;
 
@@ -54,30 +55,33 @@ impl ListenConfig {
     }
 }
 
-/// Who is told of requests, and decides. All of it runs in the listener's task.
+/// Decides about requests. All of it runs in the listener's task.
 pub(crate) trait RequestHandler: Send + Unpin + 'static {
+    /// A request that it accepts at once, until the connection is there.
+    type Accepted;
+
     /// A request has come in full.
     fn on_request(
         &mut self,
         request: &IncomingRequest<'_>,
         now: Instant,
         cx: &mut Context<'_>,
-    ) -> RequestDecision;
+    ) -> RequestDecision<Self::Accepted>;
 
-    /// The connection of the request that [`RequestDecision::Accept`] was the answer to; `None`: it
-    /// broke.
-    fn hand_over(&mut self, handover: Option<Handover>, now: Instant);
+    /// The connection of a request that was accepted at once; `None`: it broke.
+    fn hand_over(&mut self, accepted: Self::Accepted, handover: Option<Handover>, now: Instant);
 
-    /// True once nobody hears requests any more, so that the task stops listening; until then the
+    /// True once requests have no reader any more, so that the task stops listening; until then the
     /// task is woken when that changes.
     fn is_gone(&mut self, _cx: &mut Context<'_>) -> bool {
         false
     }
 
-    /// The listener broke. False: there is no room to be told; it asks again in its next poll.
+    /// The listener broke. False: there is no room for the report; the task tries again in its next
+    /// poll.
     fn on_broken(&mut self, error: &Error, cx: &mut Context<'_>) -> bool;
 
-    /// Work of the handler's own, in each poll of the task; tells when it is due next.
+    /// Work of the handler's own, in each poll of the task; returns when it is due next.
     fn poll(&mut self, _now: Instant, _cx: &mut Context<'_>) -> Option<Instant> {
         None
     }
@@ -96,12 +100,12 @@ pub(crate) struct IncomingRequest<'a> {
     pub(crate) local: SocketAddr,
     pub(crate) data: &'a Bytes,
     pub(crate) params: ConnectParams,
-    /// It has proven the key that [`RequestDecision::Challenge`] params for.
+    /// It has proven the key that [`RequestDecision::Challenge`] asks for.
     pub(crate) is_proven: bool,
 }
 
 /// What the handler says to a request.
-pub(crate) enum RequestDecision {
+pub(crate) enum RequestDecision<A> {
     /// It has no room for it now, and wakes the task when it has.
     NoRoom,
     /// The verdict will be here.
@@ -112,7 +116,7 @@ pub(crate) enum RequestDecision {
     /// is proven.
     Challenge(Box<Challenge>, Vec<u8>),
     /// Yes: [`RequestHandler::hand_over`] takes the connection now.
-    Accept,
+    Accept(A),
 }
 
 /// An accepted connection on its way from the listener to the handler.
@@ -124,33 +128,33 @@ pub(crate) struct Handover {
 
 /// Takes a request's ticket to `accept` and returns where the connection will arrive. `None`: the
 /// listener is gone.
-pub(crate) fn accept_ticket(ticket: Ticket<Verdict>) -> Option<oneshot::Receiver<AcceptedLink>> {
-    let (sender, receiver) = oneshot::channel();
-    let decided = ticket.decide(Verdict::Accept(sender));
-    decided.is_ok().then_some(receiver)
+pub(crate) fn accept_ticket(ticket: Ticket<Verdict>) -> Option<TicketHolder<AcceptedLink>> {
+    let (link, holder) = Ticket::pair();
+    let decided = ticket.decide(Verdict::Accept(link));
+    decided.is_ok().then_some(holder)
 }
 
-/// The handle of a listening task; dropping it closes the listener. Requests already told remain
-/// open to be accepted.
+/// The handle of a listening task; dropping it closes the listener. Requests already reported
+/// remain open to be accepted.
 #[derive(Debug)]
-pub(crate) struct Listening {
+pub(crate) struct ListenHandle {
     local_addr: SocketAddr,
     shared: Arc<ListenWake>,
 }
 
-impl Listening {
+impl ListenHandle {
     /// Listens. What comes waits for [`BoundListener::start`].
-    pub(crate) fn bind(config: ListenConfig) -> Result<(Listening, BoundListener)> {
+    pub(crate) fn bind(config: ListenConfig) -> Result<(ListenHandle, BoundListener)> {
         let address = config.address;
         let listener =
             (config.transport.listen(address)).map_err(|error| error.listening_at(address))?;
         let shared = Arc::new(ListenWake::default());
-        let listening = Listening {
+        let listening = ListenHandle {
             local_addr: listener.local_addr(),
             shared: Arc::clone(&shared),
         };
         let bound = BoundListener {
-            clock: config.transport.clock()?,
+            clock: config.transport.open_clock()?,
             listener,
             shared,
             config,
@@ -173,7 +177,7 @@ impl Listening {
     }
 }
 
-/// A listener whose requests nobody answers yet.
+/// A listener without a task that answers requests.
 pub(crate) struct BoundListener {
     listener: Box<dyn Listener>,
     clock: Box<dyn Clock>,
@@ -183,12 +187,12 @@ pub(crate) struct BoundListener {
 
 impl BoundListener {
     /// Starts the task that lets `handler` answer requests.
-    pub(crate) fn start(self, runner: Runner, handler: impl RequestHandler) -> Result<()> {
-        runner.start("fabric-listener", ListenTask::new(self, handler))
+    pub(crate) fn start(self, executor: Executor, handler: impl RequestHandler) -> Result<()> {
+        executor.start("fabric-listener", ListenTask::new(self, handler))
     }
 }
 
-impl Drop for Listening {
+impl Drop for ListenHandle {
     fn drop(&mut self) {
         self.stop();
     }

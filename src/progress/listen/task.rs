@@ -7,24 +7,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind};
+use crate::limits::{ACCEPT_BACKOFF, ACCEPTS_PER_POLL};
 use crate::proto::{HostShares, host_of};
 use crate::transport::{Clock, Listener, RawLink, Receive};
 use crate::wire::CmDecoder;
 
-use super::half_open::Deadlines;
-use super::handshake::{Handshake, Peer};
+use super::half_open::HandshakeDeadlines;
+use super::handshake::{HandshakeState, IncomingPeer};
 use super::wake::{ListenWake, PeerWaker};
 use super::{BoundListener, ListenConfig, RequestHandler};
 
-/// Connections accepted in one poll, so that a storm does not starve the requests already here.
-const ACCEPTS_PER_POLL: usize = 64;
-/// How long accepting pauses when the process has no descriptor left.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 pub(super) struct ListenTask<H> {
     pub(super) handler: H,
     /// When the handler has work of its own to do.
@@ -32,17 +29,17 @@ pub(super) struct ListenTask<H> {
     pub(super) listener: Option<Box<dyn Listener>>,
     pub(super) clock: Box<dyn Clock>,
     pub(super) shared: Arc<ListenWake>,
-    pub(super) peers: BTreeMap<u64, Peer>,
+    pub(super) peers: BTreeMap<u64, IncomingPeer>,
     /// Those of `peers` that no handler decides about.
     pub(super) half_open: HostShares<u64, IpAddr>,
     /// The deadlines of `peers`.
-    pub(super) deadlines: Deadlines<u64>,
+    pub(super) deadlines: HandshakeDeadlines<u64>,
     /// Peers whose request waits for room, oldest first.
     pub(super) pending: VecDeque<u64>,
     pub(super) next: u64,
     pub(super) paused_until: Option<Instant>,
     pub(super) stopped: bool,
-    /// Why the listener closed by itself, until the handler has been told.
+    /// Why the listener closed by itself, until the handler has taken the report.
     pub(super) broken: Option<Error>,
     pub(super) config: ListenConfig,
 }
@@ -58,7 +55,7 @@ impl<H: RequestHandler> ListenTask<H> {
             shared: bound.shared,
             peers: BTreeMap::new(),
             half_open: HostShares::new(config.half_open_max),
-            deadlines: Deadlines::new(),
+            deadlines: HandshakeDeadlines::new(),
             pending: VecDeque::new(),
             next: 0,
             paused_until: None,
@@ -96,7 +93,7 @@ impl<H: RequestHandler> ListenTask<H> {
         cx.waker().wake_by_ref();
     }
 
-    /// Listens no more; the handler is told. Peers on a lost transport go at their deadline.
+    /// Closes the listener, and has that reported. Peers on a lost transport go at their deadline.
     fn on_broken(&mut self, error: Error) {
         if self.listener.take().is_some() {
             tracing::warn!(%error, "the listener is broken and closes");
@@ -118,13 +115,13 @@ impl<H: RequestHandler> ListenTask<H> {
         };
         link.receive(Receive::Stage);
         let deadline = self.clock.now().checked_add(self.config.handshake_timeout);
-        let mut peer = Peer {
+        let mut peer = IncomingPeer {
             id,
             host: host_of(link.peer_addr()),
             link,
             waker,
             deadline: None,
-            handshake: Handshake::ReadingRequest(Box::new(CmDecoder::new())),
+            handshake: HandshakeState::ReadingRequest(Box::new(CmDecoder::new())),
         };
         self.deadlines.set(id, &mut peer.deadline, deadline);
         let host = peer.host;
@@ -145,7 +142,7 @@ impl<H: RequestHandler> ListenTask<H> {
     }
 
     /// The peer has nothing more to do here; what it still has of a connection closes.
-    fn forget(&mut self, mut peer: Peer) {
+    fn forget(&mut self, mut peer: IncomingPeer) {
         self.deadlines.set(peer.id, &mut peer.deadline, None);
         self.half_open.remove(peer.id, peer.host);
     }
@@ -161,7 +158,7 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    /// Tells the handler that the listener broke, once there is room.
+    /// Reports to the handler that the listener broke, once there is room.
     fn report_broken(&mut self, cx: &mut Context<'_>) {
         if let Some(error) = &self.broken
             && self.handler.on_broken(error, cx)
@@ -170,7 +167,7 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    /// Tells the handler of whole requests, as far as it has room.
+    /// Passes requests that have come in full to the handler, as far as it has room.
     fn pass_on_requests(&mut self, cx: &mut Context<'_>) {
         while let Some(&id) = self.pending.front() {
             let Some(mut peer) = self.peers.remove(&id) else {
@@ -181,7 +178,7 @@ impl<H: RequestHandler> ListenTask<H> {
                 self.pending.pop_front();
             }
             match peer.handshake {
-                Handshake::HandedOver => self.forget(peer),
+                HandshakeState::Done => self.forget(peer),
                 _ => drop(self.peers.insert(id, peer)),
             }
             if self.pending.front() == Some(&id) {
@@ -190,13 +187,13 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    /// The handle is gone: requests that nobody was told of end with the listener.
+    /// The handle is gone: requests that were not passed on end with the listener.
     fn stop(&mut self) {
         self.listener = None;
         self.pending.clear();
         for (id, peer) in std::mem::take(&mut self.peers) {
             match peer.handshake {
-                Handshake::Deciding { .. } | Handshake::Rejecting => {
+                HandshakeState::Deciding { .. } | HandshakeState::Rejecting => {
                     self.peers.insert(id, peer);
                 }
                 _ => self.forget(peer),
@@ -204,11 +201,11 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    /// Nobody hears requests any more: callers are refused from now on, and those that nobody was
-    /// told of are rejected.
+    /// Requests have no reader any more: connections are refused from now on, and requests that
+    /// were not passed on are rejected.
     fn reject_all(&mut self) {
         tracing::warn!("no handle of the event queue is left: the listener closes");
-        // Whoever is refused because of this finds that the listener says so.
+        // Before the first refusal, so that a refused peer finds the listener closed.
         self.shared.gone.store(true, Ordering::Release);
         self.listener = None;
         self.pending.clear();
@@ -219,7 +216,7 @@ impl<H: RequestHandler> ListenTask<H> {
             };
             if matches!(
                 peer.handshake,
-                Handshake::ReadingRequest(_) | Handshake::Pending { .. }
+                HandshakeState::ReadingRequest(_) | HandshakeState::Pending { .. }
             ) {
                 self.reject(&mut peer, Bytes::new());
             }
@@ -246,10 +243,11 @@ impl<H: RequestHandler> Future for ListenTask<H> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // This task alone drives its transport. It goes first, since it makes peers ready.
+        // 1. The transport, which this task alone drives, makes peers ready.
         if let Poll::Ready(Err(lost)) = this.config.transport.poll_drive(cx) {
             this.on_broken(lost);
         }
+        // 2. A step for each peer that is ready.
         let ready = {
             let mut ready = this.shared.lock();
             ready.task = Some(cx.waker().clone());
@@ -258,6 +256,7 @@ impl<H: RequestHandler> Future for ListenTask<H> {
         for id in ready {
             this.advance(id);
         }
+        // 3. The handler's own work; without a handler, or a handle, the listener closes.
         this.handler_due = this.handler.poll(this.clock.now(), cx);
         if this.listener.is_some() && this.handler.is_gone(cx) {
             this.reject_all();
@@ -270,10 +269,11 @@ impl<H: RequestHandler> Future for ListenTask<H> {
                 return Poll::Ready(());
             }
         }
+        // 4. Pass requests on, then accept, as long as the handler has room for requests.
         loop {
             this.pass_on_requests(cx);
             if !this.pending.is_empty() {
-                break; // There is no room; when there is, this task is woken.
+                break; // The handler wakes this task when it has room.
             }
             this.accept(cx);
             if this.pending.is_empty() {
@@ -281,6 +281,7 @@ impl<H: RequestHandler> Future for ListenTask<H> {
             }
         }
         this.report_broken(cx);
+        // 5. Deadlines: handshakes that took too long, the pause of accepting, the handler's own.
         while let Some(at) = this.expire() {
             if this.clock.poll_deadline(at, cx).is_pending() {
                 break;
@@ -301,7 +302,8 @@ impl<H: RequestHandler> Future for ListenTask<H> {
         if stopping && this.peers.is_empty() && this.handler.is_over() {
             return Poll::Ready(()); // The last rejection took too long, or the handler ended.
         }
-        if !this.config.transport.rest(cx.waker()) {
+        // 6. Park, unless something was submitted to the transport since.
+        if !this.config.transport.try_park(cx.waker()) {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -313,6 +315,6 @@ impl<H> Drop for ListenTask<H> {
         self.shared.gone.store(true, Ordering::Release);
         self.listener = None;
         self.peers.clear();
-        self.config.transport.driver_gone();
+        self.config.transport.shutdown();
     }
 }

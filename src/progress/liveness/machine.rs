@@ -1,6 +1,6 @@
 //! The liveness of one connection's peer as a pure machine: time is an argument, what the
-//! connection and the system know of it comes as [`Vitals`], and what is to be done is an
-//! [`Action`].
+//! connection and the system know of it comes as [`LivenessInputs`], and what is to be done is a
+//! [`LivenessAction`].
 //!
 //! ```text
 //!                something is outstanding                 silent: Probe
@@ -15,24 +15,23 @@
 //! ```
 //!
 //! A heartbeat judges nothing if it is late, or while this side does not read: the answer may lie
-//! in what was not read. Toward a plain peer there is nobody to probe but its system, whose silence
-//! about bytes of ours is all that counts; a program that is stopped, or does not read, has a
-//! system that answers.
+//! in what was not read. A plain peer answers no probes: only the silence of its system about bytes
+//! of ours counts. A program that is stopped, or does not read, has a system that answers.
 
 use std::time::{Duration, Instant};
 
-use super::config::{INTERVAL_MAX, INTERVAL_MIN, Liveness};
+use super::config::Liveness;
 use super::peers::PeerStatus;
 use super::timer::HeartbeatTimer;
-use crate::limits::SHARED_INTERVALS_MAX;
-use crate::transport::KeepAlive;
+use crate::edges::{MachineState, check_edge};
+use crate::limits::{
+    LIVENESS_CLOCK_SLACK, LIVENESS_INTERVAL_MAX, LIVENESS_INTERVAL_MIN,
+    LIVENESS_PEER_INTERVAL_DEFAULT, SHARED_INTERVALS_MAX,
+};
+use crate::transport::KeepAliveConfig;
 
-/// What the system's clocks may be off by.
-const SLACK: Duration = Duration::from_millis(10);
-/// The interval of a peer that does not tell its own.
-const PEER_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 /// What is known of the peer of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::progress) enum LivenessState {
     /// No heartbeat: nothing is outstanding, and nothing is owed.
     Suspended,
@@ -40,13 +39,12 @@ pub(in crate::progress) enum LivenessState {
     Watching,
     /// A probe was sent that has not been answered.
     Probing,
-    /// The connection is reset: nobody will take what was not sent.
+    /// The connection is reset: what was not sent will never be taken.
     Dead,
 }
 
-impl LivenessState {
-    /// Every legal edge; all others are bugs of ours.
-    pub(super) const EDGES: [(LivenessState, LivenessState); 7] = [
+impl MachineState for LivenessState {
+    const EDGES: &'static [(LivenessState, LivenessState)] = &[
         (LivenessState::Suspended, LivenessState::Watching),
         (LivenessState::Watching, LivenessState::Suspended),
         (LivenessState::Watching, LivenessState::Probing),
@@ -62,13 +60,13 @@ impl LivenessState {
 pub(super) enum ProbeInterval {
     /// Once per `idle_interval`: only receives are posted.
     Idle,
-    /// Once per `interval`: something awaits the peer, or this side owes it signs of life.
+    /// Once per `interval`: something awaits the peer, or this side does not see its probes.
     Active,
 }
 
 /// What a heartbeat goes by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Vitals {
+pub(super) struct LivenessInputs {
     /// The connection is up, and neither side is ending it.
     pub(super) is_up: bool,
     /// The peer answers probes (the extension).
@@ -81,7 +79,7 @@ pub(super) struct Vitals {
     pub(super) is_transmit_idle: bool,
     /// What other connections know of the same domain; nothing, unless this one is idle.
     pub(super) domain: PeerStatus,
-    /// Silence in milliseconds that the peer bears before it probes; 0: any. `None`: it did not
+    /// Silence in milliseconds after which the peer probes; 0: it never does. `None`: it did not
     /// say.
     pub(super) peer_probes_after_ms: Option<u32>,
     /// For how long nothing has come; `None`: the system does not know.
@@ -95,25 +93,34 @@ pub(super) struct Vitals {
 
 /// What is to be done after a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum LivenessAction {
     None,
-    /// Ask the peer for a sign of life.
+    /// Send a probe (PING).
     Probe,
-    /// Give the peer one unasked, since its probes are not read.
-    Sign,
-    /// The peer is dead; it was silent for so long.
-    Dead(Duration),
+    /// Send an answer (PONG) unasked, since the peer's probes are not read.
+    Answer,
+    /// The peer is dead.
+    Dead(DeathReason),
+}
+
+/// Why a peer counts as dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeathReason {
+    /// It did not answer a probe, and nothing has come from it for so long, if not longer.
+    Silent(Duration),
+    /// Its system has not reacted to what was sent to it for so long.
+    SystemSilent(Duration),
 }
 
 /// The result of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heartbeat {
-    pub(super) action: Action,
+    pub(super) action: LivenessAction,
     /// When the next one is due; `None`: when it is asked for again.
     pub(super) next: Option<Instant>,
-    /// What the system is to be told.
-    pub(super) keep_alive: Option<KeepAlive>,
-    /// The peer was heard, then or later.
+    /// How the system is to probe from now on, if that changes.
+    pub(super) keep_alive: Option<KeepAliveConfig>,
+    /// Bytes came from the peer, then or later.
     pub(super) heard_since: Option<Instant>,
 }
 
@@ -135,17 +142,19 @@ pub(in crate::progress) struct LivenessMachine {
     state: LivenessState,
     /// Of use unless suspended.
     interval: ProbeInterval,
-    /// Something has come since the last heartbeat.
+    /// Bytes have come since the last heartbeat.
     heard: bool,
+    /// The heartbeat by which the last byte had come: one that found bytes, or the first one.
+    silent_since: Option<Instant>,
     last: Option<Instant>,
     next: Option<Instant>,
     /// Of use while probing.
     probe: Probe,
     /// Heartbeats in a row that found the peer's system silent for too long.
     unanswered: u32,
-    /// Intervals in a row in which another connection's sign of life counted for this one.
+    /// Intervals in a row in which what came on another connection counted for this one.
     shared: u32,
-    /// The system of a plain peer is probed as often as outstanding operations ask for.
+    /// The system probes a plain peer's as often as outstanding operations ask for.
     fast_probing: bool,
     /// Where in an idle interval its heartbeats fall, and how soon it probes for itself: 0 to 1.
     spread: f64,
@@ -158,6 +167,7 @@ impl LivenessMachine {
             state: LivenessState::Suspended,
             interval: ProbeInterval::Idle,
             heard: false,
+            silent_since: None,
             last: None,
             next: None,
             probe: Probe::default(),
@@ -236,11 +246,12 @@ impl LivenessMachine {
         &mut self,
         now: Instant,
         timer: HeartbeatTimer,
-        vitals: &Vitals,
+        inputs: &LivenessInputs,
     ) -> Heartbeat {
-        let watched = vitals.outstanding.filter(|_| !self.config.is_off());
-        let owes_signs = vitals.answers_probes && !vitals.is_reading;
-        if self.state == LivenessState::Dead || !vitals.is_up || watched.is_none() && !owes_signs {
+        let watched = inputs.outstanding.filter(|_| !self.config.is_off());
+        let owes_answers = inputs.answers_probes && !inputs.is_reading;
+        if self.state == LivenessState::Dead || !inputs.is_up || watched.is_none() && !owes_answers
+        {
             return self.suspend();
         }
         if self.state == LivenessState::Suspended {
@@ -249,36 +260,39 @@ impl LivenessMachine {
         let last = self.last.replace(now);
         let due = self.next.take();
         let heard = std::mem::take(&mut self.heard);
-        let is_shared = last.is_some() && !heard && self.is_shared(vitals.domain);
+        if heard || self.silent_since.is_none() {
+            self.silent_since = Some(now);
+        }
+        let is_shared = last.is_some() && !heard && self.is_shared(inputs.domain);
         let mut action = match (last, due) {
             _ if is_shared => {
-                self.shared += u32::from(vitals.domain == PeerStatus::Alive);
-                Action::None
+                self.shared += u32::from(inputs.domain == PeerStatus::Alive);
+                LivenessAction::None
             }
             _ if heard => {
                 self.on_heard();
-                Action::None
+                LivenessAction::None
             }
-            (Some(last), Some(due)) => self.on_silence(now, last, due, watched.is_some(), vitals),
-            _ => Action::None,
+            (Some(last), Some(due)) => self.on_silence(now, last, due, watched.is_some(), inputs),
+            _ => LivenessAction::None,
         };
-        if let Action::Dead(_) = action {
+        if let LivenessAction::Dead(_) = action {
             return Heartbeat {
                 action,
                 ..self.suspend()
             };
         }
-        if owes_signs {
-            action = Action::Sign;
+        if owes_answers {
+            action = LivenessAction::Answer;
         }
-        let next = match is_shared && vitals.domain == PeerStatus::ProbeInFlight {
+        let next = match is_shared && inputs.domain == PeerStatus::ProbeInFlight {
             // The answer is looked for soon.
             true => timer.at(now + self.config.interval, self.config.interval),
-            false => self.next_after(now, timer, last.is_none(), watched, vitals),
+            false => self.next_after(now, timer, last.is_none(), watched, inputs),
         };
         self.next = Some(next);
         // The system of a plain peer probes as often as this side would itself.
-        let was_fast = std::mem::replace(&mut self.fast_probing, !vitals.answers_probes);
+        let was_fast = std::mem::replace(&mut self.fast_probing, !inputs.answers_probes);
         let turns_fast = self.fast_probing && !was_fast;
         Heartbeat {
             action,
@@ -295,60 +309,56 @@ impl LivenessMachine {
         last: Instant,
         due: Instant,
         is_watched: bool,
-        vitals: &Vitals,
-    ) -> Action {
+        inputs: &LivenessInputs,
+    ) -> LivenessAction {
         let elapsed = now.saturating_duration_since(last);
-        if is_watched && vitals.unanswered >= self.config.silence_max() {
+        if is_watched && inputs.unanswered >= self.config.silence_max() {
             self.unanswered += 1;
         } else {
             self.unanswered = 0;
         }
         if self.unanswered > 1 {
-            return self.on_dead(elapsed, vitals);
+            self.go(LivenessState::Dead);
+            return LivenessAction::Dead(DeathReason::SystemSilent(inputs.unanswered));
         }
-        let can_hear = is_watched && vitals.is_reading && vitals.answers_probes;
-        // The system has what nobody has read.
-        let has_come = (vitals.silent).is_some_and(|silent| silent < elapsed + SLACK);
+        let can_hear = is_watched && inputs.is_reading && inputs.answers_probes;
+        // The system has bytes that this side has not read.
+        let has_come =
+            (inputs.silent).is_some_and(|silent| silent < elapsed + LIVENESS_CLOCK_SLACK);
         let is_late = now.saturating_duration_since(due) > self.config.interval / 2;
         if !can_hear || has_come {
             self.is_alive();
         } else if self.state == LivenessState::Watching {
             self.go(LivenessState::Probing);
             self.probe = Probe {
-                confirmed: vitals.confirmed,
+                confirmed: inputs.confirmed,
                 ..Probe::default()
             };
-            return Action::Probe;
-        } else if !is_late && self.is_missed(vitals) {
-            return self.on_dead(elapsed, vitals);
+            return LivenessAction::Probe;
+        } else if !is_late && self.is_missed(inputs) {
+            self.go(LivenessState::Dead);
+            let seen = self.silent_since.unwrap_or(last);
+            let silent = now.saturating_duration_since(seen);
+            return LivenessAction::Dead(DeathReason::Silent(inputs.silent.unwrap_or(silent)));
         }
-        Action::None
+        LivenessAction::None
     }
 
     /// An interval without an answer has passed. True if it was the last.
-    fn is_missed(&mut self, vitals: &Vitals) -> bool {
+    fn is_missed(&mut self, inputs: &LivenessInputs) -> bool {
         let probe = &mut self.probe;
-        if probe.with_probe.is_none() && vitals.is_transmit_idle {
-            probe.with_probe = Some(vitals.confirmed + vitals.unconfirmed);
+        if probe.with_probe.is_none() && inputs.is_transmit_idle {
+            probe.with_probe = Some(inputs.confirmed + inputs.unconfirmed);
         }
-        let taken = vitals.confirmed > probe.confirmed;
-        probe.confirmed = vitals.confirmed;
-        if taken && probe.with_probe.is_none_or(|all| vitals.confirmed < all) {
+        let taken = inputs.confirmed > probe.confirmed;
+        probe.confirmed = inputs.confirmed;
+        if taken && probe.with_probe.is_none_or(|all| inputs.confirmed < all) {
             // What lies ahead of the probe is being taken, so the probe is on its way.
             probe.missed = 0;
             return false;
         }
         probe.missed += 1;
         probe.missed >= self.config.rounds
-    }
-
-    fn on_dead(&mut self, elapsed: Duration, vitals: &Vitals) -> Action {
-        let missed = match self.state {
-            LivenessState::Probing => self.probe.missed,
-            _ => 0,
-        };
-        self.go(LivenessState::Dead);
-        Action::Dead(vitals.silent.unwrap_or(elapsed * (missed + 1)))
     }
 
     fn on_heard(&mut self) {
@@ -370,10 +380,10 @@ impl LivenessMachine {
         }
         self.heard = false;
         self.unanswered = 0;
-        (self.last, self.next) = (None, None);
+        (self.last, self.next, self.silent_since) = (None, None, None);
         let was_fast = std::mem::take(&mut self.fast_probing);
         Heartbeat {
-            action: Action::None,
+            action: LivenessAction::None,
             next: None,
             keep_alive: was_fast.then(|| self.config.when_idle()),
             heard_since: None,
@@ -386,13 +396,13 @@ impl LivenessMachine {
         timer: HeartbeatTimer,
         is_first: bool,
         watched: Option<ProbeInterval>,
-        vitals: &Vitals,
+        inputs: &LivenessInputs,
     ) -> Instant {
         let awaits_answer = self.state == LivenessState::Probing || self.unanswered > 0;
-        let is_idle = watched == Some(ProbeInterval::Idle) && vitals.is_reading && !awaits_answer;
+        let is_idle = watched == Some(ProbeInterval::Idle) && inputs.is_reading && !awaits_answer;
         if !is_idle {
             self.interval = ProbeInterval::Active;
-            let every = self.active_interval(vitals);
+            let every = self.active_interval(inputs);
             return timer.at(now + every, every);
         }
         let was = std::mem::replace(&mut self.interval, ProbeInterval::Idle);
@@ -405,15 +415,15 @@ impl LivenessMachine {
     }
 
     /// Our own interval, or, of a side that does not read, the peer's if that is shorter.
-    fn active_interval(&self, vitals: &Vitals) -> Duration {
+    fn active_interval(&self, inputs: &LivenessInputs) -> Duration {
         let ours = self.config;
-        if vitals.is_reading {
+        if inputs.is_reading {
             return ours.interval;
         }
-        let theirs = match vitals.peer_probes_after_ms {
-            Some(0) => INTERVAL_MAX,
-            Some(ms) => Duration::from_millis(ms.into()).max(INTERVAL_MIN),
-            None => PEER_INTERVAL_DEFAULT,
+        let theirs = match inputs.peer_probes_after_ms {
+            Some(0) => LIVENESS_INTERVAL_MAX,
+            Some(ms) => Duration::from_millis(ms.into()).max(LIVENESS_INTERVAL_MIN),
+            None => LIVENESS_PEER_INTERVAL_DEFAULT,
         };
         if ours.is_off() {
             theirs
@@ -424,11 +434,7 @@ impl LivenessMachine {
 
     /// Moves along a legal edge.
     fn go(&mut self, to: LivenessState) {
-        debug_assert!(
-            LivenessState::EDGES.contains(&(self.state, to)),
-            "no edge from {:?} to {to:?}",
-            self.state
-        );
+        check_edge(self.state, to);
         self.state = to;
     }
 }

@@ -1,22 +1,22 @@
 //! Liveness: which connections have heartbeats, when, and what silence means (ruling 13).
 //!
-//! [`machine`] decides, without I/O or clock; this file does what it says. A port has heartbeats
-//! while operations of it are outstanding, or while it does not read and so owes its peer signs of
-//! life; posting registers it with the driver's timer, a heartbeat that finds nothing to watch
-//! suspends it. On the path of a message this costs a flag per received batch. Connections with
-//! nothing outstanding have no heartbeats: their systems probe each other (keepalive), which costs
-//! this process nothing.
+//! [`machine`] decides, without I/O or clock; this file carries out its actions. A port has
+//! heartbeats while operations of it are outstanding, or while it does not read, and so sends
+//! answers (PONG) unasked; posting registers it with the driver's timer, a heartbeat that finds
+//! nothing to watch suspends it. On the path of a message this costs a flag per received batch.
+//! Connections with nothing outstanding have no heartbeats: their systems probe each other
+//! (keepalive), which costs this process nothing.
 //!
 //! The interval is short while something awaits the peer, and long ([`ProbeInterval::Idle`]) while
 //! only receives are posted, the normal state of a server. Idle connections to the same domain of a
-//! peer take each other's signs of life for their own (`peers.rs`), so that one of them probes for
-//! all.
+//! peer share what they hear (`peers.rs`), so that one of them probes for all.
 
 mod config;
 mod machine;
 mod peers;
 mod timer;
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind};
@@ -27,12 +27,12 @@ use super::port::{Port, PortState};
 
 pub use config::Liveness;
 pub(super) use machine::LivenessMachine;
-use machine::{Action, Heartbeat, ProbeInterval, Vitals};
+use machine::{DeathReason, Heartbeat, LivenessAction, LivenessInputs, ProbeInterval};
 pub(super) use peers::PeerLiveness;
 use peers::{PeerDomain, PeerStatus};
 pub(super) use timer::HeartbeatTimer;
 
-/// The liveness of a port's peer, and what the machine of it is told.
+/// The liveness of a port's peer, and what the machine of it is fed with.
 #[derive(Debug)]
 pub(super) struct PortLiveness {
     pub(super) machine: LivenessMachine,
@@ -55,6 +55,15 @@ impl PortLiveness {
     }
 }
 
+/// What follows a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextHeartbeat {
+    /// The same again, after a turn of its port.
+    AfterTurn,
+    /// The next one then; `None`: when it is registered anew.
+    At(Option<Instant>),
+}
+
 impl Port {
     /// The connection is up.
     pub(super) fn begin_liveness(&self, state: &mut PortState) {
@@ -62,8 +71,8 @@ impl Port {
         if config.is_off() {
             return;
         }
-        if let Some(link) = &mut state.link {
-            state.liveness.kept_alive = link.keep_alive(config.when_idle());
+        if let Some(link) = &mut state.io.link {
+            state.liveness.kept_alive = link.set_keep_alive(config.when_idle());
         }
         self.watch_peer(state);
     }
@@ -80,107 +89,89 @@ impl Port {
         }
     }
 
-    /// Reading has stopped: the peer's probes are not seen, so it gets signs of life unasked.
-    pub(super) fn owe_signs(&self, state: &mut PortState) {
-        if state.machine.gives_signs() {
+    /// Reading has stopped: the peer's probes are not seen, so heartbeats answer them unasked.
+    pub(super) fn register_unasked_answers(&self, state: &mut PortState) {
+        if state.machine.answers_probes() {
             self.register_heartbeat(state, ProbeInterval::Active);
         }
     }
 
     fn register_heartbeat(&self, state: &mut PortState, interval: ProbeInterval) {
         if state.liveness.machine.watch(interval) {
-            self.enlist();
+            self.engine.register_heartbeat(self.key());
         }
     }
 
-    /// What the driver does before a heartbeat, be it due or the first of an interval: the time at
-    /// which its timer has it, and whether what has come is to be taken in before.
-    pub(super) fn before_heartbeat(
-        &self,
-        now: Instant,
-        peers: &PeerLiveness,
-    ) -> (Option<Instant>, bool) {
-        let state = &*self.lock("before a heartbeat");
-        let machine = &state.liveness.machine;
-        let domain = self.domain_status(state, now, peers);
-        (machine.next(), machine.will_judge(domain))
+    /// When its next heartbeat is registered for.
+    pub(super) fn next_heartbeat(&self) -> Option<Instant> {
+        self.lock("next heartbeat").liveness.machine.next()
     }
 
-    /// A heartbeat; gives the time of the next, if there is to be one.
+    /// A heartbeat, be it due or the first of an interval. One that is to judge the peer's silence
+    /// asks for a turn first, unless it `had_turn`: the link may have bytes that were not read.
     pub(super) fn heartbeat(
         &self,
         now: Instant,
         timer: HeartbeatTimer,
         peers: &mut PeerLiveness,
-    ) -> Option<Instant> {
+        had_turn: bool,
+    ) -> NextHeartbeat {
         let mut guard = self.lock("heartbeat");
         let state = &mut *guard;
-        let vitals = self.vitals(state, now, peers);
+        // 1. The usual heartbeat of an idle connection ends here and with step 2: it was heard, or
+        //    another connection to the same domain was.
+        let domain = self.domain_status(state, now, peers);
+        if !had_turn && state.liveness.machine.will_judge(domain) {
+            return NextHeartbeat::AfterTurn;
+        }
+        // 2. The machine decides.
+        let inputs = liveness_inputs(state, domain);
         let Heartbeat {
             action,
             next,
             keep_alive,
             heard_since,
-        } = state.liveness.machine.on_tick(now, timer, &vitals);
+        } = state.liveness.machine.on_tick(now, timer, &inputs);
+        // 3. Other connections to the domain share what this one heard.
         if let (Some(since), Some((domain, fresh))) = (heard_since, self.peer_domain(state)) {
             peers.heard(domain, since, fresh);
         }
-        if let (Some(keep_alive), Some(link)) = (keep_alive, &mut state.link) {
-            link.keep_alive(keep_alive);
+        if let (Some(keep_alive), Some(link)) = (keep_alive, &mut state.io.link) {
+            link.set_keep_alive(keep_alive);
         }
+        // 4. Its action is carried out.
         match action {
-            Action::None => {}
-            Action::Probe => {
+            LivenessAction::None => {}
+            LivenessAction::Probe => {
                 state.liveness.probes += 1;
-                state.machine.ask_for_sign(state.liveness.probes);
+                state.machine.queue_probe(state.liveness.probes);
                 self.transmit_now(state);
                 if let Some((domain, _)) = self.peer_domain(state) {
                     peers.probed(&domain, now);
                 }
             }
-            Action::Sign => {
-                state.machine.give_sign();
+            LivenessAction::Answer => {
+                state.machine.queue_unasked_answer();
                 self.transmit_now(state);
             }
-            Action::Dead(silent) => {
-                let what = format!("no sign of life for {:.1} s", silent.as_secs_f32());
-                self.fail(state, Error::new(ErrorKind::TimedOut, what));
+            LivenessAction::Dead(reason) => {
+                self.fail(state, Error::new(ErrorKind::TimedOut, reason.to_string()));
             }
         }
-        self.settle(state);
+        self.publish_and_wake(state);
+        // 5. An idle connection gives back what its queues keep.
         if !state.liveness.machine.is_active() {
             shrink(state);
         }
-        next
+        NextHeartbeat::At(next)
     }
 
-    fn vitals(&self, state: &PortState, now: Instant, peers: &PeerLiveness) -> Vitals {
-        let domain = self.domain_status(state, now, peers);
-        // The system is asked only if what it says counts: that is a system call.
-        let will_judge = state.liveness.machine.will_judge(domain);
-        let link = state.link.as_ref().filter(|_| will_judge);
-        let system = link.and_then(|link| link.vitals());
-        Vitals {
-            is_up: is_up(state),
-            answers_probes: state.machine.gives_signs(),
-            is_reading: state.recv.is_armed(),
-            outstanding: outstanding(state),
-            is_transmit_idle: state.machine.is_transmit_idle(),
-            domain,
-            peer_probes_after_ms: state.machine.peer_asks_after_ms(),
-            silent: system.map(|system| system.silent),
-            unanswered: system.map_or(Duration::ZERO, |system| system.unanswered),
-            confirmed: system.map_or(state.liveness.sent, |system| system.confirmed),
-            unconfirmed: system.map_or(0, |system| system.unconfirmed),
-        }
-    }
-
-    /// The domain at the other end, and how long its signs of life count for all connections to it;
+    /// The domain at the other end, and how long bytes from it count for all connections to it;
     /// `None`: this connection is on its own.
     fn peer_domain(&self, state: &PortState) -> Option<(PeerDomain, Duration)> {
         let fresh = state.liveness.machine.config().shared()?;
         let domain = PeerDomain {
-            host: state.peer?.ip(),
+            host: state.io.peer?.ip(),
             incarnation: state.machine.peer_hello()?.incarnation,
             auth_key: self.auth_key().cloned(),
         };
@@ -188,9 +179,9 @@ impl Port {
     }
 
     /// What other connections know of this one's peer, if this one is idle. Where no system probes
-    /// whether this connection is there, the others say nothing about it.
+    /// whether this connection itself is there, the others know nothing about it.
     fn domain_status(&self, state: &PortState, now: Instant, peers: &PeerLiveness) -> PeerStatus {
-        let is_idle = state.recv.is_armed() && outstanding(state) == Some(ProbeInterval::Idle);
+        let is_idle = state.io.recv.is_armed() && outstanding(state) == Some(ProbeInterval::Idle);
         let domain = self.peer_domain(state);
         match domain.filter(|_| is_idle && state.liveness.kept_alive) {
             Some((domain, fresh)) => {
@@ -202,22 +193,57 @@ impl Port {
     }
 }
 
-/// True while signs of life are of use.
+/// What the machine goes by.
+fn liveness_inputs(state: &PortState, domain: PeerStatus) -> LivenessInputs {
+    // The system is asked only if what it says counts: that is a system call.
+    let will_judge = state.liveness.machine.will_judge(domain);
+    let link = state.io.link.as_ref().filter(|_| will_judge);
+    let system = link.and_then(|link| link.stats());
+    LivenessInputs {
+        is_up: is_up(state),
+        answers_probes: state.machine.answers_probes(),
+        is_reading: state.io.recv.is_armed(),
+        outstanding: outstanding(state),
+        is_transmit_idle: state.machine.is_transmit_idle(),
+        domain,
+        peer_probes_after_ms: state.machine.peer_probes_after_ms(),
+        silent: system.map(|system| system.silent),
+        unanswered: system.map_or(Duration::ZERO, |system| system.unanswered),
+        confirmed: system.map_or(state.liveness.sent, |system| system.confirmed),
+        unconfirmed: system.map_or(0, |system| system.unconfirmed),
+    }
+}
+
+impl fmt::Display for DeathReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeathReason::Silent(silent) => write!(
+                f,
+                "the peer is silent: it answers no probe, and nothing has come from it for {:.1} s",
+                silent.as_secs_f32()
+            ),
+            DeathReason::SystemSilent(unanswered) => write!(
+                f,
+                "the peer is silent: its system has not reacted for {:.1} s to what was sent to it",
+                unanswered.as_secs_f32()
+            ),
+        }
+    }
+}
+
+/// True while probes and answers are of use.
 fn is_up(state: &PortState) -> bool {
     state.machine.lifecycle() == Lifecycle::Connected
         && state.machine.fault().is_none()
-        && state.shutdown.is_open()
-        // Whoever has ended its stream may have left: a byte now would reset the connection under
-        // what it sent before.
-        && state.peer_stream == PeerStream::Open
+        && state.life.is_open()
+        // A peer that has ended its stream may have left: a byte now would reset the connection
+        // under what it sent before.
+        && state.io.peer_stream == PeerStream::Open
 }
 
 /// Gives back what is kept for what may be queued soon.
 fn shrink(state: &mut PortState) {
     state.machine.shrink();
-    if let Some(link) = &mut state.link {
-        link.shrink();
-    }
 }
 
 /// How often the peer must be heard for what this side has outstanding; `None`: it need not.
@@ -225,7 +251,7 @@ fn outstanding(state: &PortState) -> Option<ProbeInterval> {
     let machine = &state.machine;
     if machine.awaits_peer() {
         Some(ProbeInterval::Active)
-    } else if machine.outstanding() > 0 && machine.gives_signs() {
+    } else if machine.outstanding() > 0 && machine.answers_probes() {
         Some(ProbeInterval::Idle)
     } else {
         None

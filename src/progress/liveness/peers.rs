@@ -1,5 +1,5 @@
-//! When each peer domain was heard last, on whatever connection: one process drives all
-//! connections of a domain, so idle connections to it share the answer to one probe.
+//! When each peer domain was heard last, on any connection: one process drives all connections of a
+//! domain, so idle connections to it share the answer to one probe.
 //!
 //! Connections belong to one domain if its host, its incarnation (HELLO) and the authorization key
 //! that both sides have proven are the same. The incarnation is what a peer says of itself, so this
@@ -11,10 +11,8 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use crate::limits::STALE_ENTRIES_MIN;
 use crate::mr::AuthSecret;
-
-/// Up to so many entries are kept without a look at which are stale.
-const KEPT_MIN: usize = 64;
 
 /// One life of a domain, at a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +43,8 @@ pub(super) enum PeerStatus {
 struct Entry {
     heard: Instant,
     stale_at: Instant,
-    /// The first probe since it was heard: a second one changes nothing, so that nobody waits
-    /// twice.
+    /// The first probe since it was heard: a second one changes nothing, so that no connection
+    /// waits twice.
     probed: Option<Instant>,
 }
 
@@ -63,7 +61,7 @@ impl PeerLiveness {
     pub(super) fn heard(&mut self, domain: PeerDomain, at: Instant, fresh: Duration) {
         if self.domains.len() > self.kept_max {
             self.domains.retain(|_, entry| entry.stale_at > at);
-            self.kept_max = KEPT_MIN.max(2 * self.domains.len());
+            self.kept_max = STALE_ENTRIES_MIN.max(2 * self.domains.len());
         }
         let stale_at = at + fresh;
         let entry = self.domains.entry(domain).or_insert(Entry {
@@ -124,10 +122,9 @@ mod tests {
         peers.status(domain, at, FRESH, ANSWER)
     }
 
-    /// docs/extension.md: "a sign of life on one is a sign of life on all for half an idle
-    /// interval".
+    /// docs/extension.md: "bytes on one count as received on all for half an idle interval".
     #[test]
-    fn a_sign_of_life_counts_while_it_is_fresh() {
+    fn what_was_heard_counts_while_it_is_fresh() {
         let (mut peers, begin) = (PeerLiveness::default(), Instant::now());
         let one = domain(1, None);
         assert_eq!(status(&peers, &one, begin), PeerStatus::Unknown);
@@ -183,6 +180,6 @@ mod tests {
             peers.heard(domain(number.into(), None), at, FRESH);
         }
         let kept = peers.domains.len();
-        assert!(kept <= 2 * KEPT_MIN, "{kept}");
+        assert!(kept <= 2 * STALE_ENTRIES_MIN, "{kept}");
     }
 }

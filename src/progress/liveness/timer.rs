@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::limits::{HEARTBEAT_STEP_MAX, HEARTBEAT_STEP_MIN};
+
 /// The times at which a driver's heartbeats are due.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::progress) struct HeartbeatTimer {
@@ -10,16 +12,13 @@ pub(in crate::progress) struct HeartbeatTimer {
 }
 
 impl HeartbeatTimer {
-    const STEP: Duration = Duration::from_millis(16);
-    const IDLE_STEP_MAX: Duration = Duration::from_secs(1);
-
     pub(in crate::progress) fn new(epoch: Instant) -> Self {
         HeartbeatTimer { epoch }
     }
 
     /// The next time for heartbeats of this interval, not before `at`.
     pub(super) fn at(&self, at: Instant, interval: Duration) -> Instant {
-        let step = (interval / 64).clamp(HeartbeatTimer::STEP, HeartbeatTimer::IDLE_STEP_MAX);
+        let step = (interval / 64).clamp(HEARTBEAT_STEP_MIN, HEARTBEAT_STEP_MAX);
         let steps = at.saturating_duration_since(self.epoch).as_nanos() / step.as_nanos();
         let steps = u32::try_from(steps + 1).unwrap_or(u32::MAX);
         self.epoch + step.saturating_mul(steps)

@@ -1,22 +1,23 @@
-//! A connectionless endpoint's engine room: one listener, one port per peer.
+//! A connectionless endpoint: one listener, one task, one port per peer.
 //!
-//! Whoever posts asks [`Rdm::port_to`] for the peer's port, which is made at first use and takes
-//! posts before its connection is up. A task beside the listener carries out what the machine of
-//! `proto/peers.rs` decides: who is dialled, whose request is accepted, when to try again and when
-//! to give up.
+//! A post gets the peer's port from [`Rdm::port_to`], which makes it at first use; the port takes
+//! posts before its connection is up. The task beside the listener runs the commands of the state
+//! machine in `proto/peers`: which peer is dialled, whose request is accepted, when to try again
+//! and when to give up.
 //!
-//! Locks: the table of peers is taken before a port's lock and never held with one; notices are
-//! given under a port's lock, and theirs is taken last and alone. So is the lock of the peer feed.
+//! Locks: the lock of the peer table is never held together with a port's. Ports queue notices and
+//! report to the peer feed under their own lock; the locks of both are taken last.
 
 #![allow(
     clippy::result_large_err,
     reason = "a receive that is not taken goes back whole, and by no allocation"
 )]
 
+mod attachment;
+mod attempt;
 mod notice;
 mod peer_changes;
 mod peer_feed;
-mod side;
 mod sources;
 mod table;
 mod task;
@@ -31,26 +32,26 @@ use std::time::Duration;
 use crate::cq::{CompletionQueue, Sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
-use crate::proto::{ConnectionId, Identity, SourceId, canonical};
+use crate::proto::{ConnIds, ConnectionId, SourceId, canonical};
 use crate::sync::{Lock, MutexGuard};
-use crate::transport::{Runner, Transport};
+use crate::transport::{Executor, Transport};
 
-use super::ended::{EndState, Ends};
+use super::closed::{CloseNotify, CloseWatch};
 use super::engine::Engine;
-use super::listen::{ListenConfig, Listening};
-use super::port::{CounterSet, Extending, Port, PortSizes};
+use super::listen::{ListenConfig, ListenHandle};
+use super::port::{CounterSet, ExtensionConfig, Port, PortSizes};
 use super::receive_context::{ReceiveContext, TimedReport};
 use super::report::{OpCell, Report};
-use notice::{Notice, Notices};
+pub(super) use attachment::{RdmAttachment, SupersededFlag};
+use notice::{Notice, NoticeQueue};
 pub use peer_changes::PeerEventKind;
 use peer_feed::PeerFeed;
 pub(crate) use peer_feed::PeerReader;
-pub(super) use side::{Moved, RdmAttachment};
 pub(crate) use sources::SourceAddresses;
 use table::Table;
 use task::RdmTask;
 
-/// What becomes of a connection over which nothing goes.
+/// What the endpoint does with an idle connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdlePolicy {
@@ -64,13 +65,13 @@ pub enum IdlePolicy {
     CloseAfter(Duration),
 }
 
-/// What all ports of one endpoint are bound to.
+/// The bindings of all ports of one endpoint.
 #[derive(Clone)]
 pub(crate) struct RdmBindings {
-    /// Takes completions that nobody posted.
+    /// Takes completions without a posted operation.
     pub(crate) receive_queue: CompletionQueue,
     pub(crate) counters: CounterSet,
-    /// Knows who sent what was received, if completions are to tell (`FI_SOURCE`).
+    /// Names the senders in completions, if they are to be named (`FI_SOURCE`).
     pub(crate) sources: Option<Arc<dyn Sources>>,
     /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
     pub(crate) rma_events: bool,
@@ -83,10 +84,10 @@ pub(crate) struct RdmConfig {
     /// Where to listen; port 0 lets the system choose.
     pub(crate) listen: SocketAddr,
     pub(crate) sizes: PortSizes,
-    pub(crate) extending: Extending,
+    pub(crate) extension: ExtensionConfig,
     pub(crate) bindings: RdmBindings,
     pub(crate) receives: Arc<ReceiveContext>,
-    /// The addresses of those who have sent, to be kept up to date.
+    /// The addresses of senders, which the table of peers keeps up to date.
     pub(crate) addresses: Arc<SourceAddresses>,
     /// Messages longer than this are announced before they are sent.
     pub(crate) rendezvous_min: usize,
@@ -97,22 +98,22 @@ pub(crate) struct RdmConfig {
     pub(crate) half_open_max: usize,
 }
 
-/// One connectionless endpoint, as its handles and its task share it. Whoever opened it calls
-/// [`Rdm::begin_close`] when its last handle goes.
+/// One connectionless endpoint, shared by its handles and its task. The endpoint's last handle
+/// calls [`Rdm::begin_close`] when it is dropped.
 pub(crate) struct Rdm {
     engine: Arc<Engine>,
-    /// Tells this life of the endpoint from others, to its peers.
+    /// A random number by which peers recognise that the endpoint was opened anew.
     incarnation: NonZeroU32,
     config: RdmConfig,
     table: Lock<Table>,
-    notices: Arc<Notices>,
+    notices: Arc<NoticeQueue>,
     peer_feed: Arc<PeerFeed>,
-    listening: Listening,
+    listening: ListenHandle,
 }
 
-impl Ends for Rdm {
-    fn with_end<R>(&self, run: impl FnOnce(&mut EndState) -> R) -> R {
-        run(self.lock_table("end").end_state())
+impl CloseWatch for Rdm {
+    fn with_close_notify<R>(&self, run: impl FnOnce(&mut CloseNotify) -> R) -> R {
+        run(self.lock_table("closed").close_notify())
     }
 }
 
@@ -122,7 +123,7 @@ impl Rdm {
     pub(crate) fn open(
         engine: &Arc<Engine>,
         transport: Arc<dyn Transport>,
-        runner: Runner,
+        executor: Executor,
         config: RdmConfig,
     ) -> Result<Arc<Rdm>> {
         engine.check_alive()?;
@@ -134,7 +135,7 @@ impl Rdm {
             half_open_max: config.half_open_max,
             handshake_timeout: config.handshake_timeout,
         };
-        let (listening, bound) = Listening::bind(listen)?;
+        let (listening, bound) = ListenHandle::bind(listen)?;
         let rdm = Arc::new(Rdm {
             engine: Arc::clone(engine),
             incarnation,
@@ -144,7 +145,7 @@ impl Rdm {
             peer_feed: Arc::default(),
             listening,
         });
-        bound.start(runner, RdmTask::new(Arc::clone(&rdm), random))?;
+        bound.start(executor, RdmTask::new(Arc::clone(&rdm), random))?;
         Ok(rdm)
     }
 
@@ -160,8 +161,8 @@ impl Rdm {
 
     /// The port of this peer, to be posted to at once; made and dialled if there is none.
     ///
-    /// A connection may end between this and the post, which then is refused: [`Rdm::has_moved`]
-    /// tells whether to ask again.
+    /// A connection may end between this and the post, which then is refused:
+    /// [`Port::is_superseded`] says whether to ask again.
     pub(crate) fn port_to(self: &Arc<Self>, peer: SocketAddr) -> Result<Arc<Port>> {
         let peer = canonical(peer);
         let found = {
@@ -180,7 +181,7 @@ impl Rdm {
         self.lock_table("port of").current(canonical(peer))
     }
 
-    /// What becomes of peers from now on, and first who is up.
+    /// A reader of the peer feed, which begins with the peers that are up.
     pub(crate) fn read_peers(&self) -> PeerReader {
         let (reader, is_first) = self.peer_feed.open();
         if is_first {
@@ -190,28 +191,23 @@ impl Rdm {
         reader
     }
 
-    /// True if `port` is not the one to post to any more: its connection ends or has ended, and
-    /// nothing of the refused post has been done. Ask [`Rdm::port_to`] again.
-    pub(crate) fn has_moved(&self, _peer: SocketAddr, port: &Arc<Port>) -> bool {
-        port.has_moved()
-    }
-
     /// The name of this address in the receive context; the same for as long as the endpoint lives.
     pub(crate) fn source_of(&self, peer: SocketAddr) -> SourceId {
         self.lock_table("source of").pin(canonical(peer))
     }
 
-    /// The future of a receive was dropped that a connection has taken over: that one is told.
-    /// Looks at each, since few receives are dropped in the moment in which their message comes.
-    pub(crate) fn orphan(&self, cell: &OpCell) {
-        let ports = self.lock_table("orphan").all_ports();
-        ports.iter().any(|port| port.orphan(cell));
+    /// The future of a receive was dropped that is matched: detaches it at the connection that has
+    /// it. Linear in the ports; few receives are dropped in the moment in which their message
+    /// comes.
+    pub(crate) fn detach_receive(&self, cell: &OpCell) {
+        let ports = self.lock_table("detach receive").all_ports();
+        ports.iter().any(|port| port.detach_receive(cell));
     }
 
-    /// The same of a receive whose time has passed. Its report, if a connection has it.
-    fn orphan_timed(&self, timed: &Arc<TimedReport>) -> Option<(Report, Option<SocketAddr>)> {
-        let ports = self.lock_table("orphan timed").all_ports();
-        ports.iter().find_map(|port| port.orphan_timed(timed))
+    /// The same for a receive whose time has passed; returns its report, if a connection has it.
+    fn detach_timed(&self, timed: &Arc<TimedReport>) -> Option<(Report, Option<SocketAddr>)> {
+        let ports = self.lock_table("detach timed").all_ports();
+        ports.iter().find_map(|port| port.detach_timed(timed))
     }
 
     /// Ends the connection with this peer in order, if it is up; the next use dials again.
@@ -221,8 +217,8 @@ impl Rdm {
         }
     }
 
-    /// Begins the orderly end: nobody is accepted any more, and each connection ends as
-    /// [`Port::begin_close`] says. What waits for a connection is given a few seconds to get one.
+    /// Begins the orderly end: no request is accepted any more, and each connection ends as
+    /// [`Port::begin_close`] says. Operations that wait for a connection get a few seconds.
     pub(crate) fn begin_close(&self) {
         self.lock_table("begin close").begin_close();
         self.listening.stop();
@@ -243,7 +239,7 @@ impl Rdm {
         }
     }
 
-    /// Makes the peer's port, unless somebody else has meanwhile. `wanted`: something will be
+    /// Makes the peer's port, unless another thread has meanwhile. `wanted`: an operation will be
     /// posted to it, so it is to be dialled.
     fn new_port(self: &Arc<Self>, peer: SocketAddr, wanted: bool) -> Result<Arc<Port>> {
         let (port, connection) = self.unlisted_port(peer)?;
@@ -276,15 +272,15 @@ impl Rdm {
 
     /// Makes a port that is not the one to post to.
     fn unlisted_port(self: &Arc<Self>, peer: SocketAddr) -> Result<(Arc<Port>, ConnectionId)> {
-        let identity = {
+        let ids = {
             let mut table = self.lock_table("name a connection");
-            Identity {
+            ConnIds {
                 source: table.source_of(peer),
                 connection: table.next_connection(),
             }
         };
-        let port = Port::open_to(&self.engine, self, peer, identity)?;
-        let connection = identity.connection;
+        let port = Port::open_to(&self.engine, self, peer, ids)?;
+        let connection = ids.connection;
         self.lock_table("keep a port").keep(connection, &port);
         Ok((port, connection))
     }

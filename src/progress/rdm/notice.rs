@@ -1,4 +1,4 @@
-//! What an endpoint's task is told, by ports and by whoever posts.
+//! Notices to an endpoint's task, from its ports and from posts.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use std::task::Waker;
 use crate::error::Error;
 use crate::proto::{AttemptId, ConnectionId, Failure};
 
-/// Something that the task is to know.
+/// An event for the task.
 #[derive(Debug)]
 pub(super) enum Notice {
-    /// A port was made that nobody has dialled.
+    /// A port was made, and is to be dialled.
     Want { peer: SocketAddr },
     Connected {
         peer: SocketAddr,
@@ -23,16 +23,16 @@ pub(super) enum Notice {
         peer: SocketAddr,
         attempt: AttemptId,
         failure: Failure,
-        /// The peer's, if it said so when it rejected us.
+        /// The peer's, if it reported it with its reject.
         incarnation: Option<u32>,
         error: Error,
     },
-    /// Its port takes no posts any more.
+    /// The port takes no posts any more.
     Ending {
         peer: SocketAddr,
         attempt: AttemptId,
     },
-    /// Its port has ended.
+    /// The port has ended.
     Closed {
         peer: SocketAddr,
         attempt: Option<AttemptId>,
@@ -41,20 +41,20 @@ pub(super) enum Notice {
     },
 }
 
-/// Notices in the order in which they were given. Their lock is taken last and alone.
+/// Notices in FIFO order. The queue's lock is taken last and alone.
 #[derive(Debug, Default)]
-pub(super) struct Notices {
-    list: Mutex<List>,
+pub(super) struct NoticeQueue {
+    list: Mutex<NoticeState>,
 }
 
 #[derive(Debug, Default)]
-struct List {
+struct NoticeState {
     notices: VecDeque<Notice>,
     task: Option<Waker>,
 }
 
-impl Notices {
-    fn lock(&self) -> MutexGuard<'_, List> {
+impl NoticeQueue {
+    fn lock(&self) -> MutexGuard<'_, NoticeState> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,7 +74,7 @@ impl Notices {
         }
     }
 
-    /// Takes the next; with none left the task is remembered.
+    /// Takes the next notice; if there is none, registers the task's waker.
     pub(super) fn pop(&self, task: Option<&Waker>) -> Option<Notice> {
         let mut list = self.lock();
         let notice = list.notices.pop_front();

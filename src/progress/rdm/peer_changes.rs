@@ -1,20 +1,17 @@
-//! What one reader of an endpoint's peers has not read: one record per peer, into which everything
-//! that happens to the peer meanwhile coalesces. A pure structure, without locks and wakers.
+//! The unread changes of one reader of the peer feed: one record per peer, into which later changes
+//! of the same peer coalesce. A pure structure, without locks and wakers.
 //!
 //! Memory is bounded by construction: a record of a peer that is up is one of the endpoint's
 //! connections; a record of a peer that the reader believes to be up and that has gone is one of
 //! the peers that were up at once, since records are read in the order in which they began; and
-//! records of peers that came and went unread, which strangers can fill, are shared by host.
+//! records of peers that came and went unread, which strangers can fill, are bounded per host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::error::Error;
+use crate::limits::RDM_UNREAD_STRANGERS_MAX;
 use crate::proto::{HostShares, host_of};
-
-/// Peers that came and went unread and that are remembered for one reader. The oldest of the host
-/// that has the most is evicted: as many as the endpoint remembers names of strangers.
-const UNREAD_STRANGERS_MAX: usize = 16_384;
 
 /// What happened to a peer of a connectionless endpoint.
 #[derive(Clone, Debug)]
@@ -49,7 +46,7 @@ pub(super) struct PeerChanges {
     records: HashMap<SocketAddr, Record>,
     /// The peers that have a record, in the order in which the records began.
     order: BTreeMap<u64, SocketAddr>,
-    /// Records of peers that have gone before the reader was told of them.
+    /// Records of peers that came and went before the reader read of them.
     strangers: HostShares<(u64, SocketAddr), IpAddr>,
     next_number: u64,
 }
@@ -59,19 +56,19 @@ struct Record {
     number: u64,
     kind: PeerEventKind,
     incarnation: Option<u32>,
-    /// Two lives or more are in this record: if the peer is up in the end, it has restarted.
+    /// The record covers two incarnations or more: a peer that is up in the end has restarted.
     restarted: bool,
-    /// The reader was not told that the peer was up.
+    /// The reader has not read that the peer was up.
     is_new: bool,
 }
 
 impl Record {
-    /// It may be evicted: the reader misses nothing that it knows of.
+    /// It may be evicted: the reader has never read of this peer.
     fn is_stranger(&self) -> bool {
         self.is_new && matches!(self.kind, PeerEventKind::Down { .. })
     }
 
-    /// Takes in what happened next to the same peer.
+    /// Coalesces the next change of the same peer.
     fn coalesce(&mut self, kind: PeerEventKind, incarnation: Option<u32>) {
         let lives = self.incarnation.zip(incarnation);
         self.restarted |= matches!(kind, PeerEventKind::Restarted)
@@ -80,7 +77,7 @@ impl Record {
             PeerEventKind::Up if self.restarted => PeerEventKind::Restarted,
             kind => kind,
         };
-        // Whoever could not be reached has said nothing of its life.
+        // A peer that could not be reached has reported no incarnation.
         self.incarnation = match self.kind {
             PeerEventKind::Down { .. } => incarnation.or(self.incarnation),
             _ => incarnation,
@@ -90,7 +87,7 @@ impl Record {
 
 impl Default for PeerChanges {
     fn default() -> Self {
-        PeerChanges::with_strangers_max(UNREAD_STRANGERS_MAX)
+        PeerChanges::with_strangers_max(RDM_UNREAD_STRANGERS_MAX)
     }
 }
 
@@ -104,7 +101,7 @@ impl PeerChanges {
         }
     }
 
-    /// Something happened to a peer. Costs the logarithm of how many records there are.
+    /// Records a change of a peer, in O(log n) of the number of records.
     pub(super) fn push(&mut self, change: PeerChange) {
         let PeerChange {
             peer,
@@ -141,7 +138,7 @@ impl PeerChanges {
         }
     }
 
-    /// Takes what has been unread for longest.
+    /// Takes the record that has been unread for longest.
     pub(super) fn pop(&mut self) -> Option<PeerChange> {
         let (number, peer) = self.order.pop_first()?;
         let record = self.records.remove(&peer)?;
@@ -223,7 +220,7 @@ mod tests {
 
     proptest! {
         /// Whatever happens, and whenever it is read: one record per peer, first come first read;
-        /// the last state is told with its last reason, and a restart is not lost.
+        /// the last state is read with its last reason, and a restart is not lost.
         #[test]
         fn unread_changes_coalesce_per_peer(steps in prop::collection::vec(step(), 0..120)) {
             let mut changes = PeerChanges::default();
@@ -268,7 +265,8 @@ mod tests {
     }
 
     /// Peers that come and go unread take bounded memory, of which a host's storm takes only what
-    /// other hosts leave; what the reader was told to be up is told to be down, whoever storms.
+    /// other hosts leave; a peer that the reader read to be up is read to be down, however many
+    /// storm.
     #[test]
     fn a_storm_of_strangers_costs_one_host_its_own_records() {
         const MAX: usize = 8;

@@ -1,5 +1,5 @@
-//! Which peers of a connectionless endpoint are up, for those who read that: each reader has what
-//! it has not read, coalesced per peer. Without a reader nothing is kept.
+//! The feed of a connectionless endpoint's peers: each reader has its unread changes, coalesced per
+//! peer. Without a reader the feed keeps nothing.
 //!
 //! Ports report under their locks, when their connection is up and after its operations have
 //! ended; the feed's own lock is taken last and alone.
@@ -14,7 +14,7 @@ use crate::sync::WakeList;
 
 use super::peer_changes::{PeerChange, PeerChanges, PeerEventKind};
 
-/// What all readers of one endpoint's peers share.
+/// The feed, shared by its readers and by the endpoint's ports.
 #[derive(Debug, Default)]
 pub(super) struct PeerFeed {
     state: Mutex<FeedState>,
@@ -26,15 +26,16 @@ struct FeedState {
     up: BTreeMap<SocketAddr, UpPeer>,
     readers: BTreeMap<u64, Reader>,
     next_reader: u64,
-    /// Grows when the last reader goes: what ports have reported before is not in `up` any more.
+    /// Incremented when the last reader is dropped: earlier reports of ports are not in `up` any
+    /// more.
     epoch: u64,
-    /// The endpoint has ended: nothing follows.
+    /// The endpoint has ended: no change follows.
     ended: bool,
 }
 
 #[derive(Debug)]
 struct UpPeer {
-    /// For a moment there may be two: of an old life and a new one, or of a check.
+    /// Two for a moment: of an old and a new incarnation, or of a verification.
     connections: usize,
     /// That of the latest connection.
     incarnation: Option<u32>,
@@ -46,14 +47,14 @@ struct Reader {
     waker: Option<Waker>,
 }
 
-/// What a port notes of its connection's place in the feed.
+/// What the feed has counted of a port's connection.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
-    /// What the peer said of its life, while the connection is up.
+    /// The incarnation that the peer reported, while the connection is up.
     connected: Option<Option<u32>>,
     /// The epoch in which the feed counted the connection.
     counted: Option<u64>,
-    /// The endpoint has given the peer up, which was not connected: that is told as well.
+    /// The endpoint has given up the peer, which was not connected: that is reported too.
     pub(super) is_given_up: bool,
 }
 
@@ -94,7 +95,7 @@ impl PeerFeed {
         self.present(presence, peer, wakes);
     }
 
-    /// The port's connection is counted, if it is up and has not been.
+    /// Counts the port's connection, if it is up and has not been counted.
     pub(super) fn present(&self, presence: &mut Presence, peer: SocketAddr, wakes: &mut WakeList) {
         let Some(incarnation) = presence.connected else {
             return;
@@ -154,7 +155,7 @@ impl PeerFeed {
         state.push(peer, PeerEventKind::Down { error }, incarnation, wakes);
     }
 
-    /// The endpoint has ended: whoever is still up is so no more, for this reason.
+    /// The endpoint has ended: reports all peers that are up as down, for this reason.
     pub(super) fn end(&self, error: &Error) {
         let mut wakes = WakeList::new();
         let mut state = self.lock();
@@ -199,7 +200,7 @@ impl FeedState {
     }
 }
 
-/// One reader. Dropped, it costs nothing more.
+/// One reader of the feed. Dropping it removes its records.
 #[derive(Debug)]
 pub(crate) struct PeerReader {
     feed: Arc<PeerFeed>,
@@ -207,7 +208,7 @@ pub(crate) struct PeerReader {
 }
 
 impl PeerReader {
-    /// What has been unread for longest; `None` once the endpoint has ended and all is read.
+    /// The oldest unread change; `None` once the endpoint has ended and all is read.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<PeerChange>> {
         let mut state = self.feed.lock();
         let ended = state.ended;
@@ -265,7 +266,7 @@ mod tests {
         }
     }
 
-    fn told(what: &str) -> Option<String> {
+    fn read(what: &str) -> Option<String> {
         Some(what.to_owned())
     }
 
@@ -279,27 +280,27 @@ mod tests {
         assert!(is_first);
         let [mut old, mut check, mut new] = [(); 3].map(|()| Presence::default());
         feed.connected(&mut old, peer(), Some(1), &mut wakes);
-        assert_eq!(next(&mut reader), told("up Some(1)"));
+        assert_eq!(next(&mut reader), read("up Some(1)"));
         feed.connected(&mut check, peer(), Some(1), &mut wakes);
         feed.closed(&mut check, peer(), None, &mut wakes);
         assert_eq!(next(&mut reader), None);
         feed.connected(&mut new, peer(), Some(2), &mut wakes);
         let lost = Error::new(ErrorKind::ConnectionReset, "");
         feed.closed(&mut old, peer(), Some(lost.clone()), &mut wakes);
-        assert_eq!(next(&mut reader), told("restarted Some(2)"));
+        assert_eq!(next(&mut reader), read("restarted Some(2)"));
         assert_eq!(next(&mut reader), None);
         feed.closed(&mut new, peer(), Some(lost), &mut wakes);
         assert_eq!(
             next(&mut reader),
-            told("down Some(2) Some(ConnectionReset)")
+            read("down Some(2) Some(ConnectionReset)")
         );
-        // An attempt that came to nothing is told if something waited for it, and only then.
+        // A failed attempt is reported only if an operation waited for it.
         feed.closed(&mut check, peer(), None, &mut wakes);
         assert_eq!(next(&mut reader), None);
         new.is_given_up = true;
         let error = Error::new(ErrorKind::Unreachable, "");
         feed.closed(&mut new, peer(), Some(error), &mut wakes);
-        assert_eq!(next(&mut reader), told("down None Some(Unreachable)"));
+        assert_eq!(next(&mut reader), read("down None Some(Unreachable)"));
     }
 
     /// Without a reader nothing is kept; a connection that was counted for readers that have gone
@@ -319,7 +320,7 @@ mod tests {
             let (mut second, is_first) = feed.open();
             assert!(!is_first);
             for reader in [&mut first, &mut second] {
-                assert_eq!(next(reader), told("up Some(1)"));
+                assert_eq!(next(reader), read("up Some(1)"));
                 assert_eq!(next(reader), None);
             }
             drop((first, second));
@@ -332,8 +333,8 @@ mod tests {
         assert_eq!(next(&mut reader), None);
         feed.connected(&mut port, peer(), Some(2), &mut wakes);
         feed.end(&Error::new(ErrorKind::DriverGone, ""));
-        assert_eq!(next(&mut reader), told("down Some(2) Some(DriverGone)"));
-        assert_eq!(next(&mut reader), told("end"));
-        assert_eq!(next(&mut feed.open().0), told("end"));
+        assert_eq!(next(&mut reader), read("down Some(2) Some(DriverGone)"));
+        assert_eq!(next(&mut reader), read("end"));
+        assert_eq!(next(&mut feed.open().0), read("end"));
     }
 }

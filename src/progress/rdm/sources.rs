@@ -1,5 +1,4 @@
-//! The addresses of those who send to a connectionless endpoint, by the numbers that its receives
-//! know them by.
+//! The addresses of the senders of a connectionless endpoint, by their source ids.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -7,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::proto::SourceId;
 
-/// The address of each sender. Written by the endpoint's table of peers, read by whoever names a
-/// sender, an unread completion included: so it is no part of the endpoint, and keeps nothing of it
-/// open. Its lock is taken last and alone.
+/// The address of each sender. The endpoint's table of peers writes it; completions read it, even
+/// unread ones after the endpoint is closed, so it keeps no reference to the endpoint. Its lock is
+/// taken last and alone.
 #[derive(Debug, Default)]
 pub(crate) struct SourceAddresses {
     by_source: Mutex<HashMap<SourceId, SocketAddr>>,

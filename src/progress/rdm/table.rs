@@ -1,60 +1,71 @@
-//! Which ports an endpoint has, and how addresses are called in its receive context.
+//! The ports of an endpoint, and the source ids of addresses in its receive context.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use crate::edges::{MachineState, check_edge};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::RDM_STRANGERS_MAX;
 use crate::proto::{ConnectionId, HostShares, SourceId, host_of};
 use crate::sync::WakeList;
 
-use super::super::ended::EndState;
+use super::super::closed::{CloseNotify, ClosedState};
 use super::super::engine::Engine;
 use super::super::port::Port;
 use super::sources::SourceAddresses;
 
-/// Addresses without a port that nobody here has asked for, and that are remembered all the same,
-/// so that whoever connects again is called the same. Those of one host make room first if it has
-/// the most.
-const STRANGERS_MAX: usize = 16_384;
-
-/// How far the endpoint's life has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stage {
-    #[default]
+/// The life of the endpoint.
+///
+/// ```text
+///   Open ── begin_close ──▶ Closing ── no port is left ──▶ Ended
+///    └────────────────────────┴── driver or task gone ──▶ Gone
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndpointState {
     Open,
+    /// No operation is accepted any more; ports end in order.
     Closing,
     Ended,
-    /// The task has gone before its time.
+    /// The driver or the task has ended before the endpoint was closed, and everything with it.
     Gone,
+}
+
+impl MachineState for EndpointState {
+    const EDGES: &'static [(EndpointState, EndpointState)] = &[
+        (EndpointState::Open, EndpointState::Closing),
+        (EndpointState::Open, EndpointState::Gone),
+        (EndpointState::Closing, EndpointState::Ended),
+        (EndpointState::Closing, EndpointState::Gone),
+    ];
 }
 
 #[derive(Debug)]
 pub(super) struct Table {
-    entries: HashMap<SocketAddr, Entry>,
+    entries: HashMap<SocketAddr, PeerEntry>,
     addresses: Arc<SourceAddresses>,
     /// All ports that have not ended.
     ports: BTreeMap<ConnectionId, Arc<Port>>,
-    /// Addresses whose port has ended, and that nobody here has asked for.
-    left: HostShares<(u64, SocketAddr), IpAddr>,
-    next_left: u64,
+    /// Addresses whose port has ended, and that the application has not asked for.
+    departed: HostShares<(u64, SocketAddr), IpAddr>,
+    next_departed: u64,
     next_source: u64,
     next_connection: u64,
-    stage: Stage,
-    /// Why it has gone before its time.
+    state: EndpointState,
+    /// Why the task has ended before the endpoint was closed.
     gone: Option<Error>,
-    end: EndState,
+    closed: CloseNotify,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PeerEntry {
     source: SourceId,
-    /// The port that is posted to.
+    /// The port to post to.
     port: Option<(Arc<Port>, ConnectionId)>,
-    /// Somebody here has asked for it, and may keep its name.
+    /// The application has asked for it, and may keep its source id.
     pinned: bool,
-    /// Its place among those that have left.
-    left: Option<u64>,
+    /// Its number among the departed.
+    departed: Option<u64>,
 }
 
 impl Table {
@@ -63,66 +74,72 @@ impl Table {
             entries: HashMap::new(),
             addresses,
             ports: BTreeMap::new(),
-            left: HostShares::new(STRANGERS_MAX),
-            next_left: 0,
+            departed: HostShares::new(RDM_STRANGERS_MAX),
+            next_departed: 0,
             next_source: 0,
             next_connection: 0,
-            stage: Stage::Open,
+            state: EndpointState::Open,
             gone: None,
-            end: EndState::default(),
+            closed: CloseNotify::default(),
         }
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
-        match self.stage {
-            Stage::Open => Ok(()),
-            Stage::Closing | Stage::Ended => {
+        match self.state {
+            EndpointState::Open => Ok(()),
+            EndpointState::Closing | EndpointState::Ended => {
                 Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))
             }
-            Stage::Gone => Err(self.gone.clone().unwrap_or_else(Engine::gone_error)),
+            EndpointState::Gone => Err(self.gone.clone().unwrap_or_else(Engine::gone_error)),
         }
     }
 
-    pub(super) fn stage(&self) -> Stage {
-        self.stage
+    pub(super) fn state(&self) -> EndpointState {
+        self.state
     }
 
     pub(super) fn begin_close(&mut self) {
-        if self.stage == Stage::Open {
-            self.stage = Stage::Closing;
+        if self.state == EndpointState::Open {
+            self.go(EndpointState::Closing);
         }
     }
 
-    /// The endpoint has ended; who waits for that is to be woken.
+    /// Moves along a legal edge.
+    fn go(&mut self, to: EndpointState) {
+        check_edge(self.state, to);
+        self.state = to;
+    }
+
+    /// The endpoint has ended; returns the wakers of the tasks that wait for that.
     #[must_use]
-    pub(super) fn end(&mut self, stage: Stage, why: &Error) -> WakeList {
-        self.stage = stage;
-        self.gone = (stage == Stage::Gone).then(|| why.clone());
+    pub(super) fn end(&mut self, to: EndpointState, why: &Error) -> WakeList {
+        self.go(to);
+        self.gone = (to == EndpointState::Gone).then(|| why.clone());
         let mut wakes = WakeList::new();
-        self.end.set_ended(&mut wakes);
+        self.closed.close(ClosedState::InOrder, &mut wakes);
         wakes
     }
 
-    pub(super) fn end_state(&mut self) -> &mut EndState {
-        &mut self.end
+    pub(super) fn close_notify(&mut self) -> &mut CloseNotify {
+        &mut self.closed
     }
 
     /// The port to post to, if it takes posts.
     pub(super) fn current(&self, peer: SocketAddr) -> Option<Arc<Port>> {
         let (port, _) = self.entries.get(&peer)?.port.as_ref()?;
-        (!port.has_moved()).then(|| Arc::clone(port))
+        (!port.is_superseded()).then(|| Arc::clone(port))
     }
 
-    fn entry(&mut self, peer: SocketAddr) -> &mut Entry {
+    fn entry(&mut self, peer: SocketAddr) -> &mut PeerEntry {
         self.entries.entry(peer).or_insert_with(|| {
             let source = SourceId(self.next_source);
             self.next_source += 1;
             self.addresses.insert(source, peer);
-            Entry {
+            PeerEntry {
                 source,
                 port: None,
                 pinned: false,
-                left: None,
+                departed: None,
             }
         })
     }
@@ -131,7 +148,7 @@ impl Table {
         self.entry(peer).source
     }
 
-    /// The same, for somebody who may keep it.
+    /// The same, for the application, which may keep it.
     pub(super) fn pin(&mut self, peer: SocketAddr) -> SourceId {
         let entry = self.entry(peer);
         entry.pinned = true;
@@ -147,7 +164,7 @@ impl Table {
         self.ports.insert(connection, Arc::clone(port));
     }
 
-    /// Makes a port the one to post to, unless there is one, which is returned then.
+    /// Makes this the port to post to, unless there is one, which is returned.
     pub(super) fn enter(
         &mut self,
         peer: SocketAddr,
@@ -164,7 +181,7 @@ impl Table {
         None
     }
 
-    /// Makes a port the one to post to, in the place of another, which is returned.
+    /// Makes this the port to post to; returns the one before.
     #[must_use]
     pub(super) fn replace(
         &mut self,
@@ -177,7 +194,7 @@ impl Table {
         old.map(|(old, _)| old)
     }
 
-    /// True if somebody here has asked for this address.
+    /// True if the application has asked for this address.
     pub(super) fn is_known(&self, peer: SocketAddr) -> bool {
         self.entries.get(&peer).is_some_and(|entry| entry.pinned)
     }
@@ -194,7 +211,7 @@ impl Table {
         !self.ports.is_empty()
     }
 
-    /// A port has ended. It is returned, to be dropped with no lock held.
+    /// Removes a port that has ended; the caller drops it with no lock held.
     #[must_use]
     pub(super) fn remove(
         &mut self,
@@ -205,25 +222,25 @@ impl Table {
         if let Some(entry) = self.entries.get_mut(&peer) {
             entry.port.take_if(|(_, current)| *current == connection);
         }
-        self.has_left(peer);
+        self.note_departed(peer);
         port
     }
 
-    /// A peer without a port is remembered, while there is room.
-    fn has_left(&mut self, peer: SocketAddr) {
-        let number = self.next_left;
+    /// Remembers a peer without a port, while there is room.
+    fn note_departed(&mut self, peer: SocketAddr) {
+        let number = self.next_departed;
         let Some(entry) = self.entries.get_mut(&peer) else {
             return;
         };
-        if let Some(before) = entry.left.take() {
-            self.left.remove((before, peer), host_of(peer));
+        if let Some(before) = entry.departed.take() {
+            self.departed.remove((before, peer), host_of(peer));
         }
         if entry.pinned || entry.port.is_some() {
             return;
         }
-        self.next_left += 1;
-        entry.left = Some(number);
-        if let Some((_, evicted)) = self.left.insert((number, peer), host_of(peer)) {
+        self.next_departed += 1;
+        entry.departed = Some(number);
+        if let Some((_, evicted)) = self.departed.insert((number, peer), host_of(peer)) {
             self.forget(evicted);
         }
     }
@@ -233,7 +250,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(&peer) else {
             return;
         };
-        entry.left = None;
+        entry.departed = None;
         if entry.port.is_none() && !entry.pinned {
             self.addresses.remove(entry.source);
             self.entries.remove(&peer);
@@ -246,7 +263,7 @@ mod tests {
     use super::*;
 
     /// Names of senders are kept for those who come again: a host that comes by thousands of ports
-    /// loses its own, and nobody loses a name that somebody here has asked for.
+    /// loses its own, and no name is lost that the application has asked for.
     #[test]
     fn one_hosts_storm_makes_no_others_name_forgotten() {
         let at = |host: u8, port: u16| SocketAddr::from(([10, 0, 0, host], port));
@@ -262,14 +279,14 @@ mod tests {
         came_and_left(&mut table, at(1, 0));
         for port in 1..=u16::MAX {
             came_and_left(&mut table, at(1, port));
-            assert!(table.entries.len() <= STRANGERS_MAX + 1);
+            assert!(table.entries.len() <= RDM_STRANGERS_MAX + 1);
         }
         // One that comes again and again takes one place.
-        for _ in 0..2 * STRANGERS_MAX {
+        for _ in 0..2 * RDM_STRANGERS_MAX {
             came_and_left(&mut table, at(3, 1));
         }
         assert_eq!(table.addresses.len(), table.entries.len());
-        assert_eq!(table.left.len(), STRANGERS_MAX);
+        assert_eq!(table.departed.len(), RDM_STRANGERS_MAX);
         assert_eq!(table.addresses.get(other), Some(at(2, 1)));
         assert_eq!(table.addresses.get(asked_for), Some(at(1, 0)));
         assert_eq!(table.source_of(at(2, 1)), other);

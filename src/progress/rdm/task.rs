@@ -1,49 +1,41 @@
-//! The endpoint's task: what `proto/peers` decides is carried out here, and what ports and posters
-//! tell is told to it.
+//! The endpoint's task: passes the events of ports, posts and the listener to the state machine in
+//! `proto/peers`, and runs its commands.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{RDM_CLOSE_TIMEOUT, RDM_PORT_ATTEMPTS};
 use crate::proto::{
-    Answer, AttemptId, Challenge, CheckEnd, Close, Command, ConnectionId, Failure, GiveUp,
-    PeerSettings, Peers, Request, canonical,
+    Answer, AttemptId, Challenge, Close, Command, ConnectionId, Failure, GiveUp, PeerSettings,
+    Peers, Request, VerificationOutcome, canonical,
 };
-use crate::wire::{ByteOrder, Offer, PeerData, RXM_REJECT, is_rxm_request};
+use crate::wire::{ByteOrder, ExtensionOffer, PeerData, RXM_REJECT, is_rxm_request};
 
 use super::super::engine::Engine;
 use super::super::listen::{Handover, IncomingRequest, RequestDecision, RequestHandler};
 use super::super::port::Port;
+use super::attachment::{AcceptedConn, TakeOverError};
 use super::notice::Notice;
-use super::side::{Accepting, NotTaken};
-use super::table::Stage;
+use super::table::EndpointState;
 use super::{IdlePolicy, Rdm};
-
-/// How long an endpoint that closes waits for connections that something was posted to.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a port that has just moved is replaced before a request goes unanswered.
-const TRIES: usize = 4;
 
 pub(super) struct RdmTask {
     rdm: Arc<Rdm>,
     peers: Peers,
-    /// The request whose connection is about to be handed over.
-    accepted: Option<Accepted>,
-    /// Why the last attempt at a peer came to nothing.
+    /// Why the last attempt at a peer failed.
     reasons: HashMap<SocketAddr, Error>,
-    /// Ports on the side by which peers are checked.
-    checks: HashMap<AttemptId, (Arc<Port>, ConnectionId)>,
-    closing: bool,
-    /// Everything has ended, since the engine's driver has.
-    has_ended: bool,
+    /// The ports of verifications.
+    verifications: HashMap<AttemptId, (Arc<Port>, ConnectionId)>,
 }
 
-struct Accepted {
+/// A request that is accepted, and whose connection is about to be handed over.
+pub(super) struct AcceptedRequest {
     peer: SocketAddr,
     /// `None`: the accepted side of a connection to ourselves.
     attempt: Option<AttemptId>,
@@ -64,24 +56,21 @@ impl RdmTask {
         RdmTask {
             peers: Peers::new(settings, seed),
             rdm,
-            accepted: None,
             reasons: HashMap::new(),
-            checks: HashMap::new(),
-            closing: false,
-            has_ended: false,
+            verifications: HashMap::new(),
         }
     }
 
-    /// Hears what there is to hear, and does what follows from it.
-    fn go_on(&mut self, now: Instant, task: Option<&Waker>) {
+    /// Processes all notices and timeouts, and runs the commands that follow.
+    fn process_events(&mut self, now: Instant, task: Option<&Waker>) {
         while let Some(notice) = self.rdm.notices.pop(task) {
             self.handle_notice(notice, now);
         }
-        if !self.closing && self.rdm.lock_table("stage").stage() == Stage::Closing {
+        if !self.peers.is_closing() && self.state() == EndpointState::Closing {
             self.begin_close(now);
         }
-        self.peers.tick(now);
-        self.carry_out(now);
+        self.peers.handle_timeout(now);
+        self.run_commands(now);
     }
 
     fn handle_notice(&mut self, notice: Notice, now: Instant) {
@@ -93,17 +82,17 @@ impl RdmTask {
                 connection,
                 incarnation,
             } => {
-                match attempt.map(|attempt| (attempt, self.checks.remove(&attempt))) {
+                match attempt.map(|attempt| (attempt, self.verifications.remove(&attempt))) {
                     Some((attempt, Some(check))) => {
-                        self.check_connected(peer, attempt, check, incarnation, now);
+                        self.handle_verified(peer, attempt, check, incarnation, now);
                     }
                     Some((attempt, None)) => {
                         self.reasons.remove(&peer);
-                        self.peers.connected(peer, attempt, incarnation, now);
+                        self.peers.handle_connected(peer, attempt, incarnation, now);
                     }
                     None => drop(self.reasons.remove(&peer)),
                 }
-                if self.closing {
+                if self.peers.is_closing() {
                     let port = self.rdm.lock_table("connected").port(connection);
                     port.inspect(|port| port.begin_close());
                 }
@@ -114,9 +103,10 @@ impl RdmTask {
                 incarnation,
                 error,
                 ..
-            } if self.checks.contains_key(&attempt) => {
-                self.end_check(attempt, error);
-                self.peers.check_failed(peer, attempt, incarnation, now);
+            } if self.verifications.contains_key(&attempt) => {
+                self.end_verification(attempt, error);
+                self.peers
+                    .handle_verification_failed(peer, attempt, incarnation, now);
             }
             Notice::Failed {
                 peer,
@@ -128,7 +118,7 @@ impl RdmTask {
                 tracing::debug!(%peer, %error, ?failure, "no connection yet");
                 self.failed(peer, attempt, failure, error, now);
             }
-            Notice::Ending { peer, attempt } => self.peers.ending(peer, attempt, now),
+            Notice::Ending { peer, attempt } => self.peers.handle_ending(peer, attempt, now),
             Notice::Closed {
                 peer,
                 attempt,
@@ -138,12 +128,13 @@ impl RdmTask {
                 let port = self.rdm.lock_table("closed").remove(peer, connection);
                 drop(port);
                 match attempt {
-                    Some(attempt) if self.checks.remove(&attempt).is_some() => {
-                        self.peers.check_failed(peer, attempt, None, now);
+                    Some(attempt) if self.verifications.remove(&attempt).is_some() => {
+                        self.peers
+                            .handle_verification_failed(peer, attempt, None, now);
                     }
                     Some(attempt) => {
                         self.reasons.remove(&peer);
-                        self.peers.closed(peer, attempt, in_order, now);
+                        self.peers.handle_closed(peer, attempt, in_order, now);
                     }
                     None => drop(self.reasons.remove(&peer)),
                 }
@@ -151,9 +142,8 @@ impl RdmTask {
         }
     }
 
-    /// A check has become a connection: the peer's, if that of its old life was there or has ended,
-    /// and one too many if not.
-    fn check_connected(
+    /// A verification has become a connection: it replaces the peer's, or is closed.
+    fn handle_verified(
         &mut self,
         peer: SocketAddr,
         attempt: AttemptId,
@@ -161,8 +151,8 @@ impl RdmTask {
         incarnation: u32,
         now: Instant,
     ) {
-        match self.peers.check_connected(peer, attempt, incarnation, now) {
-            CheckEnd::Promote => {
+        match self.peers.handle_verified(peer, attempt, incarnation, now) {
+            VerificationOutcome::Promote => {
                 let old = self
                     .rdm
                     .lock_table("promote")
@@ -170,32 +160,33 @@ impl RdmTask {
                 tracing::debug!(%peer, "the peer has restarted, as a check shows");
                 old.inspect(|old| old.end_now(restarted(peer)));
             }
-            CheckEnd::Drop => port.begin_close(),
+            VerificationOutcome::Drop => port.begin_close(),
         }
     }
 
-    /// Dials the peer on the side, to see who is at its address.
-    fn check(&mut self, peer: SocketAddr, attempt: AttemptId, now: Instant) {
+    /// Dials the peer's address on the side, to see what listens there.
+    fn verify(&mut self, peer: SocketAddr, attempt: AttemptId, now: Instant) {
         match self.rdm.unlisted_port(peer) {
             Ok((port, connection)) => {
-                let port_of_check = (Arc::clone(&port), connection);
-                self.checks.insert(attempt, port_of_check);
+                let port_of_verification = (Arc::clone(&port), connection);
+                self.verifications.insert(attempt, port_of_verification);
                 self.dial_by(&port, peer, attempt);
             }
             Err(error) => {
                 tracing::debug!(%peer, %error, "a claim cannot be checked");
-                self.peers.check_failed(peer, attempt, None, now);
+                self.peers
+                    .handle_verification_failed(peer, attempt, None, now);
             }
         }
     }
 
-    fn end_check(&mut self, attempt: AttemptId, error: Error) {
-        if let Some((port, _)) = self.checks.remove(&attempt) {
+    fn end_verification(&mut self, attempt: AttemptId, error: Error) {
+        if let Some((port, _)) = self.verifications.remove(&attempt) {
             port.end_now(error);
         }
     }
 
-    /// An attempt came to nothing. The peer's port goes on if anything waits there, which may have
+    /// An attempt has failed. The peer's port goes on if an operation waits there, which may have
     /// been posted while the peer's own request was being accepted.
     fn failed(
         &mut self,
@@ -205,33 +196,32 @@ impl RdmTask {
         reason: Error,
         now: Instant,
     ) {
-        let is_left = || {
+        let is_unused = || {
             let port = self.rdm.port_of(peer);
             port.is_none_or(|port| port.close_if_up())
         };
-        if self.peers.is_wanted(peer) || !is_left() {
+        if self.peers.is_wanted(peer) || !is_unused() {
             self.peers.want(peer, now);
             self.reasons.insert(peer, reason);
         }
-        self.peers.failed(peer, attempt, failure, now);
+        self.peers.handle_failed(peer, attempt, failure, now);
     }
 
     fn begin_close(&mut self, now: Instant) {
-        self.closing = true;
-        self.peers.close(now + CLOSE_TIMEOUT, now);
+        self.peers.begin_close(now + RDM_CLOSE_TIMEOUT, now);
         let ports = self.rdm.lock_table("close all").all_ports();
         for port in ports {
             port.close_if_up();
         }
     }
 
-    fn carry_out(&mut self, now: Instant) {
-        while let Some(command) = self.peers.poll() {
+    fn run_commands(&mut self, now: Instant) {
+        while let Some(command) = self.peers.poll_command() {
             match command {
                 Command::Dial { peer, attempt } => self.dial(peer, attempt, now),
-                Command::LookAt { peer, attempt } => {
+                Command::CheckIdle { peer, attempt } => {
                     let activity = self.rdm.port_of(peer).and_then(|port| port.activity());
-                    self.peers.looked_at(peer, attempt, activity, now);
+                    self.peers.handle_activity(peer, attempt, activity, now);
                 }
                 Command::Close { peer, why, .. } => {
                     if let Some(port) = self.rdm.port_of(peer) {
@@ -241,14 +231,14 @@ impl RdmTask {
                         }
                     }
                 }
-                Command::Check { peer, attempt } => self.check(peer, attempt, now),
-                Command::EndCheck { attempt } => {
+                Command::Verify { peer, attempt } => self.verify(peer, attempt, now),
+                Command::EndVerification { attempt } => {
                     let error = Error::new(ErrorKind::TimedOut, "a check of the peer's claim");
-                    self.end_check(attempt, error);
+                    self.end_verification(attempt, error);
                 }
                 Command::Retract { peer, attempt } => {
                     let port = self.rdm.port_of(peer);
-                    port.inspect(|port| port.retract_claim(attempt));
+                    port.inspect(|port| port.retract_unproven(attempt));
                 }
                 Command::GiveUp { peer, why } => self.give_up(peer, why, now),
             }
@@ -263,7 +253,7 @@ impl RdmTask {
     }
 
     fn dial_by(&self, port: &Port, peer: SocketAddr, attempt: AttemptId) {
-        // So that the peer recognises us by the address that we are known by.
+        // Bind to our own address, by which the peer knows us.
         let own = self.rdm.local_addr();
         let is_ours = !own.ip().is_unspecified() && own.is_ipv4() == peer.is_ipv4();
         let mut from = own;
@@ -271,20 +261,25 @@ impl RdmTask {
         port.dial(attempt, peer, is_ours.then_some(from));
     }
 
-    /// What the peer is to prove before its request counts. `None`: it offered no proof that could
-    /// be right, or there are no random bytes.
-    fn challenge(&self, asked: &PeerData, order: ByteOrder) -> Option<RequestDecision> {
-        let extending = &self.rdm.config.extending;
-        let secret = extending.auth_key.clone()?;
+    /// The challenge that the peer has to answer before its request counts. `None`: its offer of a
+    /// proof cannot be right, or there are no random bytes.
+    fn challenge(
+        &self,
+        asked: &PeerData,
+        order: ByteOrder,
+    ) -> Option<RequestDecision<AcceptedRequest>> {
+        let extension = &self.rdm.config.extension;
+        let secret = extension.auth_key.clone()?;
         let mut nonce = [0; 32];
         let random = &self.rdm.engine.random;
         random
             .fill(&mut nonce, "an endpoint with a key")
             .inspect_err(|error| tracing::warn!(%error, "a request cannot be answered"))
             .ok()?;
-        let terms = extending.terms(&self.rdm.engine);
+        let params = extension.params(&self.rdm.engine);
         let incarnation = self.rdm.incarnation;
-        let (challenge, bytes) = Challenge::new(terms, secret, nonce, incarnation, (asked, order))?;
+        let (challenge, bytes) =
+            Challenge::new(params, secret, nonce, incarnation, (asked, order))?;
         Some(RequestDecision::Challenge(Box::new(challenge), bytes))
     }
 
@@ -293,20 +288,20 @@ impl RdmTask {
         let Some(port) = self.rdm.port_of(peer) else {
             return;
         };
-        let error = if self.closing {
+        let error = if self.peers.is_closing() {
             Error::new(ErrorKind::Canceled, "the endpoint was closed")
         } else {
             given_up(why, reason)
         };
         if let Err((attempt, incarnation)) = port.give_up(error.with_peer(peer)) {
-            self.peers.stays(peer, attempt, incarnation, now);
+            self.peers.adopt_connection(peer, attempt, incarnation, now);
         }
     }
 
-    /// Gives an accepted connection to the peer's port.
-    fn adopt(&mut self, peer: SocketAddr, mut accepting: Accepting, now: Instant) {
+    /// Hands an accepted connection over to the peer's port.
+    fn hand_over(&mut self, peer: SocketAddr, mut accepting: AcceptedConn, now: Instant) {
         let attempt = accepting.attempt;
-        for _ in 0..TRIES {
+        for _ in 0..RDM_PORT_ATTEMPTS {
             let taken = match self.port_for(peer, attempt) {
                 Ok(port) => port.take_over(accepting),
                 Err(error) => {
@@ -316,11 +311,11 @@ impl RdmTask {
             };
             match taken {
                 Ok(()) => return,
-                // Ours had succeeded; the peer learns that by the end of its own.
-                Err(NotTaken::Up(attempt, incarnation)) => {
-                    return self.peers.stays(peer, attempt, incarnation, now);
+                // Our attempt had succeeded; the peer's connection is dropped.
+                Err(TakeOverError::AlreadyUp(attempt, incarnation)) => {
+                    return self.peers.adopt_connection(peer, attempt, incarnation, now);
                 }
-                Err(NotTaken::Moved(back)) => accepting = *back,
+                Err(TakeOverError::Superseded(back)) => accepting = *back,
             }
         }
         if let Some(attempt) = attempt {
@@ -337,14 +332,16 @@ impl RdmTask {
 }
 
 impl RequestHandler for RdmTask {
+    type Accepted = AcceptedRequest;
+
     fn on_request(
         &mut self,
         incoming: &IncomingRequest<'_>,
         now: Instant,
         _cx: &mut Context<'_>,
-    ) -> RequestDecision {
-        // What has happened before the request counts before it.
-        self.go_on(now, None);
+    ) -> RequestDecision<AcceptedRequest> {
+        // Process earlier events before the request.
+        self.process_events(now, None);
         if is_rxm_request(incoming.data) {
             return RequestDecision::Reject(Bytes::from_static(&RXM_REJECT));
         }
@@ -352,10 +349,10 @@ impl RequestHandler for RdmTask {
             Ok(asked) if asked.port() != 0 => asked,
             _ => return RequestDecision::Reject(Bytes::new()),
         };
-        // Who has a key talks to those only who have one too, and who has none to those who do not.
-        let has_key = self.rdm.config.extending.auth_key.is_some();
+        // Endpoints with a key connect only with each other, and so do those without.
+        let has_key = self.rdm.config.extension.auth_key.is_some();
         let reject = asked.reject(self.rdm.incarnation, has_key);
-        if has_key != asked.offer().is_some_and(Offer::proves_key) {
+        if has_key != asked.offer().is_some_and(ExtensionOffer::proves_key) {
             return RequestDecision::Reject(reject.into());
         }
         let (mut from, mut to) = (incoming.peer, incoming.local);
@@ -377,77 +374,76 @@ impl RequestHandler for RdmTask {
             };
             return challenge.unwrap_or_else(|| RequestDecision::Reject(reject.into()));
         }
-        let answer = self.peers.request(&request, now);
+        let answer = self.peers.handle_request(&request, now);
         tracing::debug!(?request, ?answer, "asked for a connection");
-        self.carry_out(now);
+        self.run_commands(now);
         let attempt = match answer {
             Answer::Reject => return RequestDecision::Reject(reject.into()),
             Answer::Accept(attempt) => Some(attempt),
             Answer::AcceptAside => None,
         };
-        self.accepted = Some(Accepted {
+        RequestDecision::Accept(AcceptedRequest {
             peer: request.from,
             attempt,
             asked,
-        });
-        RequestDecision::Accept
+        })
     }
 
-    fn hand_over(&mut self, handover: Option<Handover>, now: Instant) {
-        let Some(Accepted {
+    fn hand_over(&mut self, accepted: AcceptedRequest, handover: Option<Handover>, now: Instant) {
+        let AcceptedRequest {
             peer,
             attempt,
             asked,
-        }) = self.accepted.take()
-        else {
-            return;
-        };
+        } = accepted;
         match (handover, attempt) {
             (Some(handover), _) => {
-                let accepting = Accepting {
+                let accepting = AcceptedConn {
                     attempt,
                     handover,
                     asked,
                 };
-                self.adopt(peer, accepting, now);
+                self.hand_over(peer, accepting, now);
             }
             (None, Some(attempt)) => self.failed(peer, attempt, Failure::Passing, lost(), now),
             (None, None) => {}
         }
-        self.carry_out(now);
+        self.run_commands(now);
     }
 
     fn on_broken(&mut self, _error: &Error, _cx: &mut Context<'_>) -> bool {
-        // Told to the log already. Whoever is dialled from here is reached all the same.
+        // The listener has logged it. Peers can still be dialled from here.
         true
     }
 
     fn poll(&mut self, now: Instant, cx: &mut Context<'_>) -> Option<Instant> {
         let receives = Arc::clone(&self.rdm.config.receives);
         receives.set_waker(cx.waker());
-        if !self.has_ended
-            && self.rdm.lock_table("stage").stage() == Stage::Open
+        if self.state() == EndpointState::Open
             && let Poll::Ready(why) = self.rdm.engine.poll_gone(cx)
         {
-            self.has_ended = true;
-            self.end(Stage::Gone, &why);
+            self.end(EndpointState::Gone, &why);
         }
-        self.go_on(now, Some(cx.waker()));
-        let expires = receives.expire(now, |timed| self.rdm.orphan_timed(timed));
+        self.process_events(now, Some(cx.waker()));
+        let expires = receives.expire(now, |timed| self.rdm.detach_timed(timed));
         expires.into_iter().chain(self.peers.next_deadline()).min()
     }
 
     fn is_over(&self) -> bool {
-        self.closing && !self.rdm.lock_table("is over").has_ports()
+        let table = self.rdm.lock_table("is over");
+        table.state() != EndpointState::Open && !table.has_ports()
     }
 }
 
 impl RdmTask {
-    /// Ends everything that is posted, and what is posted later.
-    fn end(&self, stage: Stage, error: &Error) {
+    fn state(&self) -> EndpointState {
+        self.rdm.lock_table("state").state()
+    }
+
+    /// Ends all operations, and refuses later ones.
+    fn end(&self, to: EndpointState, error: &Error) {
         let (ports, wakes) = {
             let mut table = self.rdm.lock_table("end");
-            (table.all_ports(), table.end(stage, error))
+            (table.all_ports(), table.end(to, error))
         };
         for port in ports {
             port.end_now(error.clone());
@@ -459,14 +455,17 @@ impl RdmTask {
 }
 
 impl Drop for RdmTask {
-    /// All has ended, or the runtime ends, and nobody will dial or accept any more.
+    /// The endpoint or the runtime has ended: no connection is made any more.
     fn drop(&mut self) {
-        if self.has_ended {
-        } else if self.is_over() {
-            let error = Error::new(ErrorKind::Canceled, "the endpoint was closed");
-            self.end(Stage::Ended, &error);
-        } else {
-            self.end(Stage::Gone, &Engine::gone_error());
+        match self.state() {
+            EndpointState::Ended | EndpointState::Gone => {}
+            EndpointState::Closing if self.is_over() => {
+                let error = Error::new(ErrorKind::Canceled, "the endpoint was closed");
+                self.end(EndpointState::Ended, &error);
+            }
+            EndpointState::Open | EndpointState::Closing => {
+                self.end(EndpointState::Gone, &Engine::gone_error());
+            }
         }
     }
 }
@@ -479,7 +478,7 @@ fn restarted(peer: SocketAddr) -> Error {
     Error::new(ErrorKind::PeerClosed, "the peer has restarted").with_peer(peer)
 }
 
-/// What operations end with whose peer is given up.
+/// The error of operations whose peer is given up.
 fn given_up(why: GiveUp, reason: Option<Error>) -> Error {
     let last = |what: &str| match &reason {
         Some(reason) => format!("{what}; the last attempt: {}", reason.clone().nested()),

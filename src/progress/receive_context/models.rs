@@ -9,8 +9,10 @@ use loom::future::block_on;
 use loom::thread;
 
 use super::*;
-use crate::progress::publish::Undelivered;
-use crate::proto::{Arrival, Arrived, EarlyMessage, End, Kind, Receives};
+use crate::progress::completing::Undelivered;
+use crate::proto::{
+    Arrival, ArrivalOutcome, ConnectionId, MessageKind, OpResult, Receives, UnexpectedMessage,
+};
 use crate::sync::WakeList;
 use crate::sync::model::Model;
 
@@ -35,7 +37,7 @@ pub(crate) const MODELS: &[Model] = &[
     ),
     Model::of(
         "receives: one that lost its connection is canceled or posted again",
-        put_back,
+        requeued,
     ),
     Model::of(
         "receives: closing ends what is posted and what comes",
@@ -65,8 +67,8 @@ struct Receive {
 
 fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
     let cell = OpCell::new();
-    let sought = Sought {
-        wanted: Wanted::Message,
+    let selector = ReceiveSelector {
+        wanted: MatchCriteria::Message,
         source: None,
     };
     let options = PostOptions {
@@ -77,7 +79,7 @@ fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
     };
     let payload = Payload::from_vec(vec![0; 1]);
     let report = Report::Future(Arc::clone(&cell));
-    match context.post(sought, payload, report, options) {
+    match context.post(selector, payload, report, options) {
         Ok(posted) => Receive {
             key: posted.key,
             cell,
@@ -89,7 +91,7 @@ fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
 impl Receive {
     /// Awaits its end: the byte of its message, or why it got none.
     fn end(&self) -> Result<u8> {
-        let end = block_on(poll_fn(|cx| self.cell.poll(cx.waker(), End::take)));
+        let end = block_on(poll_fn(|cx| self.cell.poll(cx.waker(), OpResult::take)));
         end.result?;
         let mut byte = [0];
         end.payload.copy_out(0, &mut byte).unwrap();
@@ -98,62 +100,62 @@ impl Receive {
 }
 
 /// A connection, under its port's lock.
-struct Sender(PortReceives, Identity);
+struct Sender(PortReceives, ConnIds);
 
 impl Sender {
     fn attach(context: &Arc<ReceiveContext>, number: u64) -> Sender {
-        let identity = Identity {
+        let ids = ConnIds {
             source: SourceId(number),
             connection: ConnectionId(number),
         };
-        Sender(context.attach(identity, Waker::noop()).0, identity)
+        Sender(context.attach(ids, Waker::noop()).0, ids)
     }
 
     /// A message of one byte begins.
-    fn begin(&mut self) -> (Arrival, Arrived<Report>) {
-        let identity = self.1;
+    fn begin(&mut self) -> (Arrival, ArrivalOutcome<Report>) {
+        let ids = self.1;
         let mut arrival = Arrival {
-            source: identity.source,
-            connection: identity.connection,
-            kind: Kind::of(None),
+            source: ids.source,
+            connection: ids.connection,
+            kind: MessageKind::of(None),
             len: 1,
             data: None,
             order: 0,
         };
-        let arrived = self.0.arrive(&mut arrival);
-        (arrival, arrived)
+        let outcome = self.0.begin_message(&mut arrival);
+        (arrival, outcome)
     }
 
     /// It has come, to its receive or to be kept.
-    fn come(&mut self, begun: (Arrival, Arrived<Report>), byte: u8) {
+    fn come(&mut self, begun: (Arrival, ArrivalOutcome<Report>), byte: u8) {
         match begun {
-            (arrival, Arrived::Store) => self.0.landed(EarlyMessage {
+            (arrival, ArrivalOutcome::Store) => self.0.store_message(UnexpectedMessage {
                 arrival,
                 payload: Payload::from_vec(vec![byte]),
                 len: 1,
                 overflow: 0,
             }),
-            (arrival, Arrived::Receive(mut receive)) => {
+            (arrival, ArrivalOutcome::Matched(mut receive)) => {
                 receive.payload.copy_in(0, &[byte]).unwrap();
-                let mut end = End::empty();
+                let mut end = OpResult::empty();
                 end.len = 1;
                 end.source = Some(arrival.source);
                 end.connection = Some(arrival.connection);
                 end.order = arrival.order;
                 end.payload = receive.payload;
                 let context = Arc::clone(&self.0.context);
-                self.0.finished(receive.key);
+                self.0.receive_ended(receive.key);
                 let completion_context = context.completion_context();
                 let mut wakes = WakeList::new();
                 let undelivered =
                     completion_context.deliver(&mut receive.token, &mut end, &mut wakes);
-                if let Undelivered::Message = undelivered {
-                    self.0.give_back(message_of(end).unwrap());
+                if let Undelivered::Message(result) = undelivered {
+                    self.0.requeue_message(message_of(result).unwrap());
                 }
             }
-            (_, arrived) => panic!("{arrived:?}"),
+            (_, outcome) => panic!("{outcome:?}"),
         }
-        drop(self.0.take_aftermath());
+        drop(self.0.take_deferred());
     }
 
     fn send(&mut self, byte: u8) {
@@ -230,21 +232,21 @@ fn stalled() {
     assert_eq!(post(&context, None).end().unwrap(), 7);
 }
 
-fn put_back() {
+fn requeued() {
     let context = context();
     let mut sender = Sender::attach(&context, 1);
     let receive = post(&context, None);
     let breaks = thread::spawn(move || {
-        if let (_, Arrived::Receive(receive)) = sender.begin() {
+        if let (_, ArrivalOutcome::Matched(receive)) = sender.begin() {
             let gone = Error::new(ErrorKind::PeerClosed, "");
-            sender.0.put_back(receive, gone);
-            drop(sender.0.take_aftermath());
+            sender.0.requeue_receive(receive, gone);
+            drop(sender.0.take_deferred());
         }
     });
     context.cancel(receive.key);
     breaks.join().unwrap();
     assert_eq!(receive.end().unwrap_err().kind(), ErrorKind::Canceled);
-    assert_eq!(context.lock("model").ops.len(), 0);
+    assert_eq!(context.lock("model").receives.len(), 0);
 }
 
 fn closed() {

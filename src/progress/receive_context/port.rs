@@ -7,189 +7,170 @@ use crate::buf::Payload;
 use crate::error::Error;
 use crate::progress::report::Report;
 use crate::proto::{
-    Announcement, Arrival, Arrived, ClearToSend, EarlyMessage, Identity, OpKey, PostedReceive,
-    Receives,
+    Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, OpKey, PostedReceive, Receives,
+    SharedMatcher, UnexpectedMessage,
 };
 use crate::sync::WakeList;
 
-use super::due::Due;
-use super::{ClearedQueue, ReceiveContext, lock_cleared};
+use super::ReceiveContext;
+use super::deferred::DeferredWork;
+use super::state::{ClearToSendQueue, ContextState, lock_queue};
 
-/// The receives of a context as one port's connection sees them, under the port's lock. Whom to
-/// wake, and memory to drop, is kept until that is released ([`PortReceives::take_aftermath`]).
+/// The receives of a context as one port's connection sees them, under the port's lock. Wakers and
+/// memory to drop are collected until that lock is released ([`PortReceives::take_deferred`]).
 pub(crate) struct PortReceives {
     pub(super) context: Arc<ReceiveContext>,
-    identity: Identity,
+    ids: ConnIds,
     wakes: WakeList,
-    leftovers: Vec<Payload>,
-    /// Receives that have ended, of which the context is told once for all of a turn.
-    finished: Vec<OpKey>,
-    cleared: ClearedQueue,
-    has_left: bool,
+    drops: Vec<Payload>,
+    /// Receives that have ended. The context learns of them once per turn, under one lock.
+    ended: Vec<OpKey>,
+    clear_to_send: ClearToSendQueue,
+    is_detached: bool,
 }
 
 impl PortReceives {
     pub(super) fn new(
         context: Arc<ReceiveContext>,
-        identity: Identity,
-        cleared: ClearedQueue,
+        ids: ConnIds,
+        clear_to_send: ClearToSendQueue,
     ) -> Self {
         PortReceives {
             context,
-            identity,
+            ids,
             wakes: WakeList::new(),
-            leftovers: Vec::new(),
-            finished: Vec::new(),
-            cleared,
-            has_left: false,
+            drops: Vec::new(),
+            ended: Vec::new(),
+            clear_to_send,
+            is_detached: false,
         }
     }
 
-    /// Whom to wake and what to drop, once the port's lock is released.
-    pub(crate) fn take_aftermath(&mut self) -> (WakeList, Vec<Payload>) {
-        if !self.finished.is_empty() {
-            let mut state = self.context.lock("finished");
-            let finished = std::mem::take(&mut self.finished);
-            finished.into_iter().for_each(|it| state.finished(it));
+    /// The wakers to wake and the memory to drop, once the port's lock is released.
+    pub(crate) fn take_deferred(&mut self) -> (WakeList, Vec<Payload>) {
+        if !self.ended.is_empty() {
+            let mut state = self.context.lock("receives ended");
+            let ended = std::mem::take(&mut self.ended);
+            ended.into_iter().for_each(|it| state.receive_ended(it));
         }
         let wakes = std::mem::take(&mut self.wakes);
-        (wakes, std::mem::take(&mut self.leftovers))
+        (wakes, std::mem::take(&mut self.drops))
     }
 
-    /// The connection has gone: what it announced is forgotten, what came in full stays.
-    pub(crate) fn leave(&mut self) {
-        self.has_left = true;
-        let mut due = Due::default();
-        let mut state = self.context.lock("leave");
-        let connection = self.identity.connection;
-        state.leave(connection, &self.context.completion_context(), &mut due);
-        drop(state);
-        self.carry_out(due);
+    /// Detaches the connection: its announcements are void, its messages that have come in full
+    /// stay.
+    pub(crate) fn detach(&mut self) {
+        self.is_detached = true;
+        let connection = self.ids.connection;
+        self.with_state("detach", |state, deferred, context| {
+            state.detach(connection, &context.completion_context(), deferred);
+        });
     }
 
-    fn carry_out(&mut self, due: Due) {
-        let mut due = self.context.carry_out(due);
-        self.wakes.append(&mut due.wakes);
-        self.leftovers.append(&mut due.leftovers);
-    }
-
-    fn arrived(
+    /// Takes a step under the context's lock, and keeps the wakers and the memory that it deferred.
+    fn with_state<R>(
         &mut self,
-        arrive: impl FnOnce(&mut super::State, &mut Due) -> Arrived<Report>,
-    ) -> Arrived<Report> {
-        let mut due = Due::default();
-        let mut state = self.context.lock("arrive");
-        let arrived = arrive(&mut state, &mut due);
-        state.settle(&mut due);
-        drop(state);
-        self.carry_out(due);
-        arrived
+        purpose: &'static str,
+        step: impl FnOnce(&mut ContextState, &mut DeferredWork, &ReceiveContext) -> R,
+    ) -> R {
+        let context = &*self.context;
+        let (result, mut deferred) =
+            context.take_step(purpose, |state, deferred| step(state, deferred, context));
+        self.wakes.append(&mut deferred.wakes);
+        self.drops.append(&mut deferred.drops);
+        result
+    }
+
+    fn match_message(
+        &mut self,
+        begin: impl FnOnce(&mut SharedMatcher<Report>) -> ArrivalOutcome<Report>,
+    ) -> ArrivalOutcome<Report> {
+        self.with_state("begin a message", |state, deferred, _| {
+            let outcome = begin(&mut state.matcher);
+            if let ArrivalOutcome::Matched(PostedReceive { key, .. }) = &outcome {
+                state.mark_matched(*key, deferred);
+            }
+            outcome
+        })
     }
 }
 
 impl Receives<Report> for PortReceives {
-    fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<Report> {
-        self.arrived(|state, due| {
-            let arrived = state.matcher.arrive(arrival);
-            if let Arrived::Receive(PostedReceive { key, .. }) = &arrived {
-                state.take(*key, due);
+    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<Report> {
+        self.match_message(|matcher| matcher.begin_message(arrival))
+    }
+
+    fn store_message(&mut self, message: UnexpectedMessage) {
+        self.with_state("store a message", |state, deferred, _| {
+            if state.closed.is_some() {
+                state.matcher.abort_message(&message.arrival);
+                deferred.drops.push(message.payload);
+            } else if let Some((receive, message)) = state.matcher.store_message(message) {
+                state.complete_match(receive.key, deferred);
+                deferred.deliveries.push((receive, message));
             }
-            arrived
-        })
+        });
     }
 
-    fn landed(&mut self, early: EarlyMessage) {
-        let mut due = Due::default();
-        let mut state = self.context.lock("landed");
-        if state.closed.is_some() {
-            state.matcher.abandoned(&early.arrival);
-            due.leftovers.push(early.payload);
-        } else if let Some((receive, early)) = state.matcher.landed(early) {
-            state.matched(receive.key, &mut due);
-            due.delivered.push((receive, early));
-        }
-        state.settle(&mut due);
-        drop(state);
-        self.carry_out(due);
+    fn abort_message(&mut self, arrival: &Arrival) {
+        self.with_state("abort a message", |state, _, _| {
+            state.matcher.abort_message(arrival);
+        });
     }
 
-    fn abandoned(&mut self, arrival: &Arrival) {
-        let mut due = Due::default();
-        let mut state = self.context.lock("abandoned");
-        state.matcher.abandoned(arrival);
-        state.settle(&mut due);
-        drop(state);
-        self.carry_out(due);
-    }
-
-    fn announced(&mut self, announcement: &mut Announcement) -> Arrived<Report> {
-        self.arrived(|state, due| {
-            let arrived = state.matcher.announce(announcement);
-            if let Arrived::Receive(PostedReceive { key, .. }) = &arrived {
-                state.take(*key, due);
-            }
-            arrived
-        })
+    fn begin_announcement(&mut self, announcement: &mut Announcement) -> ArrivalOutcome<Report> {
+        self.match_message(|matcher| matcher.begin_announcement(announcement))
     }
 
     fn poll_clear_to_send(&mut self) -> Option<ClearToSend<Report>> {
-        lock_cleared(&self.cleared).pop_front()
+        lock_queue(&self.clear_to_send).pop_front()
     }
 
-    fn withdrawn(&mut self, announcement: &Announcement) {
-        let mut due = Due::default();
-        let mut state = self.context.lock("withdrawn");
-        state.matcher.withdraw_announcement(&announcement.arrival);
-        state.settle(&mut due);
-        drop(state);
-        self.carry_out(due);
+    fn withdraw_announcement(&mut self, announcement: &Announcement) {
+        self.with_state("withdraw an announcement", |state, _, _| {
+            state.matcher.withdraw_announcement(&announcement.arrival);
+        });
     }
 
-    fn finished(&mut self, receive: OpKey) {
-        self.finished.push(receive);
+    fn receive_ended(&mut self, receive: OpKey) {
+        self.ended.push(receive);
     }
 
-    fn put_back(&mut self, receive: PostedReceive<Report>, gone: Error) {
-        let mut due = Due::default();
-        let mut state = self.context.lock("put back");
-        state.put_back(receive, &mut due, &self.context.completion_context(), gone);
-        state.settle(&mut due);
-        drop(state);
-        self.carry_out(due);
+    fn requeue_receive(&mut self, receive: PostedReceive<Report>, gone: Error) {
+        self.with_state("requeue a receive", |state, deferred, context| {
+            state.requeue_receive(receive, deferred, &context.completion_context(), gone);
+        });
     }
 
     fn forget_announcements(&mut self) {
-        let mut due = Due::default();
-        let connection = self.identity.connection;
-        let mut state = self.context.lock("forget announcements");
-        state.matcher.forget_announcements(connection);
-        state.settle(&mut due);
-        drop(state);
-        self.carry_out(due);
+        let connection = self.ids.connection;
+        self.with_state("forget announcements", |state, _, _| {
+            state.matcher.forget_announcements(connection);
+        });
     }
 
-    fn give_back(&mut self, early: EarlyMessage) {
-        let mut due = Due::default();
-        self.context.keep_again(early, &mut due);
-        self.carry_out(due);
+    fn requeue_message(&mut self, message: UnexpectedMessage) {
+        self.with_state("requeue a message", |state, deferred, _| {
+            state.requeue_message(message, deferred);
+        });
     }
 
-    fn held(&self) -> u64 {
-        let state = self.context.lock("held");
-        state.matcher.held_of(self.identity.connection)
+    fn held_messages(&self) -> u64 {
+        let state = self.context.lock("held messages");
+        state.matcher.held_of(self.ids.connection)
     }
 
-    fn awaits_credit(&mut self) {
-        let mut state = self.context.lock("awaits credit");
-        state.matcher.awaits_credit(self.identity.connection);
+    fn request_credit_wake(&mut self) {
+        let mut state = self.context.lock("request credit wake");
+        state.matcher.request_credit_wake(self.ids.connection);
     }
 }
 
 impl Drop for PortReceives {
-    /// A connection that never came to be leaves here.
+    /// Detaches a connection that never came up.
     fn drop(&mut self) {
-        if !self.has_left {
-            self.leave();
+        if !self.is_detached {
+            self.detach();
         }
     }
 }
@@ -197,7 +178,7 @@ impl Drop for PortReceives {
 impl fmt::Debug for PortReceives {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PortReceives")
-            .field("identity", &self.identity)
+            .field("identity", &self.ids)
             .finish_non_exhaustive()
     }
 }

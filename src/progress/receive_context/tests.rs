@@ -3,7 +3,8 @@
 mod announced;
 mod claims;
 mod dropped;
-mod many;
+mod multi;
+mod op_states;
 mod waiting;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +13,11 @@ use std::time::Duration;
 
 use super::*;
 use crate::limits::UNEXPECTED_OVERHEAD;
-use crate::progress::publish::Undelivered;
-use crate::proto::{Announcement, Arrival, Arrived, EarlyMessage, End, Kind, Receives};
+use crate::progress::completing::Undelivered;
+use crate::proto::{
+    Announcement, Arrival, ArrivalOutcome, ConnectionId, MessageKind, OpResult, PostedReceive,
+    Receives, UnexpectedMessage,
+};
 use crate::sync::WakeList;
 
 const OVERHEAD: usize = UNEXPECTED_OVERHEAD;
@@ -34,7 +38,7 @@ impl Flag {
 }
 
 /// A context, its driver's flag, and its queue.
-struct World {
+struct Fixture {
     context: Arc<ReceiveContext>,
     driver: Arc<Flag>,
     queue: CompletionQueue,
@@ -45,15 +49,15 @@ struct World {
 /// One sender's connection.
 struct Sender {
     receives: PortReceives,
-    identity: Identity,
+    ids: ConnIds,
     woken: Arc<Flag>,
     promised: u64,
 }
 
-impl World {
-    fn new(size: usize, unexpected_bytes: usize, places: usize) -> Self {
+impl Fixture {
+    fn new(size: usize, unexpected_bytes: usize, slots: usize) -> Self {
         let queue = CompletionQueue::builder(None);
-        let queue = queue.size(places).open().unwrap();
+        let queue = queue.size(slots).open().unwrap();
         let counter = Counter::open(None);
         let context = ReceiveContext::new(ReceiveConfig {
             endpoint: EndpointId::next(),
@@ -68,7 +72,7 @@ impl World {
         let driver = Arc::new(Flag::default());
         context.set_waker(&Waker::from(Arc::clone(&driver)));
         let now = Instant::now();
-        World {
+        Fixture {
             context,
             driver,
             queue,
@@ -78,30 +82,35 @@ impl World {
     }
 
     fn sender(&self, source: u64, connection: u64) -> Sender {
-        let identity = Identity {
+        let ids = ConnIds {
             source: SourceId(source),
             connection: ConnectionId(connection),
         };
         let woken = Arc::new(Flag::default());
         let waker = Waker::from(Arc::clone(&woken));
-        let (receives, promised) = self.context.attach(identity, &waker);
+        let (receives, promised) = self.context.attach(ids, &waker);
         Sender {
             receives,
-            identity,
+            ids,
             woken,
             promised,
         }
     }
 
-    fn post_with(&self, wanted: Wanted, len: usize, options: PostOptions) -> Result<Receive> {
+    fn post_with(
+        &self,
+        wanted: MatchCriteria,
+        len: usize,
+        options: PostOptions,
+    ) -> Result<Receive> {
         let cell = OpCell::new();
-        let sought = Sought {
+        let selector = ReceiveSelector {
             wanted,
             source: None,
         };
         let payload = Payload::from_vec(vec![0; len]);
         let report = Report::Future(Arc::clone(&cell));
-        match self.context.post(sought, payload, report, options) {
+        match self.context.post(selector, payload, report, options) {
             Ok(posted) => Ok(Receive {
                 key: posted.key,
                 cell,
@@ -113,24 +122,24 @@ impl World {
         }
     }
 
-    fn post(&self, wanted: Wanted, len: usize) -> Receive {
+    fn post(&self, wanted: MatchCriteria, len: usize) -> Receive {
         self.post_with(wanted, len, WAIT).unwrap()
     }
 
-    fn post_queued(&self, wanted: Wanted, context: u64) -> Posted {
-        let sought = Sought {
+    fn post_queued(&self, wanted: MatchCriteria, context: u64) -> PostedOp {
+        let selector = ReceiveSelector {
             wanted,
             source: None,
         };
         let report = Report::Queue {
             queue: self.queue.clone(),
             context: UserContext(context),
-            kind: CompletionFlags::MSG,
+            flags: CompletionFlags::MSG,
             slot: None,
             waiting: None,
         };
         let payload = Payload::from_vec(vec![0; 8]);
-        self.context.post(sought, payload, report, WAIT).unwrap()
+        self.context.post(selector, payload, report, WAIT).unwrap()
     }
 
     fn withdraw(&self, receive: Receive) {
@@ -156,8 +165,8 @@ struct Receive {
 
 impl Receive {
     #[track_caller]
-    fn end(&self) -> End {
-        match self.cell.poll(Waker::noop(), End::take) {
+    fn end(&self) -> OpResult {
+        match self.cell.poll(Waker::noop(), OpResult::take) {
             Poll::Ready(end) => end,
             Poll::Pending => panic!("it has not ended"),
         }
@@ -168,7 +177,7 @@ impl Receive {
     }
 }
 
-fn bytes_of(end: &End) -> Vec<u8> {
+fn bytes_of(end: &OpResult) -> Vec<u8> {
     let mut bytes = vec![0; end.len];
     end.payload.copy_out(0, &mut bytes).unwrap();
     bytes
@@ -178,66 +187,66 @@ fn bytes_of(end: &End) -> Vec<u8> {
 /// do the receives that ports share; while they are idle there is no timer.
 #[test]
 fn memory_of_a_burst_is_given_back_when_it_is_over() {
-    let mut world = World::new(8, 1 << 20, 8);
-    assert_eq!(kept_of(&world), 0);
-    let mut sender = world.sender(1, 1);
+    let mut fixture = Fixture::new(8, 1 << 20, 8);
+    assert_eq!(kept_of(&fixture), 0);
+    let mut sender = fixture.sender(1, 1);
     for tag in 0..200 {
-        sender.send_early(Some(tag), b"early");
+        sender.send_unexpected(Some(tag), b"first");
     }
     for tag in 0..200 {
-        assert_eq!(bytes_of(&world.post(tagged(tag), 5).end()), b"early");
+        assert_eq!(bytes_of(&fixture.post(tagged(tag), 5).end()), b"first");
     }
     // Places that were in use do not all count as free again, by where the hashes put them.
-    assert!(kept_of(&world) >= 100);
-    let looks_again = world.expire().expect("it is looked at again");
-    world.driver.take();
+    assert!(kept_of(&fixture) >= 100);
+    let looks_again = fixture.expire().expect("it is looked at again");
+    fixture.driver.take();
     // Something came meanwhile.
-    sender.send_early(Some(7), b"early");
-    world.now = looks_again;
-    let later = world.expire().expect("and again");
-    assert!(later > looks_again && kept_of(&world) >= 100);
-    world.now = later;
-    assert_eq!(world.expire(), None, "no timer while it is idle");
-    assert!(kept_of(&world) < 20, "what is there is all that is kept");
-    assert!(!world.driver.take());
-    sender.send_early(Some(8), b"early");
+    sender.send_unexpected(Some(7), b"first");
+    fixture.now = looks_again;
+    let later = fixture.expire().expect("and again");
+    assert!(later > looks_again && kept_of(&fixture) >= 100);
+    fixture.now = later;
+    assert_eq!(fixture.expire(), None, "no timer while it is idle");
+    assert!(kept_of(&fixture) < 20, "what is there is all that is kept");
+    assert!(!fixture.driver.take());
+    sender.send_unexpected(Some(8), b"first");
     sender.unlock();
-    assert!(world.driver.take(), "the driver looks again");
-    assert!(world.expire().is_some());
+    assert!(fixture.driver.take(), "the driver looks again");
+    assert!(fixture.expire().is_some());
 }
 
-fn kept_of(world: &World) -> usize {
-    world.context.lock("test").matcher.lists_kept()
+fn kept_of(fixture: &Fixture) -> usize {
+    fixture.context.lock("test").matcher.lists_kept()
 }
 
-fn tagged(tag: u64) -> Wanted {
-    Wanted::Tagged { tag, ignore: 0 }
+fn tagged(tag: u64) -> MatchCriteria {
+    MatchCriteria::Tagged { tag, ignore: 0 }
 }
 
 impl Sender {
     fn arrival(&self, tag: Option<u64>, len: usize) -> Arrival {
         Arrival {
-            source: self.identity.source,
-            connection: self.identity.connection,
-            kind: Kind::of(tag),
+            source: self.ids.source,
+            connection: self.ids.connection,
+            kind: MessageKind::of(tag),
             len: len as u64,
             data: None,
             order: 0,
         }
     }
 
-    fn begin(&mut self, tag: Option<u64>, len: usize) -> (Arrival, Arrived<Report>) {
+    fn begin(&mut self, tag: Option<u64>, len: usize) -> (Arrival, ArrivalOutcome<Report>) {
         let mut arrival = self.arrival(tag, len);
-        let arrived = self.receives.arrive(&mut arrival);
-        (arrival, arrived)
+        let outcome = self.receives.begin_message(&mut arrival);
+        (arrival, outcome)
     }
 
     /// A message that no receive awaits comes in full.
     #[track_caller]
-    fn send_early(&mut self, tag: Option<u64>, bytes: &[u8]) {
-        let (arrival, arrived) = self.begin(tag, bytes.len());
-        assert!(matches!(arrived, Arrived::Store), "{arrived:?}");
-        self.receives.landed(EarlyMessage {
+    fn send_unexpected(&mut self, tag: Option<u64>, bytes: &[u8]) {
+        let (arrival, outcome) = self.begin(tag, bytes.len());
+        assert!(matches!(outcome, ArrivalOutcome::Store), "{outcome:?}");
+        self.receives.store_message(UnexpectedMessage {
             arrival,
             payload: Payload::from_vec(bytes.to_vec()),
             len: bytes.len(),
@@ -249,77 +258,74 @@ impl Sender {
     #[track_caller]
     fn meet(&mut self, tag: Option<u64>, len: usize) -> (Arrival, PostedReceive<Report>) {
         match self.begin(tag, len) {
-            (arrival, Arrived::Receive(receive)) => (arrival, receive),
-            (_, arrived) => panic!("{arrived:?} where a receive was expected"),
+            (arrival, ArrivalOutcome::Matched(receive)) => (arrival, receive),
+            (_, outcome) => panic!("{outcome:?} where a receive was expected"),
         }
     }
 
-    /// The message has landed in the receive, as the port publishes it.
+    /// The message is placed in the receive, which the port completes.
     fn end(&mut self, met: (Arrival, PostedReceive<Report>), bytes: &[u8]) {
         let (arrival, mut receive) = met;
         receive.payload.copy_in(0, bytes).unwrap();
-        let mut end = End {
-            operation: OperationKind::Receive,
-            result: Ok(()),
-            len: bytes.len(),
-            overflow: 0,
-            data: None,
+        let mut end = OpResult {
             tag: arrival.kind.tag(),
             source: Some(arrival.source),
             connection: Some(arrival.connection),
             order: arrival.order,
-            from: None,
-            payload: receive.payload,
+            ..OpResult::new(OperationKind::Receive, Ok(()), bytes.len(), receive.payload)
         };
         let context = Arc::clone(&self.receives.context);
-        let told = context.completion_context().deliver(
+        let undelivered = context.completion_context().deliver(
             &mut receive.token,
             &mut end,
             &mut WakeList::new(),
         );
-        if let Undelivered::Message = told {
-            self.receives.give_back(message_of(end).unwrap());
+        if let Undelivered::Message(result) = undelivered {
+            self.receives.requeue_message(message_of(result).unwrap());
         }
     }
 
-    fn announce(&mut self, tag: u64, len: usize, index: u8) -> Arrived<Report> {
+    fn announce(&mut self, tag: u64, len: usize, index: u8) -> ArrivalOutcome<Report> {
         let arrival = self.arrival(Some(tag), len);
         self.receives
-            .announced(&mut Announcement { arrival, index })
+            .begin_announcement(&mut Announcement { arrival, index })
     }
 
-    /// Wakes whoever was to be woken after the port's lock was released.
+    /// Wakes the tasks that are woken after the port's lock is released.
     fn unlock(&mut self) {
-        drop(self.receives.take_aftermath());
+        drop(self.receives.take_deferred());
     }
 }
 
 /// A message that came before its receive ends it within the post, and is counted.
 #[test]
-fn an_early_message_ends_a_receive_at_once() {
-    let world = World::new(4, 1 << 16, 4);
-    let mut sender = world.sender(1, 1);
-    sender.send_early(Some(7), b"early");
-    assert_eq!(sender.receives.held(), 1);
-    let other = world.post(tagged(8), 8);
-    let receive = world.post(tagged(7), 8);
+fn an_unexpected_message_ends_a_receive_at_once() {
+    let fixture = Fixture::new(4, 1 << 16, 4);
+    let mut sender = fixture.sender(1, 1);
+    sender.send_unexpected(Some(7), b"first");
+    assert_eq!(sender.receives.held_messages(), 1);
+    let other = fixture.post(tagged(8), 8);
+    let receive = fixture.post(tagged(7), 8);
     let end = receive.end();
-    assert_eq!((bytes_of(&end), end.tag), (b"early".to_vec(), Some(7)));
+    assert_eq!((bytes_of(&end), end.tag), (b"first".to_vec(), Some(7)));
     assert_eq!(end.source, Some(SourceId(1)));
     assert!(other.is_pending());
     assert_eq!(
-        (sender.receives.held(), world.context.unexpected_bytes()),
+        (
+            sender.receives.held_messages(),
+            fixture.context.unexpected_bytes()
+        ),
         (0, 0)
     );
-    assert_eq!(world.counter.read(), 1);
+    assert_eq!(fixture.counter.read(), 1);
 }
 
-/// `FI_ETRUNC`: what fits is received, the rest is told as overflow.
+/// `FI_ETRUNC`: what fits is received, the rest is reported as overflow.
 #[test]
-fn an_early_message_that_does_not_fit_is_truncated() {
-    let world = World::new(4, 1 << 16, 4);
-    world.sender(1, 1).send_early(None, b"too long");
-    let end = world.post(Wanted::Message, 3).end();
+fn an_unexpected_message_that_does_not_fit_is_truncated() {
+    let fixture = Fixture::new(4, 1 << 16, 4);
+    fixture.sender(1, 1).send_unexpected(None, b"too long");
+    let end = fixture.post(MatchCriteria::Message, 3).end();
     assert_eq!((end.len, end.overflow), (3, 5));
     assert_eq!(end.result.unwrap_err().kind(), ErrorKind::Truncated);
 }
@@ -327,11 +333,11 @@ fn an_early_message_that_does_not_fit_is_truncated() {
 /// Closing ends what is posted, what waits and what is kept, and refuses what comes.
 #[test]
 fn closing_ends_everything() {
-    let world = World::new(1, 1 << 16, 4);
-    let mut sender = world.sender(1, 1);
-    sender.send_early(Some(9), b"kept");
-    let receives = [world.post(tagged(1), 8), world.post(tagged(2), 8)];
-    world
+    let fixture = Fixture::new(1, 1 << 16, 4);
+    let mut sender = fixture.sender(1, 1);
+    sender.send_unexpected(Some(9), b"kept");
+    let receives = [fixture.post(tagged(1), 8), fixture.post(tagged(2), 8)];
+    fixture
         .context
         .close(Error::new(ErrorKind::Canceled, "closed"));
     for receive in &receives {
@@ -339,7 +345,7 @@ fn closing_ends_everything() {
         assert_eq!(end.result.unwrap_err().kind(), ErrorKind::Canceled);
         assert_eq!(end.payload.len(), 8);
     }
-    assert_eq!(world.context.unexpected_bytes(), 0);
-    let refused = world.post_with(tagged(9), 8, WAIT).err().unwrap();
+    assert_eq!(fixture.context.unexpected_bytes(), 0);
+    let refused = fixture.post_with(tagged(9), 8, WAIT).err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Canceled);
 }

@@ -30,8 +30,8 @@ pub(crate) const MODELS: &[Model] = &[
     .bounded(3),
 ];
 
-fn end_of(len: usize) -> End {
-    let mut end = End::empty();
+fn end_of(len: usize) -> OpResult {
+    let mut end = OpResult::empty();
     end.len = len;
     end
 }
@@ -102,7 +102,7 @@ fn used_again() {
         })
     };
     assert_eq!(len_of(&cell), 7);
-    OpCell::keep(cell);
+    OpCell::recycle(cell);
     let next = OpCell::new();
     assert!(!next.has_ended());
     complete(&next, 9);

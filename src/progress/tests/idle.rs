@@ -1,8 +1,8 @@
-//! What connections ask that have nothing to do.
+//! Probes of connections that have nothing to do.
 
 use std::time::Duration;
 
-use super::{ports, run, settle};
+use super::{ports, run, run_all};
 use crate::progress::Liveness;
 use crate::testing::{Net, Peer, connect_endpoints};
 
@@ -24,30 +24,31 @@ async fn idle(a: &Peer, b: &Peer, connections: usize) -> Vec<crate::endpoint::En
     all
 }
 
-fn questions(peer: &Peer) -> u64 {
+fn probes(peer: &Peer) -> u64 {
     let all = ports(peer).into_iter();
     all.map(|port| port.lock("count").liveness.probes).sum()
 }
 
-/// docs/extension.md: "ten thousand connections between two processes ask what one would".
+/// docs/extension.md: "ten thousand connections between two processes probe little more than one
+/// would".
 #[test]
-fn idle_connections_to_one_domain_ask_it_together() {
+fn idle_connections_to_one_domain_share_its_probes() {
     run(|net: Net| async move {
         let [a, b] = [net.peer().unwrap(), net.peer().unwrap()];
         let all = idle(&a, &b, CONNECTIONS).await;
         tokio::time::sleep(10 * IDLE).await;
-        let asked = questions(&a);
+        let sent = probes(&a);
         // Once per half of the interval, and never less than once per interval; besides, each of
-        // them once in 32 intervals.
-        assert!((8..=51).contains(&asked), "{asked} questions");
+        // them once in 64 intervals.
+        assert!((8..=51).contains(&sent), "{sent} probes");
         assert!(all.iter().all(|endpoint| endpoint.is_connected()));
     });
 }
 
-/// docs/extension.md: connections share where the system asks whether they are there; without such
-/// a system each asks for itself.
+/// docs/extension.md: connections share where the system probes whether they are there; without
+/// such a system each probes for itself.
 #[test]
-fn connections_that_no_system_asks_after_ask_for_themselves() {
+fn connections_that_no_system_probes_probe_for_themselves() {
     run(|net: Net| async move {
         let [a, b] = [net.peer().unwrap(), net.peer().unwrap()];
         let mut all = Vec::new();
@@ -58,8 +59,8 @@ fn connections_that_no_system_asks_after_ask_for_themselves() {
             }
         }
         tokio::time::sleep(10 * IDLE).await;
-        let asked = questions(&a);
-        assert!(asked >= 8 * CONNECTIONS as u64, "{asked} questions");
+        let sent = probes(&a);
+        assert!(sent >= 8 * CONNECTIONS as u64, "{sent} probes");
     });
 }
 
@@ -90,9 +91,9 @@ fn a_connection_at_work_has_no_heartbeat_with_every_message() {
     });
 }
 
-/// Of each domain it is asked whether it lives, however many others do.
+/// Each domain is probed, however many others live.
 #[test]
-fn each_domain_is_asked() {
+fn each_domain_is_probed() {
     run(|net: Net| async move {
         let a = net.peer().unwrap();
         let mut all = Vec::new();
@@ -101,23 +102,27 @@ fn each_domain_is_asked() {
             all.push((idle(&a, &b, 1).await, b));
         }
         tokio::time::sleep(10 * IDLE).await;
-        let asked = questions(&a);
-        assert!(asked >= 10 * 8, "{asked} questions");
+        let sent = probes(&a);
+        assert!(sent >= 10 * 8, "{sent} probes");
     });
 }
 
-/// The time that a connection had to come up wakes nobody once it is up: of thousands that would be
-/// a turn each.
+/// The time limit of connecting causes no turn once the connection is up: of thousands that would
+/// be one each.
 #[test]
 fn a_connection_that_is_up_has_no_alarm() {
     run(|net: Net| async move {
         let [a, b] = [net.peer().unwrap(), net.peer().unwrap()];
         let _all = idle(&a, &b, 3).await;
-        settle().await;
+        run_all().await;
         for port in ports(&a).into_iter().chain(ports(&b)) {
             let state = port.lock("look");
             assert_eq!(
-                (state.alarm, state.stale_alarm, state.shutdown.deadline()),
+                (
+                    state.timers.alarm,
+                    state.timers.stale_alarm,
+                    state.life.deadline()
+                ),
                 (None, None, None)
             );
         }

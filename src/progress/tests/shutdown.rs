@@ -10,19 +10,19 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::ports;
-use crate::buf::{Frame, Payload};
+use crate::buf::{OutFrame, Payload};
 use crate::endpoint::Endpoint;
 use crate::eq::{Event, EventQueue};
 use crate::mr::Access;
 use crate::progress::Liveness;
+use crate::progress::link_life::LinkState;
 use crate::progress::port::Port;
-use crate::progress::shutdown::ShutdownState;
 use crate::proto::OFFERED;
 use crate::testing::{Net, Peer};
 use crate::transport::{Backend, Link, Outcome, Receive, Received, SendBatch};
 use crate::wire::{
-    ByteOrder, CloseReason, ControlFrame, ControlKind, FrameHeader, Hello, MessageCredit, Offer,
-    RemoteSegment, Segments,
+    ByteOrder, CloseReason, ControlFrame, ControlKind, ExtensionOffer, FrameHeader, Hello,
+    MessageCredit, RemoteSegment, Segments,
 };
 
 /// Bytes of the region that hostile peers read.
@@ -113,7 +113,7 @@ impl Raw {
 
     async fn send(&mut self, bytes: Vec<u8>) {
         let mut batch = SendBatch::default();
-        let frame = Frame::new(&[], Payload::from_vec(bytes), 0);
+        let frame = OutFrame::new(&[], Payload::from_vec(bytes), 0);
         batch.frames.push_back(frame);
         while batch.remaining() > 0 {
             self.link.send(batch);
@@ -150,7 +150,7 @@ impl Raw {
 
     async fn shake_hands(&mut self, extended: bool) {
         let request = ControlFrame::new(ControlKind::Request, Bytes::new()).unwrap();
-        let offer = extended.then(|| Offer::new(OFFERED));
+        let offer = extended.then(|| ExtensionOffer::new(OFFERED));
         self.send(request.with_offer(offer).encode()).await;
         if !extended {
             return self.take(32).await;
@@ -164,7 +164,7 @@ impl Raw {
                 posted: 1 << 30,
             },
             refusals_max: 0,
-            asks_after_ms: None,
+            probes_after_ms: None,
         };
         let bytes = hello.encode(ByteOrder::Native, 0, |_| None);
         self.id = 1;
@@ -200,7 +200,7 @@ struct Set {
     raw: Raw,
     port: Arc<Port>,
     turns_before: u64,
-    closings: BTreeSet<ShutdownState>,
+    closings: BTreeSet<LinkState>,
 }
 
 impl Set {
@@ -251,7 +251,7 @@ async fn set(scene: Scene, server: &Peer, client: &Peer) -> Set {
     let shutdown = endpoint.clone();
     if scene.shuts_down {
         tokio::spawn(async move { shutdown.shutdown().await });
-        let is_flushing = || port.lock("test").shutdown.state() != ShutdownState::Open;
+        let is_flushing = || port.lock("test").life.state() != LinkState::Open;
         while !is_flushing() {
             tokio::task::yield_now().await;
         }
@@ -297,7 +297,7 @@ async fn nobody_spins(net: Net) {
     for _ in 0..150 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         for set in &mut sets {
-            set.closings.insert(set.port.lock("test").shutdown.state());
+            set.closings.insert(set.port.lock("test").life.state());
         }
     }
     for set in &mut sets {
@@ -308,16 +308,16 @@ async fn nobody_spins(net: Net) {
             set.closings
         );
         assert!(turns <= TURNS_MAX, "{turns} turns of {scene:?}");
-        let is_over = set.closings.contains(&ShutdownState::Closed);
+        let is_over = set.closings.contains(&LinkState::Closed);
         assert!(is_over || !scene.shuts_down, "{scene:?} ends");
         closings.append(&mut set.closings);
         let _ = (&set.endpoint, &set.raw);
     }
     for state in [
-        ShutdownState::Open,
-        ShutdownState::Flushing,
-        ShutdownState::AwaitingEof,
-        ShutdownState::Lingering,
+        LinkState::Open,
+        LinkState::Flushing,
+        LinkState::AwaitingEof,
+        LinkState::Lingering,
     ] {
         assert!(closings.contains(&state), "{state:?} was held for a while");
     }

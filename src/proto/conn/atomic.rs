@@ -1,6 +1,6 @@
 //! A peer's atomic operations on our regions (`docs/extension.md`, section 11): their operands are
 //! collected first, then each number is changed at once, in the order in which the operations came.
-//! Those that change are answered as writes are, those that tell as reads are.
+//! Those that only change are answered as writes are, those that fetch as reads are.
 //!
 //! ```text
 //!   header --judged--> operands land --> done, or refused --> ack       (or its refusal)
@@ -12,12 +12,12 @@ use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::limits::ATOMIC_SIZE_MAX;
 use crate::proto::Host;
 use crate::proto::atomic::Atomic;
-use crate::proto::event::Event;
+use crate::proto::event::ConnEvent;
 use crate::proto::op::Operation;
 use crate::wire::{AtomicCall, AtomicForm, Capabilities, Segments};
 
 use super::receive::resolve_all;
-use super::rx::{Landing, Rx, Target};
+use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use super::{Connection, violation};
 
 /// A peer's operation whose operands come.
@@ -44,7 +44,7 @@ impl<T> Connection<T> {
 
     /// True if this side has offered them, or will.
     pub(super) fn offers_atomics(&self) -> bool {
-        let ours = self.extension.terms.capabilities;
+        let ours = self.extension.params.capabilities;
         ours.contains(Capabilities::ATOMICS)
     }
 
@@ -57,7 +57,7 @@ impl<T> Connection<T> {
         let ops = &self.ops;
         let is_atomic = |key| ops.get(key).is_some_and(Operation::is_atomic);
         for key in self.tx.drain_rma(is_atomic) {
-            self.end_unsent(key, not_agreed());
+            self.complete_unsent(key, not_agreed());
         }
     }
 
@@ -79,14 +79,14 @@ impl<T> Connection<T> {
                     ));
                 }
                 let found = resolve_all(segments, atomic.need(call.form), false, host);
-                let memory = found.and_then(|it| it.judge_atomics(atomic.size()).map(|()| it));
+                let memory = found.and_then(|it| it.check_atomics(atomic.size()).map(|()| it));
                 memory.map(|memory| (atomic, memory))
             }
         };
         let capacity = if judged.is_ok() { len } else { 0 };
         let form = call.form;
-        self.rx.go(Rx::Payload(Landing {
-            target: Target::Atomic(Box::new(AskedAtomic { form, judged })),
+        self.rx.go(ReceiveState::Payload(PayloadInProgress {
+            target: PayloadTarget::Atomic(Box::new(AskedAtomic { form, judged })),
             payload: Some(room(capacity as usize)), // at most two arrays, as the wire has checked
             capacity,
             len,
@@ -106,7 +106,7 @@ impl<T> Connection<T> {
         match (form, done) {
             (AtomicForm::Update, Ok((_, memory, _))) => {
                 self.tx.push_ack(true);
-                self.events.push(Event::RemoteAccess {
+                self.events.push(ConnEvent::RemoteAccess {
                     operation: OperationKind::RemoteWrite,
                     data: None,
                     memory,
@@ -117,12 +117,12 @@ impl<T> Connection<T> {
                 let counting = memory.counting_regions();
                 if counting.buffer_count() > 0 && !atomic.only_reads() {
                     let memory = memory.counting_regions();
-                    self.events.push(Event::RemoteUpdate { memory });
+                    self.events.push(ConnEvent::RemoteUpdate { memory });
                 }
-                self.tx.reads.give_values(results, counting);
+                self.tx.read_answers.give_values(results, counting);
             }
             (_, Err(reason)) => {
-                self.tx.reads.refuse(reason);
+                self.tx.read_answers.refuse(reason);
                 self.count_refusal(reason);
             }
         }
@@ -135,7 +135,7 @@ fn room(len: usize) -> Payload {
     Payload::from_vec(vec![0; len])
 }
 
-/// Does it to every number, and tells what they were if that is asked for. Nothing is done if it is
+/// Does it to every number, and gives what they were if that is asked for. Nothing is done if it is
 /// refused.
 fn perform(
     atomic: &Atomic,

@@ -2,13 +2,13 @@
 //! the acceptor challenges, the initiator answers with its proof, the acceptor gives its own, and
 //! then both say a HELLO that is sealed. `docs/extension.md`, section 9, is the specification.
 //!
-//! Who has a key ends the attempt with everybody who does not prove the same, and says nothing of
-//! itself before that but random bytes. A proof that is wrong in any way is refused in one way.
+//! A side with a key ends the attempt with any peer that does not prove the same, and says nothing
+//! of itself before that but random bytes. A proof that is wrong in any way is refused in one way.
 //!
 //! ```text
 //!   initiator   Idle ── response ──▶ Awaiting ── challenge ──▶ Answered ── proof ──▶ Proven
 //!   acceptor    Idle ── accept ──▶ Awaiting ───────────────── answer ─────────────▶ Proven
-//!                                     └── wrong ──▶ Refusing, until that is sent
+//!               Awaiting, Answered ── wrong ──▶ Refusing, until that is sent
 //! ```
 
 use std::fmt;
@@ -16,21 +16,22 @@ use std::num::NonZeroU32;
 
 use bytes::Bytes;
 
+use crate::edges::{MachineState, check_edge};
 use crate::error::{Error, ErrorKind};
 use crate::mr::{AuthSecret, Sealed, SessionKey};
 use crate::wire::{
-    ByteOrder, Capabilities, ControlFrame, ControlKind, HelloDecoder, Introduction, Nonce, Offer,
-    Op, PeerData, Proof, ProofDecoded, ProofDecoder, Seal, WireError, transcript,
+    AuthHello, ByteOrder, Capabilities, ControlFrame, ControlKind, ExtensionOffer, HelloDecoder,
+    Nonce, Op, PeerData, Proof, ProofDecoded, ProofDecoder, Seal, WireError, transcript,
 };
 
-use super::extension::{Extension, Terms};
+use super::extension::{Extension, ExtensionParams};
 use super::{Connection, Lifecycle, violation};
 
-/// What a side is told whose proof was wrong, whatever was wrong with it.
+/// The reason at a side whose proof was wrong, the same for whatever was wrong with it.
 const REFUSED: &str = "the peer refused the proof of the key";
 
 /// How far proving has come.
-enum Stage {
+enum AuthState {
     /// The connection has not begun.
     Idle,
     /// The peer's first word is awaited.
@@ -39,27 +40,60 @@ enum Stage {
     Answered(SessionKey),
     /// Both sides have the key.
     Proven(SessionKey),
-    /// The peer does not; it is being told so.
+    /// The peer does not; the refusal is on its way to it.
     Refusing,
 }
 
+/// The states of an [`AuthState`], without the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proto) enum AuthPhase {
+    Idle,
+    Awaiting,
+    Answered,
+    Proven,
+    Refusing,
+}
+
+impl MachineState for AuthPhase {
+    const EDGES: &'static [(AuthPhase, AuthPhase)] = &[
+        (AuthPhase::Idle, AuthPhase::Awaiting),
+        (AuthPhase::Awaiting, AuthPhase::Answered),
+        (AuthPhase::Awaiting, AuthPhase::Proven),
+        (AuthPhase::Awaiting, AuthPhase::Refusing),
+        (AuthPhase::Answered, AuthPhase::Proven),
+        (AuthPhase::Answered, AuthPhase::Refusing),
+    ];
+}
+
+impl AuthState {
+    fn phase(&self) -> AuthPhase {
+        match self {
+            AuthState::Idle => AuthPhase::Idle,
+            AuthState::Awaiting => AuthPhase::Awaiting,
+            AuthState::Answered(_) => AuthPhase::Answered,
+            AuthState::Proven(_) => AuthPhase::Proven,
+            AuthState::Refusing => AuthPhase::Refusing,
+        }
+    }
+}
+
 /// An endpoint's key, and what became of it on a connection.
-pub(super) struct Auth {
+pub(super) struct AuthExchange {
     secret: AuthSecret,
     nonce: Nonce,
     /// What both control frames said.
-    agreed: Option<Offer>,
+    agreed: Option<ExtensionOffer>,
     decoder: Option<ProofDecoder>,
-    stage: Stage,
+    state: AuthState,
 }
 
-impl Auth {
+impl AuthExchange {
     fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Idle | Stage::Proven(_))
+        matches!(self.state, AuthState::Idle | AuthState::Proven(_))
     }
 
-    /// The key of the session between these two, if nobody has changed what they offered.
-    fn session(&self, acceptor: &Introduction, initiator: &Introduction) -> Option<SessionKey> {
+    /// The key of the session between these two, if their offers have not been changed on the way.
+    fn session(&self, acceptor: &AuthHello, initiator: &AuthHello) -> Option<SessionKey> {
         let agreed = self.agreed?;
         let session = self
             .secret
@@ -70,8 +104,8 @@ impl Auth {
     /// The key of the session, if the initiator's proof is right.
     fn judge_answer(
         &self,
-        ours: &Introduction,
-        theirs: &Introduction,
+        ours: &AuthHello,
+        theirs: &AuthHello,
         seal: &Seal,
     ) -> Option<SessionKey> {
         let session = self.session(ours, theirs);
@@ -82,20 +116,20 @@ impl Auth {
 /// The acceptor's part of proving up to the initiator's proof, carried out for a connectionless
 /// endpoint before the request counts for anything: who the peer says that it is.
 pub(crate) struct Challenge {
-    auth: Auth,
-    ours: Introduction,
-    agreed: Offer,
-    order: ByteOrder,
+    auth: AuthExchange,
+    ours: AuthHello,
+    agreed: ExtensionOffer,
+    byte_order: ByteOrder,
 }
 
 /// The key of a session, proven by the initiator.
 pub(crate) struct ProvenKey {
     session: SessionKey,
-    agreed: Offer,
+    agreed: ExtensionOffer,
 }
 
 /// What a [`Challenge`] has come to.
-pub(crate) enum Challenged {
+pub(crate) enum ChallengeResult {
     /// All bytes given were taken; there are more to come.
     Need,
     Proven(ProvenKey),
@@ -107,56 +141,56 @@ impl Challenge {
     /// For a request that said `asked`: also the bytes to send, response and challenge. `None`: it
     /// offered no proof. `nonce` is of the system's random source, for this request alone.
     pub(crate) fn new(
-        mut terms: Terms,
+        mut params: ExtensionParams,
         secret: AuthSecret,
         nonce: Nonce,
         incarnation: NonZeroU32,
         (asked, order): (&PeerData, ByteOrder),
     ) -> Option<(Self, Vec<u8>)> {
-        terms = terms.of_peer();
-        terms.capabilities |= Capabilities::AUTH;
-        let ours = Introduction::new(Offer::new(terms.capabilities), nonce);
-        let agreed = Extension::new(terms).answer(asked.offer())?;
+        params = params.of_peer();
+        params.capabilities |= Capabilities::AUTH;
+        let ours = AuthHello::new(ExtensionOffer::new(params.capabilities), nonce);
+        let agreed = Extension::new(params).answer(asked.offer())?;
         if !agreed.capabilities().contains(Capabilities::AUTH) {
             return None;
         }
         let response = asked.response(incarnation, Some(agreed)).encode();
         let response = ControlFrame::new(ControlKind::Response, response.into()).ok()?;
         let challenge = Proof::Challenge(ours).encode(order, 0);
-        let auth = Auth {
+        let auth = AuthExchange {
             secret,
             nonce,
             agreed: Some(agreed),
             decoder: Some(ProofDecoder::new(order)),
-            stage: Stage::Awaiting,
+            state: AuthState::Awaiting,
         };
         let this = Challenge {
             auth,
             ours,
             agreed,
-            order,
+            byte_order: order,
         };
         Some((this, [response.encode(), challenge].concat()))
     }
 
     /// Takes what the initiator says, behind which nothing may come before the acceptor's proof.
-    pub(crate) fn feed(&mut self, input: &[u8]) -> Result<Challenged, Error> {
+    pub(crate) fn feed(&mut self, input: &[u8]) -> Result<ChallengeResult, Error> {
         let Some(decoder) = &mut self.auth.decoder else {
             return Err(violation("a proof out of its order"));
         };
         let (proof, consumed) = match decoder.feed(input)? {
-            ProofDecoded::Need => return Ok(Challenged::Need),
+            ProofDecoded::Need => return Ok(ChallengeResult::Need),
             ProofDecoded::Proof { proof, consumed } => (proof, consumed),
         };
         self.auth.decoder = None;
         match proof {
             Proof::Answer(theirs, seal) if consumed == input.len() => {
                 Ok(match self.auth.judge_answer(&self.ours, &theirs, &seal) {
-                    Some(session) => Challenged::Proven(ProvenKey {
+                    Some(session) => ChallengeResult::Proven(ProvenKey {
                         session,
                         agreed: self.agreed,
                     }),
-                    None => Challenged::Refused(Proof::Refused.encode(self.order, 1)),
+                    None => ChallengeResult::Refused(Proof::Refused.encode(self.byte_order, 1)),
                 })
             }
             Proof::Refused => Err(unproven(REFUSED)),
@@ -173,18 +207,23 @@ impl Extension {
 
     /// The peer's proof was wrong; nothing it says matters any more.
     pub(super) fn is_refusing(&self) -> bool {
-        let refusing = |auth: &Auth| matches!(auth.stage, Stage::Refusing);
+        let refusing = |auth: &AuthExchange| matches!(auth.state, AuthState::Refusing);
         self.auth.as_deref().is_some_and(refusing)
     }
 
     /// Who has a key goes on only with who said that it has one too.
     pub(super) fn check_key_agreed(&self) -> Result<(), Error> {
-        let has_key = self.terms.capabilities.contains(Capabilities::AUTH);
+        let has_key = self.params.capabilities.contains(Capabilities::AUTH);
         match (has_key, &self.auth) {
             (false, _) => Ok(()),
             (true, Some(_)) if self.agreed.contains(Capabilities::AUTH) => Ok(()),
             (true, _) => Err(unproven("the peer has no authorization key")),
         }
+    }
+
+    fn auth_phase(&self) -> AuthPhase {
+        let auth = self.auth.as_ref();
+        auth.map_or(AuthPhase::Idle, |auth| auth.state.phase())
     }
 
     /// What will read the peer's HELLO.
@@ -197,8 +236,8 @@ impl Extension {
 
     /// What seals a HELLO, of the initiator or of the acceptor; `None` without a key.
     pub(super) fn seal(&self, whose: Sealed, values: &[u8]) -> Option<Seal> {
-        match &self.auth.as_ref()?.stage {
-            Stage::Proven(session) => Some(session.seal(whose, values)),
+        match &self.auth.as_ref()?.state {
+            AuthState::Proven(session) => Some(session.seal(whose, values)),
             _ => None,
         }
     }
@@ -209,8 +248,8 @@ impl Extension {
         let Some(auth) = self.auth.take() else {
             return Ok(());
         };
-        match (&auth.stage, decoder.values()?) {
-            (Stage::Proven(session), (values, Some(seal)))
+        match (&auth.state, decoder.values()?) {
+            (AuthState::Proven(session), (values, Some(seal)))
                 if session.is_seal(whose, values, seal) =>
             {
                 Ok(())
@@ -227,9 +266,9 @@ impl Extension {
         }
     }
 
-    fn introduction(&self) -> Option<Introduction> {
+    fn auth_hello(&self) -> Option<AuthHello> {
         let nonce = self.auth.as_ref()?.nonce;
-        Some(Introduction::new(self.offer()?, nonce))
+        Some(AuthHello::new(self.offer()?, nonce))
     }
 }
 
@@ -239,34 +278,34 @@ impl<T> Connection<T> {
     /// the connection begins, or begins again.
     pub(crate) fn demand_key(&mut self, secret: AuthSecret, nonce: Nonce) {
         debug_assert_eq!(self.lifecycle, Lifecycle::Idle);
-        self.extension.terms.capabilities |= Capabilities::AUTH;
-        self.extension.auth = Some(Box::new(Auth {
+        self.extension.params.capabilities |= Capabilities::AUTH;
+        self.extension.auth = Some(Box::new(AuthExchange {
             secret,
             nonce,
             agreed: None,
             decoder: None,
-            stage: Stage::Idle,
+            state: AuthState::Idle,
         }));
     }
 
     /// Both control frames carried an offer, and agree on this: proofs go first, if there is a key,
     /// and the acceptor's private data with them.
-    pub(super) fn begin_agreed(&mut self, agreed: Offer, data: Bytes) {
+    pub(super) fn begin_agreed(&mut self, agreed: ExtensionOffer, data: Bytes) {
         let Some(auth) = &mut self.extension.auth else {
             return self.begin_extension(data);
         };
         auth.agreed = Some(agreed);
-        auth.decoder = Some(ProofDecoder::new(self.order));
-        auth.stage = Stage::Awaiting;
+        auth.decoder = Some(ProofDecoder::new(self.byte_order));
+        check_edge(auth.state.phase(), AuthPhase::Awaiting);
+        auth.state = AuthState::Awaiting;
         self.extension.data = data;
-        if let (Lifecycle::Accepting, Some(ours)) = (self.lifecycle, self.extension.introduction())
-        {
+        if let (Lifecycle::Accepting, Some(ours)) = (self.lifecycle, self.extension.auth_hello()) {
             self.push_proof(&Proof::Challenge(ours));
         }
     }
 
     fn push_proof(&mut self, proof: &Proof) {
-        let order = self.order;
+        let order = self.byte_order;
         self.tx.push_opening(|id| proof.encode(order, id));
     }
 
@@ -279,32 +318,41 @@ impl<T> Connection<T> {
         let ProofDecoded::Proof { proof, consumed } = decoder.feed(input)? else {
             return Ok(input.len());
         };
-        self.take_proof(proof)?;
-        Ok(consumed)
+        let before = self.extension.auth_phase();
+        let taken = self.take_proof(proof);
+        let after = self.extension.auth_phase();
+        if before != after {
+            check_edge(before, after);
+        }
+        taken.map(|()| consumed)
     }
 
     fn take_proof(&mut self, proof: Proof) -> Result<(), Error> {
-        let (Some(ours), Some(auth)) = (self.extension.introduction(), &mut self.extension.auth)
+        let (Some(ours), Some(auth)) = (self.extension.auth_hello(), &mut self.extension.auth)
         else {
             return Ok(());
         };
         let is_initiator = self.lifecycle == Lifecycle::Connecting;
-        match (std::mem::replace(&mut auth.stage, Stage::Refusing), proof) {
-            (Stage::Awaiting, Proof::Challenge(theirs)) if is_initiator => {
+        // A proof that is wrong in any way is refused.
+        match (
+            std::mem::replace(&mut auth.state, AuthState::Refusing),
+            proof,
+        ) {
+            (AuthState::Awaiting, Proof::Challenge(theirs)) if is_initiator => {
                 if let Some(session) = auth.session(&theirs, &ours) {
                     let seal = session.seal(Sealed::InitiatorProof, &[]);
-                    auth.stage = Stage::Answered(session);
+                    auth.state = AuthState::Answered(session);
                     self.push_proof(&Proof::Answer(ours, seal));
                     return Ok(());
                 }
             }
-            (Stage::Awaiting, Proof::Answer(theirs, seal)) if !is_initiator => {
+            (AuthState::Awaiting, Proof::Answer(theirs, seal)) if !is_initiator => {
                 if let Some(session) = auth.judge_answer(&ours, &theirs, &seal) {
                     self.confirm_key(session);
                     return Ok(());
                 }
             }
-            (Stage::Answered(session), Proof::Confirm(seal, data)) => {
+            (AuthState::Answered(session), Proof::Confirm(seal, data)) => {
                 if session.is_seal(Sealed::AcceptorProof, &data, &seal) {
                     self.key_is_proven(session, data);
                     return Ok(());
@@ -334,15 +382,15 @@ impl<T> Connection<T> {
 
     fn key_is_proven(&mut self, session: SessionKey, data: Bytes) {
         if let Some(auth) = &mut self.extension.auth {
-            auth.stage = Stage::Proven(session);
+            auth.state = AuthState::Proven(session);
             auth.decoder = None;
         }
         self.begin_extension(data);
     }
 
-    /// Once the peer has been told that its proof is refused, the attempt ends.
+    /// Ends the attempt once the refusal of the peer's proof has gone out.
     pub(super) fn refusal_sent_if_all(&mut self) {
-        if self.extension.is_refusing() && self.tx.is_carried() {
+        if self.extension.is_refusing() && self.tx.is_batch_sent() {
             self.fail(unproven("the peer did not prove the authorization key"));
         }
     }
@@ -360,14 +408,14 @@ fn unproven(what: &'static str) -> Error {
     Error::new(ErrorKind::NotAuthorized, what)
 }
 
-impl fmt::Debug for Auth {
+impl fmt::Debug for AuthExchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.stage {
-            Stage::Idle => "Auth(idle)",
-            Stage::Awaiting => "Auth(awaiting)",
-            Stage::Answered(_) => "Auth(answered)",
-            Stage::Proven(_) => "Auth(proven)",
-            Stage::Refusing => "Auth(refusing)",
+        f.write_str(match self.state {
+            AuthState::Idle => "AuthExchange(idle)",
+            AuthState::Awaiting => "AuthExchange(awaiting)",
+            AuthState::Answered(_) => "AuthExchange(answered)",
+            AuthState::Proven(_) => "AuthExchange(proven)",
+            AuthState::Refusing => "AuthExchange(refusing)",
         })
     }
 }

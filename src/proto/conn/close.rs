@@ -1,8 +1,18 @@
-//! The agreed end of a connection: each side sends all it has accepted, hears what became of it,
-//! and says CLOSE; after both it ends its stream. The peer's end of stream then proves that it has
-//! seen everything. `docs/extension.md`, section 7, is the specification.
+//! The exchange of CLOSE: each side sends all it has accepted, gets its answers, and sends CLOSE;
+//! after both it ends its stream. The peer's end of stream then proves that it has received
+//! everything. `docs/extension.md`, section 7, is the specification.
+//!
+//! ```text
+//!             CLOSE sent             CLOSE received
+//!   None ─────────────────▶ Sent ────────────────────┐
+//!     │    CLOSE received             CLOSE sent     ▼         peer's end of stream
+//!     └──────────────────▶ Received ───────────▶ Exchanged ──────────────────────────▶ InOrder
+//! ```
+//! Our CLOSE is due once this side has requested the end, or the peer's CLOSE has come. Another
+//! connection begins with None again.
 
 use crate::buf::Payload;
+use crate::edges::{MachineState, check_edge};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::op::OpKey;
@@ -10,55 +20,103 @@ use crate::wire::{Capabilities, CloseReason, FrameHeader};
 
 use super::{Connection, Lifecycle, violation};
 
-/// How far the agreed end has come.
-#[derive(Debug, Default)]
-pub(super) struct Ending {
-    /// This side wants to end.
-    wanted: bool,
-    /// Our CLOSE is on its way.
-    ours: bool,
-    /// The peer's CLOSE has come.
-    theirs: bool,
-    /// The peer's stream has ended after both.
-    done: bool,
-    /// Bytes that reads of ours have got, and operations that have ended.
-    pub(super) work: u64,
+/// How far the exchange has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::proto) enum CloseExchange {
+    #[default]
+    None,
+    /// Our CLOSE is queued, or has gone out.
+    Sent,
+    /// The peer's CLOSE has come: it posts nothing any more.
+    Received,
+    /// Both.
+    Exchanged,
+    /// The peer has ended its stream behind both.
+    InOrder,
 }
 
-impl Ending {
-    /// This side began, or began too.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.wanted
+impl MachineState for CloseExchange {
+    const EDGES: &'static [(CloseExchange, CloseExchange)] = &[
+        (CloseExchange::None, CloseExchange::Sent),
+        (CloseExchange::None, CloseExchange::Received),
+        (CloseExchange::Sent, CloseExchange::Exchanged),
+        (CloseExchange::Received, CloseExchange::Exchanged),
+        (CloseExchange::Exchanged, CloseExchange::InOrder),
+    ];
+}
+
+/// The exchange, and whether this side wants it.
+#[derive(Debug, Default)]
+pub(super) struct CloseState {
+    exchange: CloseExchange,
+    /// This side began, or would have.
+    is_requested: bool,
+}
+
+impl CloseState {
+    /// This side wants to end.
+    pub(super) fn request(&mut self) {
+        self.is_requested = true;
     }
 
-    /// Our CLOSE is on its way, or has gone.
-    pub(super) fn is_said(&self) -> bool {
-        self.ours
+    pub(super) fn is_requested(&self) -> bool {
+        self.is_requested
     }
 
-    /// Both sides have seen everything of each other.
-    pub(super) fn is_done(&self) -> bool {
-        self.done
+    /// Our CLOSE is queued.
+    fn on_sent(&mut self) {
+        debug_assert!(self.is_due(), "it is requested, by either side");
+        self.go(match self.exchange {
+            CloseExchange::Received => CloseExchange::Exchanged,
+            _ => CloseExchange::Sent,
+        });
     }
 
-    /// Another connection follows this one.
-    pub(super) fn begin_again(&mut self) {
-        *self = Ending {
-            work: self.work,
-            ..Ending::default()
-        };
+    /// The peer's CLOSE has come.
+    fn on_received(&mut self) {
+        self.go(match self.exchange {
+            CloseExchange::Sent => CloseExchange::Exchanged,
+            _ => CloseExchange::Received,
+        });
+    }
+
+    /// Our CLOSE is to be sent as soon as nothing is outstanding.
+    fn is_due(&self) -> bool {
+        (self.is_requested || self.is_received()) && !self.is_sent()
+    }
+
+    /// Our CLOSE is queued, or has gone out.
+    pub(super) fn is_sent(&self) -> bool {
+        use CloseExchange::{Exchanged, InOrder, Sent};
+        matches!(self.exchange, Sent | Exchanged | InOrder)
     }
 
     /// The peer posts nothing any more.
-    pub(super) fn is_peer_closing(&self) -> bool {
-        self.theirs
+    pub(super) fn is_received(&self) -> bool {
+        use CloseExchange::{Exchanged, InOrder, Received};
+        matches!(self.exchange, Received | Exchanged | InOrder)
+    }
+
+    fn is_exchanged(&self) -> bool {
+        self.is_sent() && self.is_received()
+    }
+
+    /// Both sides have received everything of each other.
+    pub(super) fn is_in_order(&self) -> bool {
+        self.exchange == CloseExchange::InOrder
+    }
+
+    /// Moves along a legal edge.
+    fn go(&mut self, to: CloseExchange) {
+        check_edge(self.exchange, to);
+        self.exchange = to;
     }
 }
 
 impl<T> Connection<T> {
     /// This side wants to end: nothing is posted for transmission any more.
-    pub(crate) fn begin_end(&mut self) {
-        self.ending.wanted = true;
+    pub(crate) fn request_close(&mut self) {
+        self.close.request();
         for key in self.tx.drain_carried_over() {
             self.end_untaken(key);
         }
@@ -67,65 +125,67 @@ impl<T> Connection<T> {
     /// Ends a message that the peer, who closes, will not take.
     pub(super) fn end_untaken(&mut self, key: OpKey) {
         let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
-        self.end_unsent(key, error);
+        self.complete_unsent(key, error);
     }
 
     /// Ends an operation whose frame does not go out.
-    pub(super) fn end_unsent(&mut self, key: OpKey, error: Error) {
+    pub(super) fn complete_unsent(&mut self, key: OpKey, error: Error) {
         let Some(op) = self.ops.get_mut(key) else {
             return;
         };
         let payload = op.take_payload();
-        self.end_op(key, Err(error), 0, payload);
+        self.complete(key, Err(error), 0, payload);
     }
 
     /// True if there are messages that the peer, who closes, has no receive for: they go over the
-    /// next connection ([`begin_again`](Self::begin_again)), with all that is posted from now on.
+    /// next connection ([`reset_attempt`](Self::reset_attempt)), with all that is posted from now
+    /// on.
     pub(crate) fn has_carried_over(&self) -> bool {
         self.tx.carried_over().is_some()
     }
 
     /// Grows as long as the operations accepted here come nearer to their ends, and by nothing that
-    /// a peer can go on with for ever.
+    /// a peer can repeat without end.
     pub(crate) fn work(&self) -> u64 {
-        self.tx.work + self.ending.work
+        self.tx.work + self.work
     }
 
-    /// True if the peer knows an agreed end.
-    pub(crate) fn knows_end(&self) -> bool {
+    /// True if the peer takes part in the exchange of CLOSE.
+    pub(crate) fn knows_close(&self) -> bool {
         self.lifecycle == Lifecycle::Connected
             && self.agreed().contains(Capabilities::CLOSE)
-            && !self.has_had_enough()
+            && !self.is_over_guess_limit()
     }
 
-    /// Both sides have said CLOSE, and ours is out: the stream is to be ended.
-    pub(crate) fn is_end_agreed(&self) -> bool {
-        self.ending.ours && self.ending.theirs && self.tx.is_idle()
+    /// Both CLOSEs have been sent, ours is out: the stream is to be ended.
+    pub(crate) fn is_close_exchanged(&self) -> bool {
+        self.close.is_exchanged() && self.tx.is_idle()
     }
 
-    /// The peer has ended its stream after that: nothing is left to be said or heard.
-    pub(crate) fn is_end_done(&self) -> bool {
-        self.ending.done
+    /// The peer has ended its stream after that: nothing is left to be sent or received.
+    pub(crate) fn is_closed_in_order(&self) -> bool {
+        self.close.is_in_order()
     }
 
     /// The peer posts nothing any more, and this side may not either.
     pub(crate) fn is_peer_closing(&self) -> bool {
-        self.ending.theirs
+        self.close.is_received()
     }
 
-    /// The stream ended. `true`: as it should, behind both CLOSEs. The peer cannot have ours before
-    /// it was handed out.
-    pub(super) fn end_is_in_order(&mut self) -> bool {
-        let is_said = self.ending.ours && !self.tx.has_queued_close();
-        self.ending.done = is_said && self.ending.theirs;
-        self.ending.done
+    /// The peer's stream ended. `true`: in order, behind both CLOSEs. The peer cannot have ours
+    /// before it was handed out.
+    pub(super) fn on_end_of_stream(&mut self) -> bool {
+        if self.close.exchange == CloseExchange::Exchanged && !self.tx.has_queued_close() {
+            self.close.go(CloseExchange::InOrder);
+        }
+        self.close.is_in_order()
     }
 
     pub(super) fn handle_close(&mut self) -> Result<(), Error> {
         if self.awaits_data() {
             return Err(violation("a last frame before data that was asked for"));
         }
-        self.ending.theirs = true;
+        self.close.on_received();
         for overtaken in self.tx.drain_overtaken() {
             self.end_untaken(overtaken.op);
         }
@@ -140,8 +200,8 @@ impl<T> Connection<T> {
         if self.has_carried_over() {
             return; // What has been admitted since has joined it.
         }
-        // It may be idle only.
-        let may_carry_over = self.shares_receives() && !self.ending.wanted;
+        // The peer may have closed because it was idle.
+        let may_carry_over = self.shares_receives() && !self.close.is_requested();
         let ops = &mut self.ops;
         let put_back = |key| {
             if let Some(op) = ops.get_mut(key) {
@@ -175,42 +235,40 @@ impl<T> Connection<T> {
                 | FrameHeader::Stalled { .. }
                 | FrameHeader::Close { .. }
         );
-        if self.ending.theirs && asks {
+        if self.close.is_received() && asks {
             return Err(violation("a frame behind the last one"));
         }
         Ok(())
     }
 
-    /// True if our CLOSE is due: this side wants to end, or the peer does, and nothing is
-    /// outstanding.
-    pub(crate) fn wants_end(&self) -> bool {
-        let is_due = (self.ending.wanted || self.ending.theirs) && !self.ending.ours;
-        is_due
+    /// True if our CLOSE is due: either side wants to end, and nothing is outstanding.
+    pub(crate) fn is_close_due(&self) -> bool {
+        self.close.is_due()
             && self.lifecycle == Lifecycle::Connected
             && self.agreed().contains(Capabilities::CLOSE)
             && match self.tx.carried_over() {
-                None => self.transmit.used == 0 && self.is_transmit_drained(),
-                Some(carried_over) => self.transmit.used == carried_over && self.tx.is_idle(),
+                None => self.tx_context.used == 0 && self.is_transmit_drained(),
+                Some(carried_over) => self.tx_context.used == carried_over && self.tx.is_idle(),
             }
     }
 
     /// Queues our CLOSE when it is due.
-    pub(super) fn tell_end(&mut self, host: &mut impl Host<T>) {
+    pub(super) fn queue_close_if_due(&mut self, host: &mut impl Host<T>) {
         if self.owes_reason() && self.tx.is_idle() {
             self.push_close(CloseReason::Refusals);
             self.refusals.is_reason_sent = true;
         }
-        if !self.wants_end() || self.has_had_enough() {
+        if !self.is_close_due() || self.is_over_guess_limit() {
             return;
         }
-        // What the peer has announced and nothing awaits: it ends that when it sees our CLOSE.
+        // Messages that the peer has announced and no receive awaits: it ends them at our CLOSE.
         if let Some(binding) = self.binding_mut() {
-            binding.incoming.forget_kept();
+            binding.incoming.forget_announced();
         }
         if let Some(shared) = host.shared() {
             shared.forget_announcements();
         }
-        self.ending.ours = true;
+        self.close.on_sent();
         self.push_close(CloseReason::Done);
     }
 

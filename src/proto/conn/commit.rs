@@ -4,31 +4,31 @@
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
-use crate::proto::event::Event;
+use crate::proto::event::ConnEvent;
 use crate::wire::FrameHeader;
 
 use super::Connection;
-use super::rx::Rx;
+use super::receive_state::ReceiveState;
 
 impl<T> Connection<T> {
     /// The memory of a write that is to be made persistent: once for each such write.
     pub(crate) fn poll_commit(&mut self) -> Option<Payload> {
         match &mut self.rx {
-            Rx::AwaitCommit { memory, .. } if self.fault.is_none() => memory.take(),
+            ReceiveState::AwaitCommit { memory, .. } if self.fault.is_none() => memory.take(),
             _ => None,
         }
     }
 
     /// What [`Connection::poll_commit`] gave is persistent, or cannot be made so.
     pub(crate) fn handle_committed(&mut self, memory: Payload, result: Result<(), Error>) {
-        let Rx::AwaitCommit { data, memory: None } = self.rx else {
+        let ReceiveState::AwaitCommit { data, memory: None } = self.rx else {
             return; // The connection has ended meanwhile.
         };
-        self.rx.go(Rx::Header);
+        self.rx.go(ReceiveState::Header);
         match result {
             Ok(()) => {
                 self.tx.push_control(FrameHeader::Ack, Payload::empty());
-                self.events.push(Event::RemoteAccess {
+                self.events.push(ConnEvent::RemoteAccess {
                     operation: OperationKind::RemoteWrite,
                     data,
                     memory,
@@ -36,7 +36,7 @@ impl<T> Connection<T> {
             }
             Err(error) if self.has_refusals() && error.kind() == ErrorKind::BadAddress => {
                 if data.is_some() {
-                    self.events.push(Event::RemoteDataVoid);
+                    self.events.push(ConnEvent::RemoteDataVoid);
                 }
                 self.answer_refused(Refusal::Fault);
             }

@@ -1,38 +1,34 @@
-//! Credit for messages: what a sender may send that no receive awaits, and when a receiver tells
-//! how many receives have been posted. `docs/extension.md`, section 6, is the specification.
+//! Credit for messages: how much a sender may send beyond the receives that the peer has reported,
+//! and when a receiver reports its receives. `docs/extension.md`, section 6, is the specification.
 //!
-//! Invariant: messages that were sent while no receive was known for them, and of which none is
-//! known yet, cost at most the peer's budget together.
+//! Invariant: the messages that were sent without a reported receive, and for which none has been
+//! reported since, cost at most the peer's budget together.
 
 use std::collections::VecDeque;
 
 use crate::buf::Payload;
-use crate::limits::UNEXPECTED_OVERHEAD;
+use crate::limits::{UNCOVERED_MESSAGES_MAX, UNEXPECTED_OVERHEAD};
 use crate::proto::Host;
 use crate::wire::{Capabilities, FrameHeader, MessageCredit};
 
 use super::Connection;
-use super::rx::{Rx, Target};
-use super::side::OwnReceives;
-
-/// Messages on their way to no receive that are accounted for one by one; who has so many waits,
-/// whatever the peer's budget.
-const UNCOVERED_MAX: usize = 1 << 16;
+use super::receive_side::OwnReceives;
+use super::receive_state::{PayloadTarget, ReceiveState};
 
 /// The sender's half.
 #[derive(Clone, Debug)]
 pub(super) struct SendCredit {
     budget_bytes: u64,
     overhead_bytes: u64,
-    /// Receives posted, as told last.
+    /// Receives posted, as reported last.
     posted: u64,
     /// Messages handed out.
     sent: u64,
-    /// The number and cost of messages for which no receive was told yet.
+    /// The number and cost of each message for which no receive was reported yet.
     uncovered: VecDeque<(u64, u64)>,
     uncovered_cost: u64,
-    /// The peer was told that a message waits, since it last told of receives.
-    stall_told: bool,
+    /// A STALLED was sent since the peer's last report.
+    stall_reported: bool,
 }
 
 impl SendCredit {
@@ -44,7 +40,7 @@ impl SendCredit {
             sent: 0,
             uncovered: VecDeque::new(),
             uncovered_cost: 0,
-            stall_told: false,
+            stall_reported: false,
         }
     }
 
@@ -52,15 +48,15 @@ impl SendCredit {
         len.saturating_add(self.overhead_bytes)
     }
 
-    /// The longest message that is ever sent without a receive for it.
-    pub(super) fn kept_max(&self) -> u64 {
+    /// The longest message that may ever be sent without a reported receive.
+    pub(super) fn stored_max(&self) -> u64 {
         self.budget_bytes.saturating_sub(self.overhead_bytes)
     }
 
     /// True if a message of this length may be sent now.
     pub(super) fn allows(&self, len: u64) -> bool {
         self.sent < self.posted
-            || self.uncovered.len() < UNCOVERED_MAX
+            || self.uncovered.len() < UNCOVERED_MESSAGES_MAX
                 && self
                     .uncovered_cost
                     .checked_add(self.cost(len))
@@ -77,10 +73,10 @@ impl SendCredit {
         self.sent += 1;
     }
 
-    /// The peer tells how many receives it has posted.
-    fn told(&mut self, posted: u64) {
+    /// The peer reports how many receives it has posted.
+    fn handle_report(&mut self, posted: u64) {
         self.posted = posted;
-        self.stall_told = false;
+        self.stall_reported = false;
         while let Some(&(number, cost)) = self.uncovered.front()
             && number < posted
         {
@@ -89,29 +85,29 @@ impl SendCredit {
         }
     }
 
-    /// What to tell the peer of a message that waits, once for each time it tells of receives.
+    /// The STALLED frame for a message that waits, once per report of the peer.
     pub(super) fn stall(&mut self) -> Option<FrameHeader> {
-        let is_news = !std::mem::replace(&mut self.stall_told, true);
-        is_news.then_some(FrameHeader::Stalled { sent: self.sent })
+        let was_reported = std::mem::replace(&mut self.stall_reported, true);
+        (!was_reported).then_some(FrameHeader::Stalled { sent: self.sent })
     }
 }
 
 /// The receiver's half.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReceiveCredit {
-    /// Messages taken in, to their end or not yet.
+    /// Messages that have begun to arrive.
     arrived: u64,
-    /// Receives posted, as the peer was told last.
-    told: u64,
-    /// What the messages that came since then cost.
+    /// Receives posted, as reported to the peer last.
+    reported: u64,
+    /// The cost of the messages that have arrived since then.
     cost_since: u64,
-    /// The peer has said that a message waits.
+    /// The peer has reported that a message waits.
     stalled: bool,
 }
 
 impl ReceiveCredit {
-    /// Accounts for a message that is taken in.
-    pub(super) fn arrive(&mut self, len: u64) {
+    /// Accounts for a message that begins to arrive.
+    pub(super) fn count_message(&mut self, len: u64) {
         self.arrived += 1;
         let cost = len.saturating_add(UNEXPECTED_OVERHEAD as u64);
         self.cost_since = self.cost_since.saturating_add(cost);
@@ -119,33 +115,38 @@ impl ReceiveCredit {
 }
 
 impl<T> Connection<T> {
-    /// Receives that were given a message, and those posted now. Messages that wait for a receive
-    /// and receives that wait for a message are never there both.
+    /// The number of receives that were matched with a message, plus those posted now. Unexpected
+    /// messages and posted receives never wait at the same time.
     fn receives_posted(&self, host: &mut impl Host<T>) -> u64 {
         if let Some(shared) = host.shared() {
-            // Of shared receives none is this peer's before its message has come.
-            return self.receive_credit.arrived.saturating_sub(shared.held());
+            // A shared receive is this peer's only once its message has come.
+            return self
+                .receive_credit
+                .arrived
+                .saturating_sub(shared.held_messages());
         }
         self.own_receives_posted()
     }
 
     fn own_receives_posted(&self) -> u64 {
-        let landing = matches!(
-            &self.rx,
-            Rx::Payload(landing) if matches!(landing.target, Target::Early { .. })
-        );
-        let Some(OwnReceives { matcher, .. }) = self.own() else {
-            return self.receive_credit.arrived; // Of shared receives each was its message's.
+        let is_storing = match &self.rx {
+            ReceiveState::Payload(transfer) => {
+                matches!(transfer.target, PayloadTarget::Unexpected { .. })
+            }
+            _ => false,
         };
-        let early = matcher.early_len() as u64 + u64::from(landing);
-        let matched = self.receive_credit.arrived.saturating_sub(early);
+        let Some(OwnReceives { matcher, .. }) = self.own() else {
+            return self.receive_credit.arrived;
+        };
+        let unexpected = matcher.unexpected_len() as u64 + u64::from(is_storing);
+        let matched = self.receive_credit.arrived.saturating_sub(unexpected);
         matched + matcher.posted_len() as u64
     }
 
-    /// What goes into our HELLO.
+    /// The credit that our HELLO reports.
     pub(super) fn first_credit(&mut self) -> MessageCredit {
         let posted = self.own_receives_posted();
-        self.receive_credit.told = posted;
+        self.receive_credit.reported = posted;
         MessageCredit {
             budget_bytes: self.budget_bytes(),
             overhead_bytes: UNEXPECTED_OVERHEAD as u32,
@@ -155,50 +156,51 @@ impl<T> Connection<T> {
 
     pub(super) fn handle_credit(&mut self, posted: u64) {
         if let Some(credit) = &mut self.tx.credit {
-            credit.told(posted);
+            credit.handle_report(posted);
         }
     }
 
     pub(super) fn handle_stalled(&mut self, host: &mut impl Host<T>) {
         self.receive_credit.stalled = true;
         if let Some(shared) = host.shared() {
-            shared.awaits_credit();
+            shared.request_credit_wake();
         }
     }
 
     /// True if the peer holds a message back for which there is a receive now.
     pub(crate) fn wants_credit(&self) -> bool {
-        self.receive_credit.stalled && self.own_receives_posted() != self.receive_credit.told
+        self.receive_credit.stalled && self.own_receives_posted() != self.receive_credit.reported
     }
 
-    /// Queues a CREDIT when one is due.
-    pub(super) fn tell_credit(&mut self, host: &mut impl Host<T>) {
+    /// Queues a CREDIT if one is due: the peer has reported a stall, or a quarter of its budget has
+    /// been used since the last one.
+    pub(super) fn queue_credit(&mut self, host: &mut impl Host<T>) {
         if !self.agreed().contains(Capabilities::CREDIT) {
             return;
         }
         let budget = self.budget_bytes();
         let ReceiveCredit {
             arrived,
-            told,
+            reported,
             cost_since,
             stalled,
         } = self.receive_credit;
         let may_be_due = stalled || cost_since >= budget / 4;
-        if self.shares_receives() && (arrived == told || !may_be_due) {
-            return; // So that who shares receives is asked only when it matters.
+        if self.shares_receives() && (arrived == reported || !may_be_due) {
+            return; // Without asking the shared receives, which takes their lock.
         }
         let posted = self.receives_posted(host);
         let ReceiveCredit {
-            told,
+            reported,
             cost_since,
             stalled,
             ..
         } = &mut self.receive_credit;
-        let is_due = *stalled || *cost_since >= budget / 4 || posted < *told;
-        if posted == *told || !is_due {
+        let is_due = *stalled || *cost_since >= budget / 4 || posted < *reported;
+        if posted == *reported || !is_due {
             return;
         }
-        (*told, *cost_since, *stalled) = (posted, 0, false);
+        (*reported, *cost_since, *stalled) = (posted, 0, false);
         self.tx
             .push_control(FrameHeader::Credit { posted }, Payload::empty());
     }

@@ -3,12 +3,12 @@
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
 use crate::proto::Host;
-use crate::proto::event::Event;
+use crate::proto::event::ConnEvent;
 use crate::proto::op::OpKey;
 
-use super::rx::{Landing, Rx, Target};
-use super::shared::Taken;
-use super::side::OwnReceives;
+use super::receive_side::OwnReceives;
+use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
+use super::shared_receive::MatchedReceive;
 use super::{Connection, Lifecycle};
 
 impl<T> Connection<T> {
@@ -24,11 +24,12 @@ impl<T> Connection<T> {
     /// Called only when the progress driver ends.
     pub(crate) fn forget_submitted(&mut self) {
         self.tx.forget_submitted();
-        // Of a message that was to be stored the shared receives are told with the end.
-        let is_gone = |landing: &Landing| {
-            landing.payload.is_none() && !matches!(landing.target, Target::Stored { .. })
+        // A message that was to be stored is given up with the connection.
+        let is_gone = |transfer: &PayloadInProgress| {
+            transfer.payload.is_none()
+                && !matches!(transfer.target, PayloadTarget::SharedUnexpected { .. })
         };
-        if matches!(&self.rx, Rx::Payload(landing) if is_gone(landing)) {
+        if matches!(&self.rx, ReceiveState::Payload(transfer) if is_gone(transfer)) {
             self.rx.close();
         }
     }
@@ -39,22 +40,22 @@ impl<T> Connection<T> {
         if self.lifecycle == Lifecycle::Closed {
             return;
         }
-        if self.ending.is_done() && !self.ending.is_wanted() {
+        if self.close.is_in_order() && !self.close.is_requested() {
             self.fail(Error::new(ErrorKind::PeerClosed, "in order"));
         }
         let error = self
             .fault
             .clone()
-            .or_else(|| self.end_of_patience())
+            .or_else(|| self.guess_limit_error())
             .unwrap_or_else(|| Error::new(ErrorKind::Canceled, "the endpoint was closed"));
         let lost = self.why_lost();
         let was = self.lifecycle;
         self.lifecycle.go(Lifecycle::Closed);
         self.handshake = None;
-        self.end_all(&error, host);
+        self.complete_all(&error, host);
         let closing = match was {
-            Lifecycle::Connecting | Lifecycle::Accepting => Event::ConnectFailed { error },
-            _ => Event::Closed {
+            Lifecycle::Connecting | Lifecycle::Accepting => ConnEvent::ConnectFailed { error },
+            _ => ConnEvent::Closed {
                 connected: was == Lifecycle::Connected,
                 lost,
             },
@@ -65,61 +66,63 @@ impl<T> Connection<T> {
 
     /// The attempt has come to nothing, and the transport holds nothing of it any more: ends all
     /// operations, in the order they were posted. Another attempt may follow, as after
-    /// [`begin_again`](Self::begin_again).
+    /// [`reset_attempt`](Self::reset_attempt).
     pub(crate) fn handle_attempt_failed(&mut self, host: &mut impl Host<T>) {
         let canceled = || Error::new(ErrorKind::Canceled, "the attempt was given up");
         let error = self.fault.clone().unwrap_or_else(canceled);
-        self.end_all(&error, host);
-        self.begin_again();
-        self.events.push(Event::ConnectFailed { error });
+        self.complete_all(&error, host);
+        self.reset_attempt();
+        self.events.push(ConnEvent::ConnectFailed { error });
     }
 
-    fn end_all(&mut self, error: &Error, host: &mut impl Host<T>) {
-        let taken = self.take_taken();
+    fn complete_all(&mut self, error: &Error, host: &mut impl Host<T>) {
+        let matched = self.take_matched_receives();
         self.collect_memory(host);
         let injected = self.tx.injected.fail_all();
         self.injected_ended(injected);
         for key in self.ops.keys_by_age() {
             let payload = self.ops.get_mut(key).and_then(|op| op.payload.take());
-            let taken = taken.iter().find(|taken| taken.op == key);
-            let Some(payload) = self.let_go(key, taken.copied(), payload, error, host) else {
+            let matched = matched.iter().find(|matched| matched.op == key);
+            let Some(payload) = self.let_go(key, matched.copied(), payload, error, host) else {
                 continue;
             };
             match self.ops.get(key).and_then(|op| op.answer) {
-                Some(answer) => self.end_answered(key, answer, payload),
-                None => self.end_op(key, Err(error.clone()), 0, payload),
+                Some(answer) => self.complete_answered(key, answer, payload),
+                None => {
+                    self.complete(key, Err(error.clone()), 0, payload);
+                }
             }
         }
-        self.acks.clear();
-        self.reads.clear();
-        self.transmit.used -= std::mem::take(&mut self.transmit.left);
+        self.awaited_acks.clear();
+        self.awaited_reads.clear();
+        self.tx_context.used -= std::mem::take(&mut self.tx_context.leaked);
     }
 
-    /// A receive that any peer's message may have is posted again: the end of this connection is
-    /// no end of it. One for this peer alone ends, as do those whose memory the transport never
-    /// gives back, that nobody awaits, or whose own memory is what was not there. Gives the memory
-    /// of what ends.
+    /// A receive that any peer's message may have is posted again: the end of this connection is no
+    /// end of it. One for this peer alone ends, as do those whose memory the transport never gives
+    /// back, that no future awaits, or whose own memory is what was not there. Gives the memory of
+    /// what ends.
     fn let_go(
         &mut self,
         key: OpKey,
-        taken: Option<Taken>,
+        matched: Option<MatchedReceive>,
         payload: Option<Payload>,
         error: &Error,
         host: &mut impl Host<T>,
     ) -> Option<Payload> {
-        let Some(taken) = taken else {
+        let Some(matched) = matched else {
             return Some(payload.unwrap_or_else(Payload::empty));
         };
-        let is_awaited = self.ops.get(key).is_some_and(|op| !op.orphaned);
+        let is_awaited = self.ops.get(key).is_some_and(|op| !op.detached);
         let is_there = |it: &Payload| it.is_owned() || error.kind() != ErrorKind::BadAddress;
         match payload {
-            Some(payload) if taken.source.is_none() && is_awaited && is_there(&payload) => {
-                self.put_back(taken, payload, error.clone(), host);
+            Some(payload) if matched.source.is_none() && is_awaited && is_there(&payload) => {
+                self.requeue_receive(matched, payload, error.clone(), host);
                 None
             }
             payload => {
                 if let Some(shared) = host.shared() {
-                    shared.finished(taken.key);
+                    shared.receive_ended(matched.key);
                 }
                 Some(payload.unwrap_or_else(Payload::empty))
             }
@@ -128,13 +131,13 @@ impl<T> Connection<T> {
 
     /// Why the connection did not end in order, if it did not.
     fn why_lost(&self) -> Option<Error> {
-        if self.ending.is_done() {
+        if self.close.is_in_order() {
             return None;
         }
-        let why = self.fault.clone().or_else(|| self.end_of_patience());
+        let why = self.fault.clone().or_else(|| self.guess_limit_error());
         why.or_else(|| {
             let what = "the peer did not agree to the end in time";
-            self.knows_end()
+            self.knows_close()
                 .then(|| Error::new(ErrorKind::TimedOut, what))
         })
     }
@@ -146,21 +149,23 @@ impl<T> Connection<T> {
         for (key, payload) in self.tx.drain() {
             self.give_memory(key, payload);
         }
-        self.transmit.backlog.clear();
-        if let Rx::Payload(landing) = self.rx.close() {
-            match (landing.target, landing.payload) {
+        self.tx_context.backlog.clear();
+        if let ReceiveState::Payload(transfer) = self.rx.close() {
+            match (transfer.target, transfer.payload) {
                 (
-                    Target::Receive { op, .. } | Target::Read { op } | Target::ReadData { op },
+                    PayloadTarget::Receive { op, .. }
+                    | PayloadTarget::Read { op }
+                    | PayloadTarget::ReadData { op },
                     Some(payload),
                 ) => self.give_memory(op, payload),
-                (Target::Stored { arrival }, _) => {
+                (PayloadTarget::SharedUnexpected { arrival }, _) => {
                     if let Some(shared) = host.shared() {
-                        shared.abandoned(&arrival);
+                        shared.abort_message(&arrival);
                     }
                 }
-                (Target::Early { .. }, _) => {
+                (PayloadTarget::Unexpected { .. }, _) => {
                     if let Some(own) = self.own_mut() {
-                        own.matcher.abandon_early(landing.capacity);
+                        own.matcher.abort_unexpected(transfer.capacity);
                     }
                 }
                 _ => {}
@@ -175,7 +180,7 @@ impl<T> Connection<T> {
         let is_closed_here = self.fault.is_none();
         if let Some(OwnReceives { context, matcher }) = self.own_mut() {
             context.backlog.clear();
-            matcher.forget_posted();
+            matcher.clear_posted();
             if is_closed_here {
                 matcher.clear();
             }

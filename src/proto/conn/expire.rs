@@ -8,7 +8,7 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::op::OpKey;
 
-use super::rx::{Rx, Target};
+use super::receive_state::{PayloadTarget, ReceiveState};
 use super::{Connection, Withdrawn};
 
 impl<T> Connection<T> {
@@ -26,8 +26,8 @@ impl<T> Connection<T> {
                 let Some(op) = self.ops.get_mut(key) else {
                     return Withdrawn::Gone;
                 };
-                op.orphaned = op.is_receive();
-                if op.orphaned {
+                op.detached = op.is_receive();
+                if op.detached {
                     return Withdrawn::Running; // Its message has begun, or is being asked for.
                 }
                 // The memory of what awaits its answer is at rest; a message that is announced, or
@@ -36,41 +36,44 @@ impl<T> Connection<T> {
                     Phase::Moving if !op.is_answered_with_bytes() => None,
                     _ => op.payload.take(),
                 };
-                let at_rest = at_rest.or_else(|| self.take_landing(key));
+                let at_rest = at_rest.or_else(|| self.take_read_target(key));
                 let Some(payload) = at_rest else {
                     return Withdrawn::Running;
                 };
-                self.transmit.used += 1;
-                self.transmit.left += 1;
+                self.tx_context.used += 1;
+                self.tx_context.leaked += 1;
                 payload
             }
         };
-        self.end_op(key, Err(Error::new(ErrorKind::TimedOut, why)), 0, payload);
+        self.complete(key, Err(Error::new(ErrorKind::TimedOut, why)), 0, payload);
         self.invariants();
         Withdrawn::Ended
     }
 
     /// The destination of a read whose answer is landing, if the transport does not have it; the
     /// rest of the answer is dropped.
-    fn take_landing(&mut self, key: OpKey) -> Option<Payload> {
-        let Rx::Payload(landing) = &mut self.rx else {
+    fn take_read_target(&mut self, key: OpKey) -> Option<Payload> {
+        let ReceiveState::Payload(transfer) = &mut self.rx else {
             return None;
         };
-        match landing.target {
-            Target::Read { op } | Target::ReadData { op } if op == key => {}
+        match transfer.target {
+            PayloadTarget::Read { op } | PayloadTarget::ReadData { op } if op == key => {}
             _ => return None,
         }
-        let payload = landing.payload.take()?;
-        landing.payload = Some(Payload::empty());
-        landing.capacity = 0;
+        let payload = transfer.payload.take()?;
+        transfer.payload = Some(Payload::empty());
+        transfer.capacity = 0;
         Some(payload)
     }
 
     /// The answer came that an ended operation left its place for.
-    pub(super) fn place_answered(&mut self) {
-        debug_assert!(self.transmit.left > 0, "an answer for nobody");
-        self.transmit.left -= 1;
-        self.transmit.used -= 1;
-        self.transmit.freed = true;
+    pub(super) fn free_leaked_slot(&mut self) {
+        debug_assert!(
+            self.tx_context.leaked > 0,
+            "an answer that no operation awaits"
+        );
+        self.tx_context.leaked -= 1;
+        self.tx_context.used -= 1;
+        self.tx_context.freed = true;
     }
 }

@@ -5,14 +5,14 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::wire::{
-    Capabilities, FrameHeader, Hello, HelloDecoded, HelloDecoder, Offer, Op, WireError,
+    Capabilities, ExtensionOffer, FrameHeader, Hello, HelloDecoded, HelloDecoder, Op, WireError,
 };
 
-use super::auth::Auth;
+use super::auth::AuthExchange;
 use super::credit::SendCredit;
 use super::{Connection, Lifecycle, violation};
 
-/// All that is offered by who does not decline the extension.
+/// All that an endpoint offers that does not decline the extension.
 pub(crate) const OFFERED: Capabilities = Capabilities::REFUSAL
     .union(Capabilities::LIVENESS)
     .union(Capabilities::CREDIT)
@@ -21,18 +21,18 @@ pub(crate) const OFFERED: Capabilities = Capabilities::REFUSAL
 
 /// What this side offers its peer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct ExtensionParams {
     /// What it can do; empty: it speaks the plain protocol only.
     pub(crate) capabilities: Capabilities,
     /// Names the domain's life; not 0.
     pub(crate) incarnation: u64,
     /// Refused operations this side lives with.
     pub(crate) refusals_max: u32,
-    /// Milliseconds of silence after which this side asks for a sign of life; 0: never.
-    pub(crate) asks_after_ms: u32,
+    /// Milliseconds of silence after which this side probes; 0: never.
+    pub(crate) probes_after_ms: u32,
 }
 
-impl Terms {
+impl ExtensionParams {
     /// The same for a connectionless endpoint, which has announcements too.
     pub(super) fn of_peer(mut self) -> Self {
         if !self.capabilities.is_empty() {
@@ -41,15 +41,15 @@ impl Terms {
         self
     }
 
-    fn offer(&self) -> Option<Offer> {
-        (!self.capabilities.is_empty()).then(|| Offer::new(self.capabilities))
+    fn offer(&self) -> Option<ExtensionOffer> {
+        (!self.capabilities.is_empty()).then(|| ExtensionOffer::new(self.capabilities))
     }
 }
 
 /// How far the extension of one connection has come.
 #[derive(Debug)]
 pub(super) struct Extension {
-    pub(super) terms: Terms,
+    pub(super) params: ExtensionParams,
     /// What both sides can do; nothing with a plain peer.
     pub(super) agreed: Capabilities,
     /// The peer's HELLO is awaited.
@@ -59,13 +59,13 @@ pub(super) struct Extension {
     /// The acceptor's private data, until the connection is up.
     pub(super) data: Bytes,
     /// The endpoint's key, until the connection is up; boxed, since most have none.
-    pub(super) auth: Option<Box<Auth>>,
+    pub(super) auth: Option<Box<AuthExchange>>,
 }
 
 impl Extension {
-    pub(super) fn new(terms: Terms) -> Self {
+    pub(super) fn new(params: ExtensionParams) -> Self {
         Extension {
-            terms,
+            params,
             agreed: Capabilities::empty(),
             awaited: None,
             peer: None,
@@ -75,13 +75,13 @@ impl Extension {
     }
 
     /// What goes into a connect request.
-    pub(super) fn offer(&self) -> Option<Offer> {
-        self.terms.offer()
+    pub(super) fn offer(&self) -> Option<ExtensionOffer> {
+        self.params.offer()
     }
 
     /// What goes into the response to a request with `asked`; agrees on it.
-    pub(super) fn answer(&mut self, asked: Option<Offer>) -> Option<Offer> {
-        let ours = self.terms.offer()?;
+    pub(super) fn answer(&mut self, asked: Option<ExtensionOffer>) -> Option<ExtensionOffer> {
+        let ours = self.params.offer()?;
         let both = asked?.capabilities() & ours.capabilities();
         let answer = asked?.answer(both.consistent(ours.capabilities()));
         self.agreed = answer.capabilities();
@@ -91,12 +91,12 @@ impl Extension {
     /// Takes the response's answer, and gives it back; `None`: the peer is a plain one.
     pub(super) fn take_answer(
         &mut self,
-        answer: Option<Offer>,
-    ) -> Result<Option<Offer>, WireError> {
+        answer: Option<ExtensionOffer>,
+    ) -> Result<Option<ExtensionOffer>, WireError> {
         let Some(answer) = answer else {
             return Ok(None);
         };
-        match self.terms.offer() {
+        match self.params.offer() {
             Some(asked)
                 if answer.answers(asked)
                     && answer.capabilities().consistent(asked.capabilities())
@@ -111,7 +111,7 @@ impl Extension {
 
     /// As at the beginning, for another attempt.
     pub(super) fn reset(&mut self) {
-        *self = Extension::new(self.terms);
+        *self = Extension::new(self.params);
     }
 
     /// The peer has not said its HELLO, or what must come before it.
@@ -134,12 +134,12 @@ impl<T> Connection<T> {
     /// Sends our HELLO and awaits the peer's.
     pub(super) fn begin_extension(&mut self, data: Bytes) {
         let hello = Hello {
-            incarnation: self.extension.terms.incarnation,
+            incarnation: self.extension.params.incarnation,
             messages: self.first_credit(),
-            refusals_max: self.extension.terms.refusals_max,
-            asks_after_ms: Some(self.extension.terms.asks_after_ms),
+            refusals_max: self.extension.params.refusals_max,
+            probes_after_ms: Some(self.extension.params.probes_after_ms),
         };
-        let (order, (ours, _)) = (self.order, self.hello_seals());
+        let (order, (ours, _)) = (self.byte_order, self.hello_seals());
         let extension = &mut self.extension;
         self.tx
             .push_opening(|id| hello.encode(order, id, |values| extension.seal(ours, values)));

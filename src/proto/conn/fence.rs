@@ -19,7 +19,7 @@ struct Fence {
 
 /// The fences that have not gone out, and the operations that each of them waits for.
 ///
-/// Invariant: every accepted transmit operation that has not ended is counted once, in the stretch
+/// Invariant: every admitted transmit operation that has not ended is counted once, in the stretch
 /// of its number.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
@@ -29,7 +29,7 @@ pub(super) struct Fences {
 }
 
 impl Fences {
-    /// An operation was accepted whose frame has this number, the highest so far.
+    /// An operation was admitted whose frame has this number, the highest so far.
     pub(super) fn began(&mut self, number: u64, is_fence: bool) {
         if is_fence {
             let before = std::mem::take(&mut self.behind);

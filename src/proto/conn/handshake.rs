@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use crate::buf::{Frame, Payload};
+use crate::buf::{OutFrame, Payload};
 use crate::error::{Error, ErrorKind};
-use crate::proto::event::Event;
-use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, Offer};
+use crate::proto::event::ConnEvent;
+use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, ExtensionOffer};
 
 use super::tx::FrameOwner;
 use super::{Connection, Lifecycle};
@@ -21,29 +21,35 @@ impl<T> Connection<T> {
     }
 
     /// The application accepts a peer whose request said `order` and offered `asked`.
-    pub(crate) fn begin_accept(&mut self, data: &[u8], order: ByteOrder, asked: Option<Offer>) {
+    pub(crate) fn begin_accept(
+        &mut self,
+        data: &[u8],
+        order: ByteOrder,
+        asked: Option<ExtensionOffer>,
+    ) {
         self.lifecycle.go(Lifecycle::Accepting);
-        self.order = order;
+        self.byte_order = order;
         let answer = self.extension.answer(asked);
         if let Err(error) = self.extension.check_key_agreed() {
             return self.fail(error);
         }
-        // Who has a key tells its data to nobody who has not proven it.
-        let (data, told_later) = match self.extension.auth {
+        // A side with a key sends its private data only to a peer that has proven the key.
+        let (data, later) = match self.extension.auth {
             Some(_) => (&[][..], Bytes::copy_from_slice(data)),
             None => (data, Bytes::new()),
         };
         self.tx
             .push_raw(control_frame(ControlKind::Response, data, answer));
         if let Some(agreed) = answer {
-            self.begin_agreed(agreed, told_later);
+            self.begin_agreed(agreed, later);
         }
     }
 
     /// The acceptor is connected once its response is out, and the peer's HELLO, if any, is in.
     pub(super) fn response_sent_if_all(&mut self) {
-        let is_all = self.tx.is_carried() && !self.extension.is_opening();
-        if self.lifecycle != Lifecycle::Accepting || !is_all {
+        let is_all = self.tx.is_batch_sent() && !self.extension.is_opening();
+        // An attempt with a fault is given up, whatever still goes out.
+        if self.lifecycle != Lifecycle::Accepting || !is_all || self.fault.is_some() {
             return;
         }
         self.connected(Bytes::new());
@@ -53,7 +59,7 @@ impl<T> Connection<T> {
     pub(super) fn connected(&mut self, data: Bytes) {
         self.lifecycle.go(Lifecycle::Connected);
         self.open_lanes();
-        self.events.push(Event::Connected { data });
+        self.events.push(ConnEvent::Connected { data });
     }
 
     pub(super) fn consume_handshake(&mut self, input: &[u8]) -> Result<usize, Error> {
@@ -71,7 +77,7 @@ impl<T> Connection<T> {
         match frame.kind() {
             ControlKind::Response => {
                 self.handshake = None;
-                self.order = order;
+                self.byte_order = order;
                 if self.shares_receives() {
                     match self.peer_accepted(&frame)? {
                         Some(agreed) => self.begin_agreed(agreed, Bytes::new()),
@@ -101,12 +107,16 @@ impl<T> Connection<T> {
     }
 }
 
-pub(super) fn control_frame(kind: ControlKind, data: &[u8], offer: Option<Offer>) -> Frame {
+pub(super) fn control_frame(
+    kind: ControlKind,
+    data: &[u8],
+    offer: Option<ExtensionOffer>,
+) -> OutFrame {
     let data = Bytes::copy_from_slice(data);
     let frame = ControlFrame::new(kind, data).expect("the caller checked the data's length");
     let bytes = frame.with_offer(offer).encode();
     // A frame of its own: all of it is one send, as peers expect.
-    Frame::new(
+    OutFrame::new(
         &[],
         Payload::from_vec(bytes),
         FrameOwner::Handshake.to_token(),

@@ -2,20 +2,23 @@
 //!
 //! This file holds the state and its getters. `post.rs` has the application's mutators,
 //! `transmit.rs` hands frames out, `receive.rs` turns bytes into ends, `handshake.rs` and
-//! `extension.rs` begin a connection, `auth.rs` proves both sides' key, `liveness.rs` asks for
-//! signs of life and gives them, and `end.rs` ends it; `commit.rs` lets writes be made persistent,
-//! `refusal.rs` ends an operation that was refused, `answer.rs` cuts the answers to reads into
-//! frames that can be broken off, and `atomic.rs` does a peer's atomic operations.
+//! `extension.rs` begin a connection, `auth.rs` proves both sides' key, `liveness.rs` sends
+//! probes and answers them, and `end.rs` ends it; `acks.rs` completes operations that the peer
+//! has answered, `refusal.rs` counts those that were refused, `commit.rs` lets writes be made
+//! persistent, `answer.rs` cuts the answers to reads into frames that can be broken off, and
+//! `atomic.rs` does a peer's atomic operations.
 //!
-//! A connection of a connectionless endpoint (`peering.rs`) shares its receives with others
-//! (`shared.rs`) and may announce messages before it sends them: `announce.rs` is the sender's half
-//! of that, `rendezvous.rs` the receiver's. `fence.rs` holds operations back for those before them.
+//! A connection of a connectionless endpoint (`rdm_binding.rs`) shares its receives with others
+//! (`shared_receive.rs`) and may announce messages before it sends them: `rendezvous_sender.rs` and
+//! `rendezvous_receiver.rs` are the halves of that. `fence.rs` holds operations back for those
+//! before them.
 //!
-//! Invariants (checked by [`Connection::invariants`] after each step in debug builds):
-//! operations in use ≤ context size; every accepted operation ends exactly once; `reads` and
-//! `acks` name living operations in the order their frames were handed out.
+//! Invariants: operations in use ≤ context size (checked by [`Connection::invariants`] after each
+//! step in debug builds); every admitted operation ends exactly once; `awaited_reads` and
+//! `awaited_acks` have the keys of operations in the order their frames were handed out, also of
+//! those that ended before their answer came.
 
-mod announce;
+mod acks;
 mod answer;
 mod atomic;
 mod auth;
@@ -28,46 +31,52 @@ mod extension;
 mod fence;
 mod handshake;
 mod liveness;
-mod peering;
 mod post;
+mod rdm_binding;
 mod receive;
+mod receive_side;
+mod receive_state;
 mod refusal;
-mod rendezvous;
-mod rx;
-mod shared;
-mod side;
+mod rendezvous_receiver;
+mod rendezvous_sender;
+mod shared_receive;
 mod state;
 mod transmit;
 mod tx;
-#[cfg(test)]
-pub(in crate::proto) mod walked;
 
 use std::collections::VecDeque;
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::info::MsgOrder;
-use crate::proto::event::{End, Event};
-use crate::proto::matching::first_come::Matcher;
-use crate::proto::matching::{Arrival, EarlyMessage, Kind};
-use crate::proto::op::{OpKey, Operation};
+use crate::proto::event::ConnEvent;
+use crate::proto::matching::fifo::FifoMatcher;
+use crate::proto::matching::{Arrival, MessageKind, UnexpectedMessage};
+use crate::proto::op::{OpKey, OpResult, Operation};
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder};
 
-pub(crate) use auth::{Challenge, Challenged, ProvenKey};
-use close::Ending;
+use acks::AwaitedRead;
+#[cfg(test)]
+pub(in crate::proto) use auth::AuthPhase;
+pub(crate) use auth::{Challenge, ChallengeResult, ProvenKey};
+#[cfg(test)]
+pub(in crate::proto) use close::CloseExchange;
+use close::CloseState;
 use credit::ReceiveCredit;
 use extension::Extension;
-pub(crate) use extension::{OFFERED, Terms};
-pub(crate) use peering::{Identity, Peering};
+pub(crate) use extension::{ExtensionParams, OFFERED};
+pub(crate) use rdm_binding::{ConnIds, RdmParams};
 pub(crate) use receive::ReceivePlan;
-use refusal::{AwaitedRead, Refusals};
+use receive_side::{OwnReceives, ReceiveSide};
 #[cfg(test)]
-pub(in crate::proto) use rendezvous::IncomingState;
+pub(in crate::proto) use receive_state::ReceiveStateKind;
+use receive_state::{PartialHeader, ReceiveState};
+use refusal::Refusals;
 #[cfg(test)]
-pub(in crate::proto) use rx::RxState;
-use rx::{PartialHeader, Rx};
-use side::{OwnReceives, ReceiveSide};
+pub(in crate::proto) use rendezvous_receiver::IncomingState;
+#[cfg(test)]
+pub(in crate::proto) use rendezvous_sender::OutgoingState;
 pub(crate) use state::Lifecycle;
 use tx::Tx;
 pub(crate) use tx::{InjectedEnds, Outgoing};
@@ -107,7 +116,7 @@ struct ContextQueue {
     size: usize,
     used: usize,
     /// Of these, places of operations that ended before their answer came.
-    left: usize,
+    leaked: usize,
     backlog: VecDeque<OpKey>,
     /// Room came free since the backlog was looked at.
     freed: bool,
@@ -118,13 +127,13 @@ impl ContextQueue {
         ContextQueue {
             size,
             used: 0,
-            left: 0,
+            leaked: 0,
             backlog: VecDeque::new(),
             freed: false,
         }
     }
 
-    /// True if somebody waits for the room that came free.
+    /// True if operations wait for the room that came free.
     fn wants_admission(&self) -> bool {
         self.freed && !self.backlog.is_empty()
     }
@@ -155,25 +164,27 @@ pub(crate) enum Withdrawn {
 #[derive(Debug)]
 pub(crate) struct Connection<T> {
     lifecycle: Lifecycle,
-    order: ByteOrder,
+    byte_order: ByteOrder,
     /// Boxed: of use for a moment in a connection's life.
     handshake: Option<Box<CmDecoder>>,
     extension: Extension,
     side: ReceiveSide,
     tx: Tx,
-    rx: Rx,
-    /// Of use in [`Rx::Header`].
+    rx: ReceiveState,
+    /// Of use in [`ReceiveState::Header`].
     partial: PartialHeader,
     ops: Slab<Operation<T>>,
-    transmit: ContextQueue,
+    tx_context: ContextQueue,
     receive_credit: ReceiveCredit,
-    ending: Ending,
+    close: CloseState,
+    /// Bytes that reads of ours have got, and operations that have ended.
+    work: u64,
     /// Operations whose ack is awaited, oldest first.
-    acks: VecDeque<OpKey>,
+    awaited_acks: VecDeque<OpKey>,
     /// Reads whose response is awaited, oldest first.
-    reads: VecDeque<AwaitedRead>,
+    awaited_reads: VecDeque<AwaitedRead>,
     refusals: Refusals,
-    events: Vec<Event<T>>,
+    events: Vec<ConnEvent>,
     /// Why the connection must end; set once, acted on by the owner.
     fault: Option<Error>,
     /// The peer has sent its last byte; so many of its bytes have not been read yet.
@@ -182,30 +193,31 @@ pub(crate) struct Connection<T> {
 
 impl<T> Connection<T> {
     /// A connection of a connected endpoint.
-    pub(crate) fn new(sizes: Sizes, terms: Terms) -> Self {
+    pub(crate) fn new(sizes: Sizes, params: ExtensionParams) -> Self {
         let own = OwnReceives {
             context: ContextQueue::new(sizes.rx_size),
-            matcher: Matcher::new(sizes.unexpected_bytes),
+            matcher: FifoMatcher::new(sizes.unexpected_bytes),
         };
-        Connection::with_side(ReceiveSide::Own(own), &sizes, terms)
+        Connection::with_side(ReceiveSide::Own(own), &sizes, params)
     }
 
-    fn with_side(side: ReceiveSide, sizes: &Sizes, terms: Terms) -> Self {
+    fn with_side(side: ReceiveSide, sizes: &Sizes, params: ExtensionParams) -> Self {
         Connection {
             lifecycle: Lifecycle::Idle,
-            order: ByteOrder::Native,
+            byte_order: ByteOrder::Native,
             handshake: None,
-            extension: Extension::new(terms),
+            extension: Extension::new(params),
             side,
             tx: Tx::new(sizes.send_order),
-            rx: Rx::Header,
+            rx: ReceiveState::Header,
             partial: PartialHeader::new(),
             ops: Slab::new(),
-            transmit: ContextQueue::new(sizes.tx_size),
+            tx_context: ContextQueue::new(sizes.tx_size),
             receive_credit: ReceiveCredit::default(),
-            ending: Ending::default(),
-            acks: VecDeque::new(),
-            reads: VecDeque::new(),
+            close: CloseState::default(),
+            work: 0,
+            awaited_acks: VecDeque::new(),
+            awaited_reads: VecDeque::new(),
             refusals: Refusals::default(),
             events: Vec::new(),
             fault: None,
@@ -213,62 +225,72 @@ impl<T> Connection<T> {
         }
     }
 
-    fn end_op(&mut self, key: OpKey, result: Result<(), Error>, len: usize, payload: Payload) {
-        let received = Received {
-            len,
-            ..Received::default()
-        };
-        self.end_receive(key, result, received, payload);
-    }
-
-    fn end_receive(
+    /// Completes an operation: its record gets the result, which the owner delivers when it
+    /// publishes the event. By its key it is not found any more.
+    #[inline]
+    fn complete(
         &mut self,
         key: OpKey,
         result: Result<(), Error>,
-        received: Received,
+        len: usize,
         payload: Payload,
-    ) {
-        let Received {
-            len,
-            overflow,
-            data,
-            tag,
-            order,
-        } = received;
-        let Some(op) = self.ops.remove(key) else {
-            return;
-        };
-        self.ending.work += 1;
-        let (operation, is_receive) = (op.operation(), op.is_receive());
-        if op.phase != Phase::Waiting {
-            if let Some(queue) = self.context(is_receive) {
-                queue.used -= 1;
-                queue.freed = true;
+    ) -> Option<&mut OpResult> {
+        let (completed, op) = self.ops.retire(key)?;
+        let phase = std::mem::replace(&mut op.phase, Phase::Ended);
+        // 1. Its place in its context is free, and a fence behind it waits for one less.
+        let is_receive = op.is_receive();
+        if phase != Phase::Waiting {
+            let context = match &mut self.side {
+                ReceiveSide::Own(own) if is_receive => Some(&mut own.context),
+                _ if is_receive => None,
+                _ => Some(&mut self.tx_context),
+            };
+            if let Some(context) = context {
+                context.used -= 1;
+                context.freed = true;
             }
             if !is_receive {
                 self.tx.fences.ended(op.number);
             }
         }
-        let result = result.map_err(|error| error.with_operation(operation).with_phase(op.phase));
-        let identity = self.identity().filter(|_| is_receive);
-        let source = identity.map(|identity| identity.source);
-        let end = End {
-            operation,
-            result,
-            len,
-            overflow,
-            data,
-            tag,
-            source,
-            connection: identity.map(|identity| identity.connection),
-            order,
-            from: None,
-            payload,
+        self.work += 1;
+        // 2. The result is written where the owner reads it.
+        self.events.push(ConnEvent::Completed(completed));
+        let operation = op.operation();
+        let result = result.map_err(|error| error.with_operation(operation).with_phase(phase));
+        Some(
+            op.result
+                .insert(OpResult::new(operation, result, len, payload)),
+        )
+    }
+
+    /// Completes a receive that got a message.
+    #[inline]
+    fn complete_receive(&mut self, key: OpKey, received: ReceivedMessage, payload: Payload) {
+        let ids = self.ids();
+        let Some(result) = self.complete(key, received.result(), received.len, payload) else {
+            return;
         };
-        self.events.push(Event::Ended {
-            token: op.token,
-            end,
-        });
+        result.overflow = received.overflow;
+        result.data = received.data;
+        result.tag = received.tag;
+        result.order = received.order;
+        result.source = ids.map(|ids| ids.source);
+        result.connection = ids.map(|ids| ids.connection);
+    }
+
+    /// Delivers the result of a completed operation: `to` gets it where it lies, with the owner's
+    /// note of where it reports. Then the record is free.
+    #[inline]
+    pub(crate) fn deliver<R>(
+        &mut self,
+        completed: OpKey,
+        to: impl FnOnce(&mut T, &mut OpResult) -> R,
+    ) -> Option<R> {
+        let op = self.ops.get_mut(completed)?;
+        let delivered = to(&mut op.token, op.result.as_mut()?);
+        self.ops.discard(completed);
+        Some(delivered)
     }
 
     /// Gives the memory back that queues keep for what may be queued: of use when nothing has moved
@@ -280,17 +302,17 @@ impl<T> Connection<T> {
             own.context.backlog.shrink_to_fit();
         }
         self.ops.shrink();
-        self.acks.shrink_to_fit();
-        self.reads.shrink_to_fit();
+        self.awaited_acks.shrink_to_fit();
+        self.awaited_reads.shrink_to_fit();
         self.events.shrink_to_fit();
-        self.transmit.backlog.shrink_to_fit();
+        self.tx_context.backlog.shrink_to_fit();
     }
 
     // Getters.
 
     /// True between two frames of the peer's: nothing of the next one has come.
     fn is_at_boundary(&self) -> bool {
-        matches!(self.rx, Rx::Header) && self.partial.is_empty()
+        matches!(self.rx, ReceiveState::Header) && self.partial.is_empty()
     }
 
     pub(crate) fn lifecycle(&self) -> Lifecycle {
@@ -325,7 +347,7 @@ impl<T> Connection<T> {
     /// True once everything posted for transmission has been handed to the transport and come back
     /// sent, what waited for room included.
     pub(crate) fn is_transmit_drained(&self) -> bool {
-        self.tx.is_idle() && self.transmit.backlog.is_empty() && !self.owes_reason()
+        self.tx.is_idle() && self.tx_context.backlog.is_empty() && !self.owes_reason()
     }
 
     /// True while the transport has a batch of ours.
@@ -346,7 +368,7 @@ impl<T> Connection<T> {
     /// True if room came free for which operations wait: [`Connection::admit`] is to be called.
     pub(crate) fn wants_admission(&self) -> bool {
         let receives = self.own();
-        self.transmit.wants_admission() || receives.is_some_and(|it| it.context.wants_admission())
+        self.tx_context.wants_admission() || receives.is_some_and(|it| it.context.wants_admission())
     }
 
     /// Operations that have not ended.
@@ -368,13 +390,13 @@ impl<T> Connection<T> {
 
     /// All there is to publish, in order.
     #[inline]
-    pub(crate) fn take_events(&mut self) -> Vec<Event<T>> {
+    pub(crate) fn take_events(&mut self) -> Vec<ConnEvent> {
         std::mem::take(&mut self.events)
     }
 
     /// A list that was taken comes back, to be used again; what is in it has been published.
     #[inline]
-    pub(crate) fn keep_events(&mut self, mut events: Vec<Event<T>>) {
+    pub(crate) fn keep_events(&mut self, mut events: Vec<ConnEvent>) {
         events.clear();
         if self.events.is_empty() {
             self.events = events;
@@ -392,13 +414,13 @@ impl<T> Connection<T> {
     }
 
     pub(crate) fn invariants(&self) {
-        debug_assert!(self.transmit.used <= self.transmit.size);
+        debug_assert!(self.tx_context.used <= self.tx_context.size);
         if let Some(OwnReceives { context, matcher }) = self.own() {
             debug_assert!(context.used <= context.size);
             debug_assert!(matcher.posted_len() <= context.used);
         }
-        debug_assert!(self.acks.len() <= self.transmit.used);
-        debug_assert!(self.reads.len() <= self.transmit.used);
+        debug_assert!(self.awaited_acks.len() <= self.tx_context.used);
+        debug_assert!(self.awaited_reads.len() <= self.tx_context.used);
     }
 
     /// All that must hold between two calls, at the price of looking at every operation.
@@ -410,7 +432,7 @@ impl<T> Connection<T> {
             let queue = match self.own() {
                 Some(own) if receive => &own.context,
                 _ if receive => continue,
-                _ => &self.transmit,
+                _ => &self.tx_context,
             };
             let of_context = |op: &&Operation<T>| op.is_receive() == receive;
             let ops = || self.ops.iter().map(|(_, op)| op).filter(of_context);
@@ -426,24 +448,24 @@ impl<T> Connection<T> {
                 self.tx.injected.under_way()
             };
             assert_eq!(
-                ops().count() - waiting + queue.left + injected,
+                ops().count() - waiting + queue.leaked + injected,
                 queue.used,
                 "who does not takes room, and so do places left behind"
             );
         }
-        let reads = self.reads.iter().map(|read| &read.op);
-        let awaited = self.acks.iter().chain(reads);
+        let reads = self.awaited_reads.iter().map(|read| &read.op);
+        let awaited = self.awaited_acks.iter().chain(reads);
         let left = awaited.filter(|key| self.ops.get(**key).is_none()).count();
         let is_swallowing = matches!(
             &self.rx,
-            Rx::Payload(landing) if matches!(
-                landing.target,
-                rx::Target::Read { op } if self.ops.get(op).is_none()
+            ReceiveState::Payload(transfer) if matches!(
+                transfer.target,
+                receive_state::PayloadTarget::Read { op } if self.ops.get(op).is_none()
             )
         );
         assert_eq!(
             left + usize::from(is_swallowing),
-            self.transmit.left,
+            self.tx_context.leaked,
             "an awaited operation is in the table, or has left its place"
         );
         let posted = self
@@ -453,7 +475,7 @@ impl<T> Connection<T> {
         let matcher = self.own().map(|own| &own.matcher);
         assert_eq!(
             posted.count(),
-            matcher.map_or(0, Matcher::posted_len),
+            matcher.map_or(0, FifoMatcher::posted_len),
             "posted receives can be matched"
         );
         matcher.inspect(|matcher| matcher.check());
@@ -462,7 +484,7 @@ impl<T> Connection<T> {
 
 /// What a receive got.
 #[derive(Clone, Copy, Debug, Default)]
-struct Received {
+struct ReceivedMessage {
     /// Bytes that fit.
     len: usize,
     /// Bytes that did not.
@@ -474,7 +496,7 @@ struct Received {
     order: u64,
 }
 
-impl Received {
+impl ReceivedMessage {
     /// How a receive ends that got this.
     fn result(&self) -> Result<(), Error> {
         if self.overflow == 0 {
@@ -486,16 +508,16 @@ impl Received {
     }
 
     /// The message, as one that waits for a shared receive.
-    fn as_early(&self, identity: Identity, payload: Payload) -> EarlyMessage {
+    fn as_unexpected(&self, ids: ConnIds, payload: Payload) -> UnexpectedMessage {
         let arrival = Arrival {
-            source: identity.source,
-            connection: identity.connection,
-            kind: Kind::of(self.tag),
+            source: ids.source,
+            connection: ids.connection,
+            kind: MessageKind::of(self.tag),
             len: (self.len as u64).saturating_add(self.overflow as u64),
             data: self.data,
             order: self.order,
         };
-        EarlyMessage {
+        UnexpectedMessage {
             arrival,
             payload,
             len: self.len,

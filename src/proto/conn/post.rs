@@ -3,67 +3,73 @@
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
-use crate::proto::matching::first_come::{Early, Found};
-use crate::proto::op::{OpKey, OpKind, Operation, Refused, message};
+use crate::proto::matching::fifo::FifoMessage;
+use crate::proto::op::{OpKey, OpKind, Operation, RefusedPost, message};
 use crate::wire::Capabilities;
 
 use super::atomic::not_agreed;
-use super::side::ReceiveSide;
+use super::receive_side::ReceiveSide;
 use super::{Connection, Lifecycle, Withdrawn};
 
 impl<T> Connection<T> {
-    /// Accepts an operation, or, when its context is full, lets it wait or refuses it with Again,
+    /// Admits an operation, or, when its context is full, lets it wait or refuses it with Again,
     /// as its options say. Nothing overtakes a waiting operation of the same context.
     #[inline]
     pub(crate) fn post(
         &mut self,
-        mut operation: Operation<T>,
+        operation: Operation<T>,
         host: &mut impl Host<T>,
-    ) -> Result<OpKey, Box<Refused<T>>> {
-        let is_receive = operation.is_receive();
-        // 1. Judge it: what it is, and how far the connection has come.
-        if let Err(error) = self.check_post(&operation) {
-            if self.lifecycle == Lifecycle::Closed && is_receive {
-                return self.post_after_end(operation, error, host);
-            }
-            return Err(Refused::new(error, operation));
-        }
-        // 2. Take a place in its context, and reserve where its end is reported.
-        let context = self.context(is_receive);
-        let context = context.expect("receives that are shared are not posted to a connection");
-        let is_free = context.used < context.size && context.backlog.is_empty();
-        let is_accepted = is_free && host.reserve(&mut operation.token);
-        if !is_accepted && !operation.options.wait {
-            return Err(Refused::new(self.full(is_receive), operation));
-        }
-        // 3. Enter the record, where it stays until the operation ends, and queue its key.
+    ) -> Result<OpKey, Box<RefusedPost<T>>> {
+        // 1. Enter the record, where it stays until its result has been delivered.
         let key = self.ops.insert(operation);
-        if is_accepted {
-            self.accept(key, host);
+        let Some(op) = self.ops.get(key) else {
+            unreachable!("it was just entered");
+        };
+        // 2. Judge it: what it is, and how far the connection has come.
+        let is_receive = op.is_receive();
+        if let Err(error) = self.check_post(op) {
+            return self.post_not_open(key, error, host);
+        }
+        // 3. Take a place in its context, and reserve where its result is reported.
+        let context = match &mut self.side {
+            ReceiveSide::Own(own) if is_receive => &mut own.context,
+            _ => &mut self.tx_context,
+        };
+        let is_free = context.used < context.size && context.backlog.is_empty();
+        let op = self.ops.get_mut(key).expect("as above");
+        if is_free && host.reserve(&mut op.token) {
+            self.admit(key, host);
+        } else if op.options.wait {
+            context.backlog.push_back(key);
         } else {
-            self.context(is_receive)
-                .expect("as above")
-                .backlog
-                .push_back(key);
+            let error = self.full(is_receive);
+            return Err(self.refuse(key, error));
         }
         self.invariants();
         Ok(key)
     }
 
-    /// Accepts a message whose bytes are copied, or refuses it with Again if its context is full.
-    /// Of its end only the count is told ([`Connection::take_injected_ends`]). Not for a
+    /// An operation is not admitted: its record goes back.
+    #[cold]
+    fn refuse(&mut self, key: OpKey, error: Error) -> Box<RefusedPost<T>> {
+        let operation = self.ops.remove(key);
+        RefusedPost::new(error, operation.expect("it is refused once"))
+    }
+
+    /// Admits a message whose bytes are copied, or refuses it with Again if its context is full.
+    /// Its end is only counted ([`Connection::take_injected_ends`]). Not for a
     /// connectionless endpoint's connection, where a message may have to be announced, or to wait
     /// for the next one.
     pub(crate) fn inject(&mut self, bytes: &[u8], data: Option<u64>) -> Result<(), Error> {
         debug_assert!(!self.shares_receives(), "of a connected endpoint");
         self.check_open(false)?;
-        let queue = &mut self.transmit;
+        let queue = &mut self.tx_context;
         if queue.used >= queue.size || !queue.backlog.is_empty() {
             return Err(self.full(false));
         }
         queue.used += 1;
         let header = message(None, data, false, bytes.len() as u64);
-        self.tx.push_injected(header, bytes, self.order);
+        self.tx.push_injected(header, bytes, self.byte_order);
         self.invariants();
         Ok(())
     }
@@ -73,7 +79,7 @@ impl<T> Connection<T> {
     fn full(&self, is_receive: bool) -> Error {
         let (name, queue) = match &self.side {
             ReceiveSide::Own(own) if is_receive => ("receive", &own.context),
-            _ => ("transmit", &self.transmit),
+            _ => ("transmit", &self.tx_context),
         };
         let waiting = queue.backlog.len();
         let what = if waiting > 0 {
@@ -91,8 +97,8 @@ impl<T> Connection<T> {
                 true => String::new(),
                 false => format!(
                     ", {} by reads and {} by others that await the peer's answer",
-                    self.reads.len(),
-                    self.acks.len()
+                    self.awaited_reads.len(),
+                    self.awaited_acks.len()
                 ),
             };
             format!(
@@ -105,45 +111,48 @@ impl<T> Connection<T> {
         Error::new(ErrorKind::Again, what)
     }
 
-    /// A receive posted after the peer's end still takes a message that came in full before it.
+    /// Of what is posted out of time only one thing is admitted: a receive after the peer's end
+    /// takes a message that came in full before that.
     #[cold]
-    fn post_after_end(
+    fn post_not_open(
         &mut self,
-        mut operation: Operation<T>,
+        key: OpKey,
         error: Error,
         host: &mut impl Host<T>,
-    ) -> Result<OpKey, Box<Refused<T>>> {
-        if !self.has_early() {
-            return Err(Refused::new(error, operation));
-        }
-        if !host.reserve(&mut operation.token) {
-            let error = Error::new(ErrorKind::Again, "the completion queue is full");
-            return Err(Refused::new(error, operation));
-        }
-        let Some(own) = self.own_mut() else {
-            return Err(Refused::new(error, operation));
+    ) -> Result<OpKey, Box<RefusedPost<T>>> {
+        let is_closed = self.lifecycle == Lifecycle::Closed;
+        let op = self.ops.get_mut(key).expect("it was just entered");
+        let ReceiveSide::Own(own) = &mut self.side else {
+            return Err(self.refuse(key, error));
         };
-        let early = own.matcher.take_early().expect("seen above");
+        if !(is_closed && op.is_receive() && own.matcher.has_unexpected()) {
+            return Err(self.refuse(key, error));
+        }
+        if !host.reserve(&mut op.token) {
+            let error = Error::new(ErrorKind::Again, "the completion queue is full");
+            return Err(self.refuse(key, error));
+        }
+        op.phase = Phase::Queued;
         own.context.used += 1;
-        operation.phase = Phase::Queued;
-        let key = self.ops.insert(operation);
-        self.deliver_early(key, early);
+        let early = own.matcher.take_unexpected().expect("seen above");
+        self.deliver_unexpected(key, early);
         Ok(key)
     }
 
     /// A receive is posted, or takes the message that is there.
+    #[inline]
     fn match_receive(&mut self, key: OpKey, host: &mut impl Host<T>) {
         if let Some(own) = self.own_mut()
-            && let Found::Early(early) = own.matcher.post(key)
+            && let Some(message) = own.matcher.post(key)
         {
-            self.deliver_early(key, early);
+            self.deliver_unexpected(key, message);
         }
         self.resume(host);
     }
 
     /// True if a message that came before its receive waits here.
-    fn has_early(&self) -> bool {
-        self.own().is_some_and(|own| own.matcher.has_early())
+    fn has_unexpected(&self) -> bool {
+        self.own().is_some_and(|own| own.matcher.has_unexpected())
     }
 
     fn check_post(&self, operation: &Operation<T>) -> Result<(), Error> {
@@ -173,7 +182,7 @@ impl<T> Connection<T> {
     #[inline]
     fn check_open(&self, is_receive: bool) -> Result<(), Error> {
         let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
-        if is_up && !self.ending.is_peer_closing() {
+        if is_up && !self.close.is_received() {
             return Ok(());
         }
         self.check_not_up(is_receive)
@@ -188,9 +197,9 @@ impl<T> Connection<T> {
             }
             (_, Some(error)) => Err(error.clone()),
             (Lifecycle::Connected, None)
-                if self.ending.is_peer_closing()
+                if self.close.is_received()
                     && !self.has_carried_over()
-                    && !(is_receive && self.has_early()) =>
+                    && !(is_receive && self.has_unexpected()) =>
             {
                 Err(Error::new(ErrorKind::PeerClosed, "it is closing"))
             }
@@ -218,8 +227,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Lets waiting operations in, as far as there is room.
-    pub(crate) fn admit(&mut self, host: &mut impl Host<T>) {
+    /// Admits operations that wait, as far as there is room.
+    pub(crate) fn admit_waiting(&mut self, host: &mut impl Host<T>) {
         for receive in [false, true] {
             while let Some(queue) = self.context(receive) {
                 queue.freed = false;
@@ -237,20 +246,20 @@ impl<T> Connection<T> {
                     break;
                 }
                 self.context(receive).expect("as above").backlog.pop_front();
-                self.accept(key, host);
+                self.admit(key, host);
             }
         }
-        if self.ending.is_peer_closing() {
+        if self.close.is_received() {
             self.sort_out_waiting();
         }
     }
 
     /// An operation that has its place and its report is queued; a receive is matched.
     #[inline]
-    fn accept(&mut self, key: OpKey, host: &mut impl Host<T>) {
+    fn admit(&mut self, key: OpKey, host: &mut impl Host<T>) {
         let may_have_atomics = self.may_have_atomics();
         let Some(op) = self.ops.get_mut(key) else {
-            debug_assert!(false, "who is accepted is in the table");
+            debug_assert!(false, "who is admitted is in the table");
             return;
         };
         if op.is_receive() {
@@ -262,14 +271,14 @@ impl<T> Connection<T> {
         }
         if op.is_atomic() && !may_have_atomics {
             // It waited for its turn until the connection was up.
-            return self.end_unsent(key, not_agreed());
+            return self.complete_unsent(key, not_agreed());
         }
         op.phase = Phase::Queued;
         // With refusals, every write is answered: so its end is the peer's verdict.
         if self.extension.agreed.contains(Capabilities::REFUSAL) {
             op.want_answer();
         }
-        self.transmit.used += 1;
+        self.tx_context.used += 1;
         self.tx.push(key, op);
     }
 
@@ -278,7 +287,7 @@ impl<T> Connection<T> {
         match self.take_unstarted(key) {
             Some(payload) => {
                 let error = Error::new(ErrorKind::Canceled, self.why_unstarted(key));
-                self.end_op(key, Err(error), 0, payload);
+                self.complete(key, Err(error), 0, payload);
                 Withdrawn::Ended
             }
             None if self.ops.get(key).is_some() => Withdrawn::Running,
@@ -304,27 +313,27 @@ impl<T> Connection<T> {
         if withdrawn == Withdrawn::Running
             && let Some(op) = self.ops.get_mut(key)
         {
-            op.orphaned = op.is_receive();
+            op.detached = op.is_receive();
         }
         withdrawn
     }
 
     /// The owner of the receive with this token went away while a message was landing in it: marks
     /// it, so that the message survives. False if there is none.
-    pub(crate) fn orphan(&mut self, is_it: impl Fn(&T) -> bool) -> bool {
+    pub(crate) fn detach_matched(&mut self, is_it: impl Fn(&T) -> bool) -> bool {
         let found = self.ops.iter().find(|(_, op)| is_it(&op.token));
         let Some(key) = found.map(|(key, _)| key) else {
             return false;
         };
         if let Some(op) = self.ops.get_mut(key) {
-            op.orphaned = op.is_receive();
+            op.detached = op.is_receive();
         }
         true
     }
 
     /// A completed receive whose owner never looked: its message goes back to the head, in its
     /// order.
-    pub(crate) fn give_back(
+    pub(crate) fn requeue_message(
         &mut self,
         payload: Payload,
         len: usize,
@@ -333,7 +342,7 @@ impl<T> Connection<T> {
         order: u64,
     ) {
         if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
-            return; // Closed by this side: nobody will ask for it.
+            return; // Closed by this side: no receive will be posted for it.
         }
         // A region is not where a message waits: its owner writes there, and may take it away. One
         // that is taken away already took the message along.
@@ -341,14 +350,14 @@ impl<T> Connection<T> {
             return;
         };
         let Some(own) = self.own_mut() else { return };
-        if let Some((key, early)) = own.matcher.give_back(Early {
+        if let Some((key, message)) = own.matcher.requeue(FifoMessage {
             payload,
             len,
             overflow,
             data,
             order,
         }) {
-            self.deliver_early(key, early);
+            self.deliver_unexpected(key, message);
         }
     }
 
@@ -359,7 +368,7 @@ impl<T> Connection<T> {
         let is_taken = match op.phase {
             Phase::Waiting => (self.context(is_receive)).is_some_and(|it| it.withdraw(key)),
             Phase::Queued if is_receive => {
-                (self.own_mut()).is_some_and(|own| own.matcher.withdraw(key))
+                (self.own_mut()).is_some_and(|own| own.matcher.cancel(key))
             }
             Phase::Queued => self.tx.withdraw(key),
             Phase::Moving if !is_receive => self.withdraw_announced(key),
@@ -374,7 +383,7 @@ impl<T> Connection<T> {
     pub(super) fn why_unstarted(&self, key: OpKey) -> &'static str {
         match self.phase(key) {
             Some(Phase::Moving) => {
-                "it was announced, but the peer had no receive for it; the peer is told"
+                "it was announced, but the peer had no receive for it; it is withdrawn there"
             }
             _ => "",
         }

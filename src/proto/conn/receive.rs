@@ -1,9 +1,9 @@
-//! From received bytes to frames, and from a frame to where its payload lands.
+//! From received bytes to frames, and from frames to placed payloads.
 //!
-//! This file takes bytes in, [`frame`] tells what each frame means, [`payload`] ends what a payload
-//! belongs to when it is whole. What a message is matched with is in [`message`] (receives of the
-//! connection's own) and in `shared.rs` (those that the connections of an endpoint share);
-//! [`access`] resolves the memory that a peer's RMA names.
+//! This file consumes bytes; [`frame`] dispatches headers; [`payload`] completes what a payload
+//! belongs to when it is whole. A message is matched in [`message`] (receives of the connection's
+//! own) or in `shared_receive.rs` (receives that the connections of an endpoint share); [`access`]
+//! resolves the memory that a peer's RMA names.
 
 mod access;
 mod frame;
@@ -16,20 +16,20 @@ use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN};
 use crate::proto::Host;
 use crate::wire::{Capabilities, Decoded, FrameHeader};
 
-use super::rx::{Rx, Target};
+use super::receive_state::{PayloadTarget, ReceiveState};
 use super::{Connection, Lifecycle};
 pub(super) use access::resolve_all;
 use access::taken_away;
 pub(super) use message::zeroed;
 
-/// Where the next bytes of the connection shall go.
+/// Where the transport is to place the next bytes of the connection.
 #[derive(Debug)]
 pub(crate) enum ReceivePlan {
-    /// Nowhere: the connection does not read now.
+    /// The connection does not read now.
     Paused,
-    /// Into a staging buffer, to be fed to [`Connection::handle_stage`].
+    /// Into a staging buffer, for [`Connection::handle_stage`].
     Stage,
-    /// Straight into memory: `len` bytes at `offset` of the payload.
+    /// Into the destination itself: `len` bytes at `offset` of the payload.
     Direct {
         payload: Payload,
         offset: usize,
@@ -39,26 +39,26 @@ pub(crate) enum ReceivePlan {
 }
 
 impl<T> Connection<T> {
-    /// Where the next bytes shall land. Called only when nothing is armed and no staged bytes are
-    /// left.
+    /// Where the next bytes are to be placed. Called only when no receive is armed and no staged
+    /// bytes are left.
     pub(crate) fn poll_receive(&mut self) -> ReceivePlan {
         if !self.is_reading() || self.fault.is_some() || self.rx.is_paused() {
             return ReceivePlan::Paused;
         }
         let refusals = self.has_refusals();
-        let Rx::Payload(landing) = &mut self.rx else {
+        let ReceiveState::Payload(transfer) = &mut self.rx else {
             return ReceivePlan::Stage;
         };
-        let wanted = usize::try_from(landing.wanted()).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(transfer.wanted()).unwrap_or(usize::MAX);
         if wanted < DIRECT_RECEIVE_MIN {
             return ReceivePlan::Stage;
         }
-        let Some(payload) = landing.payload.take() else {
+        let Some(payload) = transfer.payload.take() else {
             return ReceivePlan::Paused;
         };
         match payload.lease() {
             Ok(leases) => {
-                let offset = usize::try_from(landing.done).expect("done ≤ capacity, a usize");
+                let offset = usize::try_from(transfer.done).expect("done ≤ capacity, a usize");
                 ReceivePlan::Direct {
                     payload,
                     offset,
@@ -67,22 +67,22 @@ impl<T> Connection<T> {
                 }
             }
             Err(closed) if refusals => {
-                landing.refuse(closed.into());
+                transfer.refuse(closed.into());
                 ReceivePlan::Stage
             }
             Err(closed) => {
-                landing.payload = Some(payload);
+                transfer.payload = Some(payload);
                 self.fail(taken_away(closed.into()));
                 ReceivePlan::Paused
             }
         }
     }
 
-    /// True while bytes of the peer are looked at. An acceptor waits for its HELLO, and looks at
-    /// nothing behind it until it is connected (ruling 9).
+    /// True while the connection processes bytes of the peer. An acceptor processes the peer's
+    /// HELLO, and what follows it only once it is connected (ruling 9).
     fn is_reading(&self) -> bool {
-        // Behind the end of the stream comes only that end again, for ever.
-        if self.fault.is_some() || self.ending.is_done() || self.rx.is_paused() {
+        // After the end of the stream the socket only reports that end again.
+        if self.fault.is_some() || self.close.is_in_order() || self.rx.is_paused() {
             return false;
         }
         match self.lifecycle {
@@ -94,27 +94,27 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The transport gives a direct receive back after `len` more bytes landed (0: cancelled).
+    /// The transport returns the buffer of a direct receive with `len` more bytes (0: canceled).
     pub(crate) fn handle_direct(&mut self, payload: Payload, len: usize, host: &mut impl Host<T>) {
-        if let Rx::Payload(landing) = &mut self.rx {
-            debug_assert!(len as u64 <= landing.wanted());
-            landing.payload = Some(payload);
-            landing.done += len as u64;
+        if let ReceiveState::Payload(transfer) = &mut self.rx {
+            debug_assert!(len as u64 <= transfer.wanted());
+            transfer.payload = Some(payload);
+            transfer.done += len as u64;
             let ours = matches!(
-                landing.target,
-                Target::Read { .. } | Target::ReadData { .. }
+                transfer.target,
+                PayloadTarget::Read { .. } | PayloadTarget::ReadData { .. }
             );
             if ours {
-                self.ending.work += len as u64;
+                self.work += len as u64;
             }
             self.count_read(len);
         }
-        self.finish_landing(host);
+        self.complete_payload(host);
         self.invariants();
     }
 
-    /// Feeds received bytes; returns how many were consumed. Fewer than given means that the
-    /// connection pauses (or is faulty) and wants the rest later.
+    /// Processes staged bytes; returns how many were consumed. Fewer than given means that the
+    /// connection pauses, or is faulty, and takes the rest later.
     pub(crate) fn handle_stage(&mut self, input: &[u8], host: &mut impl Host<T>) -> usize {
         let mut at = 0;
         while at < input.len() && self.is_reading() {
@@ -134,7 +134,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Takes what comes next from the front of `input`; tells how many bytes that was.
+    /// Consumes one header, or one piece of a payload, at the front of `input`; returns its length.
     fn consume(&mut self, input: &[u8], host: &mut impl Host<T>) -> Result<usize, Error> {
         if self.lifecycle != Lifecycle::Connected {
             if self.handshake.is_some() {
@@ -145,79 +145,113 @@ impl<T> Connection<T> {
             }
         }
         match &self.rx {
-            Rx::Header => self.consume_header(input, host),
-            Rx::Payload(_) => self.consume_payload(input, host),
-            Rx::AwaitReceive { .. }
-            | Rx::AwaitRoom { .. }
-            | Rx::AwaitCommit { .. }
-            | Rx::Closed => Ok(0),
+            ReceiveState::Header => self.consume_header(input, host),
+            ReceiveState::Payload(_) => self.consume_payload(input, host),
+            ReceiveState::AwaitReceive { .. }
+            | ReceiveState::AwaitRoom { .. }
+            | ReceiveState::AwaitCommit { .. }
+            | ReceiveState::Closed => Ok(0),
         }
     }
 
     fn consume_header(&mut self, input: &[u8], host: &mut impl Host<T>) -> Result<usize, Error> {
-        // 1. The header, mostly whole in the input; what is there of another is kept.
-        let (taken, header) = match self.partial.decode(input, self.order)? {
-            Decoded::Frame {
-                header, header_len, ..
-            } => (header_len, header),
-            Decoded::Need(_) => match self.partial.collect(input, self.order)? {
-                (taken, Some(header)) => (taken, header),
-                (taken, None) => return Ok(taken),
-            },
-        };
-        tracing::trace!(%header, "received");
-        // 2. Whether the peer may say this now.
-        self.check_agreed(&header)?;
-        if self.ending.is_peer_closing() {
-            self.check_closing(&header)?;
-        }
-        // 3. A small message is there with its bytes, and ends its receive.
-        if let FrameHeader::Message { data, ack, len } = header
-            && let Some(landed) = self.take_whole_message(data, ack, len, &input[taken..])?
+        // 1. Decode the header where it lies.
+        let decoded = self.partial.decode(input, self.byte_order)?;
+        // 2. Fast path: a small message that is here with its payload completes its receive. Any
+        // peer may send messages, until it has sent its CLOSE.
+        if let Decoded::Frame {
+            header: FrameHeader::Message { data, ack, len },
+            header_len,
+            ..
+        } = decoded
+            && !self.close.is_received()
+            && let Some(len) = self.receive_whole_message(data, ack, len, &input[header_len..])?
         {
-            return Ok(taken + landed);
+            return Ok(header_len + len);
         }
-        // 4. Anything else takes further steps.
-        self.begin_frame(header, host)?;
-        Ok(taken)
+        // 3. Any other frame.
+        self.consume_any_header(decoded, input, host)
     }
 
-    /// Copies what belongs to the payload in progress to where it shall land, and drops what does
-    /// not fit there.
+    /// Dispatches a decoded header, or collects the bytes of one that is split. Out of line, so
+    /// that the fast path does not move headers about.
+    #[inline(never)]
+    fn consume_any_header(
+        &mut self,
+        decoded: Decoded,
+        input: &[u8],
+        host: &mut impl Host<T>,
+    ) -> Result<usize, Error> {
+        match decoded {
+            Decoded::Frame {
+                header, header_len, ..
+            } => {
+                self.dispatch(header, host)?;
+                Ok(header_len)
+            }
+            Decoded::Need(_) => {
+                let (taken, header) = self.partial.collect(input, self.byte_order)?;
+                if let Some(header) = header {
+                    self.dispatch(header, host)?;
+                }
+                Ok(taken)
+            }
+        }
+    }
+
+    /// Begins a frame, if the peer may send it now.
+    fn dispatch(&mut self, header: FrameHeader, host: &mut impl Host<T>) -> Result<(), Error> {
+        tracing::trace!(%header, "received");
+        self.check_agreed(&header)?;
+        if self.close.is_received() {
+            self.check_closing(&header)?;
+        }
+        self.begin_frame(header, host)
+    }
+
+    /// Copies the bytes of the payload in progress to its destination, and drops what does not fit.
     fn consume_payload(&mut self, input: &[u8], host: &mut impl Host<T>) -> Result<usize, Error> {
         let refusals = self.has_refusals();
-        let Rx::Payload(landing) = &mut self.rx else {
+        let ReceiveState::Payload(transfer) = &mut self.rx else {
             return Ok(0);
         };
-        let left = landing.len - landing.done;
+        let left = transfer.len - transfer.done;
         let take = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-        let wanted = usize::try_from(landing.wanted()).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(transfer.wanted()).unwrap_or(usize::MAX);
         let fits = wanted.min(take);
         if fits > 0 {
-            let offset = usize::try_from(landing.done).expect("done ≤ capacity, a usize");
-            let payload = landing.payload.as_mut();
+            let offset = usize::try_from(transfer.done).expect("done ≤ capacity, a usize");
+            let payload = transfer.payload.as_mut();
             let payload = payload.expect("no direct receive is out while staging");
             match payload.copy_in(offset, &input[..fits]) {
                 Ok(()) => {}
-                Err(closed) if refusals && landing.is_refusable() => landing.refuse(closed.into()),
+                Err(closed) if refusals && transfer.is_refusable() => {
+                    transfer.refuse(closed.into())
+                }
                 Err(closed) => return Err(taken_away(closed.into())),
             }
         }
-        landing.done += take as u64;
-        self.finish_landing(host);
+        transfer.done += take as u64;
+        self.complete_payload(host);
         Ok(take)
     }
 
-    /// Takes up what happened outside since: receives that were matched with announced messages,
-    /// and what a pause waits for: a posted receive, room in a completion queue, room in the queue
-    /// of answers.
+    /// Processes what has changed outside: receives that were matched with announced messages, and
+    /// the frame that a pause holds back, which may now find a posted receive, room in a completion
+    /// queue, or room in the queue of answers.
     pub(crate) fn resume(&mut self, host: &mut impl Host<T>) {
-        self.answer_announcements(host);
-        let waits = matches!(&self.rx, Rx::AwaitReceive { .. } | Rx::AwaitRoom { .. });
+        if self.shares_receives() {
+            self.answer_announcements(host);
+        }
+        let waits = matches!(
+            &self.rx,
+            ReceiveState::AwaitReceive { .. } | ReceiveState::AwaitRoom { .. }
+        );
         if !waits || self.fault.is_some() {
             return;
         }
-        let (Rx::AwaitReceive { header } | Rx::AwaitRoom { header }) = self.rx.go(Rx::Header)
+        let (ReceiveState::AwaitReceive { header } | ReceiveState::AwaitRoom { header }) =
+            self.rx.go(ReceiveState::Header)
         else {
             return;
         };
@@ -226,19 +260,19 @@ impl<T> Connection<T> {
         }
     }
 
-    /// True while reading is paused for want of a receive or of room.
+    /// True while the connection does not read, for lack of a receive or of room.
     pub(crate) fn is_read_paused(&self) -> bool {
         self.lifecycle == Lifecycle::Connected && self.rx.is_paused()
     }
 
-    /// The peer has sent its last byte, and `unread` bytes of it wait in the socket and in staging.
-    /// A message that waits for a receive is now kept whatever the budget says, since what the
-    /// socket holds bounds it; one that can never be whole ends the connection.
+    /// The peer has sent its last byte; `unread` bytes wait in the socket and in the staging
+    /// buffer. A stalled message is stored now even beyond the budget, since `unread` bounds it; a
+    /// message that can never be whole ends the connection.
     pub(crate) fn handle_last_bytes(&mut self, unread: u64, host: &mut impl Host<T>) {
         self.last_bytes = Some(unread);
         self.resume(host);
-        if let Rx::AwaitReceive { header } = &self.rx {
-            // Where receives are shared one that is whole waits for its own, in the socket.
+        if let ReceiveState::AwaitReceive { header } = &self.rx {
+            // With shared receives a whole message waits in the socket for a receive.
             let is_whole = header.payload_len() <= unread;
             if self.shares_receives() && is_whole && !matches!(header, FrameHeader::Rts { .. }) {
                 return;
@@ -252,7 +286,7 @@ impl<T> Connection<T> {
 
     /// The stream ended (the peer's FIN).
     pub(crate) fn handle_end(&mut self) {
-        if self.end_is_in_order() {
+        if self.on_end_of_stream() {
             return;
         }
         let what = if self.handshake.is_some() || self.extension.is_opening() {

@@ -6,14 +6,13 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, Phase, Refusal};
-use crate::limits::{READ_DATA_MAX, REFUSALS_MAX, REFUSALS_PERIOD};
+use crate::error::{Error, ErrorKind, Refusal};
+use crate::limits::{REFUSALS_MAX, REFUSALS_PERIOD};
 use crate::proto::Host;
-use crate::proto::op::{OpKey, OpKind};
 use crate::wire::{Capabilities, FrameHeader};
 
-use super::rx::{Landing, Rx, Target};
-use super::{Connection, Lifecycle, violation};
+use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
+use super::{Connection, Lifecycle};
 
 /// What both sides have refused of the kinds that only a peer in error asks for.
 #[derive(Debug, Default)]
@@ -22,11 +21,11 @@ pub(super) struct Refusals {
     now: Option<Instant>,
     /// Operations of the peer's.
     theirs: GuessCount,
-    /// Operations of ours, as the peer told.
+    /// Operations of ours that the peer refused.
     ours: GuessCount,
     /// The peer's were too many: nothing of it is looked at any more.
-    enough: bool,
-    /// The peer is told why this side ends the connection.
+    is_over_limit: bool,
+    /// The CLOSE that says why this side ends the connection has gone.
     pub(super) is_reason_sent: bool,
 }
 
@@ -66,26 +65,6 @@ impl fmt::Display for GuessCount {
     }
 }
 
-/// A read whose answer is awaited.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AwaitedRead {
-    pub(super) op: OpKey,
-    /// Bytes asked for.
-    pub(super) len: u64,
-    /// Bytes that have come.
-    pub(super) done: u64,
-}
-
-impl AwaitedRead {
-    pub(super) fn new(op: OpKey, len: usize) -> Self {
-        AwaitedRead {
-            op,
-            len: len as u64,
-            done: 0,
-        }
-    }
-}
-
 impl<T> Connection<T> {
     /// True if one operation can be refused on this connection.
     pub(super) fn has_refusals(&self) -> bool {
@@ -94,7 +73,7 @@ impl<T> Connection<T> {
 
     /// So many refused operations both sides live with; 0: the first one ends the connection.
     fn refusals_agreed(&self) -> u32 {
-        let ours = self.extension.terms.refusals_max;
+        let ours = self.extension.params.refusals_max;
         self.extension
             .peer
             .map_or(0, |peer| peer.refusals_max.min(ours))
@@ -107,62 +86,8 @@ impl<T> Connection<T> {
 
     // The initiator.
 
-    /// The peer answers the oldest frame that awaits an answer. Answers have no names: what has
-    /// ended before its answer came still has its place.
-    pub(super) fn handle_answer(&mut self, answer: Result<(), Refusal>) -> Result<(), Error> {
-        let Some(key) = self.acks.pop_front() else {
-            return Err(violation("an acknowledgement that nothing awaits"));
-        };
-        let Some(op) = self.ops.get_mut(key) else {
-            self.place_answered();
-            self.live_with(answer);
-            return Ok(());
-        };
-        let is_refusable = matches!(op.kind, OpKind::Write { .. } | OpKind::Atomic(_));
-        if answer.is_err() && !is_refusable {
-            self.acks.push_front(key);
-            return Err(violation("a message that was refused"));
-        }
-        match (op.phase, op.payload.take()) {
-            (Phase::AwaitingPeer, Some(payload)) => self.end_answered(key, answer, payload),
-            (_, kept) => {
-                op.payload = kept;
-                op.answer = Some(answer);
-            }
-        }
-        Ok(())
-    }
-
-    /// The peer acknowledges so many of the oldest frames that await an answer.
-    pub(super) fn handle_acks(&mut self, count: u64) -> Result<(), Error> {
-        if count == 0 || count > self.acks.len() as u64 {
-            return Err(violation(
-                "acknowledgements of none or of more than await one",
-            ));
-        }
-        for _ in 0..count {
-            self.handle_answer(Ok(()))?;
-        }
-        Ok(())
-    }
-
-    /// Ends an operation that has its answer and its memory back.
-    pub(super) fn end_answered(
-        &mut self,
-        key: OpKey,
-        answer: Result<(), Refusal>,
-        payload: Payload,
-    ) {
-        let len = match answer {
-            Ok(()) => self.ops.get(key).map_or(0, |op| op.len),
-            Err(_) => 0,
-        };
-        self.end_op(key, answer.map_err(Error::refused), len, payload);
-        self.live_with(answer);
-    }
-
     /// fi_domain(3): "the connection is torn down", unless both sides live with refusals.
-    fn live_with(&mut self, answer: Result<(), Refusal>) {
+    pub(super) fn handle_refused(&mut self, answer: Result<(), Refusal>) {
         let Err(reason) = answer else { return };
         if reason.is_guess() {
             self.refusals.ours.add(self.refusals.now);
@@ -177,7 +102,7 @@ impl<T> Connection<T> {
     }
 
     /// The peer has refused too many operations of this side, and says so with its last frame.
-    pub(super) fn handle_end_of_patience(&mut self) {
+    pub(super) fn handle_guess_limit(&mut self) {
         let what = format!(
             "it ended the connection since it had to refuse too many operations of this side, \
              {} for keys, ranges or rights that it has not given ({}); use a RemoteRegion as it \
@@ -188,75 +113,12 @@ impl<T> Connection<T> {
         self.fail(Error::new(ErrorKind::PeerClosed, what));
     }
 
-    /// Bytes of the oldest read come.
-    pub(super) fn begin_read_data(&mut self, len: u64) -> Result<(), Error> {
-        let Some(&AwaitedRead {
-            op,
-            len: asked,
-            done,
-        }) = self.reads.front()
-        else {
-            return Err(violation("bytes of a read that nothing awaits"));
-        };
-        if len == 0 || len > READ_DATA_MAX as u64 || len > asked - done {
-            return Err(violation("more bytes of a read than may come"));
-        }
-        let end = done + len;
-        // Of a read that has ended before, the bytes are dropped.
-        let payload = self.ops.get_mut(op).and_then(|entry| {
-            entry.phase = Phase::AwaitingPeer;
-            entry.payload.take()
-        });
-        self.rx.go(Rx::Payload(Landing {
-            target: Target::ReadData { op },
-            capacity: if payload.is_some() { end } else { 0 },
-            payload: Some(payload.unwrap_or_else(Payload::empty)),
-            len: end,
-            done,
-            ack: false,
-        }));
-        Ok(())
-    }
-
-    /// A frame of the oldest read's bytes has landed, up to `done`.
-    pub(super) fn read_data_landed(&mut self, key: OpKey, done: u64, payload: Payload) {
-        if let Some(read) = self.reads.front_mut() {
-            debug_assert_eq!(read.op, key, "reads are answered in order");
-            read.done = done;
-        }
-        if let Some(op) = self.ops.get_mut(key) {
-            op.payload = Some(payload);
-        }
-    }
-
-    /// The answer to the oldest read is over.
-    pub(super) fn handle_read_end(&mut self, refused: Option<Refusal>) -> Result<(), Error> {
-        let Some(&read) = self.reads.front() else {
-            return Err(violation("the end of a read that nothing awaits"));
-        };
-        if refused.is_none() && read.done != read.len {
-            return Err(violation("the end of a read before its last byte"));
-        }
-        self.reads.pop_front();
-        let answer = refused.map_or(Ok(()), Err);
-        let Some(op) = self.ops.get_mut(read.op) else {
-            self.place_answered();
-            self.live_with(answer);
-            return Ok(());
-        };
-        op.phase = Phase::AwaitingPeer;
-        let payload = op.payload.take();
-        let payload = payload.expect("a read has its destination between two frames");
-        self.end_answered(read.op, answer, payload);
-        Ok(())
-    }
-
     // The target.
 
     /// Begins a write that is refused: its bytes are dropped, and then it is answered.
     pub(super) fn refuse_write(&mut self, reason: Refusal, len: u64) {
-        self.rx.go(Rx::Payload(Landing {
-            target: Target::Refused {
+        self.rx.go(ReceiveState::Payload(PayloadInProgress {
+            target: PayloadTarget::Refused {
                 reason,
                 reserved: false,
             },
@@ -273,8 +135,8 @@ impl<T> Connection<T> {
     pub(crate) fn handle_fault(&mut self, payload: Payload, host: &mut impl Host<T>) -> bool {
         let refusals = self.has_refusals();
         let refused = match &mut self.rx {
-            Rx::Payload(landing) if refusals && landing.is_refusable() => {
-                landing.refuse(Refusal::Fault);
+            ReceiveState::Payload(transfer) if refusals && transfer.is_refusable() => {
+                transfer.refuse(Refusal::Fault);
                 true
             }
             _ => false,
@@ -300,7 +162,7 @@ impl<T> Connection<T> {
         }
         self.refusals.theirs.add(self.refusals.now);
         if self.refusals.theirs.count >= self.guess_limit().0 {
-            self.refusals.enough = true;
+            self.refusals.is_over_limit = true;
             self.rx.close();
         }
     }
@@ -314,9 +176,9 @@ impl<T> Connection<T> {
         })
     }
 
-    /// The peer, which this side hears no more, is still to be told why.
+    /// The CLOSE that says why is still to be sent to a peer that this side reads no more.
     pub(super) fn owes_reason(&self) -> bool {
-        self.refusals.enough
+        self.refusals.is_over_limit
             && !self.refusals.is_reason_sent
             && self.fault.is_none()
             && self.lifecycle == Lifecycle::Connected
@@ -325,13 +187,13 @@ impl<T> Connection<T> {
 
     /// True once the peer has guessed too often: the owner closes the connection in order, so that
     /// the peer still gets its answers.
-    pub(crate) fn has_had_enough(&self) -> bool {
-        self.refusals.enough
+    pub(crate) fn is_over_guess_limit(&self) -> bool {
+        self.refusals.is_over_limit
     }
 
     /// Why this side ended the connection, if that is why.
-    pub(super) fn end_of_patience(&self) -> Option<Error> {
-        self.refusals.enough.then(|| {
+    pub(super) fn guess_limit_error(&self) -> Option<Error> {
+        self.refusals.is_over_limit.then(|| {
             let what = format!(
                 "this side ended the connection since it had to refuse too many operations of the \
                  peer, {} for keys, ranges or rights that it was not given ({}); a peer that is in \
@@ -357,17 +219,17 @@ impl fmt::Display for GuessLimit {
     }
 }
 
-impl Landing {
+impl PayloadInProgress {
     /// True for a peer's write: it can be answered with a refusal.
     pub(super) fn is_refusable(&self) -> bool {
-        matches!(self.target, Target::Region { .. })
+        matches!(self.target, PayloadTarget::Region { .. })
     }
 
     /// The region in which a peer's write was landing refuses now: the rest is dropped. Gives the
     /// memory, which is not to be touched any more.
     pub(super) fn refuse(&mut self, reason: Refusal) {
-        let reserved = matches!(self.target, Target::Region { data: Some(_), .. });
-        self.target = Target::Refused { reason, reserved };
+        let reserved = matches!(self.target, PayloadTarget::Region { data: Some(_), .. });
+        self.target = PayloadTarget::Refused { reason, reserved };
         self.payload = Some(Payload::empty());
         self.capacity = 0;
     }

@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{Frame, Payload};
+use crate::buf::{Leases, OutFrame, Payload};
 use crate::error::{Error, OperationKind, Phase};
 use crate::proto::Host;
-use crate::proto::event::Event;
+use crate::proto::event::ConnEvent;
 use crate::proto::op::OpKey;
 
+use super::acks::AwaitedRead;
 use super::answer::Part;
-use super::refusal::AwaitedRead;
-use super::tx::{Batch, Control, FrameOwner, UserFrame, cannot_say};
+use super::tx::{Control, FrameOwner, UserFrame, cannot_say, frame};
 use super::{Connection, Lifecycle, Outgoing};
 
 impl<T> Connection<T> {
@@ -20,8 +20,8 @@ impl<T> Connection<T> {
             return None;
         }
         // 1. Queue what is due by itself: credit for the peer, our CLOSE.
-        self.tell_credit(host);
-        self.tell_end(host);
+        self.queue_credit(host);
+        self.queue_close_if_due(host);
         match self.gather() {
             Ok(outgoing) => outgoing,
             Err(error) => {
@@ -34,95 +34,104 @@ impl<T> Connection<T> {
     /// Takes frames from the queues, in order, until one system call's worth is together.
     fn gather(&mut self) -> Result<Option<Outgoing>, Error> {
         // 2. What was sent in part goes first.
-        let Some(mut batch) = self.tx.begin_batch(self.order)? else {
+        if !self.tx.begin_batch(self.byte_order)? {
             return Ok(None);
-        };
-        while !batch.is_full() {
+        }
+        while self.tx.has_queued() && !self.tx.batch_mut().is_full() {
             // 3. Injected messages that are first go as one frame.
-            if self.tx.gather_injected(&mut batch) {
+            if self.tx.gather_injected() {
                 continue;
             }
-            // 4. Signs of life and answers overtake operations; parts of long answers take turns
+            // 4. Probes and answers overtake operations; parts of long answers take turns
             // with them.
             if self.tx.has_control() || self.tx.is_turn_of_answers() {
-                self.gather_control(&mut batch)?;
+                self.gather_control()?;
                 continue;
             }
             // 5. The oldest operation that may go out; where it was the turn of one and there is
             // none, answers go on.
             match self.tx.pop_user() {
-                Some(user) => self.gather_user(user, &mut batch),
-                // It may be that the peer is to be told why.
+                Some(user) => self.gather_user(user),
+                // A STALLED may have been queued.
                 None if self.tx.skip_users_turn() || self.tx.has_control() => {}
                 None => break,
             }
         }
-        Ok(self.tx.hand_out(batch))
+        Ok(self.tx.hand_out())
     }
 
     /// Encodes the frame of an operation out of its record: the memory goes along, and is the
     /// transport's from here on.
     #[inline]
-    fn gather_user(&mut self, user: UserFrame, batch: &mut Batch) {
+    fn gather_user(&mut self, user: UserFrame) {
         let Some(op) = self.ops.get_mut(user.op()) else {
             debug_assert!(false, "what is queued is in the table");
             return;
         };
         let id = self.tx.take_id();
-        // An announcement ends nothing, and is answered by a clear-to-send.
-        if let UserFrame::Announcement(_, index) = user {
-            op.phase = Phase::Moving;
-            let header = op.announcement(index);
-            tracing::trace!(%header, "handed out");
-            let header = header.encode(self.order, id);
-            let token = FrameOwner::Control.to_token();
-            return batch.push(Frame::new(&header, Payload::empty(), token));
-        }
         op.phase = Phase::Moving;
-        // The peer will answer: the operation takes its place among those that wait for that.
-        if op.is_acknowledged() {
-            self.acks.push_back(user.op());
-        } else if op.is_answered_with_bytes() {
-            self.reads.push_back(AwaitedRead::new(user.op(), op.len));
-        }
-        let header = match user {
-            UserFrame::Announced(_, index) => op.announced(index),
-            _ => op.header(),
+        let (header, payload, owner) = match user {
+            // An announcement ends nothing, and is answered by a clear-to-send.
+            UserFrame::Announcement(_, index) => (
+                op.announcement(index),
+                Payload::empty(),
+                FrameOwner::Control,
+            ),
+            UserFrame::Whole(key) | UserFrame::Announced(key, _) => {
+                // The peer will answer: the operation takes its place among those that wait for
+                // that.
+                if op.is_acknowledged() {
+                    self.awaited_acks.push_back(key);
+                } else if op.is_answered_with_bytes() {
+                    self.awaited_reads.push_back(AwaitedRead::new(key, op.len));
+                }
+                let header = match user {
+                    UserFrame::Announced(_, index) => op.announced(index),
+                    _ => op.header(),
+                };
+                // The regions among its memory are our own operation's, which is inside already.
+                (header, op.take_outgoing(), FrameOwner::Operation(key))
+            }
         };
         tracing::trace!(%header, "handed out");
-        let header = header.encode(self.order, id);
-        let token = FrameOwner::Operation(user.op()).to_token();
-        // The regions among its memory are our own operation's, which is inside already.
-        batch.push(Frame::new(&header, op.take_outgoing(), token));
+        let frame = frame(&header, self.byte_order, id, payload, owner);
+        self.tx.batch_mut().push(frame);
     }
 
     /// The next frame of the protocol's own, its regions leased.
-    fn gather_control(&mut self, batch: &mut Batch) -> Result<(), Error> {
+    fn gather_control(&mut self) -> Result<(), Error> {
         let (header, payload, owner) = if let Some(control) = self.tx.pop_control() {
             let Control { header, payload } = control;
             match payload.lease() {
-                Ok(lease) => batch.push_lease(lease),
+                Ok(lease) => self.tx.batch_mut().push_lease(lease),
                 Err(closed) => {
-                    self.tx.give_up(std::mem::take(batch));
+                    self.tx.batch_mut().give_up();
                     return Err(cannot_say(closed.into()));
                 }
             }
             (header, payload, FrameOwner::Control)
         } else if let Some(answer) = self.tx.pop_answer() {
-            batch.push_lease(answer.leases);
+            self.tx.batch_mut().push_lease(answer.leases);
             let owner = FrameOwner::Answer(answer.part);
             (answer.header, answer.payload, owner)
         } else {
             return Ok(());
         };
         tracing::trace!(%header, "handed out");
-        let header = header.encode(self.order, self.tx.take_id());
-        batch.push(Frame::new(&header, payload, owner.to_token()));
+        let id = self.tx.take_id();
+        let frame = frame(&header, self.byte_order, id, payload, owner);
+        self.tx.batch_mut().push(frame);
         Ok(())
     }
 
     /// The transport gives a batch back after moving `sent` bytes of it.
-    pub(crate) fn handle_sent(&mut self, mut frames: VecDeque<Frame>, sent: usize) {
+    pub(crate) fn handle_sent(
+        &mut self,
+        mut frames: VecDeque<OutFrame>,
+        leases: Vec<Leases>,
+        sent: usize,
+    ) {
+        self.tx.end_leases(leases);
         let mut left = sent;
         // 1. What has gone in full leaves the batch.
         while let Some(frame) = frames.front_mut() {
@@ -136,15 +145,16 @@ impl<T> Connection<T> {
             if frame.remaining() > 0 {
                 break;
             }
-            let payload = frame.take_payload();
-            frames.pop_front();
-            // 2. Whose it was is told; its memory goes back to the record.
+            let Some(payload) = frames.pop_front().map(OutFrame::into_payload) else {
+                break;
+            };
+            // 2. Its operation gets the memory back, and completes if it awaits no answer.
             match owner {
                 FrameOwner::Operation(key) => self.frame_sent(key, payload),
                 FrameOwner::Answer(Part::Done) => self.answer_sent(payload),
                 FrameOwner::Control if payload.buffer_count() > 0 => self.answer_sent(payload),
                 FrameOwner::Injected(count) => {
-                    self.tx.injected_gone(count as usize);
+                    self.tx.injected_gone(count as usize, payload);
                     self.injected_ended(count as usize);
                 }
                 FrameOwner::Control | FrameOwner::Handshake | FrameOwner::Answer(_) => {}
@@ -161,7 +171,7 @@ impl<T> Connection<T> {
     /// The answer to a peer's read has gone, to its end.
     fn answer_sent(&mut self, memory: Payload) {
         if self.lifecycle == Lifecycle::Connected {
-            self.events.push(Event::RemoteAccess {
+            self.events.push(ConnEvent::RemoteAccess {
                 operation: OperationKind::RemoteRead,
                 data: None,
                 memory,
@@ -169,11 +179,11 @@ impl<T> Connection<T> {
         }
     }
 
-    /// So many injected messages have ended, which is told by count.
+    /// So many injected messages have ended.
     pub(super) fn injected_ended(&mut self, count: usize) {
-        self.ending.work += count as u64;
-        self.transmit.used -= count;
-        self.transmit.freed = true;
+        self.work += count as u64;
+        self.tx_context.used -= count;
+        self.tx_context.freed = true;
     }
 
     /// An operation's frame has gone in full.
@@ -186,11 +196,11 @@ impl<T> Connection<T> {
             return; // What of it was in the frame is of no use any more.
         }
         match op.answer {
-            Some(answer) => self.end_answered(key, answer, payload),
+            Some(answer) => self.complete_answered(key, answer, payload),
             None if op.is_acknowledged() => op.payload = Some(payload),
             None => {
                 let len = op.len;
-                self.end_op(key, Ok(()), len, payload);
+                self.complete(key, Ok(()), len, payload);
             }
         }
     }

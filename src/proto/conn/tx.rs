@@ -2,9 +2,9 @@
 //!
 //! Control frames (acks, read responses) overtake queued user frames but never split one, and acks
 //! overtake the parts of an answer that was cut up. Those parts and user frames take turns, since a
-//! peer may read for ever. A frame once handed out keeps its place until its last byte is gone.
-//! User frames go out in the order in which they were posted, save that RMA passes messages that
-//! wait for credit. Byte 7 of each header counts the frames of this direction in transmission
+//! peer may read without a pause. A frame once handed out keeps its place until its last byte is
+//! gone. User frames go out in the order in which they were posted, save that RMA passes messages
+//! that wait for credit. Byte 7 of each header counts the frames of this direction in transmission
 //! order, which debug builds of libfabric insist on.
 //!
 //! This file holds what is queued and what goes next; `tx/handed_out.rs` follows frames that went
@@ -13,6 +13,7 @@
 //! Invariants: sent ≤ handed out ≤ queued; at most one batch is with the transport; while one is,
 //! nothing else is handed out.
 
+mod batch;
 mod handed_out;
 mod injected;
 mod lane;
@@ -20,22 +21,23 @@ mod unsent;
 
 use std::collections::VecDeque;
 
-use crate::buf::{Frame, Leases, Payload};
+use crate::buf::{Leases, OutFrame, Payload};
 use crate::error::Error;
-use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_ENOUGH, GATHER_FRAMES_MAX};
+use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_ENOUGH};
 use crate::proto::op::{OpKey, Operation};
 use crate::wire::{ByteOrder, FrameHeader};
 
 use super::SendOrder;
-use super::announce::Announcements;
 use super::answer::{AnswerFrame, ReadAnswers};
 use super::credit::SendCredit;
 use super::fence::Fences;
-use super::liveness::Signs;
+use super::liveness::ProbeFrames;
+use super::rendezvous_sender::OutgoingAnnouncements;
+use batch::Batch;
 pub(crate) use handed_out::Outgoing;
-pub(super) use handed_out::{FrameOwner, cannot_say};
+pub(super) use handed_out::{FrameOwner, cannot_say, frame};
+use injected::Injected;
 pub(crate) use injected::InjectedEnds;
-use injected::{Injected, Run};
 use lane::Lane;
 pub(super) use lane::{Queued, QueuedKind};
 
@@ -80,7 +82,7 @@ impl UserFrame {
 pub(super) struct Tx {
     control: VecDeque<Control>,
     /// Answers that go out in parts; plain ones are control frames.
-    pub(super) reads: ReadAnswers,
+    pub(super) read_answers: ReadAnswers,
     /// A part of an answer went out last, so that it is the turn of a user frame.
     is_users_turn: bool,
     messages: Lane,
@@ -89,9 +91,9 @@ pub(super) struct Tx {
     others: Lane,
     /// Announced messages that the peer has asked for, with their names. All that waits elsewhere
     /// was posted behind them, and the peer may take nothing of that before it has them.
-    data: VecDeque<(OpKey, u8)>,
+    requested: VecDeque<(OpKey, u8)>,
     /// The messages that are announced, if the peer knows that.
-    pub(super) announcements: Option<Announcements>,
+    pub(super) announcements: Option<OutgoingAnnouncements>,
     pub(super) fences: Fences,
     /// What goes over the next connection, since the peer takes no more of it over this one, in the
     /// order in which it was posted; what is posted joins it.
@@ -102,39 +104,38 @@ pub(super) struct Tx {
     is_open: bool,
     /// The number of the next user frame.
     next_number: u64,
-    order: SendOrder,
+    send_order: SendOrder,
     /// What the peer takes in of messages; `None`: a plain peer, which has to see for itself.
     pub(super) credit: Option<SendCredit>,
     /// Bytes of operations that have been sent.
     pub(super) work: u64,
-    signs: Signs,
-    /// Handed out before, not sent in full: goes first, as it is.
-    carry: VecDeque<Frame>,
+    probes: ProbeFrames,
+    batch: Batch,
     out: bool,
     next_id: u8,
 }
 
 impl Tx {
-    pub(super) fn new(order: SendOrder) -> Self {
+    pub(super) fn new(send_order: SendOrder) -> Self {
         Tx {
             control: VecDeque::new(),
-            reads: ReadAnswers::default(),
+            read_answers: ReadAnswers::default(),
             is_users_turn: false,
             messages: Lane::default(),
             injected: Injected::default(),
             others: Lane::default(),
-            data: VecDeque::new(),
+            requested: VecDeque::new(),
             announcements: None,
             fences: Fences::default(),
             carried_over: None,
             last_message: None,
             is_open: false,
             next_number: 0,
-            order,
+            send_order,
             credit: None,
             work: 0,
-            signs: Signs::default(),
-            carry: VecDeque::new(),
+            probes: ProbeFrames::default(),
+            batch: Batch::default(),
             out: false,
             next_id: 0,
         }
@@ -161,7 +162,7 @@ impl Tx {
         }
     }
 
-    /// Queues an accepted operation, whose number is the next one.
+    /// Queues an admitted operation, whose number is the next one.
     #[inline]
     pub(super) fn push<T>(&mut self, key: OpKey, operation: &mut Operation<T>) {
         operation.number = self.take_number(operation.options.fence);
@@ -180,7 +181,7 @@ impl Tx {
         }
     }
 
-    /// A message of which these bytes are copied. Its end is told by count only.
+    /// A message of which these bytes are copied. Its end is only counted.
     pub(super) fn push_injected(&mut self, header: FrameHeader, bytes: &[u8], order: ByteOrder) {
         debug_assert!(self.carried_over.is_none(), "of a connected endpoint");
         let number = self.take_number(false);
@@ -197,7 +198,7 @@ impl Tx {
 
     /// The peer has asked for this message, which was announced to it by this name.
     pub(super) fn push_announced(&mut self, op: OpKey, index: u8) {
-        self.data.push_back((op, index));
+        self.requested.push_back((op, index));
     }
 
     /// The connection is up.
@@ -220,23 +221,23 @@ impl Tx {
         self.is_open = false;
         self.last_message = None;
         self.control.clear();
-        self.signs = Signs::default();
-        self.carry.clear();
+        self.probes = ProbeFrames::default();
+        self.batch.clear();
         self.next_id = 0;
         self.credit = None;
         self.announcements = None;
     }
 
     /// A control frame of the handshake: goes out as it is, before everything else.
-    pub(super) fn push_raw(&mut self, frame: Frame) {
-        self.carry.push_back(frame);
+    pub(super) fn push_raw(&mut self, frame: OutFrame) {
+        self.batch.frames.push_back(frame);
     }
 
     /// A frame of the connection's beginning, encoded with its number: goes out as it is.
     pub(super) fn push_opening(&mut self, encode: impl FnOnce(u8) -> Vec<u8>) {
         let frame = encode(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
-        self.push_raw(Frame::new(
+        self.push_raw(OutFrame::new(
             &[],
             Payload::from_vec(frame),
             FrameOwner::Handshake.to_token(),
@@ -254,21 +255,27 @@ impl Tx {
         !self.out && self.is_drained()
     }
 
-    /// What was handed out has gone; so has the handshake, since that is handed out at once.
-    pub(super) fn is_carried(&self) -> bool {
-        !self.out && self.carry.is_empty()
+    /// True if all that was handed out has been sent; so has the handshake, since that is handed
+    /// out at once.
+    pub(super) fn is_batch_sent(&self) -> bool {
+        !self.out && self.batch.frames.is_empty()
     }
 
     /// Nothing left to hand out.
     pub(super) fn is_drained(&self) -> bool {
-        self.carry.is_empty()
-            && self.signs.is_empty()
+        self.batch.frames.is_empty() && !self.has_queued()
+    }
+
+    /// True if anything waits to be put into a batch.
+    #[inline]
+    pub(super) fn has_queued(&self) -> bool {
+        !(self.probes.is_empty()
             && self.control.is_empty()
-            && self.reads.is_empty()
+            && self.read_answers.is_empty()
             && self.messages.queue.is_empty()
             && self.injected.len() == 0
             && self.others.queue.is_empty()
-            && self.data.is_empty()
+            && self.requested.is_empty())
     }
 
     pub(super) fn is_out(&self) -> bool {
@@ -291,9 +298,9 @@ impl Tx {
         self.is_open && (frames >= GATHER_FRAMES_ENOUGH || bytes >= GATHER_BYTES_MAX)
     }
 
-    /// Signs of life that go out before everything else that is queued.
-    pub(super) fn signs_mut(&mut self) -> &mut Signs {
-        &mut self.signs
+    /// Probes and their answers, which go out before everything else that is queued.
+    pub(super) fn probe_frames_mut(&mut self) -> &mut ProbeFrames {
+        &mut self.probes
     }
 
     /// Gives the memory back that the queues keep for what may be queued.
@@ -301,62 +308,56 @@ impl Tx {
         self.control.shrink_to_fit();
         self.messages.queue.shrink_to_fit();
         self.others.queue.shrink_to_fit();
-        self.data.shrink_to_fit();
-        self.carry.shrink_to_fit();
+        self.requested.shrink_to_fit();
+        self.batch.shrink();
         self.injected.shrink();
     }
 
     /// Answers that the peer has asked for and not taken yet.
     pub(super) fn queued_answers(&self) -> usize {
-        self.control.len() + self.reads.len()
+        self.control.len() + self.read_answers.len()
     }
 
     /// Begins a batch with what was handed out before and is not gone in full, its regions leased
-    /// again. `None`: there is nothing to hand out.
+    /// again. False: the transport still has the last one.
     #[inline]
-    pub(super) fn begin_batch(&mut self, order: ByteOrder) -> Result<Option<Batch>, Error> {
-        if self.out || self.is_drained() {
-            return Ok(None);
+    pub(super) fn begin_batch(&mut self, order: ByteOrder) -> Result<bool, Error> {
+        if !self.out && !self.batch.frames.is_empty() {
+            self.resume_batch(order)?;
         }
-        let (mut bytes, mut leases) = (0, Vec::new());
-        let mut frames = std::mem::take(&mut self.carry);
-        if !frames.is_empty() {
-            if let Err(error) = self.lease_again(&mut frames, order, &mut leases) {
-                self.carry = frames;
-                return Err(error);
-            }
-            bytes = frames.iter().map(Frame::remaining).sum();
-        }
-        Ok(Some(Batch {
-            count: frames.len(),
-            frames,
-            leases,
-            bytes,
-            run: Run::default(),
-        }))
+        Ok(!self.out)
     }
 
-    /// True if a sign of life waits, or an answer that is one frame.
+    fn resume_batch(&mut self, order: ByteOrder) -> Result<(), Error> {
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.count = batch.frames.len();
+        batch.bytes = batch.frames.iter().map(OutFrame::remaining).sum();
+        let leased = self.lease_again(&mut batch.frames, order, &mut batch.leases);
+        self.batch = batch;
+        leased.inspect_err(|_| self.batch.give_up())
+    }
+
+    /// True if a probe or its answer waits, or a control frame.
     #[inline]
     pub(super) fn has_control(&self) -> bool {
-        !self.control.is_empty() || !self.signs.is_empty()
+        !self.control.is_empty() || !self.probes.is_empty()
     }
 
     /// True if the next part of an answer goes before operations.
     #[inline]
     pub(super) fn is_turn_of_answers(&self) -> bool {
-        !self.is_users_turn && !self.reads.is_empty()
+        !self.is_users_turn && !self.read_answers.is_empty()
     }
 
-    /// A sign of life, or the oldest control frame.
+    /// The next probe or its answer, or else the oldest control frame.
     pub(super) fn pop_control(&mut self) -> Option<Control> {
-        let sign = self.signs.pop().map(Control::of);
-        sign.or_else(|| self.control.pop_front())
+        let probe = self.probes.pop().map(Control::of);
+        probe.or_else(|| self.control.pop_front())
     }
 
     /// The next part of an answer; then it is the turn of an operation.
     pub(super) fn pop_answer(&mut self) -> Option<AnswerFrame> {
-        let answer = self.reads.next_frame();
+        let answer = self.read_answers.next_frame();
         self.is_users_turn = answer.is_some();
         answer
     }
@@ -377,45 +378,45 @@ impl Tx {
 
     /// The batch goes to the transport. `None`: all there is waits for credit.
     #[inline]
-    pub(super) fn hand_out(&mut self, mut batch: Batch) -> Option<Outgoing> {
-        batch.end_run();
-        if batch.frames.is_empty() {
-            self.carry = batch.frames;
-            return None;
-        }
-        self.out = true;
-        Some(Outgoing {
-            frames: batch.frames,
-            leases: batch.leases,
-            is_burst: batch.count > 1,
-        })
+    pub(super) fn hand_out(&mut self) -> Option<Outgoing> {
+        let outgoing = self.batch.take();
+        self.out = outgoing.is_some();
+        outgoing
     }
 
-    /// A batch is not handed out after all.
-    pub(super) fn give_up(&mut self, batch: Batch) {
-        self.carry = batch.frames;
-    }
-
-    /// Puts the injected messages that go out next into the batch's run; false: there are none.
+    /// The batch that is being put together.
     #[inline]
-    pub(super) fn gather_injected(&mut self, batch: &mut Batch) -> bool {
+    pub(super) fn batch_mut(&mut self) -> &mut Batch {
+        &mut self.batch
+    }
+
+    /// The transport is done with the memory that these keep open. Their list is used again.
+    pub(super) fn end_leases(&mut self, mut leases: Vec<Leases>) {
+        leases.clear();
+        self.batch.leases = leases;
+    }
+
+    /// Puts the injected messages that go out next into the run of the batch; false: there are
+    /// none.
+    #[inline]
+    pub(super) fn gather_injected(&mut self) -> bool {
         match self.injected.next() {
-            Some(number) => self.gather_injected_from(number, batch),
+            Some(number) => self.gather_injected_from(number),
             None => false,
         }
     }
 
-    fn gather_injected_from(&mut self, number: u64, batch: &mut Batch) -> bool {
-        let first = self.signs.is_empty() && self.control.is_empty();
-        let first = first && (self.is_users_turn || self.reads.is_empty());
-        let first = first && self.is_open && self.data.is_empty();
+    fn gather_injected_from(&mut self, number: u64) -> bool {
+        let first = self.probes.is_empty() && self.control.is_empty();
+        let first = first && (self.is_users_turn || self.read_answers.is_empty());
+        let first = first && self.is_open && self.requested.is_empty();
         let before = |next: Option<u64>| next.is_none_or(|next| number < next);
         let first = first && before(self.messages.next()) && before(self.others.next());
         // Nothing stands between those that are gathered at a time, no fence either.
         if !first || !self.fences.let_pass(number) {
             return false;
         }
-        let (credit, next_id) = (&mut self.credit, &mut self.next_id);
+        let (credit, next_id, batch) = (&mut self.credit, &mut self.next_id, &mut self.batch);
         let room = GATHER_BYTES_MAX.saturating_sub(batch.bytes);
         let (count, bytes) = self.injected.gather(&mut batch.run, room, |len| {
             if let Some(credit) = credit {
@@ -450,9 +451,9 @@ impl Tx {
 
     #[inline]
     fn choose_user(&mut self) -> Option<UserFrame> {
-        if let Some((op, index)) = self.data.pop_front() {
+        if let Some((op, index)) = self.requested.pop_front() {
             if let Some(announcements) = &mut self.announcements {
-                announcements.sent(index);
+                announcements.data_handed_out(index);
             }
             return Some(UserFrame::Announced(op, index));
         }
@@ -465,7 +466,7 @@ impl Tx {
         {
             match self.pop_message(number) {
                 Some(user) => return Some(user),
-                None if self.order == SendOrder::Strict => other = None,
+                None if self.send_order == SendOrder::Strict => other = None,
                 None => {}
             }
         }
@@ -482,16 +483,20 @@ impl Tx {
         }
     }
 
-    /// The oldest message or its announcement; `None`: it waits for credit, as the peer is told.
+    /// The oldest message or its announcement; `None`: it waits for credit, and a
+    /// STALLED is queued.
     fn pop_message(&mut self, number: u64) -> Option<UserFrame> {
         let queued = match self.messages.queue.front() {
             Some(queued) if queued.number == number => *queued,
             // An injected one would have been gathered if it could go out.
             _ => return self.stall(),
         };
-        let kept_max = self.credit.as_ref().map_or(u64::MAX, SendCredit::kept_max);
+        let stored_max = self
+            .credit
+            .as_ref()
+            .map_or(u64::MAX, SendCredit::stored_max);
         let announcing = (self.announcements.as_mut())
-            .filter(|announcements| announcements.wants(&queued, kept_max))
+            .filter(|announcements| announcements.needs_announcement(&queued, stored_max))
             // Names may be lost for good to messages that were given up: others go as they are.
             .filter(|announcements| announcements.has_room() || !announcements.has_given_up());
         let len = match announcing {
@@ -512,7 +517,9 @@ impl Tx {
         }
         self.fences.gone(number);
         Some(match announcing {
-            Some(announcements) => UserFrame::Announcement(queued.op, announcements.keep(queued)),
+            Some(announcements) => {
+                UserFrame::Announcement(queued.op, announcements.announce(queued))
+            }
             None => {
                 self.last_message = Some(number);
                 UserFrame::Whole(queued.op)
@@ -520,55 +527,12 @@ impl Tx {
         })
     }
 
-    /// The oldest message waits for credit: tells the peer, once for each time that it tells of
-    /// receives.
+    /// The oldest message waits for credit: queues a STALLED, one for each CREDIT of the peer's.
     #[cold]
     fn stall(&mut self) -> Option<UserFrame> {
         if let Some(header) = self.credit.as_mut().and_then(SendCredit::stall) {
             self.push_control(header, Payload::empty());
         }
         None
-    }
-}
-
-/// Frames that are being put together for the transport.
-#[derive(Default)]
-pub(super) struct Batch {
-    frames: VecDeque<Frame>,
-    leases: Vec<Leases>,
-    bytes: usize,
-    /// Frames, those in runs by themselves.
-    count: usize,
-    run: Run,
-}
-
-impl Batch {
-    /// Enough for one system call. One frame at least goes out, however long.
-    #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        (self.bytes >= GATHER_BYTES_MAX || self.frames.len() >= GATHER_FRAMES_MAX)
-            && !(self.frames.is_empty() && self.run.is_empty())
-    }
-
-    /// Puts a frame behind those that are there.
-    #[inline]
-    pub(super) fn push(&mut self, frame: Frame) {
-        self.end_run();
-        self.count += 1;
-        self.bytes = self.bytes.saturating_add(frame.remaining());
-        self.frames.push_back(frame);
-    }
-
-    pub(super) fn push_lease(&mut self, lease: Leases) {
-        if !lease.is_empty() {
-            self.leases.push(lease);
-        }
-    }
-
-    #[inline]
-    fn end_run(&mut self) {
-        if !self.run.is_empty() {
-            self.frames.push_back(self.run.end());
-        }
     }
 }

@@ -7,23 +7,21 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
+use crate::limits::STALE_ENTRIES_MIN;
 use crate::proto::op::OpKey;
-
-/// Until so many receives were withdrawn, nobody looks for their names.
-const STALE_MIN: usize = 64;
 
 /// Names of receives with the numbers of their posts, in order.
 type Line = VecDeque<(u64, OpKey)>;
 
 #[derive(Debug, Default)]
-pub(super) struct Posted {
+pub(super) struct DatagramReceives {
     anyone: Line,
     choosy: HashMap<SocketAddr, Line>,
     next: u64,
     stale: usize,
 }
 
-/// Drops stale names at the front, and tells the first live one.
+/// Drops stale keys at the front, and gives the first live one.
 fn front(line: &mut Line, live: &impl Fn(OpKey) -> bool) -> Option<(u64, OpKey)> {
     while let Some(&(number, key)) = line.front() {
         if live(key) {
@@ -34,7 +32,7 @@ fn front(line: &mut Line, live: &impl Fn(OpKey) -> bool) -> Option<(u64, OpKey)>
     None
 }
 
-impl Posted {
+impl DatagramReceives {
     /// Posts a receive, of this peer's datagrams or of anyone's.
     pub(super) fn push(&mut self, key: OpKey, from: Option<SocketAddr>) {
         let number = self.next;
@@ -63,7 +61,7 @@ impl Posted {
         Some(key)
     }
 
-    /// The receives that get the next datagrams whoever sends them, at most `max`, which stay
+    /// The receives that get the next datagrams of any sender, at most `max`, which stay
     /// posted. None while there is a choosy one.
     pub(super) fn first_of_anyone(
         &mut self,
@@ -82,7 +80,7 @@ impl Posted {
     pub(super) fn withdrawn(&mut self, live: impl Fn(OpKey) -> bool) {
         self.stale += 1;
         let kept = self.anyone.len() + self.choosy.values().map(Line::len).sum::<usize>();
-        if self.stale < STALE_MIN.max(kept / 2) {
+        if self.stale < STALE_ENTRIES_MIN.max(kept / 2) {
             return;
         }
         self.stale = 0;

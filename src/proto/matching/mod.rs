@@ -1,11 +1,11 @@
-//! Which receive takes which message: of one connection, first come first matched
-//! ([`first_come`]), and of all connections of a connectionless endpoint together, by tag and by
-//! sender ([`SharedMatcher`]). This file holds the values that are matched.
+//! Matching of messages with receives. A connected endpoint matches in FIFO order ([`fifo`]); a
+//! connectionless endpoint matches the messages of all its connections by tag and by sender
+//! ([`SharedMatcher`]). This file defines the values that both exchange.
 
-mod budget;
-mod early;
-pub(crate) mod first_come;
-mod lists;
+mod admission;
+pub(crate) mod fifo;
+mod message_index;
+mod multi_list;
 mod posted;
 mod shared;
 #[cfg(test)]
@@ -16,48 +16,50 @@ use crate::proto::op::OpKey;
 
 use super::peers::{ConnectionId, SourceId};
 
-pub(crate) use budget::Budget;
-pub(crate) use posted::Withdrawn as WithdrawnReceive;
-pub(crate) use shared::{Armed, ClaimKey, Fetched, Found, ReceiveKey, SharedMatcher};
+pub(crate) use admission::UnexpectedBudget;
+pub(crate) use posted::CanceledReceive;
+pub(crate) use shared::{
+    ArmOutcome, ClaimKey, ClaimedReceive, MatchResult, ReceiveKey, SharedMatcher,
+};
 
-/// What kind of message it is. The two kinds never meet.
+/// Untagged or tagged. A receive of one kind never takes a message of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum MessageKind {
     Message,
     Tagged { tag: u64 },
 }
 
-impl Kind {
-    /// Of a message with this tag, if it has one.
+impl MessageKind {
+    /// The kind of a message with this tag, or without one.
     pub(crate) fn of(tag: Option<u64>) -> Self {
-        tag.map_or(Kind::Message, |tag| Kind::Tagged { tag })
+        tag.map_or(MessageKind::Message, |tag| MessageKind::Tagged { tag })
     }
 
     pub(crate) fn tag(self) -> Option<u64> {
         match self {
-            Kind::Message => None,
-            Kind::Tagged { tag } => Some(tag),
+            MessageKind::Message => None,
+            MessageKind::Tagged { tag } => Some(tag),
         }
     }
 }
 
-/// What a receive takes.
+/// Which kind of message, and which tags, a receive takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Wanted {
+pub(crate) enum MatchCriteria {
     Message,
-    /// Bits that are set in `ignore` do not matter (fi_tagged(3)).
+    /// Bits that are set in `ignore` are not compared (fi_tagged(3)).
     Tagged {
         tag: u64,
         ignore: u64,
     },
 }
 
-impl Wanted {
+impl MatchCriteria {
     /// fi_tagged(3): `send_tag & ~ignore == recv_tag & ~ignore`.
-    pub(crate) fn takes(self, kind: Kind) -> bool {
+    pub(crate) fn takes(self, kind: MessageKind) -> bool {
         match (self, kind) {
-            (Wanted::Message, Kind::Message) => true,
-            (Wanted::Tagged { tag, ignore }, Kind::Tagged { tag: sent }) => {
+            (MatchCriteria::Message, MessageKind::Message) => true,
+            (MatchCriteria::Tagged { tag, ignore }, MessageKind::Tagged { tag: sent }) => {
                 sent & !ignore == tag & !ignore
             }
             _ => false,
@@ -65,70 +67,73 @@ impl Wanted {
     }
 }
 
-/// A message that begins, or is announced.
+/// The envelope of a message that begins, or is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) source: SourceId,
     pub(crate) connection: ConnectionId,
-    pub(crate) kind: Kind,
-    /// Bytes; a peer's word.
+    pub(crate) kind: MessageKind,
+    /// Length in bytes, as the peer says: untrusted.
     pub(crate) len: u64,
     /// CQ data.
     pub(crate) data: Option<u64>,
-    /// Its place among all that have come: given by the matcher when it is taken in or announced
-    /// (0 before), and kept when it is given back, so that a sender's messages stay in order.
+    /// Sequence number among all messages. The matcher assigns it when it admits the message (0
+    /// before); a requeued message keeps it, so that a sender's messages stay in order.
     pub(crate) order: u64,
 }
 
-/// A receive that no message has been matched to, or one that a message was just matched to.
+/// A posted receive, unmatched or just matched.
 #[derive(Debug)]
 pub(crate) struct PostedReceive<T> {
     pub(crate) token: T,
-    /// Where the message lands; of a buffer for many messages, the part that is this one's.
+    /// The buffer; of a multi-receive buffer, the part that this message gets.
     pub(crate) payload: Payload,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: MatchCriteria,
     /// Takes messages of this peer only.
     pub(crate) source: Option<SourceId>,
-    /// Its place among the posted ones: given by the matcher, and kept when it is given back.
+    /// Sequence number among the posted receives. The matcher assigns it; a requeued receive keeps
+    /// it.
     pub(crate) order: u64,
-    /// Its name in the receive context.
+    /// Its key in the receive context.
     pub(crate) key: OpKey,
 }
 
-/// A message that came in full before its receive.
+/// A message that has come in full before its receive (libfabric: unexpected message).
 #[derive(Debug)]
-pub(crate) struct EarlyMessage {
+pub(crate) struct UnexpectedMessage {
     pub(crate) arrival: Arrival,
     pub(crate) payload: Payload,
     /// Bytes of the message that are in `payload`.
     pub(crate) len: usize,
-    /// Bytes of it that a too small, since dropped, receive lost.
+    /// Bytes that a receive too small for it cut off, before that receive was dropped.
     pub(crate) overflow: usize,
 }
 
-/// A message whose bytes its sender keeps until it is asked for them.
+/// A message whose payload stays with its sender until a clear-to-send asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announcement {
     pub(crate) arrival: Arrival,
-    /// Its name on its connection.
+    /// Its rendezvous index on its connection.
     pub(crate) index: u8,
 }
 
-/// A receive that was matched with an announced message: the message's connection asks the sender
-/// for it (the clear-to-send of a rendezvous).
+/// A receive matched with an announced message: the message's connection asks the sender for the
+/// payload (the clear-to-send of a rendezvous).
 #[derive(Debug)]
 pub(crate) struct ClearToSend<T> {
     pub(crate) receive: PostedReceive<T>,
     pub(crate) announcement: Announcement,
 }
 
-/// What becomes of a message that begins, or is announced.
+/// What the matcher decides about a message that begins, or is announced.
 #[derive(Debug)]
-pub(crate) enum Arrived<T> {
+pub(crate) enum ArrivalOutcome<T> {
     /// This receive takes it.
-    Receive(PostedReceive<T>),
-    /// It is kept: a message that begins in memory of its own, and an announcement as it is.
+    Matched(PostedReceive<T>),
+    /// No receive takes it, and there is room: the connection stores the payload in memory of its
+    /// own; an announcement is stored as it is.
     Store,
-    /// It has to wait in its connection, which stops reading and is woken when to ask again.
-    NoRoom,
+    /// No receive takes it, and there is no room: its connection stops reading, and is woken to
+    /// ask again.
+    Stalled,
 }

@@ -1,99 +1,100 @@
-//! Posted receives, found by what arrives.
+//! Posted receives, indexed by what arrives.
 //!
-//! Receives with the same mask, and with or without a sender, have one *shape*; those of a shape
-//! that want the same are one list. So whatever arrives asks once per shape, and in each list the
-//! first is the oldest. Applications use one or two masks.
+//! Receives with the same mask, and with or without a sender, form one *mask class*. Receives of a
+//! class that want the same tag and sender are one list, whose first entry is the oldest. So a
+//! message costs one hash lookup per class; applications use one or two masks.
 
 use std::hash::{Hash, Hasher};
 
 use crate::buf::{BufferCursor, Payload};
 use crate::slab::Key;
 
-use super::lists::{Filed, Lists, hash_words};
-use super::{Arrival, Kind, PostedReceive, Wanted};
+use super::multi_list::{Listed, MultiList, hash_words};
+use super::{Arrival, MatchCriteria, MessageKind, PostedReceive};
 use crate::proto::op::OpKey;
 use crate::proto::peers::SourceId;
 
-/// What receives have in common that are found by one look.
+/// What receives have in common that one hash lookup finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
+struct MaskClass {
     /// The mask of those that want a tag.
     ignore: Option<u64>,
     directed: bool,
 }
 
-/// What a receive takes, in its shape.
+/// The hash key of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pattern {
-    shape: Shape,
-    /// Without the bits that do not matter.
+pub(super) struct MatchKey {
+    class: MaskClass,
+    /// Without the ignored bits.
     tag: u64,
     source: Option<SourceId>,
 }
 
-impl Hash for Pattern {
+impl Hash for MatchKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Shape { ignore, directed } = self.shape;
-        let shape = u64::from(ignore.is_some()) | u64::from(directed) << 1;
+        let MaskClass { ignore, directed } = self.class;
+        let class = u64::from(ignore.is_some()) | u64::from(directed) << 1;
         let source = self.source.map_or(0, |source| source.0);
-        hash_words([self.tag, ignore.unwrap_or(0), source, shape], state);
+        hash_words([self.tag, ignore.unwrap_or(0), source, class], state);
     }
 }
 
-impl Pattern {
-    fn of(wanted: Wanted, source: Option<SourceId>) -> Self {
+impl MatchKey {
+    fn of(wanted: MatchCriteria, source: Option<SourceId>) -> Self {
         let (ignore, tag) = match wanted {
-            Wanted::Message => (None, 0),
-            Wanted::Tagged { tag, ignore } => (Some(ignore), tag & !ignore),
+            MatchCriteria::Message => (None, 0),
+            MatchCriteria::Tagged { tag, ignore } => (Some(ignore), tag & !ignore),
         };
         let directed = source.is_some();
-        Pattern {
-            shape: Shape { ignore, directed },
+        MatchKey {
+            class: MaskClass { ignore, directed },
             tag,
             source,
         }
     }
 }
 
-/// The memory of a receive.
+/// The buffer of a receive.
 #[derive(Debug)]
-enum Memory<T> {
+enum ReceiveBuffer<T> {
     /// For one message.
-    Whole(Payload, T),
-    /// For many, the next of which gets a part and this token. Without a token it takes none.
-    Carved(BufferCursor, Option<T>),
+    Single(Payload, T),
+    /// A multi-receive buffer. The next message gets a part of it and this token; without a token
+    /// the buffer is not armed, and takes no message.
+    Multi(BufferCursor, Option<T>),
 }
 
 #[derive(Debug)]
-pub(super) struct Posted<T> {
-    pattern: Pattern,
-    wanted: Wanted,
+pub(super) struct PostedEntry<T> {
+    match_key: MatchKey,
+    wanted: MatchCriteria,
     key: OpKey,
-    memory: Memory<T>,
+    buffer: ReceiveBuffer<T>,
 }
 
-impl<T> Filed for Posted<T> {
-    type List = Pattern;
+impl<T> Listed for PostedEntry<T> {
+    type ListKey = MatchKey;
 
-    fn list(&self, _slot: usize) -> Option<Pattern> {
-        let takes = !matches!(self.memory, Memory::Carved(_, None));
-        takes.then_some(self.pattern)
+    fn list(&self, _slot: usize) -> Option<MatchKey> {
+        let takes = !matches!(self.buffer, ReceiveBuffer::Multi(_, None));
+        takes.then_some(self.match_key)
     }
 }
 
 /// The posted receives.
 #[derive(Debug)]
 pub(super) struct PostedReceives<T> {
-    lists: Lists<Posted<T>, 1>,
-    /// The shapes of those that are posted, with how many they are.
-    shapes: Vec<(Shape, usize)>,
+    lists: MultiList<PostedEntry<T>, 1>,
+    /// The mask classes in use, each with its number of receives.
+    classes: Vec<(MaskClass, usize)>,
 }
 
 impl<T> PostedReceives<T> {
     pub(super) fn new() -> Self {
         PostedReceives {
-            lists: Lists::new(),
-            shapes: Vec::new(),
+            lists: MultiList::new(),
+            classes: Vec::new(),
         }
     }
 
@@ -103,7 +104,7 @@ impl<T> PostedReceives<T> {
 
     pub(super) fn shrink(&mut self) {
         self.lists.shrink();
-        self.shapes.shrink_to_fit();
+        self.classes.shrink_to_fit();
     }
 
     /// Posts a receive in its order.
@@ -116,179 +117,184 @@ impl<T> PostedReceives<T> {
             order,
             key,
         } = receive;
-        let memory = Memory::Whole(payload, token);
-        self.put(order, wanted, source, key, memory)
+        let buffer = ReceiveBuffer::Single(payload, token);
+        self.put(order, wanted, source, key, buffer)
     }
 
-    /// Posts a buffer for many messages, which takes none before it is armed.
-    pub(super) fn insert_many(
+    /// Posts a multi-receive buffer, which is not armed yet.
+    pub(super) fn insert_multi(
         &mut self,
-        carving: BufferCursor,
-        wanted: Wanted,
+        cursor: BufferCursor,
+        wanted: MatchCriteria,
         source: Option<SourceId>,
         order: u64,
         key: OpKey,
     ) -> Key {
-        let memory = Memory::Carved(carving, None);
-        self.put(order, wanted, source, key, memory)
+        let buffer = ReceiveBuffer::Multi(cursor, None);
+        self.put(order, wanted, source, key, buffer)
     }
 
     fn put(
         &mut self,
         order: u64,
-        wanted: Wanted,
+        wanted: MatchCriteria,
         source: Option<SourceId>,
         key: OpKey,
-        memory: Memory<T>,
+        buffer: ReceiveBuffer<T>,
     ) -> Key {
-        let pattern = Pattern::of(wanted, source);
-        match self.shapes.iter_mut().find(|(it, _)| *it == pattern.shape) {
+        let match_key = MatchKey::of(wanted, source);
+        match self
+            .classes
+            .iter_mut()
+            .find(|(it, _)| *it == match_key.class)
+        {
             Some((_, count)) => *count += 1,
-            None => self.shapes.push((pattern.shape, 1)),
+            None => self.classes.push((match_key.class, 1)),
         }
-        let posted = Posted {
-            pattern,
+        let posted = PostedEntry {
+            match_key,
             wanted,
             key,
-            memory,
+            buffer,
         };
         self.lists.insert(order, posted)
     }
 
-    fn remove(&mut self, key: Key) -> Option<(u64, Posted<T>)> {
+    fn remove(&mut self, key: Key) -> Option<(u64, PostedEntry<T>)> {
         let (order, posted) = self.lists.remove(key)?;
-        let shape = posted.pattern.shape;
-        let at = self.shapes.iter().position(|(it, _)| *it == shape);
-        let at = at.expect("the shape of a posted receive is counted");
-        self.shapes[at].1 -= 1;
-        if self.shapes[at].1 == 0 {
-            self.shapes.swap_remove(at);
+        let class = posted.match_key.class;
+        let at = self.classes.iter().position(|(it, _)| *it == class);
+        let at = at.expect("the class of a posted receive is counted");
+        self.classes[at].1 -= 1;
+        if self.classes[at].1 == 0 {
+            self.classes.swap_remove(at);
         }
         Some((order, posted))
     }
 
     /// The oldest receive that takes this.
     pub(super) fn find(&self, arrival: &Arrival) -> Option<Key> {
-        let found = self.shapes.iter().filter_map(|&(shape, _)| {
-            let tag = match (arrival.kind, shape.ignore) {
-                (Kind::Message, None) => 0,
-                (Kind::Tagged { tag }, Some(ignore)) => tag & !ignore,
+        let found = self.classes.iter().filter_map(|&(class, _)| {
+            let tag = match (arrival.kind, class.ignore) {
+                (MessageKind::Message, None) => 0,
+                (MessageKind::Tagged { tag }, Some(ignore)) => tag & !ignore,
                 _ => return None,
             };
-            let source = shape.directed.then_some(arrival.source);
-            self.lists.first(Pattern { shape, tag, source })
+            let source = class.directed.then_some(arrival.source);
+            self.lists.first(MatchKey { class, tag, source })
         });
         found.min_by_key(|key| self.lists.order(*key))
     }
 
-    /// Takes the receive, or a part of it, for a message of this length. What is left of a buffer
-    /// for many messages takes the next one once it is armed.
+    /// Takes the receive, or a part of a multi-receive buffer, for a message of this length. The
+    /// rest of the buffer takes the next message once it is armed again.
     pub(super) fn take(&mut self, at: Key, len: u64) -> PostedReceive<T> {
         let order = self.lists.order(at);
-        let carve = |posted: &mut Posted<T>| match &mut posted.memory {
-            Memory::Carved(carving, token @ Some(_)) => Some(PostedReceive {
+        let allocate = |posted: &mut PostedEntry<T>| match &mut posted.buffer {
+            ReceiveBuffer::Multi(cursor, token @ Some(_)) => Some(PostedReceive {
                 token: token.take().expect("just seen"),
-                payload: carving.carve(len),
+                payload: cursor.allocate(len),
                 wanted: posted.wanted,
-                source: posted.pattern.source,
+                source: posted.match_key.source,
                 order,
                 key: posted.key,
             }),
             _ => None,
         };
-        if self.is_for_many(at)
-            && let Some(part) = self.lists.change(at, carve).flatten()
+        if self.is_multi(at)
+            && let Some(part) = self.lists.change(at, allocate).flatten()
         {
             return part;
         }
         let (_, posted) = self.remove(at).expect("found a moment ago");
-        let Memory::Whole(payload, token) = posted.memory else {
+        let ReceiveBuffer::Single(payload, token) = posted.buffer else {
             unreachable!("a buffer that is not armed takes no message")
         };
         PostedReceive {
             token,
             payload,
             wanted: posted.wanted,
-            source: posted.pattern.source,
+            source: posted.match_key.source,
             order,
             key: posted.key,
         }
     }
 
-    /// What a posted receive takes, if it takes a message now.
-    pub(super) fn takes(&self, at: Key) -> Option<(Wanted, Option<SourceId>)> {
+    /// What a posted receive takes; `None` if it is not armed.
+    pub(super) fn takes(&self, at: Key) -> Option<(MatchCriteria, Option<SourceId>)> {
         let posted = self.lists.get(at)?;
-        let pattern = posted.list(0)?;
-        Some((posted.wanted, pattern.source))
+        let match_key = posted.list(0)?;
+        Some((posted.wanted, match_key.source))
     }
 
     /// The sender whose messages alone it takes.
     pub(super) fn source_of(&self, at: Key) -> Option<SourceId> {
-        self.lists.get(at)?.pattern.source
+        self.lists.get(at)?.match_key.source
     }
 
-    /// A part of a buffer for many messages is not used: it comes back if what follows it is.
-    pub(super) fn put_part_back(&mut self, at: Key, part: Payload) -> Option<Payload> {
-        if !self.is_for_many(at) {
+    /// Returns an unused part of a multi-receive buffer. The part comes back to the caller if a
+    /// later part is in use.
+    pub(super) fn return_part(&mut self, at: Key, part: Payload) -> Option<Payload> {
+        if !self.is_multi(at) {
             return Some(part);
         }
-        let put_back = |posted: &mut Posted<T>| match &mut posted.memory {
-            Memory::Carved(carving, _) => carving.take_back(part),
-            Memory::Whole(..) => Some(part),
+        let put_back = |posted: &mut PostedEntry<T>| match &mut posted.buffer {
+            ReceiveBuffer::Multi(cursor, _) => cursor.take_back(part),
+            ReceiveBuffer::Single(..) => Some(part),
         };
         self.lists.change(at, put_back).flatten()
     }
 
-    fn is_for_many(&self, at: Key) -> bool {
+    fn is_multi(&self, at: Key) -> bool {
         let posted = self.lists.get(at);
-        posted.is_some_and(|posted| matches!(posted.memory, Memory::Carved(..)))
+        posted.is_some_and(|posted| matches!(posted.buffer, ReceiveBuffer::Multi(..)))
     }
 
-    /// Lets a buffer for many messages take the next, which gets this token. Tells what it takes;
-    /// `None` if it takes none any more, with the token.
-    pub(super) fn arm(&mut self, at: Key, next: T) -> Result<(Wanted, Option<SourceId>), T> {
-        let is_open = |posted: &Posted<T>| match &posted.memory {
-            Memory::Carved(carving, None) => !carving.is_consumed(),
+    /// Arms a multi-receive buffer: its next message gets this token. Returns what the buffer
+    /// takes; `Err`: it is consumed, and the token comes back.
+    pub(super) fn arm(&mut self, at: Key, next: T) -> Result<(MatchCriteria, Option<SourceId>), T> {
+        let is_open = |posted: &PostedEntry<T>| match &posted.buffer {
+            ReceiveBuffer::Multi(cursor, None) => !cursor.is_consumed(),
             _ => false,
         };
         if !self.lists.get(at).is_some_and(is_open) {
             return Err(next);
         }
-        let arm = |posted: &mut Posted<T>| {
-            if let Memory::Carved(_, token) = &mut posted.memory {
+        let arm = |posted: &mut PostedEntry<T>| {
+            if let ReceiveBuffer::Multi(_, token) = &mut posted.buffer {
                 *token = Some(next);
             }
-            (posted.wanted, posted.pattern.source)
+            (posted.wanted, posted.match_key.source)
         };
         Ok(self.lists.change(at, arm).expect("just seen"))
     }
 
-    pub(super) fn withdraw(&mut self, key: Key) -> Option<Withdrawn<T>> {
+    pub(super) fn cancel(&mut self, key: Key) -> Option<CanceledReceive<T>> {
         let (_, posted) = self.remove(key)?;
-        Some(match posted.memory {
-            Memory::Whole(payload, token) => Withdrawn::Whole(payload, token),
-            Memory::Carved(carving, token) => Withdrawn::Carved(carving, token),
+        Some(match posted.buffer {
+            ReceiveBuffer::Single(payload, token) => CanceledReceive::Single(payload, token),
+            ReceiveBuffer::Multi(cursor, token) => CanceledReceive::Multi(cursor, token),
         })
     }
 
     #[cfg(test)]
     pub(super) fn check(&self) {
         self.lists.check();
-        for &(shape, count) in &self.shapes {
+        for &(class, count) in &self.classes {
             let of = self
                 .lists
                 .iter()
-                .filter(|(_, posted)| posted.pattern.shape == shape);
-            assert_eq!(of.count(), count, "shapes are counted");
+                .filter(|(_, posted)| posted.match_key.class == class);
+            assert_eq!(of.count(), count, "classes are counted");
         }
-        let counted: usize = self.shapes.iter().map(|(_, count)| count).sum();
+        let counted: usize = self.classes.iter().map(|(_, count)| count).sum();
         assert_eq!(counted, self.lists.len());
     }
 }
 
-/// A receive that was taken back.
+/// A receive that was canceled before a message was matched to it.
 #[derive(Debug)]
-pub(crate) enum Withdrawn<T> {
-    Whole(Payload, T),
-    Carved(BufferCursor, Option<T>),
+pub(crate) enum CanceledReceive<T> {
+    Single(Payload, T),
+    Multi(BufferCursor, Option<T>),
 }

@@ -1,17 +1,17 @@
-//! The receives and early messages of all connections of one endpoint, matched as fi_tagged(3) and
-//! fi_msg(3) say: a message goes to the oldest receive that takes it, a receive gets the oldest
-//! message that it takes, and what one sender sends stays in order.
+//! The matcher of all connections of one endpoint, by the rules of fi_tagged(3) and fi_msg(3): a
+//! message goes to the oldest receive that takes it, a receive gets the oldest message that it
+//! takes, and the messages of one sender stay in order.
 //!
-//! A message that there is no room for waits in its connection, which reads nothing meanwhile. It
-//! is woken ([`SharedMatcher::poll_wake`]) when a receive takes the message, or when there is room,
-//! and asks again. Those that wait for room get it in turn, before others that come later and ask
-//! for more than they were promised.
+//! A message that the store has no room for stalls its connection, which stops reading. The matcher
+//! wakes the connection ([`SharedMatcher::poll_wake`]) when a receive takes the message, or when
+//! there is room; the connection then asks again. Messages that wait for room are admitted in
+//! order, before later ones that need more than the promise of their connection.
 //!
-//! Invariants: no message that is kept fits a posted receive. One that waits fits a posted receive
-//! only while a connection that was woken has not asked again.
+//! Invariants: no stored message matches a posted receive. A stalled message matches a posted
+//! receive only while a woken connection has not asked again.
 
 mod claims;
-mod waiting;
+mod stalled;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -21,70 +21,66 @@ use crate::proto::op::OpKey;
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::{Key, Slab};
 
-use super::budget::{Accounts, Budget, Room};
-use super::early::{Body, Early, EarlyMessages, List};
-use super::posted::{PostedReceives, Withdrawn};
-use super::{Announcement, Arrival, Arrived, EarlyMessage, PostedReceive, Wanted};
-use claims::Claim;
-pub(crate) use claims::{ClaimKey, Fetched};
-use waiting::{Stall, list_of};
+use super::admission::{Admission, AdmissionControl, UnexpectedBudget};
+use super::message_index::{ListKey, MessageBody, MessageEntry, MessageIndex};
+use super::posted::{CanceledReceive, PostedReceives};
+use super::{
+    Announcement, Arrival, ArrivalOutcome, MatchCriteria, PostedReceive, UnexpectedMessage,
+};
+use claims::ClaimedEntry;
+pub(crate) use claims::{ClaimKey, ClaimedReceive};
+use stalled::{StalledSender, stall_list};
 
 /// Names a posted receive.
 pub(crate) type ReceiveKey = Key;
 
-/// What a receive finds.
+/// What the matcher does with a receive.
 #[derive(Debug)]
-pub(crate) enum Found<T> {
-    /// Nothing yet; it is posted.
-    Nothing(ReceiveKey),
-    /// This message, which has come.
-    Early(PostedReceive<T>, EarlyMessage),
-    /// This message, which its sender has yet to be asked for.
+pub(crate) enum MatchResult<T> {
+    /// No stored message matches: it is posted.
+    Posted(ReceiveKey),
+    /// It takes this message of the store.
+    Unexpected(PostedReceive<T>, UnexpectedMessage),
+    /// It takes this announced message, whose payload is to be asked for.
     Announced(PostedReceive<T>, Announcement),
 }
 
-/// What the next part of a buffer for many messages finds.
+/// What the matcher does with a multi-receive buffer that is armed.
 #[derive(Debug)]
-pub(crate) enum Armed<T> {
-    /// Nothing yet.
-    Nothing,
-    Early(PostedReceive<T>, EarlyMessage),
+pub(crate) enum ArmOutcome<T> {
+    /// No stored message matches: it waits for one.
+    Posted,
+    Unexpected(PostedReceive<T>, UnexpectedMessage),
     Announced(PostedReceive<T>, Announcement),
-    /// The buffer is consumed, and is to be withdrawn.
+    /// The buffer is consumed, and is to be canceled.
     Consumed(T),
-}
-
-/// What a connection that leaves takes along.
-#[derive(Debug)]
-pub(crate) struct Gone<T> {
-    /// The receive of a claimed message that was to come.
-    pub(crate) receive: Option<PostedReceive<T>>,
 }
 
 /// The matcher of all connections of one endpoint.
 #[derive(Debug)]
 pub(crate) struct SharedMatcher<T> {
     posted: PostedReceives<T>,
-    early: EarlyMessages,
-    /// Messages that wait in their connections.
-    waiting: EarlyMessages,
-    stalls: HashMap<ConnectionId, Stall<T>>,
-    claims: Slab<Claim>,
-    accounts: Accounts,
+    /// Messages that have come in full, and announcements.
+    unexpected: MessageIndex,
+    /// Messages that wait in their connections for a receive or for room.
+    stalled: MessageIndex,
+    stalled_senders: HashMap<ConnectionId, StalledSender<T>>,
+    claims: Slab<ClaimedEntry>,
+    admission: AdmissionControl,
     receives: u64,
     arrivals: u64,
     wakes: VecDeque<ConnectionId>,
 }
 
 impl<T> SharedMatcher<T> {
-    pub(crate) fn new(budget: Budget) -> Self {
+    pub(crate) fn new(budget: UnexpectedBudget) -> Self {
         SharedMatcher {
             posted: PostedReceives::new(),
-            early: EarlyMessages::new(),
-            waiting: EarlyMessages::new(),
-            stalls: HashMap::new(),
+            unexpected: MessageIndex::new(),
+            stalled: MessageIndex::new(),
+            stalled_senders: HashMap::new(),
             claims: Slab::new(),
-            accounts: Accounts::new(budget),
+            admission: AdmissionControl::new(budget),
             receives: 0,
             arrivals: 0,
             wakes: VecDeque::new(),
@@ -93,15 +89,15 @@ impl<T> SharedMatcher<T> {
 
     // Getters.
 
-    /// Messages of this connection that are kept, announcements and those that are landing
-    /// included.
+    /// The number of messages of this connection in the store, including announcements and messages
+    /// that are being received.
     pub(crate) fn held_of(&self, connection: ConnectionId) -> u64 {
-        self.accounts.messages_of(connection)
+        self.admission.messages_of(connection)
     }
 
-    /// Bytes that are kept, each message with its overhead.
+    /// The bytes held by the store, each message with its overhead.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.accounts.held()
+        self.admission.held()
     }
 
     /// Grows with every receive and every message.
@@ -114,74 +110,77 @@ impl<T> SharedMatcher<T> {
         self.posted.len()
     }
 
-    /// The first message that such a receive would take (`FI_PEEK`).
-    pub(crate) fn peek(&self, wanted: Wanted, source: Option<SourceId>) -> Option<Arrival> {
-        let kept =
-            |early: &EarlyMessages| early.get(early.find(wanted, source)?).map(|it| it.arrival);
-        kept(&self.early).or_else(|| kept(&self.waiting))
+    /// The oldest message that such a receive would take (`FI_PEEK`).
+    pub(crate) fn peek(&self, wanted: MatchCriteria, source: Option<SourceId>) -> Option<Arrival> {
+        let oldest =
+            |index: &MessageIndex| index.get(index.find(wanted, source)?).map(|it| it.arrival);
+        oldest(&self.unexpected).or_else(|| oldest(&self.stalled))
     }
 
-    // The application's.
+    // Called for the application.
 
-    /// Posts a receive, whose order is given to it here, unless a message that it takes is there.
-    pub(crate) fn post(&mut self, mut receive: PostedReceive<T>) -> Found<T> {
+    /// Assigns an order to a receive, and matches it with a stored message or posts it.
+    pub(crate) fn post(&mut self, mut receive: PostedReceive<T>) -> MatchResult<T> {
         receive.order = self.next_receive();
-        self.give_back_receive(receive)
+        self.requeue_receive(receive)
     }
 
-    /// A receive whose message turned out not to be there is posted again, in its place.
-    pub(crate) fn give_back_receive(&mut self, receive: PostedReceive<T>) -> Found<T> {
+    /// Matches or posts a receive again, in its order: the message it was matched with did not
+    /// come.
+    pub(crate) fn requeue_receive(&mut self, receive: PostedReceive<T>) -> MatchResult<T> {
         let (wanted, source) = (receive.wanted, receive.source);
-        match self.take_early(wanted, source) {
-            Some(Body::Here(early)) => Found::Early(receive, early),
-            Some(Body::Announced(announcement)) => Found::Announced(receive, announcement),
-            Some(Body::Waiting(_)) => unreachable!("none that waits is kept"),
+        match self.take_unexpected(wanted, source) {
+            Some(MessageBody::Buffered(message)) => MatchResult::Unexpected(receive, message),
+            Some(MessageBody::Announced(announcement)) => {
+                MatchResult::Announced(receive, announcement)
+            }
+            Some(MessageBody::Stalled(_)) => unreachable!("a stalled message is not in the store"),
             None => {
                 let key = self.posted.insert(receive);
                 self.wake_for(key);
-                Found::Nothing(key)
+                MatchResult::Posted(key)
             }
         }
     }
 
-    /// Posts a buffer for many messages. It takes the first once it is armed.
-    pub(crate) fn post_many(
+    /// Posts a multi-receive buffer, which takes no message before it is [armed](Self::arm).
+    pub(crate) fn post_multi(
         &mut self,
-        carving: BufferCursor,
-        wanted: Wanted,
+        cursor: BufferCursor,
+        wanted: MatchCriteria,
         source: Option<SourceId>,
         key: OpKey,
     ) -> ReceiveKey {
         let order = self.next_receive();
-        self.posted.insert_many(carving, wanted, source, order, key)
+        self.posted.insert_multi(cursor, wanted, source, order, key)
     }
 
-    /// Lets a buffer for many messages take the next one, which gets this token.
-    pub(crate) fn arm(&mut self, receive: ReceiveKey, token: T) -> Armed<T> {
+    /// Lets a multi-receive buffer take its next message, which gets this token.
+    pub(crate) fn arm(&mut self, receive: ReceiveKey, token: T) -> ArmOutcome<T> {
         let (wanted, source) = match self.posted.arm(receive, token) {
             Ok(takes) => takes,
-            Err(token) => return Armed::Consumed(token),
+            Err(token) => return ArmOutcome::Consumed(token),
         };
-        match self.take_early(wanted, source) {
-            Some(Body::Here(early)) => {
-                Armed::Early(self.posted.take(receive, early.len as u64), early)
+        match self.take_unexpected(wanted, source) {
+            Some(MessageBody::Buffered(message)) => {
+                ArmOutcome::Unexpected(self.posted.take(receive, message.len as u64), message)
             }
-            Some(Body::Announced(announcement)) => {
+            Some(MessageBody::Announced(announcement)) => {
                 let part = self.posted.take(receive, announcement.arrival.len);
-                Armed::Announced(part, announcement)
+                ArmOutcome::Announced(part, announcement)
             }
-            Some(Body::Waiting(_)) => unreachable!("none that waits is kept"),
+            Some(MessageBody::Stalled(_)) => unreachable!("a stalled message is not in the store"),
             None => {
                 self.wake_for(receive);
-                Armed::Nothing
+                ArmOutcome::Posted
             }
         }
     }
 
-    /// A part of a buffer for many messages is not used after all: the next message may have it,
-    /// unless another has what follows it. Then it comes back.
-    pub(crate) fn put_part_back(&mut self, receive: ReceiveKey, part: Payload) -> Option<Payload> {
-        self.posted.put_part_back(receive, part)
+    /// Returns an unused part of a multi-receive buffer to it. If a later part is in use, the part
+    /// comes back to the caller instead.
+    pub(crate) fn return_part(&mut self, receive: ReceiveKey, part: Payload) -> Option<Payload> {
+        self.posted.return_part(receive, part)
     }
 
     /// The sender whose messages alone a posted receive takes.
@@ -189,204 +188,219 @@ impl<T> SharedMatcher<T> {
         self.posted.source_of(receive)
     }
 
-    /// Withdraws a posted receive.
-    pub(crate) fn withdraw(&mut self, receive: ReceiveKey) -> Option<Withdrawn<T>> {
-        self.posted.withdraw(receive)
+    /// Cancels a posted receive.
+    pub(crate) fn cancel(&mut self, receive: ReceiveKey) -> Option<CanceledReceive<T>> {
+        self.posted.cancel(receive)
     }
 
-    /// Drops all messages that are here: nobody will ask for them any more.
-    pub(crate) fn clear(&mut self) -> Vec<EarlyMessage> {
-        let kept = self.early.keys().into_iter();
-        let kept: Vec<_> = kept.filter_map(|key| self.early.remove(key)).collect();
+    /// Empties the store, claimed messages included, and returns the messages that had come in
+    /// full.
+    pub(crate) fn drain(&mut self) -> Vec<UnexpectedMessage> {
+        let stored = self.unexpected.keys().into_iter();
+        let stored: Vec<_> = stored
+            .filter_map(|key| self.unexpected.remove(key))
+            .collect();
         let claims = self.claims.keys().into_iter();
         let claims: Vec<_> = claims.filter_map(|key| self.claims.remove(key)).collect();
-        let claims = claims.into_iter().map(|claim| claim.early);
-        let mut here = Vec::new();
-        for early in kept.into_iter().map(|(_, early)| early).chain(claims) {
-            match early.body {
-                Body::Here(message) => here.push(message),
-                Body::Announced(_) => {}
-                Body::Waiting(_) => continue,
+        let claims = claims.into_iter().map(|claim| claim.entry);
+        let mut messages = Vec::new();
+        for entry in stored.into_iter().map(|(_, entry)| entry).chain(claims) {
+            match entry.body {
+                MessageBody::Buffered(message) => messages.push(message),
+                MessageBody::Announced(_) => {}
+                MessageBody::Stalled(_) => continue,
             }
-            self.accounts.free(&early.arrival, early.cost);
+            self.admission.release(&entry.arrival, entry.cost);
         }
-        here
+        messages
     }
 
-    /// Gives the memory back that is kept for what may come.
+    /// Frees spare capacity.
     pub(crate) fn shrink(&mut self) {
         self.posted.shrink();
-        self.early.shrink();
-        self.waiting.shrink();
-        self.stalls.shrink_to_fit();
+        self.unexpected.shrink();
+        self.stalled.shrink();
+        self.stalled_senders.shrink_to_fit();
         self.claims.shrink();
-        self.accounts.shrink();
+        self.admission.shrink();
         self.wakes.shrink_to_fit();
     }
 
-    // What comes from connections.
+    // Called by connections.
 
-    /// A connection joins; so many bytes of its messages are kept for sure.
-    pub(crate) fn join(&mut self, connection: ConnectionId, source: SourceId) -> u64 {
-        self.accounts.join(connection, source)
+    /// Attaches a connection; returns the bytes of the store that it is promised.
+    pub(crate) fn attach(&mut self, connection: ConnectionId, source: SourceId) -> u64 {
+        self.admission.attach(connection, source)
     }
 
-    /// A connection has gone: what it announced is forgotten, what came in full stays.
-    pub(crate) fn leave(&mut self, connection: ConnectionId) -> Gone<T> {
+    /// Detaches a connection: its announcements are void, its messages that have come in full stay.
+    /// Returns the receive of a claimed message that had yet to come.
+    pub(crate) fn detach(&mut self, connection: ConnectionId) -> Option<PostedReceive<T>> {
         self.forget_announcements(connection);
-        self.accounts.leave(connection);
-        let mut gone = Gone { receive: None };
-        match self.stalls.remove(&connection) {
-            Some(Stall::Waiting(key)) => drop(self.waiting.remove(key)),
-            // Others may want what it was woken for.
-            Some(Stall::Woken(_, Some(receive))) => self.wake_for(receive),
-            Some(Stall::Woken(_, None)) => {}
-            Some(Stall::Claimed) => self.forget_claims(connection),
-            Some(Stall::Given(receive)) => gone.receive = Some(receive),
+        self.admission.detach(connection);
+        let mut assigned = None;
+        match self.stalled_senders.remove(&connection) {
+            Some(StalledSender::Queued(key)) => drop(self.stalled.remove(key)),
+            // The receive it was woken for may match another stalled message.
+            Some(StalledSender::Woken(_, Some(receive))) => self.wake_for(receive),
+            Some(StalledSender::Woken(_, None)) => {}
+            Some(StalledSender::Claimed) => self.drop_claims(connection),
+            Some(StalledSender::Assigned(receive)) => assigned = Some(receive),
             None => {}
         }
-        self.wake_for_room(None);
-        gone
+        self.wake_for_space(None);
+        assigned
     }
 
-    /// A message begins. Its place is given to it here.
-    pub(crate) fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<T> {
-        self.take_in(arrival, cost_of(arrival.len))
+    /// A message begins: it is matched, admitted to the store, or stalled. Assigns its order.
+    pub(crate) fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<T> {
+        self.match_or_admit(arrival, cost_of(arrival.len))
     }
 
-    /// A message is announced. Its place is given to it here.
-    pub(crate) fn announce(&mut self, announcement: &mut Announcement) -> Arrived<T> {
-        let arrived = self.take_in(&mut announcement.arrival, cost_of(0));
-        if let Arrived::Store = arrived {
-            let early = Early {
+    /// A message is announced: it is matched, stored, or stalled. Assigns its order.
+    pub(crate) fn begin_announcement(
+        &mut self,
+        announcement: &mut Announcement,
+    ) -> ArrivalOutcome<T> {
+        let outcome = self.match_or_admit(&mut announcement.arrival, cost_of(0));
+        if let ArrivalOutcome::Store = outcome {
+            let entry = MessageEntry {
                 arrival: announcement.arrival,
                 cost: cost_of(0),
-                body: Body::Announced(*announcement),
+                body: MessageBody::Announced(*announcement),
             };
-            self.early.insert(announcement.arrival.order, early);
+            self.unexpected.insert(announcement.arrival.order, entry);
         }
-        arrived
+        outcome
     }
 
-    fn take_in(&mut self, arrival: &mut Arrival, cost: u64) -> Arrived<T> {
+    /// `cost`: what the message is charged if it is stored.
+    fn match_or_admit(&mut self, arrival: &mut Arrival, cost: u64) -> ArrivalOutcome<T> {
         let connection = arrival.connection;
         let mut woken_for = None;
-        // Mostly nobody waits, and a look for whom takes a hash.
-        let stall = match self.stalls.is_empty() {
+        // 1. A connection that was stalled asks again. `stalled_order` is its turn among those that
+        // wait. Usually no connection is stalled, and the hash lookup is skipped.
+        let stalled = match self.stalled_senders.is_empty() {
             true => None,
-            false => self.stalls.remove(&connection),
+            false => self.stalled_senders.remove(&connection),
         };
-        let place = match stall {
+        let stalled_order = match stalled {
             None => None,
-            Some(Stall::Waiting(key)) => self.waiting.remove(key).map(|(order, _)| order),
-            Some(Stall::Woken(order, receive)) => {
+            Some(StalledSender::Queued(key)) => self.stalled.remove(key).map(|(order, _)| order),
+            Some(StalledSender::Woken(order, receive)) => {
                 woken_for = receive;
                 Some(order)
             }
-            Some(Stall::Given(receive)) => {
+            Some(StalledSender::Assigned(receive)) => {
                 arrival.order = self.next_arrival();
-                return Arrived::Receive(receive);
+                return ArrivalOutcome::Matched(receive);
             }
-            Some(Stall::Claimed) => {
-                self.stalls.insert(connection, Stall::Claimed);
-                return Arrived::NoRoom;
+            Some(StalledSender::Claimed) => {
+                self.stalled_senders
+                    .insert(connection, StalledSender::Claimed);
+                return ArrivalOutcome::Stalled;
             }
         };
+        // 2. Match it with the oldest posted receive: one hash lookup per mask class.
         if let Some(at) = self.posted.find(arrival) {
             arrival.order = self.next_arrival();
             let receive = self.posted.take(at, arrival.len);
-            // Others may want what it was woken for.
-            if place.is_some() {
-                self.wake_for_room(None);
+            // What the connection was woken for is free for other stalled connections.
+            if stalled_order.is_some() {
+                self.wake_for_space(None);
             }
             if let Some(woken_for) = woken_for.filter(|key| *key != at) {
                 self.wake_for(woken_for);
             }
-            return Arrived::Receive(receive);
+            return ArrivalOutcome::Matched(receive);
         }
-        let first = self.waiting.first_waiting(List::WaitingForTotal);
-        let first = first.map(|key| self.waiting.order(key));
-        let queued = first.is_some_and(|first| place.is_none_or(|place| first < place));
-        let list = match self.accounts.room(arrival, cost, queued) {
-            Room::Yes => {
+        // 3. Admit it to the store, unless another message has waited for room for longer.
+        let first = self.stalled.first_stalled(ListKey::StalledOnTotal);
+        let first = first.map(|key| self.stalled.order(key));
+        let queued = first.is_some_and(|first| stalled_order.is_none_or(|order| first < order));
+        let list = match self.admission.evaluate(arrival, cost, queued) {
+            Admission::Granted => {
                 arrival.order = self.next_arrival();
-                self.accounts.keep(arrival, cost);
-                return Arrived::Store;
+                self.admission.charge(arrival, cost);
+                return ArrivalOutcome::Store;
             }
-            room => list_of(room, arrival),
+            refused => stall_list(refused, arrival),
         };
-        let place = place.unwrap_or_else(|| self.next_arrival());
-        let early = Early {
+        // 4. Stall its connection, in its order.
+        let order = stalled_order.unwrap_or_else(|| self.next_arrival());
+        let entry = MessageEntry {
             arrival: *arrival,
             cost,
-            body: Body::Waiting(list),
+            body: MessageBody::Stalled(list),
         };
-        let key = self.waiting.insert(place, early);
-        self.stalls.insert(connection, Stall::Waiting(key));
-        Arrived::NoRoom
+        let key = self.stalled.insert(order, entry);
+        self.stalled_senders
+            .insert(connection, StalledSender::Queued(key));
+        ArrivalOutcome::Stalled
     }
 
-    /// A message that was to be stored has come in full. If a receive was posted meanwhile that
-    /// takes it, the two are returned.
-    pub(crate) fn landed(
+    /// Stores an admitted message that has come in full, or matches it with a receive that was
+    /// posted meanwhile.
+    pub(crate) fn store_message(
         &mut self,
-        message: EarlyMessage,
-    ) -> Option<(PostedReceive<T>, EarlyMessage)> {
+        message: UnexpectedMessage,
+    ) -> Option<(PostedReceive<T>, UnexpectedMessage)> {
         let arrival = message.arrival;
         let cost = cost_of(arrival.len);
         if let Some(at) = self.posted.find(&arrival) {
-            self.free(&arrival, cost);
+            self.release_charge(&arrival, cost);
             return Some((self.posted.take(at, message.len as u64), message));
         }
         self.insert(message, cost);
         None
     }
 
-    /// A message that was to be stored never will come in full.
-    pub(crate) fn abandoned(&mut self, arrival: &Arrival) {
-        self.free(arrival, cost_of(arrival.len));
+    /// Releases an admitted message that will not come in full.
+    pub(crate) fn abort_message(&mut self, arrival: &Arrival) {
+        self.release_charge(arrival, cost_of(arrival.len));
     }
 
-    /// This announcement is withdrawn, if no receive has been matched with it.
+    /// Removes a withdrawn announcement, if no receive has been matched with it.
     pub(crate) fn withdraw_announcement(&mut self, arrival: &Arrival) {
-        let found = self.early.announced(arrival.connection, arrival.order);
-        let early = match found.and_then(|at| self.early.remove(at)) {
-            Some((_, early)) => Some(early),
-            None => self.take_claim_of(arrival),
+        let found = self.unexpected.announced(arrival.connection, arrival.order);
+        let entry = match found.and_then(|at| self.unexpected.remove(at)) {
+            Some((_, entry)) => Some(entry),
+            None => self.take_claimed_announcement(arrival),
         };
-        if let Some(early) = early {
-            self.free(&early.arrival, early.cost);
+        if let Some(entry) = entry {
+            self.release_charge(&entry.arrival, entry.cost);
         }
     }
 
-    /// What this connection has announced will not be answered any more.
+    /// Removes all announcements of a connection, which will not answer them any more.
     pub(crate) fn forget_announcements(&mut self, connection: ConnectionId) {
-        while let Some(at) = self.early.first_announced(connection)
-            && let Some((_, early)) = self.early.remove(at)
+        while let Some(at) = self.unexpected.first_announced(connection)
+            && let Some((_, entry)) = self.unexpected.remove(at)
         {
-            self.free(&early.arrival, early.cost);
+            self.release_charge(&entry.arrival, entry.cost);
         }
-        self.forget_claims(connection);
+        self.drop_claims(connection);
     }
 
-    /// A message whose receive was dropped is kept again, in its place and whatever the budget
-    /// says, or matched anew.
-    pub(crate) fn give_back(
+    /// Requeues a message whose receive was dropped: matches it again, or stores it in its order,
+    /// even beyond the budget.
+    pub(crate) fn requeue_message(
         &mut self,
-        message: EarlyMessage,
-    ) -> Option<(PostedReceive<T>, EarlyMessage)> {
+        message: UnexpectedMessage,
+    ) -> Option<(PostedReceive<T>, UnexpectedMessage)> {
         if let Some(at) = self.posted.find(&message.arrival) {
             return Some((self.posted.take(at, message.len as u64), message));
         }
         let cost = cost_of(message.len as u64);
-        self.accounts.keep(&message.arrival, cost);
+        self.admission.charge(&message.arrival, cost);
         self.insert(message, cost);
         None
     }
 
-    /// The peer of this connection holds a message back until it is told of room.
-    pub(crate) fn awaits_credit(&mut self, connection: ConnectionId) {
-        self.accounts.awaits_credit(connection);
+    /// The peer of this connection holds a message back until it gets credit: the connection is
+    /// woken when any of its messages leaves the store.
+    pub(crate) fn request_credit_wake(&mut self, connection: ConnectionId) {
+        self.admission.request_credit_wake(connection);
     }
 
     // Helpers.
@@ -401,71 +415,85 @@ impl<T> SharedMatcher<T> {
         self.arrivals
     }
 
-    fn insert(&mut self, message: EarlyMessage, cost: u64) {
+    fn insert(&mut self, message: UnexpectedMessage, cost: u64) {
         let arrival = message.arrival;
-        let early = Early {
+        let entry = MessageEntry {
             arrival,
             cost,
-            body: Body::Here(message),
+            body: MessageBody::Buffered(message),
         };
-        self.early.insert(arrival.order, early);
+        self.unexpected.insert(arrival.order, entry);
     }
 
-    /// The first kept message that such a receive takes.
-    fn take_early(&mut self, wanted: Wanted, source: Option<SourceId>) -> Option<Body> {
-        let (_, early) = self.early.remove(self.early.find(wanted, source)?)?;
-        self.free(&early.arrival, early.cost);
-        Some(early.body)
+    /// Takes the oldest stored message that such a receive takes.
+    fn take_unexpected(
+        &mut self,
+        wanted: MatchCriteria,
+        source: Option<SourceId>,
+    ) -> Option<MessageBody> {
+        let (_, entry) = self
+            .unexpected
+            .remove(self.unexpected.find(wanted, source)?)?;
+        self.release_charge(&entry.arrival, entry.cost);
+        Some(entry.body)
     }
 
-    /// A message is kept no more.
-    fn free(&mut self, arrival: &Arrival, cost: u64) {
-        if self.accounts.free(arrival, cost) {
+    /// Releases what a message was charged, and wakes connections that the room may serve.
+    fn release_charge(&mut self, arrival: &Arrival, cost: u64) {
+        if self.admission.release(arrival, cost) {
             self.wakes.push_back(arrival.connection);
         }
-        self.look_again(arrival.connection);
-        self.wake_for_room(Some(arrival.source));
+        self.recheck_admission(arrival.connection);
+        self.wake_for_space(Some(arrival.source));
     }
 
-    /// Lists of messages that there is memory for.
+    /// The number of lists that memory is allocated for.
     #[cfg(test)]
     pub(crate) fn lists_kept(&self) -> usize {
-        self.early.lists_kept()
+        self.unexpected.lists_kept()
     }
 
     /// All that must hold between two calls.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         self.posted.check();
-        self.early.check();
-        self.waiting.check();
-        self.accounts.check();
-        for (_, early) in self.early.iter() {
+        self.unexpected.check();
+        self.stalled.check();
+        self.admission.check();
+        for (_, entry) in self.unexpected.iter() {
             assert_eq!(
-                self.posted.find(&early.arrival),
+                self.posted.find(&entry.arrival),
                 None,
                 "what fits is matched"
             );
         }
-        let asks = |stall: &Stall<T>| matches!(stall, Stall::Woken(..));
-        if !self.stalls.values().any(asks) {
-            for (_, early) in self.waiting.iter() {
-                let found = self.posted.find(&early.arrival);
+        let asks = |stall: &StalledSender<T>| matches!(stall, StalledSender::Woken(..));
+        if !self.stalled_senders.values().any(asks) {
+            for (_, entry) in self.stalled.iter() {
+                let found = self.posted.find(&entry.arrival);
                 assert_eq!(found, None, "what waits for a receive is woken by it");
             }
         }
-        let waits = |stall: &Stall<T>| matches!(stall, Stall::Waiting(_));
-        let waiting = self.stalls.values().filter(|stall| waits(stall)).count();
-        assert_eq!(waiting, self.waiting.len(), "who waits is known to wait");
-        let kept = self.early.iter().map(|(_, early)| early.cost);
+        let waits = |stall: &StalledSender<T>| matches!(stall, StalledSender::Queued(_));
+        let stalled = self
+            .stalled_senders
+            .values()
+            .filter(|stall| waits(stall))
+            .count();
+        assert_eq!(
+            stalled,
+            self.stalled.len(),
+            "every queued message has a stalled sender"
+        );
+        let kept = self.unexpected.iter().map(|(_, entry)| entry.cost);
         assert!(
-            kept.sum::<u64>() <= self.accounts.held(),
-            "all that is kept is counted"
+            kept.sum::<u64>() <= self.admission.held(),
+            "every stored message is charged"
         );
     }
 }
 
-/// What a message of this length counts for.
+/// What a message of this length is charged.
 fn cost_of(len: u64) -> u64 {
     len.saturating_add(UNEXPECTED_OVERHEAD as u64)
 }

@@ -22,7 +22,7 @@ struct Receive {
     place: u64,
     token: u64,
     key: Key,
-    wanted: Wanted,
+    wanted: MatchCriteria,
     source: Option<SourceId>,
     /// Of a buffer for many messages: what is left, and whether it takes one now.
     many: Option<(usize, usize, bool)>,
@@ -30,8 +30,8 @@ struct Receive {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Landing,
-    Here,
+    Receiving,
+    Stored,
     Announced(u8),
 }
 
@@ -48,7 +48,7 @@ struct Peer {
     id: ConnectionId,
     source: SourceId,
     promised: u64,
-    /// It was told to wait with this message, or announcement.
+    /// It was stalled with this message, or announcement.
     stalled: Option<(Arrival, Option<u8>)>,
     /// Its waiting message is claimed, and the receive for it.
     claim: Option<ClaimKey>,
@@ -62,16 +62,18 @@ struct Model {
     messages: Vec<Message>,
     peers: Vec<Peer>,
     /// Messages that were given to receives.
-    delivered: Vec<EarlyMessage>,
+    delivered: Vec<UnexpectedMessage>,
     next: u64,
     woken: BTreeSet<ConnectionId>,
     seen: BTreeMap<&'static str, u64>,
 }
 
-fn takes(wanted: Wanted, from: Option<SourceId>, arrival: &Arrival) -> bool {
+fn takes(wanted: MatchCriteria, from: Option<SourceId>, arrival: &Arrival) -> bool {
     let kind = match (wanted, arrival.kind) {
-        (Wanted::Message, Kind::Message) => true,
-        (Wanted::Tagged { tag, ignore }, Kind::Tagged { tag: sent }) => (tag ^ sent) & !ignore == 0,
+        (MatchCriteria::Message, MessageKind::Message) => true,
+        (MatchCriteria::Tagged { tag, ignore }, MessageKind::Tagged { tag: sent }) => {
+            (tag ^ sent) & !ignore == 0
+        }
         _ => false,
     };
     kind && from.is_none_or(|from| from == arrival.source)
@@ -79,7 +81,7 @@ fn takes(wanted: Wanted, from: Option<SourceId>, arrival: &Arrival) -> bool {
 
 impl Model {
     fn new() -> Self {
-        let budget = Budget {
+        let budget = UnexpectedBudget {
             total_bytes: TOTAL,
             peer_bytes: PER_PEER,
         };
@@ -130,9 +132,9 @@ impl Model {
         })
     }
 
-    fn message_for(&self, wanted: Wanted, source: Option<SourceId>) -> Option<usize> {
+    fn message_for(&self, wanted: MatchCriteria, source: Option<SourceId>) -> Option<usize> {
         self.messages.iter().position(|it| {
-            it.claim.is_none() && it.state != State::Landing && takes(wanted, source, &it.arrival)
+            it.claim.is_none() && it.state != State::Receiving && takes(wanted, source, &it.arrival)
         })
     }
 
@@ -151,7 +153,7 @@ impl Model {
             .chance(50)
             .then(|| self.peers[rng.below(self.peers.len())].id);
         if let Some(eager) = eager {
-            self.matcher.awaits_credit(eager);
+            self.matcher.request_credit_wake(eager);
         }
         match rng.below(100) {
             0..30 => self.arrive(rng),
@@ -161,7 +163,7 @@ impl Model {
             81..85 => self.peek(rng),
             85..90 => self.claim(rng),
             90..95 => self.use_claim(rng),
-            95..98 => self.give_back(rng),
+            95..98 => self.requeue_message(rng),
             98 => self.join(rng),
             _ => {}
         }
@@ -175,9 +177,9 @@ impl Model {
     }
 
     fn wakes(&mut self, expected: Option<ConnectionId>) {
-        let mut told = BTreeSet::new();
+        let mut woken = BTreeSet::new();
         while let Some(connection) = self.matcher.poll_wake() {
-            told.insert(connection);
+            woken.insert(connection);
             if let Some(peer) = self.peers.iter_mut().find(|it| it.id == connection) {
                 peer.woken = peer.stalled.is_some();
                 if peer.woken {
@@ -188,13 +190,13 @@ impl Model {
         if let Some(expected) = expected
             && self.peers.iter().any(|it| it.id == expected)
         {
-            assert!(told.contains(&expected), "its peer hears of the room");
-            self.count("told of room");
+            assert!(woken.contains(&expected), "its peer gets credit");
+            self.count("woken for room");
         }
     }
 
-    /// Everybody who was woken has asked again: nobody waits for what is there.
-    fn settle(&mut self, rng: &mut Rng) {
+    /// Every woken connection has asked again: none waits for what is there.
+    fn ask_again(&mut self, rng: &mut Rng) {
         while let Some(&connection) = self.woken.first() {
             let at = self.peers.iter().position(|it| it.id == connection);
             self.arrive_at(at.expect("it has not left"), rng);
@@ -238,7 +240,7 @@ impl Model {
     }
 
     fn check(&mut self, rng: &mut Rng) {
-        self.settle(rng);
+        self.ask_again(rng);
         self.matcher.check();
         assert_eq!(self.matcher.held_bytes(), self.held());
         for peer in &self.peers {
@@ -284,25 +286,25 @@ fn random_steps_agree_with_a_plain_model() {
 #[test]
 fn a_boundless_budget_bears_any_length() {
     let (connection, source) = (ConnectionId(1), SourceId(1));
-    let mut matcher: SharedMatcher<u64> = SharedMatcher::new(Budget {
+    let mut matcher: SharedMatcher<u64> = SharedMatcher::new(UnexpectedBudget {
         total_bytes: u64::MAX,
         peer_bytes: u64::MAX,
     });
-    matcher.join(connection, source);
+    matcher.attach(connection, source);
     let mut arrive = |len| {
-        matcher.arrive(&mut Arrival {
+        matcher.begin_message(&mut Arrival {
             source,
             connection,
-            kind: Kind::Message,
+            kind: MessageKind::Message,
             len,
             data: None,
             order: 0,
         })
     };
-    assert!(matches!(arrive(100), Arrived::Store));
+    assert!(matches!(arrive(100), ArrivalOutcome::Store));
     for len in [u64::MAX, u64::MAX - OVERHEAD, u64::MAX / 2] {
-        assert!(matches!(arrive(len), Arrived::NoRoom));
+        assert!(matches!(arrive(len), ArrivalOutcome::Stalled));
     }
-    assert!(matches!(arrive(100), Arrived::Store));
+    assert!(matches!(arrive(100), ArrivalOutcome::Store));
     matcher.check();
 }

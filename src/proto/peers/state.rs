@@ -1,117 +1,239 @@
-//! What is known of one peer.
+//! The state of one peer.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{AttemptId, CLAIM_TIMEOUT};
+use super::AttemptId;
+use crate::edges::{MachineState, check_edge};
+use crate::limits::{RDM_CLAIM_PARTS, RDM_CLAIM_TIMEOUT};
 
-/// Where the connection to a peer is.
+/// The state of the connection to a peer, drawn in the [module](super).
 #[derive(Clone, Copy, Debug)]
-pub(super) enum State {
-    /// There is none, and none is begun before `until`.
-    Away { until: Instant },
-    /// Ours is under way. `aside`: the peer is this endpoint itself, and its request was accepted.
+pub(super) enum PeerState {
+    /// There is no connection, and none is begun before `until`.
+    Disconnected { until: Instant },
+    /// Our attempt is in progress. `aside`: the peer is this endpoint itself, and its request was
+    /// accepted.
     Dialling { attempt: AttemptId, aside: bool },
-    /// The peer's is under way.
+    /// The peer's attempt is in progress.
     Accepting {
         attempt: AttemptId,
         incarnation: u32,
-        since: Instant,
-        /// It has proven the endpoint's key.
-        is_proven: bool,
+        proof: RequestProof,
     },
-    /// It is there.
+    /// The connection is up.
     Up {
         attempt: AttemptId,
         incarnation: u32,
         since: Instant,
-        /// What had gone over it when it was last looked at, if it could have been closed then.
+        /// The traffic at the last idle check, if the connection could have been closed then.
         activity: Option<u64>,
         quiet_since: Instant,
-        look_at: Option<Instant>,
+        idle_check_at: Option<Instant>,
     },
-    /// It takes no posts any more, but has not ended.
+    /// The connection takes no posts, but has not ended.
     Ending { attempt: AttemptId, since: Instant },
 }
 
-impl State {
+/// Whether an accepted request has proven the endpoint's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestProof {
+    Proven,
+    /// Of [`RDM_CLAIM_TIMEOUT`] so many parts are left, and this one ends then.
+    Unproven {
+        parts_left: u32,
+        part_ends: Instant,
+    },
+    /// Unproven, and its attempt was retracted: it ends soon, unless it succeeds before.
+    Retracted,
+}
+
+/// The names of the [states](PeerState).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerStateKind {
+    Disconnected,
+    Dialling,
+    Accepting,
+    Up,
+    Ending,
+}
+
+impl MachineState for PeerStateKind {
+    const EDGES: &'static [(PeerStateKind, PeerStateKind)] = {
+        use PeerStateKind::*;
+        &[
+            (Disconnected, Dialling),
+            (Disconnected, Accepting),
+            (Disconnected, Up),
+            // Given up, or paused anew.
+            (Disconnected, Disconnected),
+            (Dialling, Accepting),
+            (Dialling, Up),
+            (Dialling, Disconnected),
+            // Another incarnation's request.
+            (Accepting, Accepting),
+            (Accepting, Up),
+            (Accepting, Disconnected),
+            (Up, Accepting),
+            // A verification shows that the peer has restarted.
+            (Up, Up),
+            (Up, Ending),
+            (Up, Disconnected),
+            (Ending, Accepting),
+            (Ending, Up),
+            (Ending, Disconnected),
+        ]
+    };
+}
+
+impl PeerState {
     pub(super) fn attempt(&self) -> Option<AttemptId> {
         match self {
-            State::Away { .. } => None,
-            State::Dialling { attempt, .. }
-            | State::Accepting { attempt, .. }
-            | State::Up { attempt, .. }
-            | State::Ending { attempt, .. } => Some(*attempt),
+            PeerState::Disconnected { .. } => None,
+            PeerState::Dialling { attempt, .. }
+            | PeerState::Accepting { attempt, .. }
+            | PeerState::Up { attempt, .. }
+            | PeerState::Ending { attempt, .. } => Some(*attempt),
+        }
+    }
+
+    fn kind(&self) -> PeerStateKind {
+        match self {
+            PeerState::Disconnected { .. } => PeerStateKind::Disconnected,
+            PeerState::Dialling { .. } => PeerStateKind::Dialling,
+            PeerState::Accepting { .. } => PeerStateKind::Accepting,
+            PeerState::Up { .. } => PeerStateKind::Up,
+            PeerState::Ending { .. } => PeerStateKind::Ending,
         }
     }
 }
 
-/// The peer's address is dialled on the side, since somebody claims to be the peer in another life.
+/// The peer's address is dialled on the side, since an unproven request names it with another
+/// incarnation than its connection has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Check {
+pub(super) struct Verification {
     pub(super) attempt: AttemptId,
-    /// It is given up then.
+    /// When it times out.
     pub(super) until: Instant,
 }
 
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) state: State,
-    /// Something waits for a connection, since then.
+    pub(super) state: PeerState,
+    /// An operation waits for a connection, since then.
     pub(super) wanted: Option<Instant>,
-    /// Attempts that came to nothing since a connection held.
+    /// Failed attempts since a connection held.
     pub(super) failures: u32,
     /// Rejections in a row.
     pub(super) rejections: u32,
-    /// It said that it cannot be dialled.
+    /// It has reported that it cannot be dialled.
     pub(super) undialable: bool,
-    /// It came by itself, and nothing was posted to it yet.
-    pub(super) uninvited: bool,
-    /// Several claimed to be it, or one that did kept others waiting: it is dialled, and no claim
-    /// accepted, until it is connected.
+    /// It connected by itself, and no operation was posted to it yet.
+    pub(super) unsolicited: bool,
+    /// Several unproven requests named it, or one delayed an operation: it is dialled, and no
+    /// unproven request of it accepted, until it is connected.
     pub(super) contested: bool,
-    /// The attempt that was given up for that.
-    pub(super) retracted: Option<AttemptId>,
-    pub(super) check: Option<Check>,
-    /// No check before that, after so many that found the claim wrong.
-    pub(super) check_after: Option<Instant>,
-    pub(super) checks_in_vain: u32,
-    /// It is only remembered: its place among those that are.
-    pub(super) gone: Option<u64>,
-    /// When to look at it.
-    pub(super) alarm: Option<Instant>,
+    pub(super) verification: Option<Verification>,
+    /// No verification before that, after so many in vain.
+    pub(super) next_verification: Option<Instant>,
+    pub(super) failed_verifications: u32,
+    /// It is only remembered: its number among the retired peers.
+    pub(super) retired: Option<u64>,
+    /// When to update it.
+    pub(super) timer: Option<Instant>,
+}
+
+/// A part of the time that an unproven attempt has.
+fn claim_part() -> Duration {
+    RDM_CLAIM_TIMEOUT / RDM_CLAIM_PARTS
+}
+
+impl RequestProof {
+    /// Of a request that is accepted now.
+    pub(super) fn of_request(is_proven: bool, now: Instant) -> Self {
+        match is_proven {
+            true => RequestProof::Proven,
+            false => RequestProof::Unproven {
+                parts_left: RDM_CLAIM_PARTS,
+                part_ends: now + claim_part(),
+            },
+        }
+    }
 }
 
 impl Peer {
     pub(super) fn new(now: Instant) -> Self {
         Peer {
-            state: State::Away { until: now },
+            state: PeerState::Disconnected { until: now },
             wanted: None,
             failures: 0,
             rejections: 0,
             undialable: false,
-            uninvited: false,
+            unsolicited: false,
             contested: false,
-            retracted: None,
-            check: None,
-            check_after: None,
-            checks_in_vain: 0,
-            gone: None,
-            alarm: None,
+            verification: None,
+            next_verification: None,
+            failed_verifications: 0,
+            retired: None,
+            timer: None,
         }
     }
 
-    /// When the attempt of one that only claims to be this peer is given up.
-    pub(super) fn claim_deadline(&self) -> Option<Instant> {
+    /// Moves along a legal edge.
+    pub(super) fn go(&mut self, to: PeerState) {
+        check_edge(self.state.kind(), to.kind());
+        self.state = to;
+    }
+
+    /// The connection of this attempt is up: what was held against the peer is cleared.
+    pub(super) fn connected(&mut self, attempt: AttemptId, incarnation: u32, now: Instant) {
+        self.wanted = None;
+        self.rejections = 0;
+        self.contested = false;
+        self.failed_verifications = 0;
+        self.next_verification = None;
+        self.go(PeerState::Up {
+            attempt,
+            incarnation,
+            since: now,
+            activity: None,
+            quiet_since: now,
+            idle_check_at: None,
+        });
+    }
+
+    /// When a part of its unproven attempt's time ends, if that is limited.
+    pub(super) fn unproven_part_ends(&self) -> Option<Instant> {
         match self.state {
-            State::Accepting {
-                attempt,
-                since,
-                is_proven: false,
+            PeerState::Accepting {
+                proof: RequestProof::Unproven { part_ends, .. },
                 ..
-            } if self.retracted != Some(attempt) => {
-                (self.wanted.is_some() || self.contested).then(|| since + CLAIM_TIMEOUT)
-            }
+            } => (self.wanted.is_some() || self.contested).then_some(part_ends),
             _ => None,
         }
+    }
+
+    /// A part of its unproven attempt's time has ended. True if that was the last: the attempt is
+    /// to be retracted.
+    pub(super) fn end_unproven_part(&mut self, now: Instant) -> bool {
+        let PeerState::Accepting { proof, .. } = &mut self.state else {
+            return false;
+        };
+        let RequestProof::Unproven {
+            parts_left,
+            part_ends,
+        } = proof
+        else {
+            return false;
+        };
+        // While this side was late the peer could not prove itself, or its proof lies unread. The
+        // time before anything waited for the peer ends with a part that is late.
+        let is_late = now.saturating_duration_since(*part_ends) >= claim_part() / 2;
+        *parts_left -= u32::from(!is_late);
+        *part_ends = now + claim_part();
+        let is_last = *parts_left == 0;
+        if is_last {
+            *proof = RequestProof::Retracted;
+        }
+        is_last
     }
 }

@@ -5,18 +5,18 @@ use std::collections::VecDeque;
 use super::pair::{PLAIN, Pair, REMOTE, Rng, Side, sizes};
 use crate::error::{ErrorKind, Refusal};
 use crate::limits::READ_REQUESTS_MAX;
-use crate::proto::{OFFERED, Terms};
+use crate::proto::{ExtensionParams, OFFERED};
 use crate::wire::{ByteOrder, Capabilities, FrameHeader};
 
 /// Two machines that live with refusals, the second with a region of 8 bytes under the key 1.
 fn pair() -> Pair {
-    let terms = Terms {
+    let params = ExtensionParams {
         capabilities: OFFERED,
         incarnation: 1,
-        asks_after_ms: 0,
+        probes_after_ms: 0,
         refusals_max: 100,
     };
-    let mut pair = Pair::idle_with(sizes(), terms, terms);
+    let mut pair = Pair::idle_with(sizes(), params, params);
     pair.handshake(ByteOrder::Native, b"", b"");
     pair.b.world.region(1, vec![0; 8], REMOTE);
     pair
@@ -126,18 +126,18 @@ fn counts_of_nothing_and_of_more_than_await_an_answer_are_violations() {
     }
 }
 
-/// docs/extension.md, section 3: "Whoever sends a frame of the extension without it being agreed on
+/// docs/extension.md, section 3: "A side that sends a frame of the extension without it being agreed on
 /// breaks the protocol"; and nobody hears ACKS who did not agree on REFUSAL.
 #[test]
 fn peers_without_refusals_neither_say_nor_hear_counts() {
-    let terms = Terms {
+    let params = ExtensionParams {
         capabilities: OFFERED - Capabilities::REFUSAL,
         incarnation: 1,
-        asks_after_ms: 0,
+        probes_after_ms: 0,
         refusals_max: 0,
     };
-    for (terms, id) in [(PLAIN, 0), (terms, 1)] {
-        let mut pair = Pair::idle_with(sizes(), terms, terms);
+    for (params, id) in [(PLAIN, 0), (params, 1)] {
+        let mut pair = Pair::idle_with(sizes(), params, params);
         pair.handshake(ByteOrder::Native, b"", b"");
         pair.a.send_acked(1, b"m");
         pair.a.send_acked(2, b"m");

@@ -1,12 +1,14 @@
-//! Proving an authorization key, and everybody who has none: peers without the extension, wrong
-//! keys, replayed and reflected proofs, and somebody in between who changes what is said.
+//! Proving an authorization key, and all that does not prove it: peers without the extension, wrong
+//! keys, replayed and reflected proofs, and an attacker in between that changes what is said.
 
 use super::extension::EXTENDED;
 use super::pair::{PLAIN, Pair, Rng, Side, sizes};
+use crate::edges::EdgeCoverage;
 use crate::error::ErrorKind;
 use crate::limits::CM_DATA_SIZE_MAX;
 use crate::mr::AuthSecret;
-use crate::proto::Terms;
+use crate::proto::ExtensionParams;
+use crate::proto::conn::AuthPhase;
 use crate::wire::{ByteOrder, Capabilities};
 
 const PAGE: &str = include_str!("../../../docs/extension.md");
@@ -75,8 +77,8 @@ fn hear(side: &mut Side, bytes: &[u8]) {
     while side.move_in(usize::MAX) {}
 }
 
-/// Connects through somebody who sees all that is said, and may change it. What was said each way
-/// comes back.
+/// Connects through an attacker that sees all that is said, and may change it. Returns what was
+/// said each way.
 fn connect_through(
     pair: &mut Pair,
     mut change: impl FnMut(Way, &mut Vec<u8>),
@@ -127,17 +129,33 @@ fn assert_refused(pair: &mut Pair) {
     }
 }
 
+/// Both sides prove the key; the initiator's proof is wrong; the acceptor's is.
+#[test]
+fn every_edge_of_proving_a_key_is_walked() {
+    let coverage = EdgeCoverage::<AuthPhase>::begin();
+    connect(&mut pair_of(KEY, KEY));
+    connect(&mut pair_of(KEY, b"another key"));
+    let mut frames = 0;
+    connect_through(&mut pair_of(KEY, KEY), |way, bytes| {
+        frames += usize::from(way == Way::ToInitiator);
+        if (way, frames) == (Way::ToInitiator, 2) {
+            bytes[20] ^= 1; // Of the seal, behind a header of 16 bytes.
+        }
+    });
+    coverage.expect_all();
+}
+
 /// docs/extension.md, section 9: what two sides with a key say is what the page shows.
 #[cfg(target_endian = "little")]
 #[test]
 fn the_golden_proofs_of_the_page_are_what_we_say() {
-    let terms = |incarnation| Terms {
+    let params = |incarnation| ExtensionParams {
         capabilities: Capabilities::REFUSAL | Capabilities::LIVENESS,
         incarnation,
         ..EXTENDED
     };
     let play = |key: &[u8]| {
-        let mut pair = Pair::idle_with(sizes(), terms(0x0a), terms(0x0b));
+        let mut pair = Pair::idle_with(sizes(), params(0x0a), params(0x0b));
         demand(&mut pair.a, key, 0x20);
         demand(&mut pair.b, KEY, 0);
         pair.a.machine.begin_connect(b"");
@@ -290,12 +308,12 @@ fn a_reflected_proof_is_refused() {
     assert_eq!(said.len(), 37 + 84 + 16, "an answer, and a refusal");
     assert_eq!(fault(&pair.a), Some(ErrorKind::NotAuthorized));
     assert!(!is_connected(&pair.a));
-    // And the acceptor, who hears its own introduction as the initiator's.
+    // And the acceptor, who hears its own auth_hello as the initiator's.
     let mut pair = pair_of(KEY, KEY);
-    let mut introduction = Vec::new();
+    let mut auth_hello = Vec::new();
     connect_through(&mut pair, |way, bytes| match way {
-        Way::ToInitiator if bytes.len() == 84 => introduction = bytes[48..].to_vec(),
-        Way::ToAcceptor if bytes.len() == 84 => bytes[16..52].copy_from_slice(&introduction),
+        Way::ToInitiator if bytes.len() == 84 => auth_hello = bytes[48..].to_vec(),
+        Way::ToAcceptor if bytes.len() == 84 => bytes[16..52].copy_from_slice(&auth_hello),
         _ => {}
     });
     assert_refused(&mut pair);
@@ -323,7 +341,7 @@ fn a_proof_for_another_connection_is_refused() {
 }
 
 /// docs/extension.md: "the agreed capabilities are those that both introductions have: otherwise
-/// somebody in between has taken one away."
+/// a third party in between has removed one."
 #[test]
 fn nobody_in_between_can_take_a_capability_away() {
     let all = EXTENDED.capabilities | Capabilities::AUTH;
@@ -353,12 +371,12 @@ fn nobody_in_between_can_take_a_capability_away() {
 }
 
 /// docs/extension.md: "A side takes a proof or a seal if it is what the key makes of what this side
-/// has said and heard": of no byte of an introduction, a proof, the private data or a sealed HELLO
+/// has said and heard": of no byte of an auth_hello, a proof, the private data or a sealed HELLO
 /// can anybody in between make another.
 #[test]
 fn no_byte_of_what_is_proven_can_be_changed() {
     let (asked, answered) = connect(&mut pair_of(KEY, KEY));
-    // Headers have fields that nobody looks at. Of the rest: introduction and proof; challenge,
+    // Headers have fields that nobody looks at. Of the rest: auth_hello and proof; challenge,
     // proof with data, HELLO.
     let hello = 16 + 12 + 24 + 8 + 8 + 36;
     let of_initiator = (37 + 16..37 + 84).chain(37 + 84 + 16..asked.len());

@@ -5,10 +5,10 @@ use super::pair::{Pair, Side};
 use super::receives::{extended, plain};
 use crate::error::{Error, ErrorKind};
 use crate::mr::{AuthSecret, Sealed};
-use crate::proto::{Lifecycle, Wanted};
+use crate::proto::{Lifecycle, MatchCriteria};
 use crate::wire::{
-    ByteOrder, Capabilities, Introduction, Offer, PeerData, Proof, ProofDecoded, ProofDecoder,
-    transcript,
+    AuthHello, ByteOrder, Capabilities, ExtensionOffer, PeerData, Proof, ProofDecoded,
+    ProofDecoder, transcript,
 };
 
 const KEY: &[u8] = b"tokio-fabric key";
@@ -53,14 +53,14 @@ fn fault(side: &Side) -> Option<ErrorKind> {
 fn posts_wait_for_the_proof_and_then_go_out() {
     let mut pair = keyed(KEY, KEY);
     pair.handshake_peers(ByteOrder::Native);
-    pair.b.receive_any(2, Wanted::Message, 5);
+    pair.b.receive_any(2, MatchCriteria::Message, 5);
     assert_eq!(pair.a.told, [r#"connected b"""#]);
     assert_eq!(pair.b.end_of(2), (Ok(5), b"hello".to_vec()));
     assert!(pair.a.ended.contains_key(&1));
 }
 
-/// docs/extension.md, section 9: a peer with another key is told so, even by who has posts waiting,
-/// and those stay.
+/// docs/extension.md, section 9: a peer with another key learns so, even from a side with posts
+/// waiting, and those stay.
 #[test]
 fn a_wrong_key_is_refused_whatever_is_posted() {
     let mut pair = keyed(KEY, b"another key");
@@ -72,8 +72,8 @@ fn a_wrong_key_is_refused_whatever_is_posted() {
     }
 }
 
-/// docs/extension.md, section 9: who has a key goes on with nobody who has none, nor with a plain
-/// peer.
+/// docs/extension.md, section 9: a side with a key connects with no peer without one, nor with a
+/// plain peer.
 #[test]
 fn who_has_no_key_is_refused_from_either_side() {
     for other in [extended(), plain()] {
@@ -116,7 +116,7 @@ fn an_attempt_that_begins_again_proves_the_key_again() {
             pair.b = keyed(KEY, KEY).b;
             pair.a.wire.clear();
             pair.a.forget_stage();
-            pair.a.machine.begin_again();
+            pair.a.machine.reset_attempt();
             demand(&mut pair.a, KEY, 0x77);
             if !dials_again {
                 std::mem::swap(&mut pair.a, &mut pair.b);
@@ -127,7 +127,7 @@ fn an_attempt_that_begins_again_proves_the_key_again() {
             } else {
                 &mut pair.a
             };
-            to.receive_any(2, Wanted::Message, 5);
+            to.receive_any(2, MatchCriteria::Message, 5);
             pair.run();
             let to = if dials_again {
                 &mut pair.b
@@ -140,7 +140,7 @@ fn an_attempt_that_begins_again_proves_the_key_again() {
 }
 
 /// docs/extension.md, sections 8 and 9: a peer that announces no messages is not agreed with on
-/// credit, and that is no sign of somebody in between who took it away.
+/// credit, and that is no sign of a man in the middle.
 #[test]
 fn a_peer_without_announcements_proves_its_key_like_others() {
     let old = Capabilities::CREDIT | Capabilities::CLOSE | Capabilities::AUTH;
@@ -159,7 +159,7 @@ fn a_peer_without_announcements_proves_its_key_like_others() {
     assert_eq!(agreed, Capabilities::CLOSE | Capabilities::AUTH);
 
     let said = say(&mut pair.b);
-    // The challenge is the last that was said: a header of 16 bytes, and the introduction.
+    // The challenge is the last that was said: a header of 16 bytes, and the auth_hello.
     let mut decoder = ProofDecoder::new(ByteOrder::Native);
     let Ok(ProofDecoded::Proof { proof, .. }) = decoder.feed(&said[said.len() - 52..]) else {
         panic!("no proof");
@@ -167,8 +167,9 @@ fn a_peer_without_announcements_proves_its_key_like_others() {
     let Proof::Challenge(theirs) = proof else {
         panic!("no challenge");
     };
-    let ours = Introduction::new(Offer::new(old), [7; 32]);
-    let session = AuthSecret::of(KEY).session(&transcript(Offer::new(agreed), &theirs, &ours));
+    let ours = AuthHello::new(ExtensionOffer::new(old), [7; 32]);
+    let session =
+        AuthSecret::of(KEY).session(&transcript(ExtensionOffer::new(agreed), &theirs, &ours));
     let seal = session.seal(Sealed::InitiatorProof, &[]);
     let answer = Proof::Answer(ours, seal).encode(ByteOrder::Native, 0);
     pair.b.wire.extend(&answer);
@@ -186,7 +187,7 @@ fn a_peer_without_announcements_proves_its_key_like_others() {
 fn an_attempt_that_begins_again_without_its_key_fails() {
     for dials in [true, false] {
         let mut pair = keyed(KEY, KEY);
-        pair.a.machine.begin_again();
+        pair.a.machine.reset_attempt();
         if !dials {
             std::mem::swap(&mut pair.a, &mut pair.b);
         }

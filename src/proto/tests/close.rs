@@ -2,7 +2,9 @@
 
 use super::extension::EXTENDED;
 use super::pair::{Pair, REMOTE, Rng, Side, sizes};
+use crate::edges::EdgeCoverage;
 use crate::error::ErrorKind;
+use crate::proto::conn::CloseExchange;
 use crate::proto::{SendOrder, Sizes};
 use crate::wire::{ByteOrder, CloseReason, FrameHeader};
 
@@ -16,16 +18,16 @@ fn connected() -> Pair {
     pair
 }
 
-/// What a port does once both sides have said CLOSE: ends the stream, and closes at the peer's end.
+/// What a port does once both CLOSEs are out: ends the stream, and closes at the peer's end.
 fn finish(pair: &mut Pair) {
     for _ in 0..4 {
         pair.run();
-        pair.b.finished |= pair.a.machine.is_end_agreed();
-        pair.a.finished |= pair.b.machine.is_end_agreed();
+        pair.b.finished |= pair.a.machine.is_close_exchanged();
+        pair.a.finished |= pair.b.machine.is_close_exchanged();
     }
     pair.run();
     for side in [&mut pair.a, &mut pair.b] {
-        if side.machine.is_end_done() {
+        if side.machine.is_closed_in_order() {
             side.close();
         }
     }
@@ -33,6 +35,16 @@ fn finish(pair: &mut Pair) {
 
 fn last_word(side: &Side) -> &str {
     side.told.last().expect("something was told")
+}
+
+/// Whichever side begins: the other's CLOSE follows, then both ends of stream.
+#[test]
+fn every_edge_of_the_close_exchange_is_walked() {
+    let coverage = EdgeCoverage::<CloseExchange>::begin();
+    let mut pair = connected();
+    pair.a.machine.request_close();
+    finish(&mut pair);
+    coverage.expect_all();
 }
 
 /// docs/extension.md: "what was accepted goes out, and its answers are awaited", on both sides.
@@ -54,9 +66,9 @@ fn what_was_accepted_ends_well_before_the_connection_does() {
             side.send(13, b"last");
         }
         let both = rng.chance(50);
-        pair.a.machine.begin_end();
+        pair.a.machine.request_close();
         if both {
-            pair.b.machine.begin_end();
+            pair.b.machine.request_close();
         }
         for _ in 0..rng.below(20) {
             pair.run_in_pieces(1 + rng.below(40));
@@ -87,7 +99,7 @@ fn an_end_of_stream_without_both_closes_is_a_loss() {
     for closes in [false, true] {
         let mut pair = connected();
         if closes {
-            pair.a.machine.begin_end();
+            pair.a.machine.request_close();
             pair.b.read(1, 5, &[(9, 0, 5)]); // never answered here, so b has something open
             pair.a.hand_out();
             pair.a.move_out(usize::MAX, &mut pair.b.wire);
@@ -114,7 +126,7 @@ fn held_messages_end_when_the_peer_closes() {
     pair.b.send(1, b"held");
     pair.b.send(2, b"too");
     pair.run();
-    pair.a.machine.begin_end();
+    pair.a.machine.request_close();
     finish(&mut pair);
     assert_eq!(
         pair.b.end_of(1),
@@ -131,7 +143,7 @@ fn what_came_before_the_close_can_still_be_received() {
     let mut pair = connected();
     pair.a.send(1, b"early");
     pair.a.send(2, b"earlier");
-    pair.a.machine.begin_end();
+    pair.a.machine.request_close();
     finish(&mut pair);
     pair.b.receive(1, 9);
     assert_eq!(pair.b.end_of(1), (Ok(5), b"early\0\0\0\0".to_vec()));

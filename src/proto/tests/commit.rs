@@ -4,20 +4,20 @@ use super::pair::{PLAIN, Pair, REMOTE, Side, operation, segments, sizes};
 use crate::buf::{Payload, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::mr::MrFlags;
-use crate::proto::{OFFERED, OpKind, Terms};
+use crate::proto::{ExtensionParams, OFFERED, OpKind};
 use crate::wire::ByteOrder;
 
 const KEY: u64 = 77;
 
 /// Two machines, the second with a persistent region; with the extension, they live with refusals.
 pub(super) fn pair(extended: bool) -> Pair {
-    let living = Terms {
+    let living = ExtensionParams {
         capabilities: OFFERED,
         refusals_max: 8,
         ..PLAIN
     };
-    let terms = if extended { living } else { PLAIN };
-    let mut pair = Pair::idle_with(sizes(), terms, terms);
+    let params = if extended { living } else { PLAIN };
+    let mut pair = Pair::idle_with(sizes(), params, params);
     pair.handshake(ByteOrder::Native, b"", b"");
     let traits = RegionTraits {
         flags: MrFlags::RMA_PMEM.bits(),

@@ -4,26 +4,26 @@ use super::extension::EXTENDED;
 use super::pair::{Pair, REMOTE, Rng, sizes};
 use crate::error::ErrorKind;
 use crate::limits::UNEXPECTED_OVERHEAD;
-use crate::proto::{SendOrder, Sizes, Terms, Withdrawn};
+use crate::proto::{ExtensionParams, SendOrder, Sizes, Withdrawn};
 use crate::wire::{ByteOrder, FrameHeader};
 
 fn pair_with(unexpected_bytes: usize, send_order: SendOrder) -> Pair {
     pair_of(EXTENDED, unexpected_bytes, send_order)
 }
 
-fn pair_of(terms: Terms, unexpected_bytes: usize, send_order: SendOrder) -> Pair {
+fn pair_of(params: ExtensionParams, unexpected_bytes: usize, send_order: SendOrder) -> Pair {
     let sizes = Sizes {
         unexpected_bytes,
         send_order,
         ..sizes()
     };
-    let mut pair = Pair::idle_with(sizes, terms, terms);
+    let mut pair = Pair::idle_with(sizes, params, params);
     pair.handshake(ByteOrder::Native, b"", b"");
     pair
 }
 
 /// docs/extension.md: "The sender holds back a message that would break this, and all messages
-/// behind it, and nothing else: RMA, acks and signs of life pass."
+/// behind it, and nothing else: RMA, acks, probes and their answers pass."
 #[test]
 fn a_held_message_holds_up_messages_only() {
     let mut pair = pair_with(0, SendOrder::Free);
@@ -249,9 +249,9 @@ fn where_receives_are_shared_room_is_told_when_a_message_is_taken() {
     pair.b.receive_tagged(1, 1, 10);
     pair.b.hand_out();
     pair.b.move_out(usize::MAX, &mut pair.a.wire);
-    let told: Vec<u8> = pair.a.wire.iter().copied().collect();
+    let sent: Vec<u8> = pair.a.wire.iter().copied().collect();
     let credit = FrameHeader::Credit { posted: 1 };
-    assert_eq!(told, *credit.encode(ByteOrder::Native, 1));
+    assert_eq!(sent, *credit.encode(ByteOrder::Native, 1));
     pair.run();
     assert_eq!(pair.a.order, [0, 1, 2]);
     for token in [2, 0, 3] {
@@ -264,7 +264,7 @@ fn where_receives_are_shared_room_is_told_when_a_message_is_taken() {
 }
 
 /// What is matched as it comes is no credit's matter: a stream of messages that all find their
-/// receives is never held up for long, and is told of now and then only.
+/// receives is never delayed for long, and gets few reports.
 #[test]
 fn messages_that_find_their_receives_use_up_no_promise() {
     let setup = super::receives::Setup {

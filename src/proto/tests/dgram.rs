@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::buf::Payload;
 use crate::error::ErrorKind;
 use crate::limits::UNEXPECTED_OVERHEAD;
-use crate::proto::{Dgram, DgramPost, DgramSizes, OpKey, Withdrawn};
+use crate::proto::{Dgram, DgramSizes, OpKey, OpKind, Operation, PostOptions, Withdrawn};
 
 const RECEIVES: usize = 6;
 const BUDGET: usize = 3 * (8 + UNEXPECTED_OVERHEAD);
@@ -33,6 +33,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn peer(number: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, number], 7471))
+}
+
+fn receive(name: usize) -> Operation<usize> {
+    let payload = Payload::from_vec(vec![0; 8]);
+    Operation::new(OpKind::Receive, payload, name, PostOptions::default())
 }
 
 /// The reference: receives in the order of their posts, datagrams in the order of their coming.
@@ -85,18 +90,14 @@ fn play(steps: Vec<Step>) {
         let datagram = number as u64;
         match step {
             Step::Post(from) => {
-                let post = DgramPost::Receive {
-                    payload: Payload::from_vec(vec![0; 8]),
-                    from: from.map(peer),
-                };
                 let name = keys.len();
-                match machine.post(post, name, false, |_| true) {
+                match machine.post(receive(name), from.map(peer), |_| true) {
                     Ok(key) => {
                         keys.push(key);
                         plain.post(name, from);
                     }
                     Err(refused) => {
-                        assert_eq!(refused.0.kind(), ErrorKind::Again);
+                        assert_eq!(refused.error.kind(), ErrorKind::Again);
                         assert_eq!(plain.posted.len(), RECEIVES, "only a full context refuses");
                     }
                 }
@@ -131,11 +132,13 @@ fn play(steps: Vec<Step>) {
                 }
             }
         }
-        while let Some((name, end)) = machine.poll_ended() {
+        while let Some(delivered) = machine.deliver_next(|name, result| {
             let mut bytes = [0; 8];
-            end.payload.copy_out(0, &mut bytes).unwrap();
-            let got = end.result.is_ok().then(|| u64::from_le_bytes(bytes));
-            ended.push((name, got));
+            result.payload.copy_out(0, &mut bytes).unwrap();
+            let got = result.result.is_ok().then(|| u64::from_le_bytes(bytes));
+            (*name, got)
+        }) {
+            ended.push(delivered);
         }
         assert_eq!(ended, plain.ended);
         assert_eq!(machine.dropped(), plain.dropped);
@@ -169,12 +172,8 @@ fn a_datagram_given_back_is_the_first() {
     machine.arrived(peer(1), b"second");
     machine.give_back(Payload::from_vec(b"first...".to_vec()), 5, 0, peer(1));
     for (name, len) in [(0, 5), (1, 6)] {
-        let post = DgramPost::Receive {
-            payload: Payload::from_vec(vec![0; 8]),
-            from: None,
-        };
-        machine.post(post, name, false, |_| true).unwrap();
-        let (ended, end) = machine.poll_ended().unwrap();
-        assert_eq!((ended, end.len, end.from), (name, len, Some(peer(1))));
+        machine.post(receive(name), None, |_| true).unwrap();
+        let delivered = machine.deliver_next(|name, result| (*name, result.len, result.from));
+        assert_eq!(delivered, Some((name, len, Some(peer(1)))));
     }
 }

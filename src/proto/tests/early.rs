@@ -5,8 +5,8 @@ use super::pair::{Pair, REMOTE, operation, segments};
 use super::receives::{extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
-use crate::proto::{Lifecycle, OpKind, Operation, Wanted, Withdrawn};
-use crate::wire::{ByteOrder, Capabilities, ControlFrame, ControlKind, Offer, PeerData};
+use crate::proto::{Lifecycle, MatchCriteria, OpKind, Operation, Withdrawn};
+use crate::wire::{ByteOrder, Capabilities, ControlFrame, ControlKind, ExtensionOffer, PeerData};
 
 fn untagged(bytes: &[u8]) -> Operation<u64> {
     operation(
@@ -31,7 +31,7 @@ fn write(bytes: &[u8]) -> Operation<u64> {
     )
 }
 
-/// Posts one of each kind, the second with a key that nobody has if `bad`.
+/// Posts one of each kind, the second with an unknown key if `bad`.
 fn post_some(pair: &mut Pair, bad: bool) {
     pair.b.world.region(7, vec![0; 8], REMOTE);
     pair.a.post(1, untagged(b"first"));
@@ -54,7 +54,7 @@ fn post_some(pair: &mut Pair, bad: bool) {
 }
 
 fn check_some(pair: &mut Pair) {
-    pair.b.receive_any(1, Wanted::Message, 5);
+    pair.b.receive_any(1, MatchCriteria::Message, 5);
     pair.b.receive_tagged(3, 4, 5000);
     pair.run();
     assert_eq!(pair.b.end_of(1), (Ok(5), b"first".to_vec()));
@@ -74,7 +74,7 @@ fn early_posts_go_out_when_the_connection_is_up() {
             let mut pair = setup.idle();
             post_some(&mut pair, false);
             pair.a.hand_out();
-            assert!(pair.a.sending.is_none(), "nobody to send to");
+            assert!(pair.a.sending.is_none(), "no peer to send to");
             if accepts {
                 std::mem::swap(&mut pair.a, &mut pair.b);
             }
@@ -95,7 +95,7 @@ fn an_early_write_is_answered_if_refusals_are_agreed_on() {
     let mut pair = extended().idle();
     post_some(&mut pair, true);
     pair.handshake_peers(ByteOrder::Native);
-    pair.b.receive_any(1, Wanted::Message, 5);
+    pair.b.receive_any(1, MatchCriteria::Message, 5);
     pair.b.receive_tagged(3, 4, 5000);
     pair.run();
     assert_eq!(pair.a.end_kind(2), ErrorKind::AccessDenied);
@@ -154,8 +154,8 @@ fn an_attempt_that_is_given_up_loses_nothing() {
             for dials_again in [true, false] {
                 let mut pair = setup.idle();
                 post_some(&mut pair, false);
-                let offered = setup.terms.capabilities | Capabilities::RENDEZVOUS;
-                let offer = Some(Offer::new(offered));
+                let offered = setup.params.capabilities | Capabilities::RENDEZVOUS;
+                let offer = Some(ExtensionOffer::new(offered));
                 let request = PeerData::request(5, 5.try_into().unwrap(), offer);
                 match point {
                     // Nothing has been sent.
@@ -215,7 +215,7 @@ fn an_attempt_that_is_given_up_loses_nothing() {
                 pair.a.wire.clear();
                 pair.b.wire.clear();
                 pair.a.forget_stage();
-                pair.a.machine.begin_again();
+                pair.a.machine.reset_attempt();
                 assert_eq!(pair.a.machine.lifecycle(), Lifecycle::Idle);
                 assert!(pair.a.ended.is_empty() && pair.a.told.is_empty());
                 if !dials_again {
@@ -246,7 +246,7 @@ fn each_side_knows_who_the_other_is() {
         assert!(response.agrees_to_announcements());
         assert_eq!(
             response.offer().is_some(),
-            !setup.terms.capabilities.is_empty()
+            !setup.params.capabilities.is_empty()
         );
     }
 }

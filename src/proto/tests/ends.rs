@@ -5,7 +5,7 @@ use crate::buf::Payload;
 use crate::error::{ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
-use crate::proto::{End, Lifecycle, OpKind, Operation, SendOrder, Sizes, Withdrawn};
+use crate::proto::{Lifecycle, OpKind, OpResult, Operation, SendOrder, Sizes, Withdrawn};
 
 /// After the peer's FIN, a message that waits for a receive is kept whatever the budget says, and
 /// a receive posted after the end still takes it.
@@ -162,7 +162,7 @@ fn a_message_nobody_looked_at_is_the_next_one_again() {
     let end = pair.b.ended.remove(&1).unwrap();
     pair.b
         .machine
-        .give_back(end.payload, end.len, end.overflow, end.data, end.order);
+        .requeue_message(end.payload, end.len, end.overflow, end.data, end.order);
     pair.b.receive(2, 10);
     pair.b.receive(3, 10);
     assert_eq!(
@@ -190,7 +190,7 @@ fn messages_that_nobody_looked_at_keep_their_order() {
         }
         pair.run();
         for token in order {
-            let End {
+            let OpResult {
                 payload,
                 len,
                 overflow,
@@ -200,7 +200,7 @@ fn messages_that_nobody_looked_at_keep_their_order() {
             } = pair.b.ended.remove(&token).unwrap();
             pair.b
                 .machine
-                .give_back(payload, len, overflow, data, order);
+                .requeue_message(payload, len, overflow, data, order);
         }
         for token in 11..=14 {
             pair.b.receive(token, 1);

@@ -3,14 +3,14 @@
 
 use super::pair::{PLAIN, Pair, Rng, sizes};
 use crate::error::ErrorKind;
-use crate::proto::{OFFERED, Terms};
+use crate::proto::{ExtensionParams, OFFERED};
 use crate::wire::{ByteOrder, Capabilities, CloseReason, FrameHeader, Hello, MessageCredit};
 
-pub(super) const EXTENDED: Terms = Terms {
+pub(super) const EXTENDED: ExtensionParams = ExtensionParams {
     capabilities: OFFERED,
     incarnation: 0x1234,
     refusals_max: 7,
-    asks_after_ms: 750,
+    probes_after_ms: 750,
 };
 
 /// docs/extension.md: "The extension is on exactly when both control frames carry an offer."
@@ -92,12 +92,14 @@ fn a_hello_survives_the_late_end_of_the_request() {
     pair.b.move_out(usize::MAX, &mut pair.a.wire);
     while pair.a.move_in(usize::MAX) {}
     assert_eq!(pair.a.told, [r#"connected b"""#]);
-    pair.a.machine.handle_sent(request.frames, bytes.len());
+    pair.a
+        .machine
+        .handle_sent(request.frames, request.leases, bytes.len());
     pair.run();
     assert_eq!(pair.b.told, [r#"connected b"""#]);
 }
 
-/// docs/extension.md: "Whoever sends a frame of the extension without it being agreed on breaks the
+/// docs/extension.md: "A side that sends a frame of the extension without it being agreed on breaks the
 /// protocol."
 #[test]
 fn extension_frames_without_the_extension_are_violations() {
@@ -127,7 +129,7 @@ fn a_damaged_hello_ends_the_attempt() {
         incarnation: 5,
         messages: MessageCredit::default(),
         refusals_max: 0,
-        asks_after_ms: None,
+        probes_after_ms: None,
     };
     let good = hello.encode(ByteOrder::Native, 0, |_| None);
     let (mut refused, mut fine) = (0, 0);

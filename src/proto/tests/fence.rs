@@ -152,7 +152,7 @@ fn an_early_fence_holds() {
     pair.a.read(1, 4, &[(7, 0, 4)]);
     fenced(&mut pair, 2, write(b"12345678"));
     pair.a.machine.begin_connect_peer();
-    pair.a.machine.begin_again();
+    pair.a.machine.reset_attempt();
     pair.handshake_peers(crate::wire::ByteOrder::Native);
     assert_eq!(pair.a.order, [1, 2]);
     assert_eq!(pair.a.end_of(1), (Ok(4), vec![3; 4]));
@@ -168,16 +168,16 @@ fn a_fence_behind_an_announced_message_survives_the_peers_disconnect() {
         pair.a.post(1, tagged(1, &[1; 5000], None, false));
         fenced(&mut pair, 2, fenced_post);
         pair.run();
-        pair.b.machine.begin_end();
+        pair.b.machine.request_close();
         pair.run();
         for side in [&mut pair.a, &mut pair.b] {
-            assert!(side.machine.is_end_agreed(), "without a receive");
+            assert!(side.machine.is_close_exchanged(), "without a receive");
             side.machine.handle_end();
-            assert!(side.machine.is_end_done());
+            assert!(side.machine.is_closed_in_order());
         }
         assert!(pair.a.order.is_empty());
         pair.b.close();
-        pair.a.machine.begin_again();
+        pair.a.machine.reset_attempt();
         pair.b = extended().idle().b;
         pair.b.world.region(7, vec![0; 8], REMOTE);
         pair.handshake_peers(crate::wire::ByteOrder::Native);
@@ -199,11 +199,11 @@ fn what_is_admitted_after_the_peers_close_goes_over_the_next_connection() {
     pair.a.post(1, write(b"first"));
     pair.a.post(2, tagged(2, &[2; 5000], None, false));
     pair.a.hand_out();
-    pair.b.machine.begin_end();
+    pair.b.machine.request_close();
     pair.b.hand_out();
     pair.b.move_out(usize::MAX, &mut pair.a.wire);
     while pair.a.move_in(usize::MAX) {}
     pair.run();
     assert_eq!(pair.a.order, [1]);
-    assert!(pair.a.machine.is_end_agreed() && pair.a.machine.has_carried_over());
+    assert!(pair.a.machine.is_close_exchanged() && pair.a.machine.has_carried_over());
 }

@@ -6,12 +6,12 @@ use super::pair::{REMOTE, Rng, Side, segments};
 use super::receives::{Setup, extended, plain, tagged};
 use crate::error::ErrorKind;
 use crate::limits::{DIRECT_RECEIVE_MIN, UNEXPECTED_OVERHEAD};
-use crate::proto::{Lifecycle, Wanted};
+use crate::proto::{Lifecycle, MatchCriteria};
 use crate::wire::{ByteOrder, FrameHeader};
 
 const PROMISED: u64 = 3000;
 
-/// A connected machine with some of everything under way, which hears of nobody but the test.
+/// A connected machine with some of everything under way, whose peer is the test.
 fn victim(rng: &mut Rng) -> (Side, Vec<u64>) {
     let setup = Setup {
         promised: PROMISED,
@@ -24,7 +24,7 @@ fn victim(rng: &mut Rng) -> (Side, Vec<u64>) {
     for token in 0..rng.below(6) as u64 {
         pair.b
             .receive_tagged(token, rng.below(3) as u64, rng.below(400));
-        let wanted = Wanted::Message;
+        let wanted = MatchCriteria::Message;
         pair.b.receive_any(10 + token, wanted, rng.below(400));
         let bytes = vec![1; rng.below(300)];
         pair.b
@@ -137,7 +137,7 @@ fn no_stream_of_a_peer_breaks_the_machine() {
     assert!(faults > 1000 && fine > 500, "{faults}, {fine}");
 }
 
-/// Announcements are bounded by their names and by what is kept, whatever lengths they tell.
+/// Announcements are bounded by their indices and by the store, whatever lengths they name.
 #[test]
 fn a_flood_of_announcements_takes_no_memory() {
     for setup in [plain(), extended()] {

@@ -169,7 +169,7 @@ fn injected_messages_that_wait_for_credit_fail_when_the_peer_closes() {
     pair.run();
     assert_eq!(pair.a.ended.len(), 0, "it waits for what is before it");
     assert_eq!(pair.a.machine.take_injected_ends(), sent(2));
-    pair.b.machine.begin_end();
+    pair.b.machine.request_close();
     pair.run();
     let ends = pair.a.machine.take_injected_ends();
     assert_eq!((ends.sent, ends.failed), (0, 3));

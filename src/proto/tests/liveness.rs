@@ -16,7 +16,7 @@ fn pair() -> Pair {
 fn an_answer_overtakes_what_is_queued() {
     let mut pair = pair();
     pair.b.send(1, b"queued");
-    pair.a.machine.ask_for_sign(9);
+    pair.a.machine.queue_probe(9);
     pair.a.hand_out();
     pair.a.move_out(usize::MAX, &mut pair.b.wire);
     while pair.b.move_in(usize::MAX) {}
@@ -28,8 +28,8 @@ fn an_answer_overtakes_what_is_queued() {
     assert!(sent.len() > 24, "the message follows");
 }
 
-/// docs/extension.md: "of several questions that wait for their answers only the last is answered":
-/// a peer that asks and does not read makes nothing grow.
+/// docs/extension.md: "of several probes that wait for their answers only the last is answered":
+/// a peer that probes and does not read makes nothing grow.
 #[test]
 fn questions_of_a_peer_that_does_not_read_make_nothing_grow() {
     let mut pair = pair();
@@ -65,13 +65,13 @@ fn a_receive_awaits_the_peer_in_the_middle_of_a_frame_only() {
     assert!(!pair.a.machine.awaits_peer() && !pair.b.machine.awaits_peer());
 }
 
-/// docs/extension.md: "A side that does not read cannot answer: it says PONG unasked": it does not
+/// docs/extension.md: "A side that does not read sees no probes: it sends PONG unasked": it does not
 /// take the place of an answer, and is not one that the other side must have asked for.
 #[test]
 fn a_sign_unasked_is_no_violation() {
     let mut pair = pair();
-    pair.a.machine.give_sign();
-    pair.a.machine.give_sign();
+    pair.a.machine.queue_unasked_answer();
+    pair.a.machine.queue_unasked_answer();
     pair.a.hand_out();
     pair.a.move_out(usize::MAX, &mut pair.b.wire);
     assert_eq!(pair.b.wire.len(), 24, "one is enough");
@@ -80,7 +80,7 @@ fn a_sign_unasked_is_no_violation() {
     let ping = FrameHeader::Ping { token: 5 };
     pair.a.wire.extend(ping.encode(ByteOrder::Native, 0).iter());
     while pair.a.move_in(usize::MAX) {}
-    pair.a.machine.give_sign();
+    pair.a.machine.queue_unasked_answer();
     pair.a.hand_out();
     let mut sent = Default::default();
     pair.a.move_out(usize::MAX, &mut sent);
@@ -93,6 +93,6 @@ fn a_sign_unasked_is_no_violation() {
 fn each_side_knows_when_the_other_asks() {
     let pair = pair();
     for side in [&pair.a.machine, &pair.b.machine] {
-        assert_eq!(side.peer_asks_after_ms(), Some(750));
+        assert_eq!(side.peer_probes_after_ms(), Some(750));
     }
 }

@@ -1,6 +1,7 @@
 //! The machine against itself: two of them, and a link in the test's hands.
 
 mod acks;
+mod answers;
 mod atomic;
 mod auth;
 mod auth_peers;
@@ -23,8 +24,9 @@ mod refusal;
 mod rendezvous;
 mod script;
 mod shared_model;
+mod side;
 mod states;
 mod withdraw;
 
 pub(crate) use model::depth;
-pub(crate) use pair::Rng;
+pub(crate) use side::Rng;

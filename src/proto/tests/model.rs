@@ -13,7 +13,7 @@ use crate::buf::{Payload, RegionMemory};
 use crate::error::{ErrorKind, OperationKind, Phase, Refusal};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
-use crate::proto::{OFFERED, OpKey, OpKind, SendOrder, Sizes, Terms, Withdrawn};
+use crate::proto::{ExtensionParams, OFFERED, OpKey, OpKind, SendOrder, Sizes, Withdrawn};
 use crate::wire::ByteOrder;
 
 /// The region each side may write, and the one it may read.
@@ -24,10 +24,10 @@ const UNKNOWN: u64 = 3;
 const REGION_LEN: usize = 100_000;
 
 /// The extension, with more refusals than there are.
-const LIVING_ON: Terms = Terms {
+const LIVING_ON: ExtensionParams = ExtensionParams {
     capabilities: OFFERED,
     incarnation: 1,
-    asks_after_ms: 0,
+    probes_after_ms: 0,
     refusals_max: u32::MAX,
 };
 
@@ -402,8 +402,8 @@ fn run(seed: u64, steps: usize) {
         send_order: [SendOrder::Free, SendOrder::Strict][rng.below(2)],
     };
     let extended = rng.chance(50);
-    let terms = if extended { LIVING_ON } else { PLAIN };
-    let mut pair = Pair::idle_with(sizes, terms, terms);
+    let params = if extended { LIVING_ON } else { PLAIN };
+    let mut pair = Pair::idle_with(sizes, params, params);
     pair.handshake(ByteOrder::Native, b"", b"");
     let mut a = Model::new(&mut pair.a, extended, rng);
     let mut b = Model::new(&mut pair.b, extended, rng);

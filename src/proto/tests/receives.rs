@@ -8,9 +8,9 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::{
-    Announcement, Arrival, Arrived, ClearToSend, ConnectionId, EarlyMessage, End, Identity, Kind,
-    OFFERED, OpKey, OpKind, Operation, Peering, PostedReceive, Receives, Sizes, SourceId, Terms,
-    Wanted,
+    Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, ConnectionId, ExtensionParams,
+    MatchCriteria, MessageKind, OFFERED, OpKey, OpKind, OpResult, Operation, PostedReceive,
+    RdmParams, Receives, Sizes, SourceId, UnexpectedMessage,
 };
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, PeerData};
@@ -18,16 +18,16 @@ use crate::wire::{ByteOrder, PeerData};
 /// A message that no receive has taken.
 #[derive(Debug)]
 pub(super) enum Kept {
-    Early(EarlyMessage),
-    Landing(Arrival),
+    FifoMessage(UnexpectedMessage),
+    PayloadInProgress(Arrival),
     Announced(Announcement),
 }
 
 impl Kept {
     fn arrival(&self) -> &Arrival {
         match self {
-            Kept::Early(early) => &early.arrival,
-            Kept::Landing(arrival) => arrival,
+            Kept::FifoMessage(early) => &early.arrival,
+            Kept::PayloadInProgress(arrival) => arrival,
             Kept::Announced(announcement) => &announcement.arrival,
         }
     }
@@ -49,8 +49,8 @@ pub(super) struct Shared {
     /// Bytes that may be kept.
     pub(super) room: u64,
     next_order: u64,
-    /// Ends that are not a connection's to tell.
-    pub(super) ended: Vec<(u64, End)>,
+    /// Receives that complete outside of a connection.
+    pub(super) ended: Vec<(u64, OpResult)>,
     pub(super) is_stalled: bool,
     /// Receives that a connection has, until they end.
     pub(super) awaiting: BTreeSet<OpKey>,
@@ -61,10 +61,12 @@ pub(super) struct Shared {
     keys: Slab<()>,
 }
 
-pub(super) fn wants(wanted: Wanted, kind: Kind) -> bool {
+pub(super) fn wants(wanted: MatchCriteria, kind: MessageKind) -> bool {
     match (wanted, kind) {
-        (Wanted::Message, Kind::Message) => true,
-        (Wanted::Tagged { tag, ignore }, Kind::Tagged { tag: is }) => (tag ^ is) & !ignore == 0,
+        (MatchCriteria::Message, MessageKind::Message) => true,
+        (MatchCriteria::Tagged { tag, ignore }, MessageKind::Tagged { tag: is }) => {
+            (tag ^ is) & !ignore == 0
+        }
         _ => false,
     }
 }
@@ -91,7 +93,9 @@ impl Shared {
 
     /// True if all that is kept has come in full.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.kept.iter().all(|it| matches!(it, Kept::Early(_)))
+        self.kept
+            .iter()
+            .all(|it| matches!(it, Kept::FifoMessage(_)))
     }
 
     fn take_posted(&mut self, arrival: &Arrival) -> Option<PostedReceive<u64>> {
@@ -102,7 +106,7 @@ impl Shared {
         Some(self.posted.remove(at))
     }
 
-    fn end(&mut self, receive: PostedReceive<u64>, early: EarlyMessage) {
+    fn end(&mut self, receive: PostedReceive<u64>, early: UnexpectedMessage) {
         let PostedReceive {
             token, mut payload, ..
         } = receive;
@@ -113,18 +117,14 @@ impl Shared {
             0 => Ok(()),
             _ => Err(Error::new(ErrorKind::Truncated, "")),
         };
-        let end = End {
-            operation: OperationKind::Receive,
-            result,
-            len,
+        let end = OpResult {
             overflow,
             data: early.arrival.data,
             tag: early.arrival.kind.tag(),
             source: Some(early.arrival.source),
             connection: Some(early.arrival.connection),
             order: early.arrival.order,
-            from: None,
-            payload,
+            ..OpResult::new(OperationKind::Receive, result, len, payload)
         };
         self.ended.push((token, end));
     }
@@ -144,45 +144,45 @@ impl Shared {
 }
 
 impl Receives<u64> for Shared {
-    fn arrive(&mut self, arrival: &mut Arrival) -> Arrived<u64> {
+    fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<u64> {
         match self.take_posted(arrival) {
             Some(receive) => {
                 self.awaiting.insert(receive.key);
-                Arrived::Receive(receive)
+                ArrivalOutcome::Matched(receive)
             }
-            None if self.place(arrival, Kept::Landing) => Arrived::Store,
-            None => Arrived::NoRoom,
+            None if self.place(arrival, Kept::PayloadInProgress) => ArrivalOutcome::Store,
+            None => ArrivalOutcome::Stalled,
         }
     }
 
-    fn landed(&mut self, early: EarlyMessage) {
-        let is_it = |it: &Kept| matches!(it, Kept::Landing(it) if *it == early.arrival);
+    fn store_message(&mut self, early: UnexpectedMessage) {
+        let is_it = |it: &Kept| matches!(it, Kept::PayloadInProgress(it) if *it == early.arrival);
         let at = self.kept.iter().position(is_it).expect("it was to be kept");
         match self.take_posted(&early.arrival) {
             Some(receive) => {
                 self.kept.remove(at);
                 self.end(receive, early);
             }
-            None => self.kept[at] = Kept::Early(early),
+            None => self.kept[at] = Kept::FifoMessage(early),
         }
     }
 
-    fn abandoned(&mut self, arrival: &Arrival) {
-        let is_it = |it: &Kept| matches!(it, Kept::Landing(it) if it == arrival);
+    fn abort_message(&mut self, arrival: &Arrival) {
+        let is_it = |it: &Kept| matches!(it, Kept::PayloadInProgress(it) if it == arrival);
         let at = self.kept.iter().position(is_it).expect("it was to be kept");
         self.kept.remove(at);
     }
 
-    fn announced(&mut self, announcement: &mut Announcement) -> Arrived<u64> {
+    fn begin_announcement(&mut self, announcement: &mut Announcement) -> ArrivalOutcome<u64> {
         if let Some(receive) = self.take_posted(&announcement.arrival) {
             self.awaiting.insert(receive.key);
-            return Arrived::Receive(receive);
+            return ArrivalOutcome::Matched(receive);
         }
         let index = announcement.index;
         let kept = |arrival| Kept::Announced(Announcement { arrival, index });
         match self.place(&mut announcement.arrival, kept) {
-            true => Arrived::Store,
-            false => Arrived::NoRoom,
+            true => ArrivalOutcome::Store,
+            false => ArrivalOutcome::Stalled,
         }
     }
 
@@ -195,22 +195,22 @@ impl Receives<u64> for Shared {
         })
     }
 
-    fn withdrawn(&mut self, announcement: &Announcement) {
+    fn withdraw_announcement(&mut self, announcement: &Announcement) {
         let is_it = |it: &Kept| matches!(it, Kept::Announced(it) if it == announcement);
         let at = self.kept.iter().position(is_it).expect("it is kept");
         self.kept.remove(at);
     }
 
-    fn finished(&mut self, receive: OpKey) {
+    fn receive_ended(&mut self, receive: OpKey) {
         let taken = self.awaiting.remove(&receive);
         assert!(taken, "once of each");
     }
 
-    fn put_back(&mut self, receive: PostedReceive<u64>, _: Error) {
-        self.finished(receive.key);
+    fn requeue_receive(&mut self, receive: PostedReceive<u64>, _: Error) {
+        self.receive_ended(receive.key);
         self.put_back.insert(receive.token);
         let kind = |it: &Kept| match it {
-            Kept::Landing(_) => None,
+            Kept::PayloadInProgress(_) => None,
             it => Some(it.arrival().kind),
         };
         let fits = |it: &Kept| kind(it).is_some_and(|kind| wants(receive.wanted, kind));
@@ -221,9 +221,9 @@ impl Receives<u64> for Shared {
                 self.posted.insert(at.unwrap_or(self.posted.len()), receive);
             }
             Some(at) => match self.kept.remove(at) {
-                Kept::Early(early) => self.end(receive, early),
+                Kept::FifoMessage(early) => self.end(receive, early),
                 Kept::Announced(announcement) => self.offers.push((receive, announcement)),
-                Kept::Landing(_) => unreachable!("not looked for"),
+                Kept::PayloadInProgress(_) => unreachable!("not looked for"),
             },
         }
     }
@@ -232,35 +232,35 @@ impl Receives<u64> for Shared {
         self.kept.retain(|it| !matches!(it, Kept::Announced(_)));
     }
 
-    fn give_back(&mut self, _: EarlyMessage) {
+    fn requeue_message(&mut self, _: UnexpectedMessage) {
         unreachable!("no receive of these tests is dropped");
     }
 
-    fn held(&self) -> u64 {
+    fn held_messages(&self) -> u64 {
         self.kept.len() as u64
     }
 
-    fn awaits_credit(&mut self) {
+    fn request_credit_wake(&mut self) {
         self.is_stalled = true;
     }
 }
 
 impl Side {
     /// Posts a shared receive, for anybody's message.
-    pub(super) fn receive_any(&mut self, token: u64, wanted: Wanted, len: usize) {
+    pub(super) fn receive_any(&mut self, token: u64, wanted: MatchCriteria, len: usize) {
         self.post_shared(token, wanted, len);
         self.take_events();
     }
 
     /// The same, for messages of the peer of this source alone.
     pub(super) fn receive_from(&mut self, token: u64, source: SourceId, len: usize) {
-        self.receive_any(token, Wanted::Message, len);
+        self.receive_any(token, MatchCriteria::Message, len);
         let shared = self.shared();
         let posted = shared.posted.iter_mut().find(|it| it.token == token);
         posted.expect("no message is there").source = Some(source);
     }
 
-    fn post_shared(&mut self, token: u64, wanted: Wanted, len: usize) {
+    fn post_shared(&mut self, token: u64, wanted: MatchCriteria, len: usize) {
         let shared = self.world.shared.as_mut().expect("its receives are shared");
         let key: OpKey = shared.keys.insert(());
         shared.next_order += 1;
@@ -273,7 +273,7 @@ impl Side {
             key,
         };
         let fits = |it: &Kept| {
-            let is_whole = !matches!(it, Kept::Landing(_));
+            let is_whole = !matches!(it, Kept::PayloadInProgress(_));
             is_whole && wants(wanted, it.arrival().kind)
         };
         let Some(at) = shared.kept.iter().position(fits) else {
@@ -281,12 +281,12 @@ impl Side {
             return;
         };
         match shared.kept.remove(at) {
-            Kept::Early(early) => shared.end(receive, early),
+            Kept::FifoMessage(early) => shared.end(receive, early),
             Kept::Announced(announcement) => {
                 shared.offers.push((receive, announcement));
                 self.answer_offers();
             }
-            Kept::Landing(_) => unreachable!("not looked for"),
+            Kept::PayloadInProgress(_) => unreachable!("not looked for"),
         }
     }
 
@@ -296,7 +296,7 @@ impl Side {
     }
 
     pub(super) fn receive_tagged(&mut self, token: u64, tag: u64, len: usize) {
-        self.receive_any(token, Wanted::Tagged { tag, ignore: 0 }, len);
+        self.receive_any(token, MatchCriteria::Tagged { tag, ignore: 0 }, len);
     }
 
     /// Withdraws a shared receive; false: it is a connection's, or has ended.
@@ -327,26 +327,26 @@ pub(super) fn tagged(tag: u64, bytes: &[u8], data: Option<u64>, ack: bool) -> Op
 }
 
 /// The extension, as connectionless endpoints offer it.
-pub(super) const EXTENDED: Terms = Terms {
+pub(super) const EXTENDED: ExtensionParams = ExtensionParams {
     capabilities: OFFERED,
     incarnation: 1,
     refusals_max: 3,
-    asks_after_ms: 0,
+    probes_after_ms: 0,
 };
 
 /// How a pair of connectionless endpoints is set up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
-    pub(super) terms: Terms,
+    pub(super) params: ExtensionParams,
     pub(super) sizes: Sizes,
     pub(super) promised: u64,
     pub(super) rendezvous_min: u64,
 }
 
 impl Setup {
-    pub(super) fn new(terms: Terms) -> Self {
+    pub(super) fn new(params: ExtensionParams) -> Self {
         Setup {
-            terms,
+            params,
             sizes: sizes(),
             promised: 1 << 20,
             rendezvous_min: 1000,
@@ -354,8 +354,8 @@ impl Setup {
     }
 
     fn side(self, number: u32) -> Side {
-        let peering = Peering {
-            identity: Identity {
+        let peering = RdmParams {
+            ids: ConnIds {
                 source: SourceId(u64::from(number)),
                 connection: ConnectionId(u64::from(number) + 10),
             },
@@ -365,7 +365,7 @@ impl Setup {
             rendezvous_min: self.rendezvous_min,
         };
         let shared = Shared::with_room(self.promised);
-        Side::of_peer(self.sizes, self.terms, peering, shared)
+        Side::of_peer(self.sizes, self.params, peering, shared)
     }
 
     /// Neither side has begun.

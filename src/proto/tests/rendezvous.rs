@@ -1,14 +1,18 @@
-//! Messages that are announced: one scenario each, told step by step.
+//! Announced messages: one scenario each, step by step.
+
+mod ends;
 
 use super::pair::{Pair, REMOTE, Rng, Side, operation};
 use super::receives::{EXTENDED, Setup, extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
-use crate::proto::{OpKind, Operation, SendOrder, Sizes, SourceId, Terms, Wanted, Withdrawn};
+use crate::proto::{
+    ExtensionParams, MatchCriteria, OpKind, Operation, SendOrder, Sizes, SourceId, Withdrawn,
+};
 use crate::wire::{ByteOrder, Capabilities, FrameHeader};
 
-/// What a side says next, of what it has to say now.
+/// The bytes that a side sends next.
 fn said(side: &mut Side) -> Vec<u8> {
     let mut wire = Default::default();
     side.hand_out();
@@ -16,8 +20,8 @@ fn said(side: &mut Side) -> Vec<u8> {
     wire.into_iter().collect()
 }
 
-/// Hands bytes to a side, and lets it look at them.
-fn tell(side: &mut Side, bytes: &[u8]) {
+/// Hands bytes to a side, which processes them.
+fn hear(side: &mut Side, bytes: &[u8]) {
     side.wire.extend(bytes);
     while side.move_in(usize::MAX) {}
 }
@@ -58,17 +62,17 @@ fn the_captured_exchange_is_what_two_machines_say() {
         rts,
         bytes_of("03050000010020002000000000000000 0100000000000000 204e000000000000")
     );
-    tell(&mut pair.b, &rts);
+    hear(&mut pair.b, &rts);
     assert!(said(&mut pair.b).is_empty(), "nothing wants it yet");
     pair.b.receive_tagged(1, 1, 20_000);
     let cts = said(&mut pair.b);
     assert_eq!(cts, bytes_of("03060000010010001000000000000000"));
-    tell(&mut pair.a, &cts);
+    hear(&mut pair.a, &cts);
     let mut data = said(&mut pair.a);
     data[7] = 0; // the frame counter, which release builds of libfabric leave unset
     assert_eq!(data[..16], bytes_of("0307000001001000304e000000000000"));
     assert_eq!(data[16..], message);
-    tell(&mut pair.b, &data);
+    hear(&mut pair.b, &data);
     assert_eq!(pair.a.end_of(1), (Ok(20_000), message.clone()));
     let end = &pair.b.ended[&1];
     assert_eq!((end.tag, end.source), (Some(1), Some(SourceId(2))));
@@ -103,13 +107,13 @@ fn announced_messages_arrive_whole_at_all_sizes() {
                 let is_expected = kind & 4 != 0;
                 if is_expected {
                     pair.b.receive_tagged(1, 5, len);
-                    pair.b.receive_any(2, Wanted::Message, len);
+                    pair.b.receive_any(2, MatchCriteria::Message, len);
                 }
                 pair.a.post(1, tagged(5, &bytes, data, ack));
                 pair.a.post(2, untagged(&bytes, data, ack));
                 pair.run_in_pieces(7 + len / 3);
                 if !is_expected {
-                    pair.b.receive_any(2, Wanted::Message, len);
+                    pair.b.receive_any(2, MatchCriteria::Message, len);
                     pair.b.receive_tagged(1, 5, len);
                     pair.run_in_pieces(7 + len / 3);
                 }
@@ -221,9 +225,9 @@ fn what_the_promise_never_covers_is_announced() {
     assert!(pair.b.shared().held_bytes() <= 600);
     assert_eq!(pair.b.shared().kept.len(), 3);
     for (token, wanted) in [
-        (3, Wanted::Message),
-        (2, Wanted::Tagged { tag: 2, ignore: 0 }),
-        (1, Wanted::Message),
+        (3, MatchCriteria::Message),
+        (2, MatchCriteria::Tagged { tag: 2, ignore: 0 }),
+        (1, MatchCriteria::Message),
     ] {
         pair.b.receive_any(token, wanted, 500);
     }
@@ -245,12 +249,12 @@ fn who_did_not_agree_gets_no_announcement() {
     let mut response = bytes_of("03010008 00000000 0000000000000000 0000000000000000");
     response.extend(1_u64.to_ne_bytes());
     response.extend(bytes_of("01 00 1001 00000009")); // echoed, without bit 7
-    tell(&mut pair.a, &response);
+    hear(&mut pair.a, &response);
     assert_eq!(pair.a.told, [r#"connected b"""#]);
     pair.a.send_tagged(1, 1, &[1; 5000]);
     assert_eq!(said(&mut pair.a)[..2], [3, 1]);
     // Its own are then none either.
-    tell(&mut pair.a, &bytes_of("03060000010010001000000000000000"));
+    hear(&mut pair.a, &bytes_of("03060000010010001000000000000000"));
     let fault = pair.a.machine.fault().map(|error| error.kind());
     assert_eq!(fault, Some(ErrorKind::ProtocolViolation));
     // Another byte order.
@@ -286,7 +290,7 @@ fn a_peer_of_version_0_neither_gets_nor_may_send_announcements() {
         ack: false,
         len: 10,
     };
-    tell(&mut pair.b, &rts.encode(ByteOrder::Native, 0));
+    hear(&mut pair.b, &rts.encode(ByteOrder::Native, 0));
     let fault = pair.b.machine.fault().map(|error| error.kind());
     assert_eq!(fault, Some(ErrorKind::ProtocolViolation));
 }
@@ -295,7 +299,7 @@ fn a_peer_of_version_0_neither_gets_nor_may_send_announcements() {
 #[test]
 fn credit_is_agreed_on_with_rendezvous_only() {
     let mut pair = extended().idle();
-    let old = Terms {
+    let old = ExtensionParams {
         capabilities: Capabilities::CREDIT | Capabilities::CLOSE,
         ..EXTENDED
     };
@@ -358,7 +362,7 @@ fn wrong_names_and_lengths_are_violations() {
             if *what != "data not asked for" && *what != "a name that is in use" {
                 pair.b.receive_tagged(1, 9, 100);
             }
-            tell(&mut pair.b, stream);
+            hear(&mut pair.b, stream);
             let fault = pair.b.machine.fault().map(|error| error.kind());
             assert_eq!(fault, Some(ErrorKind::ProtocolViolation), "{what}");
             pair.b.close();
@@ -371,7 +375,7 @@ fn wrong_names_and_lengths_are_violations() {
         let mut pair = setup.connected();
         pair.a.send_tagged(1, 1, &[1; 5000]);
         assert_eq!(said(&mut pair.a)[4], 1);
-        tell(&mut pair.a, &[cts(1), cts(1)].concat());
+        hear(&mut pair.a, &[cts(1), cts(1)].concat());
         let fault = pair.a.machine.fault().map(|error| error.kind());
         assert_eq!(fault, Some(ErrorKind::ProtocolViolation));
         pair.a.close();
@@ -414,252 +418,11 @@ fn a_connected_endpoint_takes_none_of_these_frames() {
     for frame in frames {
         let mut pair = Pair::connected();
         pair.b.receive(1, 5);
-        tell(&mut pair.b, &frame.encode(ByteOrder::Native, 0));
+        hear(&mut pair.b, &frame.encode(ByteOrder::Native, 0));
         let fault = pair.b.machine.fault().map(|error| error.kind());
         assert_eq!(fault, Some(ErrorKind::ProtocolViolation), "{frame}");
     }
     let mut pair = Pair::connected();
     let refused = pair.a.try_post(1, tagged(1, b"x", None, false), true);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
-}
-
-/// In every state of a rendezvous: what is cancelled, timed out, or bound to a peer that dies, ends
-/// exactly once, with its memory.
-#[test]
-fn in_every_state_everything_ends_once() {
-    #[derive(Clone, Copy, Debug, PartialEq)]
-    enum State {
-        Queued,
-        Announced,
-        Kept,
-        Asked,
-        Clear,
-        HalfSent,
-        Landed,
-    }
-    use State::*;
-    for setup in [plain(), extended()] {
-        for state in [Queued, Announced, Kept, Asked, Clear, HalfSent, Landed] {
-            for act in 0..3 {
-                let mut pair = setup.connected();
-                let key = pair.a.post(1, tagged(1, &[8; 60_000], Some(3), true));
-                let bytes = match state {
-                    Queued => Vec::new(),
-                    _ => said(&mut pair.a),
-                };
-                if state > Announced {
-                    tell(&mut pair.b, &bytes);
-                }
-                if state > Kept {
-                    pair.b.receive_tagged(1, 1, 60_000);
-                }
-                if state > Asked {
-                    let bytes = said(&mut pair.b);
-                    tell(&mut pair.a, &bytes);
-                }
-                if state > Clear {
-                    let data = said(&mut pair.a);
-                    let cut = if state == Landed { data.len() } else { 30_000 };
-                    tell(&mut pair.b, &data[..cut]);
-                }
-                let phase = pair.a.machine.phase(key);
-                let is_kept = state >= Announced && state <= Asked;
-                let is_withdrawn = is_kept && !setup.terms.capabilities.is_empty();
-                match act {
-                    0 => {}
-                    1 => {
-                        let withdrawn = pair.a.machine.cancel(key);
-                        let is_queued = phase == Some(Phase::Queued);
-                        let expected = if is_queued || is_withdrawn {
-                            Withdrawn::Ended
-                        } else {
-                            Withdrawn::Running
-                        };
-                        assert_eq!(withdrawn, expected, "{state:?}");
-                    }
-                    _ => {
-                        let withdrawn = pair.a.machine.expire(key);
-                        let is_at_rest = state == Queued || state >= HalfSent || is_withdrawn;
-                        let expected = if is_at_rest {
-                            Withdrawn::Ended
-                        } else {
-                            Withdrawn::Running
-                        };
-                        assert_eq!(withdrawn, expected, "{state:?}");
-                    }
-                }
-                pair.a.take_events();
-                pair.a.cut();
-                pair.b.cut();
-                assert_eq!(pair.a.ended.len(), 1, "{state:?} {act}");
-                assert_eq!(pair.a.ended[&1].payload.len(), 60_000, "{state:?} {act}");
-                // A receive whose message has not come is posted again, for any peer's.
-                let matched = usize::from(state > Kept && state != Landed);
-                assert_eq!(
-                    pair.b.ended.len(),
-                    usize::from(state == Landed),
-                    "{state:?}"
-                );
-                assert_eq!(pair.b.shared().posted.len(), matched, "{state:?}");
-                if state == Landed {
-                    assert_eq!(pair.b.end_of(1), (Ok(60_000), vec![8; 60_000]));
-                } else if matched == 1 {
-                    assert_eq!(pair.b.shared().posted[0].payload.len(), 60_000);
-                }
-                assert_eq!(
-                    pair.b.shared().kept.len(),
-                    0,
-                    "{state:?}: nothing is kept for it"
-                );
-            }
-        }
-    }
-    impl PartialOrd for State {
-        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-            Some((*self as u8).cmp(&(*other as u8)))
-        }
-    }
-}
-
-/// docs/extension.md: "What the other side has announced and was not asked for by then [...] goes
-/// out over the next one", or ends with FI_ESHUTDOWN; what was asked for arrives.
-#[test]
-fn an_agreed_end_finishes_what_was_asked_for_and_keeps_the_rest() {
-    for (closing_first, reconnects) in [(true, true), (true, false), (false, true), (false, false)]
-    {
-        let mut pair = extended().connected();
-        pair.b.receive_tagged(1, 1, 5000);
-        pair.a.send_tagged(1, 1, &[1; 5000]);
-        pair.a.send_tagged(2, 2, &[2; 5000]);
-        if closing_first {
-            let rts = said(&mut pair.a);
-            tell(&mut pair.b, &rts);
-            pair.b.machine.begin_end();
-        } else {
-            pair.b.machine.begin_end();
-            let close = said(&mut pair.b);
-            let rts = said(&mut pair.a);
-            tell(&mut pair.b, &rts);
-            tell(&mut pair.a, &close);
-        }
-        pair.run();
-        pair.a.send_tagged(3, 2, &[3; 10]);
-        let withdrawn = pair.a.send_tagged(4, 2, &[4; 10]);
-        pair.a.send_tagged(5, 2, &[5; 10]);
-        assert_eq!(pair.a.machine.cancel(withdrawn), Withdrawn::Ended);
-        pair.run();
-        if closing_first {
-            assert_eq!(pair.a.end_of(1).0, Ok(5000));
-            assert_eq!(pair.b.end_of(1), (Ok(5000), vec![1; 5000]));
-        } else {
-            assert_eq!(pair.b.shared().posted.len(), 1);
-        }
-        assert!(pair.a.machine.is_end_agreed() && pair.b.machine.is_end_agreed());
-        assert_eq!(pair.b.shared().kept.len(), 0);
-        for side in [&mut pair.a, &mut pair.b] {
-            side.machine.handle_end();
-            assert!(side.machine.is_end_done());
-        }
-        pair.b.close();
-        assert!(pair.a.machine.has_carried_over());
-        let left = if closing_first { 2..=5 } else { 1..=5 };
-        let left: Vec<u64> = left.filter(|token| *token != 4).collect();
-        assert!(left.iter().all(|token| !pair.a.ended.contains_key(token)));
-        if !reconnects {
-            pair.a.close();
-            for token in left {
-                assert_eq!(pair.a.end_kind(token), ErrorKind::PeerClosed);
-            }
-            assert_eq!(pair.a.told.last().unwrap(), "closed: in order");
-            continue;
-        }
-        pair.a.machine.begin_again();
-        pair.b = extended().idle().b;
-        pair.handshake_peers(ByteOrder::Native);
-        for token in &left {
-            let tag = if *token == 1 { 1 } else { 2 };
-            pair.b.receive_tagged(*token, tag, 5000);
-            pair.run();
-            assert_eq!(pair.b.end_of(*token).1[0], *token as u8, "in order");
-            assert!(pair.a.end_of(*token).0.is_ok());
-        }
-    }
-}
-
-/// The same of what may not pass it: a fence and what is behind it, RMA where that was asked for.
-#[test]
-fn what_may_not_pass_a_kept_message_is_kept_too() {
-    for order in [SendOrder::Free, SendOrder::Strict] {
-        let setup = extended();
-        let sizes = Sizes {
-            send_order: order,
-            ..setup.sizes
-        };
-        let mut pair = Setup { sizes, ..setup }.connected();
-        let region = pair.b.world.region(7, vec![0; 16], REMOTE);
-        pair.a.send_tagged(1, 1, &[1; 5000]);
-        pair.run();
-        pair.b.machine.begin_end();
-        let close = said(&mut pair.b);
-        pair.a.send_tagged(2, 1, &[2; 10]);
-        pair.a.write(3, b"fenced", &[(7, 0, 6)]);
-        tell(&mut pair.a, &close);
-        pair.run();
-        assert!(pair.a.machine.is_end_agreed(), "{order:?}");
-        let mut bytes = [0; 6];
-        region.read_at(0, &mut bytes).unwrap();
-        assert_eq!(pair.a.ended.contains_key(&3), &bytes == b"fenced");
-        pair.a.machine.handle_end();
-        pair.a.machine.begin_again();
-        pair.b = setup.idle().b;
-        pair.b.world.region(7, vec![0; 16], REMOTE);
-        pair.handshake_peers(ByteOrder::Native);
-        for token in [1, 2] {
-            pair.b.receive_tagged(token, 1, 5000);
-        }
-        pair.run();
-        for token in [1, 2, 3] {
-            assert!(pair.a.end_of(token).0.is_ok(), "{order:?}, {token}");
-        }
-    }
-}
-
-/// What was to go over the next connection, and does not since this side closes, gives its memory
-/// back: a read its destination, which is not in its frame.
-#[test]
-fn a_kept_read_that_is_given_up_has_its_buffer() {
-    let setup = extended();
-    let sizes = Sizes {
-        send_order: SendOrder::Strict,
-        ..setup.sizes
-    };
-    let mut pair = Setup { sizes, ..setup }.connected();
-    pair.a.send_tagged(1, 1, &[1; 5000]);
-    pair.run();
-    pair.b.machine.begin_end();
-    let close = said(&mut pair.b);
-    pair.a.read(2, 4, &[(7, 0, 4)]);
-    tell(&mut pair.a, &close);
-    pair.run();
-    assert!(pair.a.machine.has_carried_over() && pair.a.ended.is_empty());
-    pair.a.machine.begin_end();
-    pair.a.take_events();
-    let (ended, bytes) = pair.a.end_of(2);
-    assert_eq!((ended, bytes.len()), (Err(ErrorKind::PeerClosed), 4));
-}
-
-/// A receive that is matched with an announcement just as its connection ends is given back.
-#[test]
-fn nothing_is_asked_of_a_connection_that_is_over() {
-    let mut pair = plain().connected();
-    pair.a.send_tagged(1, 1, &[1; 5000]);
-    pair.run();
-    pair.b
-        .machine
-        .fail(crate::error::Error::new(ErrorKind::PeerClosed, ""));
-    pair.b.receive_tagged(1, 1, 5000);
-    assert_eq!(pair.b.shared().posted.len(), 1);
-    pair.b.close();
-    assert_eq!(pair.b.shared().posted.len(), 1);
-    assert!(pair.b.ended.is_empty());
 }

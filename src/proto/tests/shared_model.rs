@@ -13,7 +13,9 @@ use super::receives::{EXTENDED, Setup, plain, wants};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, OperationKind, Phase};
 use crate::limits::{DIRECT_RECEIVE_MIN, UNEXPECTED_OVERHEAD};
-use crate::proto::{Kind, Lifecycle, OpKey, OpKind, PostOptions, SendOrder, Wanted, Withdrawn};
+use crate::proto::{
+    Lifecycle, MatchCriteria, MessageKind, OpKey, OpKind, PostOptions, SendOrder, Withdrawn,
+};
 use crate::wire::ByteOrder;
 
 const REGION_LEN: usize = 4096;
@@ -26,13 +28,13 @@ struct Sent {
 }
 
 struct Message {
-    kind: Kind,
+    kind: MessageKind,
     bytes: Vec<u8>,
     data: Option<u64>,
 }
 
 struct Receive {
-    wanted: Wanted,
+    wanted: MatchCriteria,
     len: usize,
     place: u64,
 }
@@ -45,7 +47,7 @@ struct Model {
     messages: BTreeMap<u64, Message>,
     receives: BTreeMap<u64, Receive>,
     /// Of each message that was received: the place and the wish of its receive.
-    matched: BTreeMap<u64, (u64, Wanted)>,
+    matched: BTreeMap<u64, (u64, MatchCriteria)>,
     ended: usize,
     seen: usize,
     link: Link,
@@ -62,19 +64,19 @@ enum Link {
     Over,
 }
 
-fn some_kind(rng: &mut Rng) -> Kind {
+fn some_kind(rng: &mut Rng) -> MessageKind {
     match rng.below(4) {
-        0 => Kind::Message,
-        _ => Kind::Tagged {
+        0 => MessageKind::Message,
+        _ => MessageKind::Tagged {
             tag: rng.below(4) as u64,
         },
     }
 }
 
-fn some_wanted(rng: &mut Rng) -> Wanted {
+fn some_wanted(rng: &mut Rng) -> MatchCriteria {
     match some_kind(rng) {
-        Kind::Message => Wanted::Message,
-        Kind::Tagged { tag } => Wanted::Tagged {
+        MessageKind::Message => MatchCriteria::Message,
+        MessageKind::Tagged { tag } => MatchCriteria::Tagged {
             tag,
             ignore: [0, 0, 1, 2, u64::MAX][rng.below(5)],
         },
@@ -161,12 +163,12 @@ fn look_after(side: &mut Side, there: &mut Side, model: &mut Model) {
     if model.link == Link::Over {
         return;
     }
-    there.finished |= side.machine.is_end_agreed();
-    if side.machine.is_end_agreed() && side.machine.is_end_done() {
+    there.finished |= side.machine.is_close_exchanged();
+    if side.machine.is_close_exchanged() && side.machine.is_closed_in_order() {
         model.link = Link::Over;
         if side.machine.has_carried_over() {
             side.take_back();
-            side.machine.begin_again();
+            side.machine.reset_attempt();
             return;
         }
         side.close();
@@ -260,7 +262,7 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model, source: u64) {
                         "{error}"
                     );
                     if kind == ErrorKind::PeerClosed {
-                        assert!(!model.matched.contains_key(&token), "nobody has got it");
+                        assert!(!model.matched.contains_key(&token), "no receive got it");
                         model.messages.remove(&token);
                     }
                 }
@@ -276,7 +278,10 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model, source: u64) {
         assert_eq!(got.len(), receive.len, "the buffer is the one given");
         let named = end.data.filter(|_| end.len < 8);
         let number = named.unwrap_or_else(|| {
-            u64::from_le_bytes(*got.first_chunk().expect("longer messages tell their name"))
+            u64::from_le_bytes(
+                *got.first_chunk()
+                    .expect("longer messages begin with their number"),
+            )
         });
         let message = from.messages.get(&number).expect("a message that was sent");
         assert!(wants(receive.wanted, message.kind));
@@ -298,7 +303,7 @@ fn check_order(model: &Model, put_back: &BTreeSet<u64>) {
     for (at, (first, (place, wanted))) in all.iter().enumerate() {
         for (second, (later, wanted_later)) in &all[at + 1..] {
             let kinds = [first, second].map(|token| model.messages[*token].kind);
-            let both = |wanted: Wanted| kinds.iter().all(|kind| wants(wanted, *kind));
+            let both = |wanted: MatchCriteria| kinds.iter().all(|kind| wants(wanted, *kind));
             // What came while a receive was matched with a withdrawn message has passed it by.
             let is_late = put_back.contains(later);
             assert!(
@@ -309,7 +314,7 @@ fn check_order(model: &Model, put_back: &BTreeSet<u64>) {
     }
 }
 
-fn receive(side: &mut Side, model: &mut Model, token: u64, wanted: Wanted, len: usize) {
+fn receive(side: &mut Side, model: &mut Model, token: u64, wanted: MatchCriteria, len: usize) {
     let receive = Receive {
         wanted,
         len,
@@ -333,8 +338,8 @@ fn offer(side: &mut Side, model: &mut Model, from: &Model, next: &mut u64, rng: 
     };
     *next += 1;
     let wanted = match message.kind {
-        Kind::Message => Wanted::Message,
-        Kind::Tagged { tag } => Wanted::Tagged { tag, ignore: 0 },
+        MessageKind::Message => MatchCriteria::Message,
+        MessageKind::Tagged { tag } => MatchCriteria::Tagged { tag, ignore: 0 },
     };
     receive(side, model, *next, wanted, 8 + rng.below(60_000));
 }
@@ -395,7 +400,7 @@ fn run(seed: u64, steps: usize) {
     let is_extended = rng.chance(60);
     let mut setup = plain();
     if is_extended {
-        setup.terms = EXTENDED;
+        setup.params = EXTENDED;
     }
     let promised = [0, 1, 3, 40, 5000][rng.below(5)] * UNEXPECTED_OVERHEAD as u64;
     setup = Setup {
@@ -444,7 +449,7 @@ fn run(seed: u64, steps: usize) {
             80..97 => drop(side.move_in(1 + rng.below(most))),
             // Rarely, so that much is under way.
             97 if is_extended && model.link == Link::Up && rng.chance(20) => {
-                side.machine.begin_end();
+                side.machine.request_close();
                 side.take_events();
                 model.link = Link::Ending;
                 is_ending = model.sent.is_empty();
@@ -455,7 +460,7 @@ fn run(seed: u64, steps: usize) {
         if is_extended {
             assert!(
                 !side.is_paused(),
-                "seed {seed}: an honest peer stops nobody"
+                "seed {seed}: an honest peer stops no other"
             );
         }
         assert!(side.shared().held_bytes() <= side.shared().room);

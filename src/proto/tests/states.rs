@@ -1,8 +1,9 @@
-//! Every edge of the state machines of receiving is walked, and no other.
+//! Every edge of the state machines of receiving is walked.
 
 use super::pair::{Pair, REMOTE, TINY};
-use super::receives::extended;
-use crate::proto::conn::{IncomingState, RxState, walked};
+use super::receives::{Setup, extended, plain};
+use crate::edges::EdgeCoverage;
+use crate::proto::conn::{IncomingState, OutgoingState, ReceiveStateKind};
 
 /// A connection whose second side has come into this state, with what lets it go on.
 struct Reached {
@@ -32,7 +33,7 @@ fn payload() -> Reached {
     }
 }
 
-/// A message has come, for which there is no receive and no room.
+/// A message has come, for which there is no receive and no room in the store.
 fn await_receive() -> Reached {
     let mut pair = Pair::with(TINY);
     pair.a.send(1, b"message");
@@ -44,7 +45,7 @@ fn await_receive() -> Reached {
     Reached { pair, go_on }
 }
 
-/// A write has come whose completion data nobody has room for.
+/// A write has come whose completion data finds no free slot.
 fn await_room() -> Reached {
     let mut pair = Pair::connected();
     pair.b.world.region(5, vec![0; 8], REMOTE);
@@ -58,7 +59,7 @@ fn await_room() -> Reached {
     Reached { pair, go_on }
 }
 
-/// A write has landed that is to be persistent.
+/// A write is placed that is to be persistent.
 fn await_commit() -> Reached {
     let mut pair = super::commit::pair(false);
     super::commit::commit(&mut pair.a, 1, None);
@@ -73,42 +74,76 @@ fn await_commit() -> Reached {
 /// Each state is reached, left for the next frame, and left by the end of the connection.
 #[test]
 fn every_edge_of_receiving_is_walked() {
-    walked::take();
+    let coverage = EdgeCoverage::<ReceiveStateKind>::begin();
     for reach in [header, payload, await_receive, await_room, await_commit] {
         let Reached { mut pair, go_on } = reach();
         go_on(&mut pair);
         assert!(!pair.b.is_paused());
         reach().pair.b.cut();
     }
-    let drawn = RxState::EDGES.map(|(from, to)| format!("{from:?} -> {to:?}"));
-    assert_eq!(walked::take(), drawn.into());
+    coverage.expect_all();
 }
 
-/// An announced message is kept and withdrawn, kept and asked for, or asked for at once.
+/// An announced message is stored and withdrawn, stored and asked for, or asked for at once.
 #[test]
-fn every_edge_of_an_announced_message_is_walked() {
+fn every_edge_of_an_announced_message_is_walked_by_its_receiver() {
     let setup = extended();
-    let (mut kept, mut matched) = (setup.connected(), setup.connected());
-    walked::take();
-    let key = kept.a.send_tagged(1, 1, &[1; 5000]);
-    kept.run();
-    kept.a.machine.cancel(key);
-    kept.run();
-    kept.a.send_tagged(2, 2, &[2; 5000]);
-    kept.run();
-    kept.b.receive_tagged(2, 2, 5000);
-    kept.run();
-    assert_eq!(kept.b.end_of(2), (Ok(5000), vec![2; 5000]));
+    let (mut stored, mut matched) = (setup.connected(), setup.connected());
+    let coverage = EdgeCoverage::<IncomingState>::begin();
+    let key = stored.a.send_tagged(1, 1, &[1; 5000]);
+    stored.run();
+    stored.a.machine.cancel(key);
+    stored.run();
+    stored.a.send_tagged(2, 2, &[2; 5000]);
+    stored.run();
+    stored.b.receive_tagged(2, 2, 5000);
+    stored.run();
+    assert_eq!(stored.b.end_of(2), (Ok(5000), vec![2; 5000]));
     matched.b.receive_tagged(3, 3, 5000);
     matched.a.send_tagged(3, 3, &[3; 5000]);
     matched.run();
     assert_eq!(matched.b.end_of(3), (Ok(5000), vec![3; 5000]));
-    let of_messages = |edge: &String| edge.contains("Kept") || edge.contains("Awaited");
-    let drawn = IncomingState::EDGES.map(|(from, to)| format!("{from:?} -> {to:?}"));
-    let walked = walked::take().into_iter().filter(of_messages);
-    assert_eq!(walked.collect::<Vec<_>>(), {
-        let mut drawn = drawn.to_vec();
-        drawn.sort();
-        drawn
-    });
+    coverage.expect_all();
+}
+
+/// The peer of an announced message asks for it, before or after it was given up, or never does;
+/// or a clear-to-send crosses its withdrawal.
+#[test]
+fn every_edge_of_an_announced_message_is_walked_by_its_sender() {
+    let coverage = EdgeCoverage::<OutgoingState>::begin();
+    let announce = |setup: Setup| {
+        let mut pair = setup.connected();
+        let key = pair.a.send_tagged(1, 1, &[1; 5000]);
+        pair.run();
+        (pair, key)
+    };
+    let take = |pair: &mut Pair| {
+        pair.b.receive_tagged(1, 1, 5000);
+        pair.run();
+        assert_eq!(pair.b.end_of(1), (Ok(5000), vec![1; 5000]));
+    };
+    // Asked for, or withdrawn, or the connection ends.
+    take(&mut announce(extended()).0);
+    let (mut withdrawn, key) = announce(extended());
+    withdrawn.a.machine.cancel(key);
+    withdrawn.run();
+    announce(extended()).0.a.cut();
+    // A peer that takes no withdrawals still gets it.
+    let without = || Setup {
+        rendezvous_min: 100,
+        ..plain()
+    };
+    let (mut given_up, key) = announce(without());
+    given_up.a.machine.expire(key);
+    take(&mut given_up);
+    let (mut given_up, key) = announce(without());
+    given_up.a.machine.expire(key);
+    given_up.a.cut();
+    // The clear-to-send is on its way when the message is withdrawn.
+    let (mut crossed, key) = announce(extended());
+    crossed.b.receive_tagged(1, 1, 5000);
+    crossed.b.hand_out();
+    crossed.a.machine.cancel(key);
+    crossed.run();
+    coverage.expect_all();
 }

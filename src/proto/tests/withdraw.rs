@@ -4,7 +4,7 @@ use super::pair::{Pair, Side, operation, step};
 use super::receives::{extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::ErrorKind;
-use crate::proto::{OpKind, Wanted, Withdrawn};
+use crate::proto::{MatchCriteria, OpKind, Withdrawn};
 use crate::wire::{ByteOrder, Capabilities, CloseReason, FrameHeader, PeerData};
 
 /// What a side says next, of what it has to say now.
@@ -16,7 +16,7 @@ fn said(side: &mut Side) -> Vec<u8> {
 }
 
 /// Hands bytes to a side, and lets it look at them.
-fn tell(side: &mut Side, bytes: &[u8]) {
+fn hear(side: &mut Side, bytes: &[u8]) {
     side.wire.extend(bytes);
     while side.move_in(usize::MAX) {}
 }
@@ -70,7 +70,7 @@ fn a_receive_that_crosses_a_withdrawal_takes_the_next_message() {
     pair.b.receive_tagged(2, 1, 5000);
     let clear = said(&mut pair.b);
     assert_eq!(pair.a.machine.expire(key), Withdrawn::Ended);
-    tell(&mut pair.a, &clear);
+    hear(&mut pair.a, &clear);
     pair.run();
     assert!(pair.b.ended.is_empty());
     assert_eq!(pair.b.shared().posted.len(), 2);
@@ -100,7 +100,7 @@ fn a_name_that_is_used_again_is_another_message() {
     pair.b.shared().offers.push((receive, old));
     pair.b.answer_offers();
     assert_eq!(pair.b.shared().posted.len(), 1, "it is posted again");
-    assert!(said(&mut pair.b).is_empty(), "and nobody is asked");
+    assert!(said(&mut pair.b).is_empty(), "and no clear-to-send is sent");
 }
 
 /// A side that closes has withdrawn before; one that has said CLOSE takes what crosses it.
@@ -108,20 +108,20 @@ fn a_name_that_is_used_again_is_another_message() {
 fn withdrawals_and_closes_may_cross() {
     for closes_first in [false, true] {
         let (mut pair, key) = announced(1);
-        pair.b.machine.begin_end();
+        pair.b.machine.request_close();
         let close = said(&mut pair.b);
         if closes_first {
-            tell(&mut pair.a, &close);
+            hear(&mut pair.a, &close);
         }
         assert_eq!(pair.a.machine.cancel(key), Withdrawn::Ended);
         pair.a.take_events();
         if !closes_first {
             let withdraw = said(&mut pair.a);
-            tell(&mut pair.a, &close);
-            tell(&mut pair.b, &withdraw);
+            hear(&mut pair.a, &close);
+            hear(&mut pair.b, &withdraw);
         }
         pair.run();
-        assert!(pair.a.machine.is_end_agreed() && pair.b.machine.is_end_agreed());
+        assert!(pair.a.machine.is_close_exchanged() && pair.b.machine.is_close_exchanged());
         assert!(!pair.a.machine.has_carried_over() || closes_first);
     }
 }
@@ -182,7 +182,7 @@ fn wrong_withdrawals_are_violations() {
         if has_receive {
             pair.b.receive_tagged(1, 9, 100);
         }
-        tell(&mut pair.b, &stream.concat());
+        hear(&mut pair.b, &stream.concat());
         let fault = pair.b.machine.fault().map(|error| error.kind());
         assert_eq!(fault, Some(ErrorKind::ProtocolViolation), "{what}");
         pair.b.close();
@@ -194,9 +194,9 @@ fn wrong_withdrawals_are_violations() {
     let (mut pair, key) = announced(1);
     pair.a.machine.cancel(key);
     let clear = native(FrameHeader::Cts { index: 1 });
-    tell(&mut pair.a, &clear);
+    hear(&mut pair.a, &clear);
     assert!(pair.a.machine.fault().is_none(), "the first may cross");
-    tell(&mut pair.a, &clear);
+    hear(&mut pair.a, &clear);
     assert!(pair.a.machine.fault().is_some());
 }
 
@@ -252,12 +252,12 @@ fn a_receive_outlives_the_connection_that_was_to_fill_it() {
         for len in [900, 5000] {
             for directed in [false, true] {
                 let mut pair = setup.connected();
-                let source = pair.b.machine.identity().unwrap().source;
+                let source = pair.b.machine.ids().unwrap().source;
                 match directed {
                     true => pair.b.receive_from(1, source, 5000),
-                    false => pair.b.receive_any(1, Wanted::Message, 5000),
+                    false => pair.b.receive_any(1, MatchCriteria::Message, 5000),
                 }
-                pair.b.receive_any(2, Wanted::Message, 5000);
+                pair.b.receive_any(2, MatchCriteria::Message, 5000);
                 let send = operation(
                     OpKind::Send {
                         data: None,

@@ -65,7 +65,7 @@ pub(crate) trait HasGate: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// One user inside a gate; dropping it leaves, and wakes those who waited for that.
+/// One user inside a gate; dropping it leaves, and the last wakes the waiters.
 #[derive(Debug)]
 #[must_use = "dropping the guard leaves the gate"]
 pub(crate) struct GateGuard {
@@ -75,7 +75,7 @@ pub(crate) struct GateGuard {
 
 impl Drop for GateGuard {
     fn drop(&mut self) {
-        self.of.gate().leave(self.role);
+        self.of.gate().exit(self.role);
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct BorrowedGateGuard<'a> {
 
 impl Drop for BorrowedGateGuard<'_> {
     fn drop(&mut self) {
-        self.gate.leave(self.role);
+        self.gate.exit(self.role);
     }
 }
 

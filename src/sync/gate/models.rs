@@ -1,4 +1,4 @@
-//! Who may touch what is behind a gate, in every order of those who enter, leave, shut and wait.
+//! Access to what is behind a gate, in every order of entering, leaving, shutting and waiting.
 
 use loom::future::block_on;
 use loom::sync::Arc as Shared;
@@ -9,12 +9,12 @@ use crate::sync::model::{Memory, Model};
 
 pub(crate) const MODELS: &[Model] = &[
     Model::of(
-        "gate: nobody is inside once it is closed and drained",
+        "gate: no user is inside once it is closed and drained",
         closed_and_drained,
     )
     .bounded(3),
     Model::of(
-        "gate: the last of both roles to leave wakes who waits",
+        "gate: the last of both roles to leave wakes the waiter",
         both_leave,
     )
     .bounded(3),
@@ -22,10 +22,7 @@ pub(crate) const MODELS: &[Model] = &[
         "gate: peers are gone once it is revoked and drained of them, others stay",
         revoked,
     ),
-    Model::of(
-        "gate: who quiesces it is alone until the end of that",
-        quiesced,
-    ),
+    Model::of("gate: a quiesce excludes all users until its end", quiesced),
     Model::of(
         "gate: a refresh and a quiesce exclude each other",
         excluding,
@@ -35,7 +32,7 @@ pub(crate) const MODELS: &[Model] = &[
         parked,
     ),
     Model::of(
-        "gate: what is behind a closed and drained gate goes to one, and after those who looked",
+        "gate: what is behind a closed and drained gate goes to one caller, after all readers",
         claimed,
     )
     .bounded(3),
@@ -99,8 +96,8 @@ fn both_leave() {
         std::mem::forget(region.gate.enter(role).unwrap());
     }
     let leaving = [
-        spawn(&region, |region| region.gate.leave(Role::Local)),
-        spawn(&region, |region| region.gate.leave(Role::Remote)),
+        spawn(&region, |region| region.gate.exit(Role::Local)),
+        spawn(&region, |region| region.gate.exit(Role::Remote)),
     ];
     block_on(region.drained(DrainScope::All));
     leaving.map(|leaving| leaving.join().unwrap());
@@ -187,7 +184,7 @@ fn claimed() {
 fn cancelled() {
     let region = Region::new();
     let inside = region.gate.enter(Role::Local).unwrap();
-    let leaving = spawn(&region, |region| region.gate.leave(Role::Local));
+    let leaving = spawn(&region, |region| region.gate.exit(Role::Local));
     std::mem::forget(inside);
     // One polls once and goes away, as a future that lost a race.
     let other = spawn(&region, |region| {

@@ -1,4 +1,4 @@
-//! What a gate promises to users, waiters and whoever shuts it.
+//! What a gate promises to its users, to waiters and to callers that shut it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,15 +9,15 @@ use std::thread;
 
 use super::*;
 
-/// fi_mr(3), `fi_close`: buffers go to one caller, when nobody is inside any more, and whoever
-/// looks at what is behind the gate keeps it from being over.
+/// fi_mr(3), `fi_close`: buffers go to one caller, when no user is inside any more, and any other
+/// that looks at what is behind the gate keeps it from being over.
 #[test]
 fn what_is_behind_a_gate_that_is_over_goes_to_one() {
     let gate = Gate::new();
     assert!(!gate.try_claim(), "open");
     let looking = gate.enter_unless_closed().unwrap();
     assert_eq!(gate.close(), Ok(false));
-    assert!(!gate.try_claim(), "somebody is inside");
+    assert!(!gate.try_claim(), "a user is inside");
     drop(looking);
     assert_eq!(gate.enter_unless_closed().unwrap_err(), GateError::Closed);
     let count = thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn quiesce_excludes_everyone_and_a_second_quiesce_until_it_ends() {
     assert!(gate.enter_owned(Role::Remote).is_ok());
 }
 
-/// What a cache keeps and nobody has is closed to all, until somebody has it again.
+/// An idle registration of a cache refuses all users until it has a handle again.
 #[test]
 fn parked_refuses_everyone_until_it_is_lifted() {
     let gate = gate();
@@ -150,7 +150,7 @@ async fn a_refresh_refuses_newcomers_and_waits_for_peers_only() {
     assert_eq!(gate.begin_refresh().unwrap_err(), GateError::Quiesced);
 }
 
-/// Rule 4: "await their own ends": a mark does not throw anyone out, waiting does.
+/// Rule 4: "await their own ends": a mark does not end a use, and the drain waits for it.
 #[tokio::test]
 async fn drained_waits_for_those_inside_by_role() {
     let gate = gate();
@@ -184,32 +184,32 @@ async fn dropped_waiter_is_forgotten_and_steals_no_wake() {
     assert!(gate.waiters.lock("test").is_empty());
 }
 
-/// ARCHITECTURE.md: under a lock "nothing is copied, told or woken", nor dropped: the last
-/// waker of a task drops what the task has, which may be inside this very gate.
+/// Nothing is dropped under a lock: the last waker of a task drops what the task has, which may be
+/// inside this very gate.
 #[test]
 fn a_forgotten_waiter_is_dropped_with_the_gate_unlocked() {
-    struct Inmate {
+    struct GuardedWaker {
         _inside: GateGuard,
     }
-    impl std::task::Wake for Inmate {
+    impl std::task::Wake for GuardedWaker {
         fn wake(self: Arc<Self>) {}
     }
 
-    let (told, forgotten) = std::sync::mpsc::channel();
+    let (dropped, forgotten) = std::sync::mpsc::channel();
     // On a thread of its own, so that a deadlock fails the test instead of holding it up.
     std::thread::spawn(move || {
         let gate = gate();
-        let inmate = Inmate {
+        let guarded = GuardedWaker {
             _inside: gate.enter_owned(Role::Local).unwrap(),
         };
-        let waker = Waker::from(Arc::new(inmate));
+        let waker = Waker::from(Arc::new(guarded));
         let mut drained = gate.drained(DrainScope::All);
         let polled = Pin::new(&mut drained).poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
         drop(waker);
         drop(drained);
         assert_eq!(gate.close(), Ok(true));
-        told.send(()).unwrap();
+        dropped.send(()).unwrap();
     });
     let waited = forgotten.recv_timeout(std::time::Duration::from_secs(10));
     waited.expect("the gate was locked while the waker was dropped");
@@ -217,7 +217,7 @@ fn a_forgotten_waiter_is_dropped_with_the_gate_unlocked() {
 
 /// Invariant: a drained gate stays drained while its mark holds, whatever threads try.
 #[test]
-fn nobody_is_inside_after_close_and_drain_under_contention() {
+fn no_user_is_inside_after_close_and_drain_under_contention() {
     for _ in 0..200 {
         let gate = gate();
         let torn_down = Arc::new(AtomicBool::new(false));

@@ -1,7 +1,7 @@
 //! The one word of a gate: marks, and above them how many are inside in each role. Pure arithmetic,
 //! so that every change of it is one atomic step.
 
-/// On whose behalf the bytes are touched.
+/// For which side the bytes are accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// An operation of this process: inside from its post to its end.
@@ -19,7 +19,7 @@ pub(crate) enum GateError {
     Revoked,
     /// The pages behind the region are being looked at.
     Refreshing,
-    /// Someone has exclusive access to the bytes at the moment.
+    /// A guard has exclusive access to the bytes.
     Quiesced,
     /// The region has no handle; a cache keeps it for the next request.
     Parked,
@@ -27,7 +27,7 @@ pub(crate) enum GateError {
     Closed,
 }
 
-/// Which users must have left.
+/// The users that must have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DrainScope {
     /// Those on behalf of peers; local ones may stay.
@@ -42,12 +42,12 @@ pub(super) const REFRESHING: u64 = 1 << 2;
 pub(super) const QUIESCED: u64 = 1 << 3;
 pub(super) const PARKED: u64 = 1 << 4;
 pub(super) const CLOSED: u64 = 1 << 5;
-/// A waiter is registered that those who leave must wake.
+/// A waiter is registered, which the last user to leave must wake.
 pub(super) const AWAITED: u64 = 1 << 6;
-/// What was behind the gate has an owner, since it was closed and drained.
+/// A caller owns what was behind the gate, since it was closed and drained.
 pub(super) const CLAIMED: u64 = 1 << 7;
 
-/// More than operations that fit into any memory.
+/// More than the operations that fit into any memory.
 const COUNT_MAX: u64 = (1 << 28) - 1;
 const LOCAL_ONE: u64 = 1 << 8;
 const REMOTE_ONE: u64 = LOCAL_ONE * (COUNT_MAX + 1);

@@ -1,5 +1,5 @@
-//! Who gets what from a ring, and who is woken, in every order of reserving, filling, reading,
-//! peeking and closing.
+//! The entries and wake-ups of a ring, in every order of reserving, filling, reading, peeking and
+//! closing.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,9 +11,9 @@ use super::*;
 use crate::sync::model::Model;
 
 pub(crate) const MODELS: &[Model] = &[
-    Model::of("ring: who waits for an entry gets it", filled),
-    Model::of("ring: who waits for a place gets one that is freed", freed),
-    Model::of("ring: who registers for room misses none", registered),
+    Model::of("ring: a reader that waits for an entry gets it", filled),
+    Model::of("ring: a waiter for a place gets one that is freed", freed),
+    Model::of("ring: a waker registered for room misses none", registered),
     Model::of(
         "ring: each entry goes to one of two readers, and each producer finds room",
         shared,
@@ -21,15 +21,18 @@ pub(crate) const MODELS: &[Model] = &[
     .bounded(2),
     Model::of("ring: a reader that goes away takes no wake-up along", left).bounded(3),
     Model::of(
-        "ring: a peek lends the entry, and nobody misses it after",
+        "ring: a peek lends the entry, and readers find it after",
         lent,
     ),
-    Model::of("ring: the end of a ring reaches who waits", closed).bounded(3),
+    Model::of("ring: the close of a ring wakes all waiters", closed).bounded(3),
     Model::of(
         "ring: a ring is closed or has a slot out, never both",
         closed_or_reserved,
     ),
-    Model::of("ring: what nobody can read is dropped once", abandoned),
+    Model::of(
+        "ring: what no reader is left for is dropped once",
+        abandoned,
+    ),
 ];
 
 fn ring<T>(capacity: usize) -> Ring<T> {
@@ -63,8 +66,7 @@ fn freed() {
     frees.join().unwrap();
 }
 
-/// As operations and ports wait for a place in a completion queue: a place that came free between
-/// the two calls wakes too.
+/// As operations and ports wait for a place in a completion queue.
 fn registered() {
     let ring = ring(1);
     put(&ring, 7);
@@ -72,12 +74,9 @@ fn registered() {
         let ring = ring.clone();
         thread::spawn(move || assert_eq!(ring.try_pop(), Some(7)))
     };
-    let slot = block_on(poll_fn(|cx| match ring.try_reserve() {
+    let slot = block_on(poll_fn(|cx| match ring.reserve_or_wake(cx.waker()) {
         Some(slot) => Poll::Ready(slot),
-        None => {
-            ring.on_room(cx.waker());
-            Poll::Pending
-        }
+        None => Poll::Pending,
     }));
     drop(slot);
     pops.join().unwrap();

@@ -218,28 +218,28 @@ async fn a_reader_dropped_while_waiting_takes_no_wake_with_it() {
     assert!(state.readers.is_empty() && state.room.is_empty());
 }
 
-/// "Register then check again": a place that came free before the registration is not missed.
+/// A place that is free is taken, and nothing is left to be woken.
 #[test]
-fn on_room_wakes_at_once_when_there_is_room_already() {
+fn a_waker_is_registered_only_when_there_is_no_room() {
     let ring = ring::<u8>(1);
     let (count, waker) = Count::new();
-    ring.on_room(&waker);
-    assert_eq!(count.wakes(), 1);
+    drop(ring.reserve_or_wake(&waker).expect("there is room"));
+    assert_eq!(count.wakes(), 0);
 }
 
 /// "Woken once when a slot frees", by reading as well as by dropping the slot.
 #[test]
-fn on_room_wakes_once_by_a_read_and_by_a_dropped_slot() {
+fn a_registered_waker_is_woken_once_by_a_read_and_by_a_dropped_slot() {
     let ring = ring::<u8>(1);
     let (count, waker) = Count::new();
     put(&ring, 1);
-    ring.on_room(&waker);
-    ring.on_room(&waker);
+    assert!(ring.reserve_or_wake(&waker).is_none());
+    assert!(ring.reserve_or_wake(&waker).is_none());
     assert_eq!(count.wakes(), 0);
     assert_eq!(ring.try_pop(), Some(1));
     assert_eq!(count.wakes(), 1);
     let slot = ring.try_reserve().unwrap();
-    ring.on_room(&waker);
+    assert!(ring.reserve_or_wake(&waker).is_none());
     drop(slot);
     assert_eq!(count.wakes(), 2);
     drop(ring.try_reserve());
@@ -249,16 +249,16 @@ fn on_room_wakes_once_by_a_read_and_by_a_dropped_slot() {
 /// "Wakes only after unlocking through WakeList": a waker may use the queue it is woken by.
 #[test]
 fn wakers_run_with_the_queue_unlocked() {
-    struct Greedy(Ring<u8>, AtomicUsize);
-    impl Wake for Greedy {
+    struct PoppingWaker(Ring<u8>, AtomicUsize);
+    impl Wake for PoppingWaker {
         fn wake(self: Arc<Self>) {
             self.1
                 .fetch_add(usize::from(self.0.try_pop().is_some()), Ordering::SeqCst);
         }
     }
     let ring = ring(2);
-    let greedy = Arc::new(Greedy(ring.clone(), AtomicUsize::new(0)));
-    let waker = Waker::from(Arc::clone(&greedy));
+    let popping = Arc::new(PoppingWaker(ring.clone(), AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&popping));
     let mut reader = Reader::new(ring.clone());
     assert!(
         reader
@@ -268,12 +268,12 @@ fn wakers_run_with_the_queue_unlocked() {
     let mut wakes = WakeList::new();
     ring.try_reserve().unwrap().fill(9, &mut wakes);
     assert_eq!(
-        greedy.1.load(Ordering::SeqCst),
+        popping.1.load(Ordering::SeqCst),
         0,
         "only when the list is dropped"
     );
     drop(wakes);
-    assert_eq!(greedy.1.load(Ordering::SeqCst), 1);
+    assert_eq!(popping.1.load(Ordering::SeqCst), 1);
 }
 
 /// `fi_eq(3)`: with FI_PEEK "event data should be read from the EQ without being consumed. A
@@ -287,7 +287,7 @@ fn peek_consumes_nothing_and_may_use_the_queue() {
         put(&ring, 2);
         assert_eq!(ring.len(), 2);
         assert!(ring.try_reserve().is_none());
-        assert_eq!(ring.try_pop(), None, "nobody may pass the first entry");
+        assert_eq!(ring.try_pop(), None, "no reader may pass the first entry");
         assert_eq!(ring.peek(|_| ()), None);
         *item
     });
@@ -384,7 +384,7 @@ fn impossible_sizes_are_refused() {
     assert_eq!(vast.kind(), ErrorKind::LimitReached);
 }
 
-/// A place is handed to one waiter at a time, and a waiter that goes away blocks nobody.
+/// A place is handed to one waiter at a time, and a waiter that is dropped blocks no other.
 #[test]
 fn waiters_for_room_each_get_a_place_in_time() {
     let ring = ring(1);
@@ -400,7 +400,7 @@ fn waiters_for_room_each_get_a_place_in_time() {
     assert_eq!(ring.try_pop(), Some(2));
 }
 
-/// Several places are had together or not at all, and who waits for several takes no single one
+/// Several places are reserved together or not at all, and a waiter for several takes no single one
 /// meanwhile.
 #[test]
 fn several_places_come_together_or_not_at_all() {

@@ -14,33 +14,35 @@ use std::sync::Arc;
 use rustix::net::{RecvFlags, getpeername, getsockname, recv, sockopt};
 
 use crate::buf::{SpanList, Stage, StagePool};
-use crate::transport::{Direct, SendBatch};
+use crate::transport::{DirectBuffer, SendBatch};
 
-/// How a connect that made the socket writable ended: `Some(local address)`, or `None` when it is
-/// still under way.
+/// How a connect that made the socket writable ended: with the local address. While it is under way
+/// still it would block.
 pub(in crate::transport) fn connect_result(
     fd: &OwnedFd,
     peer: SocketAddr,
-) -> io::Result<Option<SocketAddr>> {
+) -> io::Result<SocketAddr> {
     if let Err(error) = sockopt::socket_error(fd)? {
         return Err(error.into());
     }
     match getpeername(fd) {
         Ok(Some(_)) => {}
-        Ok(None) | Err(rustix::io::Errno::NOTCONN) => return Ok(None),
+        Ok(None) | Err(rustix::io::Errno::NOTCONN) => {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         Err(error) => return Err(error.into()),
     }
     let local = local_addr(fd)?;
-    // With nobody listening on a port of this machine, the system may choose that very port for
-    // our side; TCP's simultaneous open then connects the socket to itself.
+    // Where no socket listens on a port of this machine, the system may choose that very port for
+    // this side; TCP's simultaneous open then connects the socket to itself.
     if local == peer {
         return Err(io::Error::from_raw_os_error(libc::ECONNREFUSED));
     }
-    Ok(Some(local))
+    Ok(local)
 }
 
 /// What one receive brought.
-pub(super) struct Got {
+pub(super) struct ReceivedBytes {
     /// Zero: the peer's stream ended.
     pub(super) len: usize,
     /// There exactly if no destination was given.
@@ -53,30 +55,34 @@ pub(super) fn receive_stage(
     fd: &OwnedFd,
     stages: &Arc<StagePool>,
     size_max: usize,
-) -> io::Result<Got> {
+) -> io::Result<ReceivedBytes> {
     let mut stage = stages.take();
     let room = stage.spare();
     let room_len = room.len().min(size_max);
     let (len, _) = recv(fd, &mut room[..room_len], RecvFlags::DONTWAIT)?;
     stage.fill(len);
-    Ok(Got {
+    Ok(ReceivedBytes {
         len,
         stage: Some(stage),
         // A stream socket that gives less than asked has no more (epoll(7)); the end of the stream
-        // is told by a mark that clearing leaves alone. Urgent data would break this rule, and with
-        // it only the connection of the peer that sent it.
+        // has a mark that clearing leaves alone. Urgent data would break this rule, and with it
+        // only the connection of the peer that sent it.
         drained: 0 < len && len < room_len,
     })
 }
 
-pub(super) fn receive_direct(fd: &OwnedFd, direct: &Direct, size_max: usize) -> io::Result<Got> {
+pub(super) fn receive_direct(
+    fd: &OwnedFd,
+    direct: &DirectBuffer,
+    size_max: usize,
+) -> io::Result<ReceivedBytes> {
     let mut spans = SpanList::new();
     let len = direct.len.min(size_max);
     direct.payload.spans(direct.offset, len, &mut spans);
     let len = receive_spans(fd, direct, &spans)?;
     // A short receive into memory of others proves nothing: it may have met a page that cannot be
     // written, with the bytes still in the socket. The next call finds out.
-    Ok(Got {
+    Ok(ReceivedBytes {
         len,
         stage: None,
         drained: false,
@@ -84,7 +90,7 @@ pub(super) fn receive_direct(fd: &OwnedFd, direct: &Direct, size_max: usize) -> 
 }
 
 /// Receives into `spans`, which are spans of `direct`.
-fn receive_spans(fd: &OwnedFd, direct: &Direct, spans: &SpanList) -> io::Result<usize> {
+fn receive_spans(fd: &OwnedFd, direct: &DirectBuffer, spans: &SpanList) -> io::Result<usize> {
     debug_assert!(!spans.is_empty(), "a direct receive has room");
     let _keeps_alive = direct;
     let mut message = message_of(spans);

@@ -3,13 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
 use tokio::io::unix::AsyncFd;
 
 use super::calls::local_addr;
-use super::{Listener, RawLink, driver_gone, listen_error, register};
+use super::{IoDirection, Listener, RawLink, listen_error, poll_io, register};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 
 /// Accepts sockets that are not registered with any reactor yet, so that each can go straight to
@@ -38,23 +38,14 @@ impl Listener for EpollListener {
 
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<RawLink>> {
         loop {
-            let mut guard = match self.fd.poll_read_ready(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(driver_gone())),
-                Poll::Ready(Ok(guard)) => guard,
-            };
-            let error = match accept(guard.get_inner()) {
+            let accepted = poll_io(&self.fd, IoDirection::Read, cx.waker(), |fd| {
+                Ok((accept(fd)?, false))
+            });
+            match ready!(accepted)? {
                 Ok(raw) => return Poll::Ready(Ok(raw)),
-                Err(error) => error,
-            };
-            match error.raw_os_error() {
-                Some(libc::EAGAIN) => guard.clear_ready(),
-                _ if died_in_backlog(&error) => guard.retain_ready(),
-                _ => {
-                    // Readiness stays, so that the poll after the back-off tries again.
-                    guard.retain_ready();
-                    return Poll::Ready(Err(accept_error(&error)));
-                }
+                Err(error) if died_in_backlog(&error) => {}
+                // Readiness stays, so that the poll after the back-off tries again.
+                Err(error) => return Poll::Ready(Err(accept_error(&error))),
             }
         }
     }
@@ -66,13 +57,13 @@ fn accept(listener: &OwnedFd) -> io::Result<RawLink> {
         .and_then(|peer| SocketAddr::try_from(peer).ok())
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
     let local = local_addr(&fd)?;
-    // Fails only on a connection that is dead already, which its first receive will tell.
+    // Fails only on a connection that is dead already, which its first receive reports.
     let _ = sockopt::set_tcp_nodelay(&fd, true);
     Ok(RawLink::Socket { fd, peer, local })
 }
 
-/// The connection died before we took it, or a signal came: look at the next one. accept(2) asks
-/// Linux programs to treat pending network errors alike.
+/// True if the connection died before it was accepted, or a signal came: accept the next one.
+/// accept(2) asks Linux programs to treat pending network errors alike.
 pub(in crate::transport) fn died_in_backlog(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -96,7 +87,7 @@ pub(in crate::transport) fn died_in_backlog(error: &io::Error) -> bool {
 pub(in crate::transport) fn accept_error(error: &io::Error) -> Error {
     let doing = "accepting a connection";
     let named = match error.raw_os_error() {
-        // Not one of the kinds that `io::Error` tells apart, but as passing as the others.
+        // `io::Error` has no kind for these, but they pass as the others do.
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
             Error::new(ErrorKind::LimitReached, format!("{doing}: {error}"))
         }

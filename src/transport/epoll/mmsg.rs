@@ -11,7 +11,8 @@ use socket2::{SockAddr, SockAddrStorage};
 
 use super::udp::Moved;
 use crate::buf::{Payload, SpanList};
-use crate::transport::udp::{Arrived, DATAGRAMS_PER_CALL, Departing, Place};
+use crate::limits::DATAGRAMS_PER_CALL;
+use crate::transport::udp::{OutgoingDatagram, ReceivedDatagram, RecvBuffer};
 
 /// The spans of up to so many datagrams in one list, and where those of each end.
 struct Lists {
@@ -70,27 +71,27 @@ impl Lists {
 }
 
 /// Datagrams that go as one buffer, which the system cuts up (UDP_SEGMENT): those before `end` that
-/// are not of an earlier train. `segment`: how long each of several is, but for the last.
-struct Train {
+/// are not of an earlier group. `segment`: how long each of several is, but for the last.
+struct SegmentedSend {
     end: usize,
     segment: Option<u16>,
 }
 
-/// Bytes of one train: what one datagram could have.
-const TRAIN_BYTES_MAX: usize = 0xffff - 48;
+/// Bytes of one buffer: what one datagram could have.
+const SEGMENTED_BYTES_MAX: usize = 0xffff - 48;
 
-/// Couples datagrams in a row that go to one peer and are of one length. A last one that is shorter
-/// may be at the end.
-fn trains(datagrams: &[Departing<'_>], coupled: bool) -> Vec<Train> {
-    let mut trains: Vec<Train> = Vec::with_capacity(datagrams.len());
+/// Groups consecutive datagrams that go to one peer and are of one length. The last of a group may
+/// be shorter.
+fn group(datagrams: &[OutgoingDatagram<'_>], segmented: bool) -> Vec<SegmentedSend> {
+    let mut groups: Vec<SegmentedSend> = Vec::with_capacity(datagrams.len());
     let mut begin = 0;
     while let Some(first) = datagrams.get(begin) {
         let len = first.payload.len();
         let (mut end, mut bytes) = (begin + 1, len);
-        let followers = datagrams[end..].iter().take_while(|_| coupled && len > 0);
+        let followers = datagrams[end..].iter().take_while(|_| segmented && len > 0);
         for next in followers {
             let next_len = next.payload.len();
-            let fits = (1..=len).contains(&next_len) && bytes + next_len <= TRAIN_BYTES_MAX;
+            let fits = (1..=len).contains(&next_len) && bytes + next_len <= SEGMENTED_BYTES_MAX;
             if next.to != first.to || !fits {
                 break;
             }
@@ -101,17 +102,17 @@ fn trains(datagrams: &[Departing<'_>], coupled: bool) -> Vec<Train> {
             }
         }
         let segment = u16::try_from(len).ok().filter(|_| end - begin > 1);
-        trains.push(Train { end, segment });
+        groups.push(SegmentedSend { end, segment });
         begin = end;
     }
-    trains
+    groups
 }
 
-/// Room for the control message that says how long a segment is.
+/// Room for the control message with the length of a segment.
 type Control = [u64; 4];
 
-/// Says so in the header, whose control data `room` is to be.
-fn cut(header: &mut libc::msghdr, segment: u16, room: &mut Control) {
+/// Sets the segment length in the header, whose control data `room` becomes.
+fn set_segment(header: &mut libc::msghdr, segment: u16, room: &mut Control) {
     const DATA: libc::c_uint = mem::size_of::<u16>() as libc::c_uint;
     header.msg_control = room.as_mut_ptr().cast();
     // SAFETY: arithmetic on a constant.
@@ -131,12 +132,13 @@ fn cut(header: &mut libc::msghdr, segment: u16, room: &mut Control) {
     }
 }
 
-/// Sends the first of these datagrams, and tells how many; at least one, or the error of the first.
-/// `coupled`: those that can be go as one buffer, which costs the system a fraction.
+/// Sends the first of these datagrams, and returns how many; at least one, or the error of the
+/// first.
+/// `segmented`: those that can go as one buffer do, which costs the system a fraction.
 pub(in crate::transport) fn send(
     fd: &OwnedFd,
-    datagrams: &[Departing<'_>],
-    coupled: bool,
+    datagrams: &[OutgoingDatagram<'_>],
+    segmented: bool,
 ) -> io::Result<usize> {
     let mut lists = Lists::new();
     for datagram in datagrams {
@@ -152,22 +154,22 @@ pub(in crate::transport) fn send(
     if lists.count == 0 {
         return send_copied(fd, first);
     }
-    let trains = trains(&datagrams[..lists.count], coupled);
-    let mut headers = lists.headers(trains.iter().map(|train| train.end));
-    let to = |train: &Train| SockAddr::from(datagrams[train.end - 1].to);
-    let names: Vec<SockAddr> = trains.iter().map(to).collect();
+    let groups = group(&datagrams[..lists.count], segmented);
+    let mut headers = lists.headers(groups.iter().map(|group| group.end));
+    let to = |group: &SegmentedSend| SockAddr::from(datagrams[group.end - 1].to);
+    let names: Vec<SockAddr> = groups.iter().map(to).collect();
     let mut controls = [[0; 4]; DATAGRAMS_PER_CALL];
-    for (index, train) in trains.iter().enumerate() {
+    for (index, group) in groups.iter().enumerate() {
         let header = &mut headers[index].msg_hdr;
         header.msg_name = names[index].as_ptr().cast_mut().cast();
         header.msg_namelen = names[index].len();
-        if let Some(segment) = train.segment {
-            cut(header, segment, &mut controls[index]);
+        if let Some(segment) = group.segment {
+            set_segment(header, segment, &mut controls[index]);
         }
     }
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY:
-    // - The first headers, one per train, are filled, and name addresses in `names`, control data
+    // - The first headers, one per group, are filled, and name addresses in `names`, control data
     //   in `controls` and iovecs in `lists`; all outlive this non-blocking call, after which the
     //   kernel holds copies and no pointer. It writes to the headers' `msg_len` only.
     // - The iovecs were made from payloads that are borrowed here, so the memory stays allocated
@@ -178,41 +180,41 @@ pub(in crate::transport) fn send(
         libc::sendmmsg(
             fd.as_raw_fd(),
             headers.as_mut_ptr(),
-            trains.len() as libc::c_uint,
+            groups.len() as libc::c_uint,
             flags as _,
         )
     };
     let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
-    Ok(sent.checked_sub(1).map_or(0, |last| trains[last].end))
+    Ok(sent.checked_sub(1).map_or(0, |last| groups[last].end))
 }
 
 /// Sends one datagram of more pieces than a list holds.
-fn send_copied(fd: &OwnedFd, datagram: &Departing<'_>) -> io::Result<usize> {
+fn send_copied(fd: &OwnedFd, datagram: &OutgoingDatagram<'_>) -> io::Result<usize> {
     let mut bytes = vec![0; datagram.payload.len()];
     let fault = |_| io::Error::from_raw_os_error(libc::EFAULT);
     datagram.payload.copy_out(0, &mut bytes).map_err(fault)?;
     let copied = Payload::from_vec(bytes);
-    let datagram = Departing {
+    let datagram = OutgoingDatagram {
         to: datagram.to,
         payload: &copied,
     };
     send(fd, &[datagram], false)
 }
 
-/// Receives into the first of these places: at least one datagram, or the error.
+/// Receives into the first of these buffers: at least one datagram, or the error.
 pub(in crate::transport) fn receive(
     fd: &OwnedFd,
-    places: &mut [Place],
-    arrived: &mut Vec<Arrived>,
+    buffers: &mut [RecvBuffer],
+    arrived: &mut Vec<ReceivedDatagram>,
 ) -> io::Result<Moved> {
     let mut lists = Lists::new();
-    for place in places.iter_mut() {
-        let pushed = match place {
-            Place::Direct(payload) => {
+    for buffer in buffers.iter_mut() {
+        let pushed = match buffer {
+            RecvBuffer::Direct(payload) => {
                 let len = payload.len();
                 lists.push(len, |spans| payload.spans(0, len, spans))
             }
-            Place::Stage(stage) => {
+            RecvBuffer::Stage(stage) => {
                 let room = stage.spare();
                 lists.push(room.len(), |spans| {
                     spans.push_room(room);
@@ -236,11 +238,11 @@ pub(in crate::transport) fn receive(
     // SAFETY:
     // - The first `count` headers are filled, and name storage in `names` and iovecs in `lists`;
     //   all outlive this non-blocking call, after which the kernel keeps no pointer.
-    // - The iovecs were made from `places`, which are borrowed for change, so the memory stays
-    //   allocated and nobody else has it (memory-model rule 1). A direct place is writable, as its
+    // - The iovecs were made from `buffers`, which are borrowed for change, so the memory stays
+    //   allocated and has no other user (memory-model rule 1). A direct buffer is writable, as its
     //   type says, and inside its regions' gates (rule 4); the spare room of a stage is its own.
     // - No Rust reference covers those bytes: a buffer is taken apart into raw parts while held
-    //   (rule 1), region bytes are never Rust places (rule 2), and the slice of the spare room is
+    //   (rule 1), region bytes are never Rust buffers (rule 2), and the slice of the spare room is
     //   not used after it was listed. The writer is the kernel.
     let received = unsafe {
         libc::recvmmsg(
@@ -256,24 +258,32 @@ pub(in crate::transport) fn receive(
         let header = &headers[index];
         // With MSG_TRUNC it is the datagram's length, also where that is more than the room.
         let len = header.msg_len as usize;
-        if let Place::Stage(stage) = &mut places[index] {
-            let room = stage.spare().len();
-            stage.fill(len.min(room));
+        match &mut buffers[index] {
+            RecvBuffer::Stage(stage) => {
+                let room = stage.spare().len();
+                stage.fill(len.min(room));
+            }
+            RecvBuffer::Direct(payload) => {
+                let written = len.min(payload.len());
+                // SAFETY: the header had the payload's spans from its start, and the kernel has
+                // written the datagram there, or as much of it as fits.
+                unsafe { payload.assume_written(0, written) };
+            }
         }
         // SAFETY: the kernel has written an address of that length into the storage, which was
         // zeroed before and is large enough for any.
         let name = unsafe { SockAddr::new(name, header.msg_hdr.msg_namelen) };
-        arrived.push(Arrived {
-            from: name.as_socket().unwrap_or(NOBODY),
+        arrived.push(ReceivedDatagram {
+            from: name.as_socket().unwrap_or(UNKNOWN_SOURCE),
             len,
         });
     }
-    // What ended the call early was an empty socket, unless the next place may refuse its bytes:
-    // then the next call tells.
+    // What ended the call early was an empty socket, unless the next buffer may refuse its bytes:
+    // then the next call finds out.
     let drained = received < lists.count
-        && match &places[received] {
-            Place::Direct(payload) => payload.is_owned(),
-            Place::Stage(_) => true,
+        && match &buffers[received] {
+            RecvBuffer::Direct(payload) => payload.is_owned(),
+            RecvBuffer::Stage(_) => true,
         };
     Ok(Moved {
         count: received,
@@ -281,8 +291,8 @@ pub(in crate::transport) fn receive(
     })
 }
 
-/// The source of a datagram that has none that anybody knows of.
-const NOBODY: SocketAddr =
+/// The source of a datagram whose address is none of the Internet's.
+const UNKNOWN_SOURCE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 /// Datagrams dropped for want of room in the socket's buffer (`SO_MEMINFO`).
@@ -321,26 +331,26 @@ mod tests {
         let [near, far] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let to = far.local_addr().unwrap();
         let (near, far) = (OwnedFd::from(near), OwnedFd::from(far));
-        for coupled in [false, true] {
+        for segmented in [false, true] {
             let bytes = |at: usize| vec![at as u8; 100];
             let payloads: Vec<_> = (0..DATAGRAMS_PER_CALL)
                 .map(|at| Payload::from_vec(bytes(at)))
                 .collect();
-            let departing: Vec<_> = (payloads.iter())
-                .map(|payload| Departing { to, payload })
+            let outgoing: Vec<_> = (payloads.iter())
+                .map(|payload| OutgoingDatagram { to, payload })
                 .collect();
-            let buffers = if coupled { 1 } else { DATAGRAMS_PER_CALL };
-            assert_eq!(trains(&departing, coupled).len(), buffers);
-            let sent = send(&near, &departing, coupled).unwrap();
+            let buffers = if segmented { 1 } else { DATAGRAMS_PER_CALL };
+            assert_eq!(group(&outgoing, segmented).len(), buffers);
+            let sent = send(&near, &outgoing, segmented).unwrap();
             assert_eq!(sent, DATAGRAMS_PER_CALL);
-            let mut places: Vec<_> = (0..DATAGRAMS_PER_CALL)
-                .map(|_| Place::Direct(Payload::from_vec(vec![0; 100])))
+            let mut buffers: Vec<_> = (0..DATAGRAMS_PER_CALL)
+                .map(|_| RecvBuffer::Direct(Payload::from_vec(vec![0; 100])))
                 .collect();
             let mut arrived = Vec::new();
-            let moved = receive(&far, &mut places, &mut arrived).unwrap();
+            let moved = receive(&far, &mut buffers, &mut arrived).unwrap();
             assert_eq!(moved.count, DATAGRAMS_PER_CALL);
-            for (at, (place, arrived)) in places.iter().zip(&arrived).enumerate() {
-                let Place::Direct(payload) = place else {
+            for (at, (buffer, arrived)) in buffers.iter().zip(&arrived).enumerate() {
+                let RecvBuffer::Direct(payload) = buffer else {
                     panic!()
                 };
                 let mut got = vec![0; 100];

@@ -1,34 +1,36 @@
-//! TCP sockets, driven by readiness: Tokio's reactor tells when a socket may be read or written,
+//! TCP sockets, driven by readiness: Tokio's reactor reports when a socket may be read or written,
 //! and `sendmsg`/`recvmsg` on raw iovecs move the bytes.
 //!
-//! Readiness is edge-triggered, so every path follows one rule: a socket counts as ready until a
-//! call on it would block. Then Tokio's readiness is cleared, and the waker registered; the clear
-//! is ignored by Tokio if a newer event came meanwhile, so no edge is lost between the two.
+//! Readiness is edge-triggered, so every path follows one rule ([`poll_io`]): a socket counts as
+//! ready until a call on it would block. Then Tokio's readiness is cleared, and the waker
+//! registered. Tokio ignores the clear if a newer event came meanwhile, so no edge is lost between
+//! the two.
 //!
 //! # Unsafe code
 //!
 //! Three things need it here. System calls on raw iovecs, because no Rust slice may be formed over
 //! the bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The
 //! registration of descriptors ([`register_for`]), whose proof is that each is owned by what
-//! registers it. And what TCP tells of a connection, for which there is no safe call: [`vitals`].
+//! registers it. And the statistics of a connection, for which there is no safe call: [`tcp_info`].
 
 mod calls;
 mod clock;
-mod link;
 mod listener;
 mod mmsg;
 mod readiness;
+mod stream;
+mod tcp_info;
 mod udp;
-mod vitals;
 
-// What a backend on a ring does alike.
+// What the backend on a ring does alike.
+pub(super) use self::calls::{interrupted, local_addr, would_block};
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 pub(super) use self::{
-    calls::{connect_result, interrupted, local_addr, send_some, would_block},
+    calls::{connect_result, send_some},
     clock::TimerClock,
     listener::{accept_error, died_in_backlog},
+    tcp_info::{set_keep_alive, stats},
     udp::{Moved, Readiness, UdpSocket, open as open_datagrams},
-    vitals::{keep_alive, vitals},
 };
 
 use std::fmt;
@@ -45,10 +47,12 @@ use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::runtime::Handle;
 
+use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
 use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::limits::LISTEN_BACKLOG;
 
 /// TCP on the reactor of one Tokio runtime.
 pub(super) struct EpollTransport {
@@ -70,10 +74,6 @@ impl EpollTransport {
     }
 }
 
-/// Connections that wait to be accepted; the kernel cuts it to `net.core.somaxconn`. Short bursts
-/// of connects must fit, since what does not is retried by the peer only after a second.
-const BACKLOG: i32 = 4096;
-
 impl Transport for EpollTransport {
     fn backend(&self) -> Backend {
         Backend::Epoll
@@ -91,11 +91,10 @@ impl Transport for EpollTransport {
         from: Option<SocketAddr>,
         waker: Waker,
     ) -> Result<Box<dyn Link>> {
-        let socket = started_connect(to, from)?;
+        let (fd, local) = started_connect(to, from)?;
         let _runtime = self.runtime.enter();
-        let link =
-            link::EpollLink::connecting(socket.into(), from, to, waker, Arc::clone(&self.stages))?;
-        Ok(Box::new(link))
+        let stream = stream::EpollStream::new(fd, Arc::clone(&self.stages))?;
+        Ok(Box::new(StreamLink::connecting(stream, local, to, waker)))
     }
 
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
@@ -106,11 +105,11 @@ impl Transport for EpollTransport {
             ));
         };
         let _runtime = self.runtime.enter();
-        let link = link::EpollLink::connected(fd, local, peer, waker, Arc::clone(&self.stages))?;
-        Ok(Box::new(link))
+        let stream = stream::EpollStream::new(fd, Arc::clone(&self.stages))?;
+        Ok(Box::new(StreamLink::connected(stream, local, peer, waker)))
     }
 
-    fn datagrams(
+    fn open_datagrams(
         &self,
         options: &DatagramOptions,
         waker: Waker,
@@ -120,7 +119,7 @@ impl Transport for EpollTransport {
         Ok(Box::new(udp::UdpSocket::new(readiness)?))
     }
 
-    fn stage(&self) -> Stage {
+    fn take_stage(&self) -> Stage {
         self.stages.take()
     }
 
@@ -128,7 +127,7 @@ impl Transport for EpollTransport {
         Poll::Pending
     }
 
-    fn clock(&self) -> Result<Box<dyn Clock>> {
+    fn open_clock(&self) -> Result<Box<dyn Clock>> {
         let _runtime = self.runtime.enter();
         Ok(Box::new(clock::TimerClock::new()?))
     }
@@ -142,8 +141,8 @@ impl fmt::Debug for EpollTransport {
     }
 }
 
-/// True if a descriptor can be registered with the reactor of the current runtime; panics inside of
-/// Tokio if the runtime has I/O disabled.
+/// Fails if no descriptor can be registered with the reactor of the current runtime. Tokio panics
+/// if the runtime has I/O disabled.
 pub(super) fn probe_reactor() -> Result<()> {
     clock::TimerClock::new().map(drop)
 }
@@ -166,14 +165,18 @@ fn bind_listener(address: SocketAddr) -> Result<Socket> {
         // A server that restarts need not wait for the old connections' TIME_WAIT.
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
-        socket.listen(BACKLOG)
+        socket.listen(LISTEN_BACKLOG.into())
     })()
     .map_err(|error| listen_error(&error, "listening"))?;
     Ok(socket)
 }
 
-/// A non-blocking socket on which a connect has begun; writability tells its end.
-pub(super) fn started_connect(to: SocketAddr, from: Option<SocketAddr>) -> Result<Socket> {
+/// A non-blocking socket on which a connect has begun, and its address as far as it has one. It
+/// becomes writable when the connect has ended.
+pub(super) fn started_connect(
+    to: SocketAddr,
+    from: Option<SocketAddr>,
+) -> Result<(OwnedFd, SocketAddr)> {
     let socket = stream_socket(to)?;
     let started = (|| {
         socket.set_tcp_nodelay(true)?;
@@ -193,15 +196,13 @@ pub(super) fn started_connect(to: SocketAddr, from: Option<SocketAddr>) -> Resul
             .with_operation(OperationKind::Connect)
             .with_peer(to)
     })?;
-    Ok(socket)
-}
-
-/// The address of a socket that has none yet, in the family of its peer.
-pub(super) fn unspecified(peer: SocketAddr) -> SocketAddr {
-    match peer {
+    let fd = OwnedFd::from(socket);
+    let unspecified = match to {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    }
+    };
+    let local = local_addr(&fd).ok().or(from).unwrap_or(unspecified);
+    Ok((fd, local))
 }
 
 /// A non-blocking, close-on-exec TCP socket of the address's family.
@@ -242,7 +243,7 @@ fn register_for(fd: OwnedFd, interest: Interest, doing: &'static str) -> Result<
 
 /// A direction of readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum IoDirection {
     Read,
     Write,
 }
@@ -254,16 +255,46 @@ pub(super) enum Side {
 /// the task that the budget belongs to.
 fn poll_ready<'a>(
     fd: &'a AsyncFd<OwnedFd>,
-    side: Side,
+    direction: IoDirection,
     waker: &Waker,
 ) -> Poll<Result<AsyncFdReadyGuard<'a, OwnedFd>>> {
-    let ready = tokio::task::unconstrained(poll_fn(|cx| match side {
-        Side::Read => fd.poll_read_ready(cx),
-        Side::Write => fd.poll_write_ready(cx),
+    let ready = tokio::task::unconstrained(poll_fn(|cx| match direction {
+        IoDirection::Read => fd.poll_read_ready(cx),
+        IoDirection::Write => fd.poll_write_ready(cx),
     }));
     pin!(ready)
         .poll(&mut Context::from_waker(waker))
         .map_err(|_| driver_gone())
+}
+
+/// Makes a call when the reactor reports the socket ready, until one does not block. The call gives
+/// its value, and whether the next one would block. Pending: the waker is registered. The outer
+/// error is the reactor's, the inner one the call's.
+fn poll_io<T>(
+    fd: &AsyncFd<OwnedFd>,
+    direction: IoDirection,
+    waker: &Waker,
+    mut call: impl FnMut(&OwnedFd) -> io::Result<(T, bool)>,
+) -> Poll<Result<io::Result<T>>> {
+    loop {
+        let mut guard = match poll_ready(fd, direction, waker) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Ready(Ok(guard)) => guard,
+        };
+        match call(guard.get_inner()) {
+            Err(error) if would_block(&error) => guard.clear_ready(),
+            Err(error) if interrupted(&error) => guard.retain_ready(),
+            Ok((value, true)) => {
+                guard.clear_ready();
+                return Poll::Ready(Ok(Ok(value)));
+            }
+            result => {
+                guard.retain_ready();
+                return Poll::Ready(Ok(result.map(|(value, _)| value)));
+            }
+        }
+    }
 }
 
 /// Tokio's readiness fails for one reason only: the runtime of the reactor has been shut down.

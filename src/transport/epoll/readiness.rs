@@ -1,10 +1,11 @@
-//! The readiness of a datagram socket, told by Tokio's reactor.
+//! The readiness of a datagram socket, as Tokio's reactor reports it.
 //!
 //! The reactor watches for what can be read. That a socket may be written again is asked for only
 //! when one was full, by a second descriptor: every datagram that leaves makes the socket writable,
-//! and would wake the driver for nothing.
+//! and would wake the reactor for nothing.
 
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Poll, Waker};
 
@@ -14,7 +15,7 @@ use tokio::runtime::Handle;
 
 use super::calls::would_block;
 use super::udp::{Moved, Readiness};
-use super::{Side, poll_ready, register_for};
+use super::{IoDirection, poll_io, poll_ready, register_for};
 use crate::error::{Error, Result};
 
 pub(super) struct EpollReadiness {
@@ -23,7 +24,8 @@ pub(super) struct EpollReadiness {
     /// There while a send waits for room.
     writable: Option<AsyncFd<OwnedFd>>,
     waker: Waker,
-    looking: bool,
+    /// The next read does not ask for readiness.
+    assumed_readable: bool,
 }
 
 impl EpollReadiness {
@@ -34,48 +36,36 @@ impl EpollReadiness {
             readable: register_for(fd, Interest::READABLE, WATCHING)?,
             writable: None,
             waker,
-            looking: false,
+            assumed_readable: false,
         })
     }
 
-    fn read(
+    fn try_read(
         &mut self,
         mut call: impl FnMut(&OwnedFd) -> io::Result<Moved>,
-    ) -> Option<Result<io::Result<Moved>>> {
-        if std::mem::take(&mut self.looking) {
+    ) -> Poll<Result<io::Result<Moved>>> {
+        if mem::take(&mut self.assumed_readable) {
             match call(self.readable.get_ref()) {
                 Err(error) if would_block(&error) => {}
-                done => return Some(Ok(done)),
+                done => return Poll::Ready(Ok(done)),
             }
         }
-        loop {
-            let mut guard = match poll_ready(&self.readable, Side::Read, &self.waker) {
-                Poll::Pending => return None,
-                Poll::Ready(Err(error)) => return Some(Err(error)),
-                Poll::Ready(Ok(guard)) => guard,
-            };
-            match call(guard.get_inner()) {
-                Err(error) if would_block(&error) => guard.clear_ready(),
-                done => {
-                    match &done {
-                        Ok(Moved { drained: true, .. }) => guard.clear_ready(),
-                        _ => guard.retain_ready(),
-                    }
-                    return Some(Ok(done));
-                }
-            }
-        }
+        poll_io(&self.readable, IoDirection::Read, &self.waker, |fd| {
+            let moved = call(fd)?;
+            let drained = moved.drained;
+            Ok((moved, drained))
+        })
     }
 
-    fn write(
+    fn try_write(
         &mut self,
         mut call: impl FnMut(&OwnedFd) -> io::Result<Moved>,
-    ) -> Option<Result<io::Result<Moved>>> {
+    ) -> Poll<Result<io::Result<Moved>>> {
         loop {
             if let Some(writable) = &self.writable {
-                match poll_ready(writable, Side::Write, &self.waker) {
-                    Poll::Pending => return None,
-                    Poll::Ready(Err(error)) => return Some(Err(error)),
+                match poll_ready(writable, IoDirection::Write, &self.waker) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                     Poll::Ready(Ok(mut guard)) => guard.retain_ready(),
                 }
                 self.writable = None;
@@ -83,9 +73,9 @@ impl EpollReadiness {
             match call(self.readable.get_ref()) {
                 Err(error) if would_block(&error) => match self.watch_room() {
                     Ok(watched) => self.writable = Some(watched),
-                    Err(error) => return Some(Err(error)),
+                    Err(error) => return Poll::Ready(Err(error)),
                 },
-                done => return Some(Ok(done)),
+                done => return Poll::Ready(Ok(done)),
             }
         }
     }
@@ -105,18 +95,18 @@ impl Readiness for EpollReadiness {
         self.readable.get_ref()
     }
 
-    fn attempt(
+    fn try_io(
         &mut self,
-        side: Side,
+        direction: IoDirection,
         call: impl FnMut(&OwnedFd) -> io::Result<Moved>,
-    ) -> Option<Result<io::Result<Moved>>> {
-        match side {
-            Side::Read => self.read(call),
-            Side::Write => self.write(call),
+    ) -> Poll<Result<io::Result<Moved>>> {
+        match direction {
+            IoDirection::Read => self.try_read(call),
+            IoDirection::Write => self.try_write(call),
         }
     }
 
-    fn look(&mut self) {
-        self.looking = true;
+    fn assume_readable(&mut self) {
+        self.assumed_readable = true;
     }
 }

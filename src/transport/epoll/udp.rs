@@ -1,24 +1,24 @@
-//! UDP sockets, whoever tells of their readiness.
+//! UDP sockets, over the reactor's or the ring's readiness.
 //!
-//! What ICMP says of an earlier datagram the system tells at the next call, where it concerns
-//! nobody: such errors are passed over ([`is_of_the_past`]).
+//! What ICMP says of an earlier datagram the system reports at the next call, to which it does not
+//! belong: such errors are skipped ([`is_of_the_past`]).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::task::Poll;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::calls::{interrupted, local_addr, would_block};
-use super::{Side, mmsg};
+use super::{IoDirection, mmsg};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::limits::DATAGRAM_ERRORS_SKIPPED_MAX;
 use crate::transport::PortRange;
 use crate::transport::udp::{
-    Arrived, DatagramOptions, DatagramSocket, Departing, Membership, More, Place,
+    DatagramOptions, DatagramSocket, Membership, OutgoingDatagram, ReceivedDatagram, RecvBuffer,
+    RecvStatus,
 };
-
-/// Errors of the past that are passed over in a row; each call takes the one there is.
-const PASSED_OVER_MAX: usize = 8;
 
 /// Opens a bound, non-blocking UDP socket; on a port of the range if the options name none.
 pub(in crate::transport) fn open(
@@ -31,7 +31,7 @@ pub(in crate::transport) fn open(
             .map_err(|error| Error::from_io(&error, "opening a socket"))?;
         (|| {
             if bind.is_ipv6() {
-                // Its address vector has addresses of one family, and so has what comes.
+                // Its address vector has addresses of one family, and so has what it receives.
                 socket.set_only_v6(true)?;
             }
             if options.shared {
@@ -41,7 +41,7 @@ pub(in crate::transport) fn open(
                 socket.set_recv_buffer_size(bytes)?;
                 socket.set_send_buffer_size(bytes)?;
             }
-            // Only groups that this very socket has joined are heard.
+            // Only datagrams to groups that this very socket has joined are received.
             if bind.is_ipv4() {
                 socket.set_multicast_all_v4(false)?;
             } else {
@@ -66,28 +66,29 @@ pub(in crate::transport) struct Moved {
     pub(in crate::transport) drained: bool,
 }
 
-/// Tells when a socket is ready, and tries calls on it then.
+/// Reports when a socket is ready, and makes calls on it then.
 pub(in crate::transport) trait Readiness: Send {
     fn fd(&self) -> &OwnedFd;
 
-    /// Makes the call if the side is ready, again until it does not block. `None`: it would, and
+    /// Makes the call if the socket is ready, again until it does not block. Pending: it would, and
     /// the waker is registered. The outer error is the reactor's, the inner one the call's.
-    fn attempt(
+    fn try_io(
         &mut self,
-        side: Side,
+        direction: IoDirection,
         call: impl FnMut(&OwnedFd) -> io::Result<Moved>,
-    ) -> Option<Result<io::Result<Moved>>>;
+    ) -> Poll<Result<io::Result<Moved>>>;
 
-    /// The next call on the reading side is tried in any case.
-    fn look(&mut self);
+    /// The next read is tried without asking for readiness.
+    fn assume_readable(&mut self);
 }
 
 /// A UDP socket.
 pub(in crate::transport) struct UdpSocket<R> {
     readiness: R,
     local: SocketAddr,
-    /// Datagrams alike go to the system as one buffer, until it refuses one.
-    couples: bool,
+    /// Datagrams of one length to one peer go to the system as one buffer (UDP_SEGMENT), until it
+    /// refuses one.
+    segments: bool,
 }
 
 impl<R: Readiness> UdpSocket<R> {
@@ -97,7 +98,7 @@ impl<R: Readiness> UdpSocket<R> {
         Ok(UdpSocket {
             readiness,
             local,
-            couples: true,
+            segments: true,
         })
     }
 
@@ -112,38 +113,42 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
         self.local
     }
 
-    fn send(&mut self, datagrams: &[Departing<'_>], ended: &mut Vec<Result<()>>) {
+    fn send(&mut self, datagrams: &[OutgoingDatagram<'_>], ended: &mut Vec<Result<()>>) {
         let mut at = 0;
-        let mut passed_over = 0;
+        let mut skipped = 0;
         while at < datagrams.len() {
             let left = &datagrams[at..];
-            let couples = self.couples;
-            let tried = self.readiness.attempt(Side::Write, |fd| {
-                mmsg::send(fd, left, couples).map(|count| Moved {
+            let segments = self.segments;
+            let tried = self.readiness.try_io(IoDirection::Write, |fd| {
+                mmsg::send(fd, left, segments).map(|count| Moved {
                     count,
                     drained: false,
                 })
             });
             match tried {
-                None => return,
+                Poll::Pending => return,
                 // Without its reactor nothing moves; the driver is being dropped.
-                Some(Err(error)) if error.kind() == ErrorKind::DriverGone => return,
-                Some(Err(error)) => {
+                Poll::Ready(Err(error)) if error.kind() == ErrorKind::DriverGone => return,
+                Poll::Ready(Err(error)) => {
                     ended.push(Err(error));
                     at += 1;
                 }
-                Some(Ok(Ok(moved))) => {
+                Poll::Ready(Ok(Ok(moved))) => {
                     ended.extend((0..moved.count).map(|_| Ok(())));
                     at += moved.count;
-                    passed_over = 0;
+                    skipped = 0;
                 }
-                Some(Ok(Err(error))) if is_of_the_past(&error) && passed_over < PASSED_OVER_MAX => {
-                    passed_over += 1;
+                Poll::Ready(Ok(Err(error)))
+                    if is_of_the_past(&error) && skipped < DATAGRAM_ERRORS_SKIPPED_MAX =>
+                {
+                    skipped += 1;
                 }
-                Some(Ok(Err(error))) if self.couples && left.len() > 1 && cuts_not(&error) => {
-                    self.couples = false;
+                Poll::Ready(Ok(Err(error)))
+                    if self.segments && left.len() > 1 && is_segment_refusal(&error) =>
+                {
+                    self.segments = false;
                 }
-                Some(Ok(Err(error))) => {
+                Poll::Ready(Ok(Err(error))) => {
                     ended.push(Err(send_error(&error).with_peer(left[0].to)));
                     at += 1;
                 }
@@ -151,39 +156,46 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
         }
     }
 
-    fn receive(&mut self, places: &mut [Place], arrived: &mut Vec<Arrived>) -> More {
-        for _ in 0..PASSED_OVER_MAX {
-            let tried =
-                (self.readiness).attempt(Side::Read, |fd| mmsg::receive(fd, &mut *places, arrived));
+    fn receive(
+        &mut self,
+        places: &mut [RecvBuffer],
+        arrived: &mut Vec<ReceivedDatagram>,
+    ) -> RecvStatus {
+        for _ in 0..DATAGRAM_ERRORS_SKIPPED_MAX {
+            let tried = (self.readiness).try_io(IoDirection::Read, |fd| {
+                mmsg::receive(fd, &mut *places, arrived)
+            });
             match tried {
-                None | Some(Err(_)) => return More::No,
-                Some(Ok(Ok(_))) => return More::Maybe,
-                Some(Ok(Err(error))) if error.raw_os_error() == Some(libc::EFAULT) => {
-                    return More::Fault;
+                Poll::Pending | Poll::Ready(Err(_)) => return RecvStatus::Drained,
+                Poll::Ready(Ok(Ok(_))) => return RecvStatus::MayHaveMore,
+                Poll::Ready(Ok(Err(error))) if error.raw_os_error() == Some(libc::EFAULT) => {
+                    return RecvStatus::Fault;
                 }
-                // Told once each; memory that is short for a moment is asked for again.
-                Some(Ok(Err(error))) => tracing::debug!(%error, "receiving datagrams goes on"),
+                // Reported once each; memory that is short for a moment is asked for again.
+                Poll::Ready(Ok(Err(error))) => {
+                    tracing::debug!(%error, "receiving datagrams goes on")
+                }
             }
         }
-        More::Maybe
+        RecvStatus::MayHaveMore
     }
 
-    fn join(&mut self, membership: Membership) -> Result<()> {
+    fn join_group(&mut self, membership: Membership) -> Result<()> {
         self.option(|socket| match membership.group {
             IpAddr::V4(group) => socket.join_multicast_v4(&group, &interface_v4(membership)?),
             IpAddr::V6(group) => socket.join_multicast_v6(&group, membership.scope_id),
         })?;
-        self.send_by(membership)
+        self.set_multicast_interface(membership)
     }
 
-    fn send_by(&mut self, membership: Membership) -> Result<()> {
+    fn set_multicast_interface(&mut self, membership: Membership) -> Result<()> {
         self.option(|socket| match membership.group {
             IpAddr::V4(_) => socket.set_multicast_if_v4(&interface_v4(membership)?),
             IpAddr::V6(_) => socket.set_multicast_if_v6(membership.scope_id),
         })
     }
 
-    fn leave(&mut self, membership: Membership) -> Result<()> {
+    fn leave_group(&mut self, membership: Membership) -> Result<()> {
         self.option(|socket| match membership.group {
             IpAddr::V4(group) => socket.leave_multicast_v4(&group, &interface_v4(membership)?),
             IpAddr::V6(group) => socket.leave_multicast_v6(&group, membership.scope_id),
@@ -194,8 +206,8 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
         mmsg::dropped(self.readiness.fd())
     }
 
-    fn look(&mut self) {
-        self.readiness.look();
+    fn assume_readable(&mut self) {
+        self.readiness.assume_readable();
     }
 }
 
@@ -212,9 +224,9 @@ fn is_of_the_past(error: &io::Error) -> bool {
     interrupted(error) || error.raw_os_error() == Some(libc::ECONNREFUSED)
 }
 
-/// True for what a system or device says that cannot cut a buffer into datagrams; each by itself
-/// may find its way.
-fn cuts_not(error: &io::Error) -> bool {
+/// True for what a system or device reports that cannot cut a buffer into datagrams; each by itself
+/// may be sent.
+fn is_segment_refusal(error: &io::Error) -> bool {
     let errno = error.raw_os_error();
     matches!(
         errno,
@@ -223,7 +235,7 @@ fn cuts_not(error: &io::Error) -> bool {
 }
 
 fn send_error(error: &io::Error) -> Error {
-    debug_assert!(!would_block(error), "that is no end");
+    debug_assert!(!would_block(error), "a send that would block has not ended");
     let doing = "sending a datagram";
     let named = match error.raw_os_error() {
         Some(libc::EMSGSIZE) => Error::new(ErrorKind::TooLarge, format!("{doing}: {error}")),

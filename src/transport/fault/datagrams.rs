@@ -5,18 +5,20 @@ use std::net::SocketAddr;
 use super::{FaultPlan, Faults, SplitMix};
 use crate::buf::Payload;
 use crate::error::Result;
-use crate::transport::udp::{Arrived, DatagramSocket, Departing, Membership, More, Place};
+use crate::transport::udp::{
+    DatagramSocket, Membership, OutgoingDatagram, ReceivedDatagram, RecvBuffer, RecvStatus,
+};
 
 /// What happens to one datagram.
-enum Fate {
-    Sent,
+enum DatagramFault {
+    None,
     Lost,
     Doubled,
     /// It waits until another one has gone before it.
     Held,
 }
 
-/// Faults happen to what leaves; what the caller is told is what UDP would tell: nothing of it.
+/// Faults happen to what leaves. As with UDP, the caller learns nothing of them.
 pub(super) struct FaultDatagrams {
     inner: Box<dyn DatagramSocket>,
     number: u64,
@@ -41,25 +43,25 @@ impl FaultDatagrams {
         }
     }
 
-    fn draw(&mut self) -> Fate {
+    fn draw(&mut self) -> DatagramFault {
         if self.version != self.faults.version() {
             self.version = self.faults.version();
             self.plan = self.faults.plan();
             self.random = SplitMix(self.plan.seed ^ SplitMix(self.number).next());
         }
         if self.random.chance(self.plan.lose) {
-            Fate::Lost
+            DatagramFault::Lost
         } else if self.random.chance(self.plan.duplicate) {
-            Fate::Doubled
+            DatagramFault::Doubled
         } else if self.held.is_none() && self.random.chance(self.plan.reorder) {
-            Fate::Held
+            DatagramFault::Held
         } else {
-            Fate::Sent
+            DatagramFault::None
         }
     }
 
-    /// Sends without telling how it ended.
-    fn send_beside(&mut self, datagram: Departing<'_>) {
+    /// Sends without reporting how it ended.
+    fn send_unreported(&mut self, datagram: OutgoingDatagram<'_>) {
         self.inner.send(&[datagram], &mut Vec::new());
     }
 }
@@ -69,11 +71,11 @@ impl DatagramSocket for FaultDatagrams {
         self.inner.local_addr()
     }
 
-    fn send(&mut self, datagrams: &[Departing<'_>], ended: &mut Vec<Result<()>>) {
+    fn send(&mut self, datagrams: &[OutgoingDatagram<'_>], ended: &mut Vec<Result<()>>) {
         for datagram in datagrams {
             match self.draw() {
-                Fate::Lost => ended.push(Ok(())),
-                Fate::Held => {
+                DatagramFault::Lost => ended.push(Ok(())),
+                DatagramFault::Held => {
                     let mut bytes = vec![0; datagram.payload.len()];
                     let copied = datagram.payload.copy_out(0, &mut bytes);
                     self.held = Some((datagram.to, Payload::from_vec(bytes)));
@@ -86,13 +88,13 @@ impl DatagramSocket for FaultDatagrams {
                     if ended.len() == before {
                         return;
                     }
-                    if matches!(fate, Fate::Doubled) {
-                        self.send_beside(*datagram);
+                    if matches!(fate, DatagramFault::Doubled) {
+                        self.send_unreported(*datagram);
                     }
                 }
             }
             if let Some((to, payload)) = self.held.take() {
-                self.send_beside(Departing {
+                self.send_unreported(OutgoingDatagram {
                     to,
                     payload: &payload,
                 });
@@ -100,27 +102,31 @@ impl DatagramSocket for FaultDatagrams {
         }
     }
 
-    fn receive(&mut self, places: &mut [Place], arrived: &mut Vec<Arrived>) -> More {
+    fn receive(
+        &mut self,
+        places: &mut [RecvBuffer],
+        arrived: &mut Vec<ReceivedDatagram>,
+    ) -> RecvStatus {
         self.inner.receive(places, arrived)
     }
 
-    fn join(&mut self, membership: Membership) -> Result<()> {
-        self.inner.join(membership)
+    fn join_group(&mut self, membership: Membership) -> Result<()> {
+        self.inner.join_group(membership)
     }
 
-    fn send_by(&mut self, membership: Membership) -> Result<()> {
-        self.inner.send_by(membership)
+    fn set_multicast_interface(&mut self, membership: Membership) -> Result<()> {
+        self.inner.set_multicast_interface(membership)
     }
 
-    fn leave(&mut self, membership: Membership) -> Result<()> {
-        self.inner.leave(membership)
+    fn leave_group(&mut self, membership: Membership) -> Result<()> {
+        self.inner.leave_group(membership)
     }
 
     fn dropped(&self) -> u64 {
         self.inner.dropped()
     }
 
-    fn look(&mut self) {
-        self.inner.look();
+    fn assume_readable(&mut self) {
+        self.inner.assume_readable();
     }
 }

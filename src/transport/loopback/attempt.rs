@@ -1,5 +1,5 @@
-//! Connections between hosts of a test's network: how they are made, and what lies between their
-//! ends.
+//! Connections between hosts of a test's network: the exchange that makes them, and the relay that
+//! carries them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use std::task::Waker;
 
 use super::datagrams::Inbox;
 use super::hosts::{Host, Wire};
-use super::link::LoopbackLink;
 use super::pipe::Pipe;
 use super::relay::{Direction, Relay};
-use super::{End, LoopbackNet, LoopbackTransport};
+use super::stream::PipeConnect;
+use super::{LoopbackNet, LoopbackTransport, PipeEnd};
 use crate::error::Result;
 use crate::sync::Lock;
 use crate::transport::Link;
 
 /// The answer of the other host, once it has come.
-pub(super) struct Attempt {
+pub(super) struct ConnectAttempt {
     state: Lock<(Option<bool>, Option<Waker>)>,
 }
 
-impl Attempt {
+impl ConnectAttempt {
     fn new() -> Arc<Self> {
-        Arc::new(Attempt {
+        Arc::new(ConnectAttempt {
             state: Lock::new((None, None)),
         })
     }
@@ -48,7 +48,7 @@ impl Attempt {
 }
 
 impl LoopbackNet {
-    /// All that listens at this address is gone, and tells nobody.
+    /// Removes all that listens at this address, without a word to its peers.
     pub(super) fn forget_sockets_of(&self, ip: std::net::IpAddr) {
         let gone: Vec<_> = {
             let mut listeners = self.listeners.lock("forget listeners");
@@ -114,8 +114,8 @@ impl LoopbackTransport {
         self.host.clone().or_else(nameless)
     }
 
-    /// Connects as TCP does: a request goes there, an answer comes back, and what is not answered
-    /// is asked again until somebody gives up.
+    /// Connects as TCP does: a request goes there, an answer comes back, and a request without an
+    /// answer is repeated until the link is dropped.
     pub(super) fn connect_hosts(
         &self,
         host: &Host,
@@ -136,15 +136,16 @@ impl LoopbackTransport {
             self.net.hosts.wire(ends.0, ends.1),
             self.net.hosts.wire(ends.1, ends.0),
         );
-        let (mut near, mut far) = End::pair(local, to);
+        let (mut near, mut far) = PipeEnd::pair(local, to);
         let (Some(there), Some(back)) = wires else {
             self.net
                 .hosts
                 .add_end(ends.0, [&near.incoming, &near.outgoing]);
-            let accepted = self.net.find(to).is_some_and(|to| to.push(far).is_ok());
-            let mut link = LoopbackLink::new(near, waker, Arc::clone(&self.stages));
-            link.begin(accepted);
-            return Ok(Box::new(link));
+            let connect = match self.net.find(to).is_some_and(|to| to.push(far).is_ok()) {
+                true => PipeConnect::Accepted,
+                false => PipeConnect::Refused,
+            };
+            return Ok(self.connecting(near, connect, waker));
         };
         // Two pipes each way, and the wire between them.
         (far.incoming, far.outgoing) = (Arc::new(Pipe::new()), Arc::new(Pipe::new()));
@@ -156,8 +157,7 @@ impl LoopbackTransport {
             Direction::new(&near.outgoing, &far.incoming, Arc::clone(&there)),
             Direction::new(&far.outgoing, &near.incoming, Arc::clone(&back)),
         );
-        let attempt = Attempt::new();
-        let link = LoopbackLink::new(near, waker, Arc::clone(&self.stages));
+        let attempt = ConnectAttempt::new();
         let request = Request {
             net: Arc::clone(&self.net),
             host: ends.1,
@@ -169,7 +169,7 @@ impl LoopbackTransport {
                 relay.await;
             }
         });
-        Ok(Box::new(link.attempting(attempt)))
+        Ok(self.connecting(near, PipeConnect::Pending(attempt), waker))
     }
 }
 
@@ -177,15 +177,15 @@ impl LoopbackTransport {
 struct Request {
     net: Arc<LoopbackNet>,
     host: usize,
-    far: End,
-    attempt: Arc<Attempt>,
+    far: PipeEnd,
+    attempt: Arc<ConnectAttempt>,
 }
 
 impl Request {
     async fn handshake(self, there: &Wire, back: &Wire) -> bool {
         there.pass().await;
         if Arc::strong_count(&self.attempt) == 1 {
-            // Whoever asked has given up, and asks no more.
+            // The link has been dropped: the request is not repeated.
             return false;
         }
         let backlog = self.net.find(self.far.local);

@@ -8,17 +8,14 @@ use std::task::Waker;
 
 use super::{LoopbackNet, in_conflict};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::limits::{LOOPBACK_DATAGRAM_OVERHEAD, LOOPBACK_INBOX_BYTES};
 use crate::sync::{Lock, WakeList};
 use crate::transport::udp::{
-    Arrived, DatagramOptions, DatagramSocket, Departing, Membership, More, Place,
+    DatagramOptions, DatagramSocket, Membership, OutgoingDatagram, ReceivedDatagram, RecvBuffer,
+    RecvStatus,
 };
 
-/// Bytes that an inbox holds by default, each datagram with its bookkeeping: of the order of a
-/// socket's buffer.
-const INBOX_BYTES: usize = 208 << 10;
-const OVERHEAD: usize = 256;
-
-/// Where datagrams for one socket lie until it takes them.
+/// Datagrams for one socket, until it receives them.
 pub(super) struct Inbox {
     address: SocketAddr,
     shared: bool,
@@ -32,8 +29,8 @@ struct State {
     dropped: u64,
     groups: HashSet<IpAddr>,
     waker: Waker,
-    /// The socket has found nothing, and wants to be told of news.
-    asked: bool,
+    /// The socket was drained: the next datagram wakes it.
+    drained: bool,
 }
 
 impl Inbox {
@@ -45,14 +42,14 @@ impl Inbox {
     pub(super) fn push(&self, from: SocketAddr, bytes: &[u8]) {
         let mut wakes = WakeList::new();
         let mut state = self.state.lock("deliver a datagram");
-        let cost = bytes.len() + OVERHEAD;
+        let cost = bytes.len() + LOOPBACK_DATAGRAM_OVERHEAD;
         if state.room - state.held < cost {
             state.dropped += 1;
             return;
         }
         state.held += cost;
         state.waiting.push_back((from, bytes.to_vec()));
-        if std::mem::take(&mut state.asked) {
+        if std::mem::take(&mut state.drained) {
             wakes.push(state.waker.clone());
         }
         // The list drops, and wakes, after the guard.
@@ -73,7 +70,7 @@ impl Inbox {
 }
 
 impl LoopbackNet {
-    /// Opens a socket at an address that nobody has, or that all who have it share.
+    /// Opens a socket at an address that is free, or that all its sockets share.
     pub(super) fn open_datagrams(
         self: &Arc<Self>,
         bind: SocketAddr,
@@ -95,11 +92,11 @@ impl LoopbackNet {
         let state = State {
             waiting: VecDeque::new(),
             held: 0,
-            room: options.buffer_bytes.unwrap_or(INBOX_BYTES),
+            room: options.buffer_bytes.unwrap_or(LOOPBACK_INBOX_BYTES),
             dropped: 0,
             groups: HashSet::new(),
             waker,
-            asked: false,
+            drained: false,
         };
         let inbox = Arc::new(Inbox {
             address: bind,
@@ -141,7 +138,7 @@ pub(super) struct LoopbackDatagrams {
 }
 
 impl LoopbackDatagrams {
-    /// What the other side sees: a socket at all addresses sends from the one of this machine.
+    /// The source address of a datagram: a socket at all addresses sends from that of this machine.
     fn source(&self, to: SocketAddr) -> SocketAddr {
         let mut source = self.inbox.address;
         if source.ip().is_unspecified() {
@@ -159,7 +156,7 @@ impl DatagramSocket for LoopbackDatagrams {
         self.inbox.address
     }
 
-    fn send(&mut self, datagrams: &[Departing<'_>], ended: &mut Vec<Result<()>>) {
+    fn send(&mut self, datagrams: &[OutgoingDatagram<'_>], ended: &mut Vec<Result<()>>) {
         for datagram in datagrams {
             let mut bytes = vec![0; datagram.payload.len()];
             let copied = datagram.payload.copy_out(0, &mut bytes);
@@ -174,23 +171,27 @@ impl DatagramSocket for LoopbackDatagrams {
         }
     }
 
-    fn receive(&mut self, places: &mut [Place], arrived: &mut Vec<Arrived>) -> More {
+    fn receive(
+        &mut self,
+        places: &mut [RecvBuffer],
+        arrived: &mut Vec<ReceivedDatagram>,
+    ) -> RecvStatus {
         for place in places {
             let (from, bytes) = {
                 let mut state = self.inbox.state.lock("receive a datagram");
                 let Some((from, bytes)) = state.waiting.pop_front() else {
-                    state.asked = true;
-                    return More::No;
+                    state.drained = true;
+                    return RecvStatus::Drained;
                 };
-                state.held -= bytes.len() + OVERHEAD;
+                state.held -= bytes.len() + LOOPBACK_DATAGRAM_OVERHEAD;
                 (from, bytes)
             };
             let filled = match place {
-                Place::Direct(payload) => {
+                RecvBuffer::Direct(payload) => {
                     let len = bytes.len().min(payload.len());
                     payload.copy_in(0, &bytes[..len]).is_ok()
                 }
-                Place::Stage(stage) => {
+                RecvBuffer::Stage(stage) => {
                     let room = stage.spare();
                     let len = bytes.len().min(room.len());
                     room[..len].copy_from_slice(&bytes[..len]);
@@ -199,17 +200,17 @@ impl DatagramSocket for LoopbackDatagrams {
                 }
             };
             if !filled {
-                return More::Fault;
+                return RecvStatus::Fault;
             }
-            arrived.push(Arrived {
+            arrived.push(ReceivedDatagram {
                 from,
                 len: bytes.len(),
             });
         }
-        More::Maybe
+        RecvStatus::MayHaveMore
     }
 
-    fn join(&mut self, membership: Membership) -> Result<()> {
+    fn join_group(&mut self, membership: Membership) -> Result<()> {
         let mut state = self.inbox.state.lock("join a group");
         if !state.groups.insert(membership.group) {
             let what = format!("the group {} is joined already", membership.group);
@@ -218,11 +219,11 @@ impl DatagramSocket for LoopbackDatagrams {
         Ok(())
     }
 
-    fn send_by(&mut self, _membership: Membership) -> Result<()> {
+    fn set_multicast_interface(&mut self, _membership: Membership) -> Result<()> {
         Ok(())
     }
 
-    fn leave(&mut self, membership: Membership) -> Result<()> {
+    fn leave_group(&mut self, membership: Membership) -> Result<()> {
         let mut state = self.inbox.state.lock("leave a group");
         if !state.groups.remove(&membership.group) {
             let what = format!("the group {} is not joined", membership.group);

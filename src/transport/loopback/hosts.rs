@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// What a process is to its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum HostStatus {
     Up,
     /// Stopped, as by a signal: its sockets stay, and take what fits into their buffers.
     Hung,
@@ -31,7 +31,7 @@ enum Life {
 struct HostState {
     name: String,
     ip: IpAddr,
-    life: Life,
+    life: HostStatus,
     /// Counts the crashes.
     generation: u64,
     /// Counts the fabrics opened here.
@@ -93,7 +93,7 @@ impl HostState {
         HostState {
             name,
             ip,
-            life: Life::Up,
+            life: HostStatus::Up,
             generation: 0,
             fabrics: 0,
             tasks: Vec::new(),
@@ -176,19 +176,19 @@ impl Host {
         address
     }
 
-    fn life(&self) -> Life {
+    fn life(&self) -> HostStatus {
         let state = self.net.hosts.lock();
         let host = &state.hosts[self.index];
         match host.generation == self.generation {
             true => host.life,
-            false => Life::Down,
+            false => HostStatus::Down,
         }
     }
 
     /// # Errors
     /// [`ErrorKind::DriverGone`] if it has crashed since.
     pub(crate) fn check_up(&self) -> Result<()> {
-        if self.life() != Life::Down {
+        if self.life() != HostStatus::Down {
             return Ok(());
         }
         let name = self.net.hosts.lock().hosts[self.index].name.clone();
@@ -201,7 +201,7 @@ impl Host {
         let (tasks, aborts, ends, ip) = {
             let mut state = self.net.hosts.lock();
             let host = &mut state.hosts[self.index];
-            host.life = Life::Down;
+            host.life = HostStatus::Down;
             host.generation += 1;
             let ends = std::mem::take(&mut host.ends);
             let tasks = std::mem::take(&mut host.tasks);
@@ -217,20 +217,20 @@ impl Host {
 
     /// A new process, if there is none.
     pub(crate) fn restart(&self) {
-        self.net.hosts.lock().hosts[self.index].life = Life::Up;
+        self.net.hosts.lock().hosts[self.index].life = HostStatus::Up;
     }
 
     /// Stops the process where it stands, if it lives.
     pub(crate) fn hang(&self) {
-        self.set_life(Life::Up, Life::Hung);
+        self.set_life(HostStatus::Up, HostStatus::Hung);
     }
 
     /// The process goes on.
     pub(crate) fn resume(&self) {
-        self.set_life(Life::Hung, Life::Up);
+        self.set_life(HostStatus::Hung, HostStatus::Up);
     }
 
-    fn set_life(&self, from: Life, to: Life) {
+    fn set_life(&self, from: HostStatus, to: HostStatus) {
         let tasks = {
             let mut state = self.net.hosts.lock();
             let host = &mut state.hosts[self.index];
@@ -319,12 +319,12 @@ impl<F: Future> Future for Governed<F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.task.waker.register(cx.waker());
         match self.task.host.life() {
-            Life::Hung => Poll::Pending,
-            Life::Down => {
+            HostStatus::Hung => Poll::Pending,
+            HostStatus::Down => {
                 self.future = None;
                 Poll::Ready(None)
             }
-            Life::Up => match &mut self.future {
+            HostStatus::Up => match &mut self.future {
                 Some(future) => future.as_mut().poll(cx).map(Some),
                 None => Poll::Ready(None),
             },

@@ -9,10 +9,10 @@ mod attempt;
 mod datagrams;
 #[cfg(any(test, feature = "test-util"))]
 mod hosts;
-mod link;
 mod pipe;
 #[cfg(any(test, feature = "test-util"))]
 mod relay;
+mod stream;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -24,13 +24,15 @@ use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
 use self::datagrams::Inbox;
-use self::link::LoopbackLink;
 use self::pipe::Pipe;
+use self::stream::{LoopbackStream, PipeConnect};
 use super::clock::TokioClock;
+use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
 use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::limits::LISTEN_BACKLOG;
 use crate::sync::{Lock, WakeList};
 
 #[cfg(any(test, feature = "test-util"))]
@@ -43,7 +45,7 @@ pub struct LoopbackNet {
     listeners: Lock<HashMap<SocketAddr, Arc<Backlog>>>,
     /// The sockets for datagrams.
     inboxes: Lock<Vec<Weak<Inbox>>>,
-    /// The next port to try for those who have no wish.
+    /// The next port to try where none is named.
     next_port: AtomicU16,
     #[cfg(any(test, feature = "test-util"))]
     hosts: hosts::Hosts,
@@ -80,7 +82,7 @@ impl LoopbackNet {
         Ok(backlog)
     }
 
-    /// Another one may listen there by now, if this one's host has crashed.
+    /// Leaves alone another listener at this address: this one's host may have crashed since.
     fn stop_listening(&self, address: SocketAddr, backlog: &Arc<Backlog>) {
         let mut listeners = self.listeners.lock("stop listening");
         if (listeners.get(&address)).is_some_and(|found| Arc::ptr_eq(found, backlog)) {
@@ -88,7 +90,7 @@ impl LoopbackNet {
         }
     }
 
-    /// Who listens for connections to `to`: at that very address, or at all addresses.
+    /// The listener for connections to `to`: at that very address, or at all addresses.
     fn find(&self, to: SocketAddr) -> Option<Arc<Backlog>> {
         let listeners = self.listeners.lock("find a listener");
         let any_v6 = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), to.port());
@@ -103,10 +105,10 @@ impl LoopbackNet {
             .cloned()
     }
 
-    /// A port for who has no wish; those of the connecting side need not be unique.
+    /// A port where none was named; those of the connecting side need not be unique.
     fn ephemeral_port(&self) -> u16 {
         let port = self.next_port.fetch_add(1, Ordering::Relaxed);
-        // Wraps into the range of ports that nobody chooses by hand.
+        // Wraps into the range of dynamic ports.
         port | FIRST_EPHEMERAL_PORT
     }
 }
@@ -132,7 +134,7 @@ impl fmt::Debug for LoopbackNet {
 
 /// One end of a connection, not yet a link. Dropping it closes it: the other end reads what is on
 /// its way, then the end of the stream.
-pub(crate) struct End {
+pub(crate) struct PipeEnd {
     local: SocketAddr,
     peer: SocketAddr,
     incoming: Arc<Pipe>,
@@ -142,10 +144,10 @@ pub(crate) struct End {
     is_relayed: bool,
 }
 
-impl End {
-    fn pair(connecting: SocketAddr, accepting: SocketAddr) -> (End, End) {
+impl PipeEnd {
+    fn pair(connecting: SocketAddr, accepting: SocketAddr) -> (PipeEnd, PipeEnd) {
         let (there, back) = (Arc::new(Pipe::new()), Arc::new(Pipe::new()));
-        let near = End {
+        let near = PipeEnd {
             local: connecting,
             peer: accepting,
             incoming: Arc::clone(&back),
@@ -153,7 +155,7 @@ impl End {
             #[cfg(any(test, feature = "test-util"))]
             is_relayed: false,
         };
-        let far = End {
+        let far = PipeEnd {
             local: accepting,
             peer: connecting,
             incoming: there,
@@ -172,11 +174,11 @@ impl End {
         self.peer
     }
 
-    fn unread(&self) -> usize {
+    fn unread_bytes(&self) -> usize {
         self.incoming.held()
     }
 
-    /// The system does not notice the loss of a connection between hosts, since it asks nobody.
+    /// False between hosts: no system probes there, and a loss goes unnoticed.
     fn is_kept_alive(&self) -> bool {
         #[cfg(any(test, feature = "test-util"))]
         return !self.is_relayed;
@@ -190,16 +192,16 @@ impl End {
     }
 }
 
-impl Drop for End {
+impl Drop for PipeEnd {
     fn drop(&mut self) {
         self.outgoing.finish();
         self.incoming.abandon();
     }
 }
 
-impl fmt::Debug for End {
+impl fmt::Debug for PipeEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("End")
+        f.debug_struct("PipeEnd")
             .field("local", &self.local)
             .field("peer", &self.peer)
             .finish_non_exhaustive()
@@ -214,13 +216,10 @@ struct Backlog {
 
 #[derive(Debug, Default)]
 struct BacklogState {
-    waiting: VecDeque<End>,
+    waiting: VecDeque<PipeEnd>,
     closed: bool,
     waker: Option<Waker>,
 }
-
-/// As many as a listening socket of the other backend keeps.
-const BACKLOG_MAX: usize = 4096;
 
 impl Default for Backlog {
     fn default() -> Self {
@@ -231,11 +230,11 @@ impl Default for Backlog {
 }
 
 impl Backlog {
-    /// Hands a connection to the listener; gives it back if there is no room or nobody any more.
-    fn push(&self, end: End) -> Result<(), End> {
+    /// Hands a connection to the listener; gives it back if there is no room, or no listener.
+    fn push(&self, end: PipeEnd) -> Result<(), PipeEnd> {
         let mut wakes = WakeList::new();
         let mut state = self.state.lock("connect");
-        if state.closed || state.waiting.len() >= BACKLOG_MAX {
+        if state.closed || state.waiting.len() >= LISTEN_BACKLOG.into() {
             return Err(end);
         }
         state.waiting.push_back(end);
@@ -247,7 +246,7 @@ impl Backlog {
         Ok(())
     }
 
-    fn poll_pop(&self, cx: &Context<'_>) -> Poll<End> {
+    fn poll_pop(&self, cx: &Context<'_>) -> Poll<PipeEnd> {
         let mut state = self.state.lock("accept");
         match state.waiting.pop_front() {
             Some(end) => Poll::Ready(end),
@@ -296,6 +295,13 @@ impl LoopbackTransport {
             #[cfg(any(test, feature = "test-util"))]
             host: None,
         }
+    }
+
+    /// A link whose connect ends, or has ended, as `connect` says.
+    fn connecting(&self, near: PipeEnd, connect: PipeConnect, waker: Waker) -> Box<dyn Link> {
+        let (local, peer) = (near.local_addr(), near.peer_addr());
+        let stream = LoopbackStream::new(near, Arc::clone(&self.stages), connect);
+        Box::new(StreamLink::connecting(stream, local, peer, waker))
     }
 
     /// An address of this transport's own side.
@@ -356,11 +362,12 @@ impl Transport for LoopbackTransport {
         if local.port() == 0 {
             local.set_port(self.net.ephemeral_port());
         }
-        let (near, far) = End::pair(local, to);
-        let accepted = self.net.find(to).is_some_and(|to| to.push(far).is_ok());
-        let mut link = LoopbackLink::new(near, waker, Arc::clone(&self.stages));
-        link.begin(accepted);
-        Ok(Box::new(link))
+        let (near, far) = PipeEnd::pair(local, to);
+        let connect = match self.net.find(to).is_some_and(|to| to.push(far).is_ok()) {
+            true => PipeConnect::Accepted,
+            false => PipeConnect::Refused,
+        };
+        Ok(self.connecting(near, connect, waker))
     }
 
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
@@ -370,11 +377,13 @@ impl Transport for LoopbackTransport {
                 "a connection of another backend cannot become a loopback link",
             ));
         };
+        let (local, peer) = (end.local_addr(), end.peer_addr());
         let stages = Arc::clone(&self.stages);
-        Ok(Box::new(LoopbackLink::new(end, waker, stages)))
+        let stream = LoopbackStream::new(end, stages, PipeConnect::Accepted);
+        Ok(Box::new(StreamLink::connected(stream, local, peer, waker)))
     }
 
-    fn datagrams(
+    fn open_datagrams(
         &self,
         options: &DatagramOptions,
         waker: Waker,
@@ -392,7 +401,7 @@ impl Transport for LoopbackTransport {
         Ok(Box::new(socket))
     }
 
-    fn stage(&self) -> Stage {
+    fn take_stage(&self) -> Stage {
         self.stages.take()
     }
 
@@ -400,7 +409,7 @@ impl Transport for LoopbackTransport {
         Poll::Pending
     }
 
-    fn clock(&self) -> Result<Box<dyn Clock>> {
+    fn open_clock(&self) -> Result<Box<dyn Clock>> {
         Ok(Box::new(TokioClock::new(self.runtime.clone())))
     }
 }
@@ -413,7 +422,7 @@ impl fmt::Debug for LoopbackTransport {
     }
 }
 
-/// Listens until it is dropped; connections that nobody accepted are reset then.
+/// Listens until it is dropped; connections that were not accepted are reset then.
 struct LoopbackListener {
     net: Arc<LoopbackNet>,
     address: SocketAddr,

@@ -2,21 +2,15 @@
 //! reader.
 //!
 //! Invariants: `held` is the sum of the chunks' unread bytes plus those of a chunk the reader has
-//! taken out, and `held <= PIPE_SIZE`. Only the writer adds to it, so the room it has seen cannot
-//! shrink under it. Payload is copied, and wakers are woken, with the lock released.
+//! taken out, and `held <= LOOPBACK_PIPE_SIZE`. Only the writer adds to it, so the room it has
+//! seen cannot shrink under it. Payload is copied, and wakers are woken, with the lock released.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
 use crate::error::{Error, ErrorKind};
+use crate::limits::{LOOPBACK_APPEND_MAX, LOOPBACK_PIPE_SIZE};
 use crate::sync::{Lock, WakeList};
-
-/// Bytes on their way per direction; of the order of a socket's buffers.
-pub(super) const PIPE_SIZE: usize = 256 << 10;
-
-/// Writes up to this size are appended to the last chunk, so that many small ones do not make many
-/// allocations; copying so little under the lock is cheaper than that.
-const APPEND_MAX: usize = 4 << 10;
 
 /// Some bytes on their way; those before `start` have been read.
 pub(super) struct Chunk {
@@ -36,7 +30,7 @@ struct State {
     held: usize,
     /// The writer has finished: after the chunks comes the end of the stream.
     finished: bool,
-    /// The reader is gone: nobody will read what is written.
+    /// The reader is gone: what is written is lost.
     abandoned: bool,
     /// The connection was aborted by either side; both ends fail.
     reset: bool,
@@ -80,7 +74,7 @@ impl Pipe {
                 "this side has ended its stream",
             ));
         }
-        let room = PIPE_SIZE - state.held;
+        let room = LOOPBACK_PIPE_SIZE - state.held;
         if room == 0 {
             state.writer = Some(waker.clone());
         }
@@ -96,7 +90,7 @@ impl Pipe {
             return Err(());
         }
         state.writer = Some(waker.clone());
-        Ok(PIPE_SIZE - state.held)
+        Ok(LOOPBACK_PIPE_SIZE - state.held)
     }
 
     /// Adds bytes, of which there must be no more than `poll_room` said. Takes the vector, or
@@ -110,9 +104,14 @@ impl Pipe {
             return;
         }
         state.held += bytes.len();
-        debug_assert!(state.held <= PIPE_SIZE, "only what fits is written");
+        debug_assert!(
+            state.held <= LOOPBACK_PIPE_SIZE,
+            "only what fits is written"
+        );
         match state.chunks.back_mut() {
-            Some(last) if bytes.len() <= APPEND_MAX && last.bytes.len() < PIPE_SIZE => {
+            Some(last)
+                if bytes.len() <= LOOPBACK_APPEND_MAX && last.bytes.len() < LOOPBACK_PIPE_SIZE =>
+            {
                 last.bytes.append(bytes);
             }
             _ => state.chunks.push_back(Chunk {

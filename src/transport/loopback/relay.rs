@@ -11,12 +11,10 @@ use std::task::{Context, Poll, Waker};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::hosts::Wire;
-use super::pipe::{Front, PIPE_SIZE, Pipe};
+use super::pipe::{Front, Pipe};
+use crate::limits::{LOOPBACK_PIPE_SIZE, LOOPBACK_SEGMENT_MAX};
 
-/// Bytes that arrive together: of the order of what a network card gathers.
-const SEGMENT_MAX: usize = 16 << 10;
-
-enum Cargo {
+enum InTransit {
     Bytes(Vec<u8>),
     End,
     Reset,
@@ -28,13 +26,13 @@ pub(super) struct Direction {
     sink: Arc<Pipe>,
     wire: Arc<Wire>,
     /// What has left the source, and when it arrives.
-    flying: VecDeque<(Instant, Cargo)>,
-    flying_bytes: usize,
-    /// The cuts of the wire that what is flying has seen.
+    in_transit: VecDeque<(Instant, InTransit)>,
+    in_transit_bytes: usize,
+    /// The cuts of the wire that what is in transit has seen.
     cuts: u64,
     /// The source has ended.
     source_ended: bool,
-    /// When the source learns that nobody reads from the sink any more.
+    /// When the source learns that the sink is not read any more.
     abandoned: Option<(Instant, u64)>,
     is_over: bool,
 }
@@ -45,8 +43,8 @@ impl Direction {
             source: Arc::clone(source),
             sink: Arc::clone(sink),
             wire,
-            flying: VecDeque::new(),
-            flying_bytes: 0,
+            in_transit: VecDeque::new(),
+            in_transit_bytes: 0,
             cuts: 0,
             source_ended: false,
             abandoned: None,
@@ -54,7 +52,7 @@ impl Direction {
         }
     }
 
-    /// Moves what can move now; tells when more can. `back` is the wire of the other direction.
+    /// Moves what can move now; returns when more can. `back` is the wire of the other direction.
     fn advance(&mut self, back: &Wire, waker: &Waker) -> Option<Instant> {
         if self.is_over {
             return None;
@@ -65,14 +63,14 @@ impl Direction {
             self.take_from_source(waker);
             self.deliver(waker);
         }
-        let told_at = self.tell_source(back, waker);
+        let notified_at = self.notify_source(back, waker);
         if self.is_over {
             return None;
         }
-        let first = self.flying.front().map(|(at, _)| *at);
+        let first = self.in_transit.front().map(|(at, _)| *at);
         // What is due and has not gone waits for room, or for the wire.
         let next = first.filter(|at| cuts.is_some() && *at > Instant::now());
-        next.into_iter().chain(told_at).min()
+        next.into_iter().chain(notified_at).min()
     }
 
     fn leave_anew(&mut self, cuts: u64) {
@@ -80,60 +78,60 @@ impl Direction {
             return;
         }
         self.cuts = cuts;
-        for (at, cargo) in &mut self.flying {
-            *at = self.wire.arrival(cargo.len());
+        for (at, item) in &mut self.in_transit {
+            *at = self.wire.arrival(item.len());
         }
     }
 
     fn take_from_source(&mut self, waker: &Waker) {
-        while !self.source_ended && self.flying_bytes < PIPE_SIZE {
-            let cargo = match self.source.poll_front(waker) {
+        while !self.source_ended && self.in_transit_bytes < LOOPBACK_PIPE_SIZE {
+            let item = match self.source.poll_front(waker) {
                 Front::Empty => return,
                 Front::Chunk(chunk) => {
                     let bytes = chunk.unread();
-                    let bytes = bytes[..bytes.len().min(SEGMENT_MAX)].to_vec();
+                    let bytes = bytes[..bytes.len().min(LOOPBACK_SEGMENT_MAX)].to_vec();
                     self.source.give_back(chunk, bytes.len());
-                    Cargo::Bytes(bytes)
+                    InTransit::Bytes(bytes)
                 }
-                Front::End => Cargo::End,
-                Front::Reset => Cargo::Reset,
+                Front::End => InTransit::End,
+                Front::Reset => InTransit::Reset,
             };
-            self.source_ended = !matches!(cargo, Cargo::Bytes(_));
-            self.flying_bytes += cargo.len();
-            let at = self.wire.arrival(cargo.len());
+            self.source_ended = !matches!(item, InTransit::Bytes(_));
+            self.in_transit_bytes += item.len();
+            let at = self.wire.arrival(item.len());
             // A wire that has become faster lets nothing overtake.
-            let last = self.flying.back().map_or(at, |(last, _)| *last);
-            self.flying.push_back((at.max(last), cargo));
+            let last = self.in_transit.back().map_or(at, |(last, _)| *last);
+            self.in_transit.push_back((at.max(last), item));
         }
     }
 
     fn deliver(&mut self, waker: &Waker) {
-        while let Some((at, _)) = self.flying.front()
+        while let Some((at, _)) = self.in_transit.front()
             && *at <= Instant::now()
         {
-            let Some((at, cargo)) = self.flying.pop_front() else {
+            let Some((at, item)) = self.in_transit.pop_front() else {
                 return;
             };
-            self.flying_bytes -= cargo.len();
-            match cargo {
-                Cargo::Bytes(mut bytes) => {
-                    // Who is gone takes everything.
+            self.in_transit_bytes -= item.len();
+            match item {
+                InTransit::Bytes(mut bytes) => {
+                    // A sink that is gone takes everything.
                     let room = self.sink.poll_writer(waker).unwrap_or(bytes.len());
                     if room < bytes.len() {
                         let rest = bytes.split_off(room);
-                        self.flying_bytes += rest.len();
-                        self.flying.push_front((at, Cargo::Bytes(rest)));
+                        self.in_transit_bytes += rest.len();
+                        self.in_transit.push_front((at, InTransit::Bytes(rest)));
                     }
                     if bytes.is_empty() {
                         return;
                     }
                     self.sink.write(&mut bytes);
                 }
-                Cargo::End => {
+                InTransit::End => {
                     self.sink.finish();
                     self.is_over = true;
                 }
-                Cargo::Reset => {
+                InTransit::Reset => {
                     self.sink.reset();
                     self.is_over = true;
                 }
@@ -143,8 +141,8 @@ impl Direction {
         }
     }
 
-    /// Who writes into a connection that nobody reads learns of it, when the word has come back.
-    fn tell_source(&mut self, back: &Wire, waker: &Waker) -> Option<Instant> {
+    /// Resets the source once nothing reads from the sink any more, after the time of the way back.
+    fn notify_source(&mut self, back: &Wire, waker: &Waker) -> Option<Instant> {
         if self.sink.poll_writer(waker).is_ok() {
             return None;
         }
@@ -163,11 +161,11 @@ impl Direction {
     }
 }
 
-impl Cargo {
+impl InTransit {
     fn len(&self) -> usize {
         match self {
-            Cargo::Bytes(bytes) => bytes.len(),
-            Cargo::End | Cargo::Reset => 0,
+            InTransit::Bytes(bytes) => bytes.len(),
+            InTransit::End | InTransit::Reset => 0,
         }
     }
 }

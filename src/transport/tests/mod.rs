@@ -2,9 +2,12 @@
 //! do or get wrong: [`special`].
 
 mod special;
+mod states;
 mod suite;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 mod uring;
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+mod uring_refused;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -39,24 +42,24 @@ pub(in crate::transport) fn say_left_out(why: &Error) {
 
 /// A waker that can be awaited, and counts.
 #[derive(Default)]
-pub(super) struct Bell {
+pub(super) struct CountingWaker {
     notify: Notify,
-    rung: AtomicUsize,
+    wakes: AtomicUsize,
 }
 
-impl Bell {
-    fn rung(&self) -> usize {
-        self.rung.load(Ordering::SeqCst)
+impl CountingWaker {
+    fn wakes(&self) -> usize {
+        self.wakes.load(Ordering::SeqCst)
     }
 }
 
-impl Wake for Bell {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.fetch_add(1, Ordering::SeqCst);
+        self.wakes.fetch_add(1, Ordering::SeqCst);
         self.notify.notify_one();
     }
 }
@@ -64,7 +67,7 @@ impl Wake for Bell {
 /// A link that is driven by its waker alone, so that a lost wake shows as a timeout.
 pub(super) struct Peer {
     link: Box<dyn Link>,
-    bell: Arc<Bell>,
+    waker: Arc<CountingWaker>,
 }
 
 /// Longer than anything here takes; what lasts so long hangs.
@@ -72,9 +75,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Peer {
     fn new(make: impl FnOnce(Waker) -> Result<Box<dyn Link>>) -> Peer {
-        let bell = Arc::new(Bell::default());
-        let link = make(Arc::clone(&bell).into()).expect("a link");
-        Peer { link, bell }
+        let counting = Arc::new(CountingWaker::default());
+        let link = make(Arc::clone(&counting).into()).expect("a link");
+        Peer {
+            link,
+            waker: counting,
+        }
     }
 
     #[track_caller]
@@ -86,7 +92,7 @@ impl Peer {
                     if let Some(outcome) = self.link.poll_outcome() {
                         return outcome;
                     }
-                    self.bell.notify.notified().await;
+                    self.waker.notify.notified().await;
                 }
             };
             match tokio::time::timeout(PATIENCE, found).await {
@@ -139,7 +145,7 @@ impl Peer {
 }
 
 /// One backend to test, bare or with faults.
-pub(super) struct World {
+pub(super) struct TestTransport {
     pub(super) transport: Arc<dyn Transport>,
     /// What it was made with.
     name: &'static str,
@@ -151,12 +157,16 @@ pub(super) struct World {
     drives: Option<oneshot::Sender<()>>,
 }
 
-impl World {
-    fn new(name: &'static str, backend: Backend, faults: Option<FaultPlan>) -> World {
-        World::try_new(name, backend, faults).expect("a transport")
+impl TestTransport {
+    fn new(name: &'static str, backend: Backend, faults: Option<FaultPlan>) -> TestTransport {
+        TestTransport::try_new(name, backend, faults).expect("a transport")
     }
 
-    fn try_new(name: &'static str, backend: Backend, faults: Option<FaultPlan>) -> Result<World> {
+    fn try_new(
+        name: &'static str,
+        backend: Backend,
+        faults: Option<FaultPlan>,
+    ) -> Result<TestTransport> {
         let options = TransportOptions {
             backend: Some(backend),
             net: Some(LoopbackNet::new()),
@@ -165,10 +175,12 @@ impl World {
             ..TransportOptions::default()
         };
         let Selection {
-            transport, runner, ..
+            transport,
+            executor,
+            ..
         } = open(&options)?;
-        let drives = Some(drive_on(runner, &transport)?);
-        Ok(World {
+        let drives = Some(drive_on(executor, &transport)?);
+        Ok(TestTransport {
             transport,
             name,
             drives,
@@ -176,25 +188,25 @@ impl World {
     }
 
     /// `None`, and a line that says so, where the kernel refuses.
-    pub(super) fn io_uring() -> Option<World> {
-        World::if_offered("io-uring", None)
+    pub(super) fn io_uring() -> Option<TestTransport> {
+        TestTransport::if_offered("io-uring", None)
     }
 
-    pub(super) fn io_uring_with(plan: FaultPlan) -> Option<World> {
-        World::if_offered("io-uring with faults", Some(plan))
+    pub(super) fn io_uring_with(plan: FaultPlan) -> Option<TestTransport> {
+        TestTransport::if_offered("io-uring with faults", Some(plan))
     }
 
     /// The same, with a thread that alone enters the kernel.
-    pub(super) fn thread() -> Option<World> {
-        World::if_offered("io-uring on a thread", None)
+    pub(super) fn thread() -> Option<TestTransport> {
+        TestTransport::if_offered("io-uring on a thread", None)
     }
 
-    pub(super) fn thread_with(plan: FaultPlan) -> Option<World> {
-        World::if_offered("io-uring on a thread with faults", Some(plan))
+    pub(super) fn thread_with(plan: FaultPlan) -> Option<TestTransport> {
+        TestTransport::if_offered("io-uring on a thread with faults", Some(plan))
     }
 
-    fn if_offered(name: &'static str, faults: Option<FaultPlan>) -> Option<World> {
-        match World::try_new(name, Backend::IoUring, faults) {
+    fn if_offered(name: &'static str, faults: Option<FaultPlan>) -> Option<TestTransport> {
+        match TestTransport::try_new(name, Backend::IoUring, faults) {
             Ok(world) => Some(world),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -205,27 +217,27 @@ impl World {
     }
 
     /// One world per kind of socket, and the in-process one.
-    pub(super) fn all() -> impl Iterator<Item = World> {
-        [World::epoll(), World::loopback()]
+    pub(super) fn all() -> impl Iterator<Item = TestTransport> {
+        [TestTransport::epoll(), TestTransport::loopback()]
             .into_iter()
-            .chain(World::io_uring())
-            .chain(World::thread())
+            .chain(TestTransport::io_uring())
+            .chain(TestTransport::thread())
     }
 
-    pub(super) fn epoll() -> World {
-        World::new("epoll", Backend::Epoll, None)
+    pub(super) fn epoll() -> TestTransport {
+        TestTransport::new("epoll", Backend::Epoll, None)
     }
 
-    pub(super) fn loopback() -> World {
-        World::new("loopback", Backend::Loopback, None)
+    pub(super) fn loopback() -> TestTransport {
+        TestTransport::new("loopback", Backend::Loopback, None)
     }
 
-    pub(super) fn epoll_with(plan: FaultPlan) -> World {
-        World::new("epoll with faults", Backend::Epoll, Some(plan))
+    pub(super) fn epoll_with(plan: FaultPlan) -> TestTransport {
+        TestTransport::new("epoll with faults", Backend::Epoll, Some(plan))
     }
 
-    pub(super) fn loopback_with(plan: FaultPlan) -> World {
-        World::new("loopback with faults", Backend::Loopback, Some(plan))
+    pub(super) fn loopback_with(plan: FaultPlan) -> TestTransport {
+        TestTransport::new("loopback with faults", Backend::Loopback, Some(plan))
     }
 
     fn is_faulty(&self) -> bool {
@@ -252,24 +264,24 @@ impl World {
 
 /// Polls what a driver polls, until what it returns is dropped.
 pub(super) fn drive_on(
-    runner: Runner,
+    executor: Executor,
     transport: &Arc<dyn Transport>,
 ) -> Result<oneshot::Sender<()>> {
     let driven = Arc::clone(transport);
     let (sender, mut end) = oneshot::channel();
     let driver = poll_fn(move |cx| {
         if Pin::new(&mut end).poll(cx).is_ready() {
-            driven.driver_gone();
+            driven.shutdown();
             return Poll::Ready(());
         }
         loop {
             let _ = driven.poll_drive(cx);
-            if driven.rest(cx.waker()) {
+            if driven.try_park(cx.waker()) {
                 return Poll::Pending;
             }
         }
     });
-    runner.start("driver", driver)?;
+    executor.start("driver", driver)?;
     Ok(sender)
 }
 
@@ -282,7 +294,7 @@ pub(super) fn drive(transport: Arc<dyn Transport>) {
     tokio::spawn(std::future::poll_fn(move |cx| {
         loop {
             let _ = transport.poll_drive(cx);
-            if transport.rest(cx.waker()) {
+            if transport.try_park(cx.waker()) {
                 return Poll::<()>::Pending;
             }
         }
@@ -308,8 +320,8 @@ pub(super) fn pattern(len: usize, salt: usize) -> Vec<u8> {
 }
 
 /// One frame of this header and these payload parts.
-pub(super) fn frame(header: &[u8], parts: Vec<Vec<u8>>) -> Frame {
-    Frame::new(header, scattered(parts), 7)
+pub(super) fn frame(header: &[u8], parts: Vec<Vec<u8>>) -> OutFrame {
+    OutFrame::new(header, scattered(parts), 7)
 }
 
 pub(super) fn scattered(parts: Vec<Vec<u8>>) -> Payload {
@@ -317,7 +329,7 @@ pub(super) fn scattered(parts: Vec<Vec<u8>>) -> Payload {
     Payload::from_parts(parts.collect())
 }
 
-pub(super) fn batch(frames: impl IntoIterator<Item = Frame>) -> SendBatch {
+pub(super) fn batch(frames: impl IntoIterator<Item = OutFrame>) -> SendBatch {
     SendBatch {
         frames: frames.into_iter().collect(),
         leases: Vec::new(),
@@ -329,9 +341,9 @@ pub(super) fn plain(bytes: &[u8]) -> SendBatch {
     batch([frame(&[], vec![bytes.to_vec()])])
 }
 
-pub(super) fn direct(payload: Payload, offset: usize, len: usize) -> Direct {
+pub(super) fn direct(payload: Payload, offset: usize, len: usize) -> DirectBuffer {
     let leases = payload.lease().expect("an open gate");
-    Direct {
+    DirectBuffer {
         payload,
         offset,
         len,

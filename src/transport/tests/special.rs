@@ -14,7 +14,7 @@ async fn until(clock: &mut dyn Clock, at: Instant) {
 
 #[tokio::test(start_paused = true)]
 async fn sockets_live_in_real_time_even_when_tokios_is_paused() {
-    let mut clock = World::epoll().transport.clock().unwrap();
+    let mut clock = TestTransport::epoll().transport.open_clock().unwrap();
     let start = Instant::now();
     assert!(clock.now() >= start);
     let wait = Duration::from_millis(30);
@@ -29,16 +29,16 @@ async fn sockets_live_in_real_time_even_when_tokios_is_paused() {
 
 #[tokio::test]
 async fn a_deadline_can_be_moved_both_ways() {
-    let mut clock = World::epoll().transport.clock().unwrap();
+    let mut clock = TestTransport::epoll().transport.open_clock().unwrap();
     let start = Instant::now();
-    let bell = Arc::new(Bell::default());
-    let waker = Waker::from(Arc::clone(&bell));
+    let counting = Arc::new(CountingWaker::default());
+    let waker = Waker::from(Arc::clone(&counting));
     let mut cx = Context::from_waker(&waker);
     let far = start + Duration::from_secs(3600);
     assert!(clock.poll_deadline(far, &mut cx).is_pending());
     let near = start + Duration::from_millis(20);
     assert!(clock.poll_deadline(near, &mut cx).is_pending());
-    bell.notify.notified().await;
+    counting.notify.notified().await;
     assert!(start.elapsed() >= Duration::from_millis(20));
     assert!(clock.poll_deadline(far, &mut cx).is_pending());
     assert!(clock.poll_deadline(near, &mut cx).is_ready());
@@ -46,7 +46,7 @@ async fn a_deadline_can_be_moved_both_ways() {
 
 #[tokio::test(start_paused = true)]
 async fn loopback_lives_in_tokios_time() {
-    let mut clock = World::loopback().transport.clock().unwrap();
+    let mut clock = TestTransport::loopback().transport.open_clock().unwrap();
     let (start, real) = (clock.now(), Instant::now());
     until(&mut *clock, start + Duration::from_secs(3600)).await;
     assert!(clock.now() >= start + Duration::from_secs(3600));
@@ -58,7 +58,7 @@ async fn loopback_lives_in_tokios_time() {
 async fn an_idle_connection_holds_no_staging_buffer() {
     let stages = StagePool::new(4);
     let runtime = runtime_for(Backend::Epoll).unwrap();
-    let world = World {
+    let world = TestTransport {
         transport: Arc::new(EpollTransport::new(runtime, None, Arc::clone(&stages))),
         name: "epoll",
         drives: None,
@@ -83,17 +83,17 @@ async fn an_idle_connection_holds_no_staging_buffer() {
 
 #[tokio::test]
 async fn idle_links_are_not_woken() {
-    for world in World::all() {
+    for world in TestTransport::all() {
         let (mut near, mut far) = world.pair().await;
         far.link.receive(Receive::Stage);
         near.link.watch();
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert!(far.link.poll_outcome().is_none());
         assert!(near.link.poll_outcome().is_none());
-        let before = (near.bell.rung(), far.bell.rung());
+        let before = (near.waker.wakes(), far.waker.wakes());
         tokio::time::sleep(Duration::from_millis(30)).await;
         assert_eq!(
-            (near.bell.rung(), far.bell.rung()),
+            (near.waker.wakes(), far.waker.wakes()),
             before,
             "{}",
             world.name
@@ -105,12 +105,12 @@ async fn idle_links_are_not_woken() {
 /// and looks in vain lose no wake.
 #[tokio::test]
 async fn a_look_brings_what_is_there_and_loses_no_wake() {
-    let world = World::epoll();
+    let world = TestTransport::epoll();
     let (mut near, mut far) = world.pair().await;
-    assert!(far.link.look().is_none(), "nothing is armed");
+    assert!(far.link.try_receive().is_none(), "nothing is armed");
     far.link.receive(Receive::Stage);
     assert!(far.link.poll_outcome().is_none());
-    assert!(far.link.look().is_none());
+    assert!(far.link.try_receive().is_none());
     near.send_all(plain(b"told")).await;
     assert!(matches!(far.received().await, Received::Stage(stage) if *stage == *b"told"));
 
@@ -118,14 +118,14 @@ async fn a_look_brings_what_is_there_and_loses_no_wake() {
     assert!(far.link.poll_outcome().is_none());
     near.send_all(plain(b"seen")).await;
     // This thread's reactor has had no turn since.
-    let Some(Outcome::Received(Received::Stage(stage))) = far.link.look() else {
+    let Some(Outcome::Received(Received::Stage(stage))) = far.link.try_receive() else {
         panic!("it is there");
     };
     assert_eq!(*stage, *b"seen");
-    assert!(far.link.look().is_none(), "nothing is armed");
+    assert!(far.link.try_receive().is_none(), "nothing is armed");
     far.link.receive(Receive::Stage);
     assert!(far.link.poll_outcome().is_none());
-    assert!(far.link.look().is_none());
+    assert!(far.link.try_receive().is_none());
     near.send_all(plain(b"told again")).await;
     assert!(matches!(far.received().await, Received::Stage(stage) if *stage == *b"told again"));
     far.link.receive(Receive::Stage);
@@ -136,7 +136,7 @@ async fn a_look_brings_what_is_there_and_loses_no_wake() {
 
 #[tokio::test]
 async fn a_full_stage_is_followed_by_the_rest() {
-    for world in World::all() {
+    for world in TestTransport::all() {
         let (mut near, mut far) = world.pair().await;
         let bytes = pattern(STAGE_SIZE * 2 + 1, 3);
         near.send_all(plain(&bytes)).await;
@@ -146,22 +146,22 @@ async fn a_full_stage_is_followed_by_the_rest() {
 
 #[tokio::test]
 async fn an_inline_send_ends_within_the_call() {
-    for world in World::all() {
+    for world in TestTransport::all() {
         let (mut near, _far) = world.pair().await;
-        let rung = near.bell.rung();
+        let rung = near.waker.wakes();
         near.link.send(plain(b"quick"));
         assert!(
             matches!(near.link.poll_outcome(), Some(Outcome::Sent { .. })),
             "{}",
             world.name
         );
-        assert_eq!(near.bell.rung(), rung, "its caller need not be woken");
+        assert_eq!(near.waker.wakes(), rung, "its caller need not be woken");
     }
 }
 
 #[tokio::test]
 async fn a_spent_cooperative_budget_stops_no_link() {
-    let (mut near, mut far) = World::epoll().pair().await;
+    let (mut near, mut far) = TestTransport::epoll().pair().await;
     near.send_all(plain(b"while the budget lasts")).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     far.link.receive(Receive::Stage);
@@ -170,7 +170,7 @@ async fn a_spent_cooperative_budget_stops_no_link() {
     (0..1000).for_each(|at| sender.send(at).unwrap());
     while receiver.poll_recv(&mut cx).is_ready() {}
     assert!(!tokio::task::coop::has_budget_remaining());
-    let rung = near.bell.rung();
+    let rung = near.waker.wakes();
     near.link.send(plain(b"and after it"));
     assert!(matches!(
         near.link.poll_outcome(),
@@ -180,7 +180,7 @@ async fn a_spent_cooperative_budget_stops_no_link() {
         far.link.poll_outcome(),
         Some(Outcome::Received(_))
     ));
-    assert_eq!(near.bell.rung(), rung);
+    assert_eq!(near.waker.wakes(), rung);
 }
 
 fn io_runtime() -> tokio::runtime::Runtime {
@@ -249,13 +249,13 @@ async fn nothing_is_made_on_a_runtime_that_is_gone() {
     std::thread::spawn(|| drop(runtime)).join().unwrap();
     let error = transport.listen(localhost()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::DriverGone);
-    let error = transport.clock().err().unwrap();
+    let error = transport.open_clock().err().unwrap();
     assert_eq!(error.kind(), ErrorKind::DriverGone);
 }
 
 #[tokio::test]
 async fn links_of_one_backend_are_refused_by_the_other() {
-    let (epoll, loopback) = (World::epoll(), World::loopback());
+    let (epoll, loopback) = (TestTransport::epoll(), TestTransport::loopback());
     for (world, other) in [(&epoll, &loopback), (&loopback, &epoll)] {
         let mut listener = world.transport.listen(localhost()).unwrap();
         let to = listener.local_addr();
@@ -268,7 +268,7 @@ async fn links_of_one_backend_are_refused_by_the_other() {
 
 #[tokio::test]
 async fn a_listener_without_a_port_takes_one_of_the_range() {
-    for world in World::all() {
+    for world in TestTransport::all() {
         let backend = world.transport.backend();
         let ports = PortRange::new(42_000..=42_999).unwrap();
         let options = TransportOptions {
@@ -287,7 +287,7 @@ async fn a_listener_without_a_port_takes_one_of_the_range() {
 
 #[tokio::test]
 async fn the_source_address_is_as_asked_for() {
-    for world in World::all() {
+    for world in TestTransport::all() {
         let mut listener = world.transport.listen(localhost()).unwrap();
         let to = listener.local_addr();
         let from = (std::net::Ipv4Addr::new(127, 0, 0, 9), 0).into();
@@ -301,7 +301,7 @@ async fn the_source_address_is_as_asked_for() {
 
 #[tokio::test]
 async fn a_wildcard_listener_is_reached_by_any_address() {
-    for world in World::all() {
+    for world in TestTransport::all() {
         let any = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
         let mut listener = world.transport.listen(any).unwrap();
         let to = (std::net::Ipv4Addr::LOCALHOST, listener.local_addr().port()).into();
@@ -313,7 +313,7 @@ async fn a_wildcard_listener_is_reached_by_any_address() {
 
 #[tokio::test]
 async fn private_networks_do_not_see_each_other() {
-    let (one, other) = (World::loopback(), World::loopback());
+    let (one, other) = (TestTransport::loopback(), TestTransport::loopback());
     let listener = one.transport.listen(localhost()).unwrap();
     let to = listener.local_addr();
     let mut near = Peer::new(|waker| other.transport.connect(to, None, waker));
@@ -323,7 +323,7 @@ async fn private_networks_do_not_see_each_other() {
 
 #[tokio::test]
 async fn connections_nobody_accepted_are_reset_with_their_listener() {
-    for world in World::all() {
+    for world in TestTransport::all() {
         let listener = world.transport.listen(localhost()).unwrap();
         let to = listener.local_addr();
         let mut near = Peer::new(|waker| world.transport.connect(to, None, waker));
@@ -349,7 +349,7 @@ fn remote(len: usize) -> (Payload, Arc<RegionMemory>) {
 
 #[tokio::test]
 async fn a_copying_backend_touches_no_region_that_refuses() {
-    let (mut near, mut far) = World::loopback().pair().await;
+    let (mut near, mut far) = TestTransport::loopback().pair().await;
     let (payload, memory) = remote(8);
     far.link.receive(Receive::Direct(direct(payload, 0, 8)));
     memory.gate().revoke();
@@ -367,7 +367,7 @@ async fn a_copying_backend_touches_no_region_that_refuses() {
     let leases = payload.lease().unwrap();
     memory.gate().revoke();
     near.link.send(SendBatch {
-        frames: [frame(b"one", Vec::new()), Frame::new(b"two", payload, 0)].into(),
+        frames: [frame(b"one", Vec::new()), OutFrame::new(b"two", payload, 0)].into(),
         leases: vec![leases],
     });
     let (mut back, result) = near.sent().await;
@@ -382,7 +382,7 @@ async fn a_copying_backend_touches_no_region_that_refuses() {
 #[tokio::test]
 #[should_panic(expected = "the regions of a receive are leased")]
 async fn a_receive_into_a_region_without_a_lease_is_a_bug() {
-    let (_near, mut far) = World::epoll().pair().await;
+    let (_near, mut far) = TestTransport::epoll().pair().await;
     let mut direct = direct(remote(8).0, 0, 8);
     direct.leases = Leases::none();
     far.link.receive(Receive::Direct(direct));
@@ -391,14 +391,14 @@ async fn a_receive_into_a_region_without_a_lease_is_a_bug() {
 #[tokio::test]
 #[should_panic(expected = "one receive is armed at a time")]
 async fn a_second_receive_is_a_bug() {
-    let (_near, mut far) = World::loopback().pair().await;
+    let (_near, mut far) = TestTransport::loopback().pair().await;
     far.link.receive(Receive::Stage);
     far.link.receive(Receive::Stage);
 }
 
 #[tokio::test]
 async fn a_batch_of_more_pieces_than_one_call_takes_goes_out_in_several() {
-    for world in World::all() {
+    for world in TestTransport::all() {
         let (mut near, mut far) = world.pair().await;
         let frames = (0..100).map(|at| frame(&[at; 16], vec![vec![at; 3], vec![at; 5]]));
         near.send_all(batch(frames)).await;
@@ -408,7 +408,7 @@ async fn a_batch_of_more_pieces_than_one_call_takes_goes_out_in_several() {
 }
 
 /// Everything that one end sees of a connection cut somewhere within 1000 to 2000 bytes.
-async fn until_cut(world: &World) -> (usize, Vec<usize>) {
+async fn until_cut(world: &TestTransport) -> (usize, Vec<usize>) {
     let (mut near, mut far) = world.pair().await;
     let mut sizes = Vec::new();
     loop {
@@ -443,7 +443,7 @@ async fn a_seed_repeats_its_faults() {
             .cut_after_bytes(1000..=2000)
     };
     let mut seen = Vec::new();
-    for world in [World::loopback_with, World::epoll_with] {
+    for world in [TestTransport::loopback_with, TestTransport::epoll_with] {
         for seed in [1, 1, 2] {
             let world = world(plan(seed));
             let first = until_cut(&world).await;
@@ -462,7 +462,7 @@ async fn a_seed_repeats_its_faults() {
 #[tokio::test(start_paused = true)]
 async fn outcomes_are_late_as_planned() {
     let plan = FaultPlan::seeded(3).delay(Duration::from_secs(10)..=Duration::from_secs(20));
-    let world = World::loopback_with(plan);
+    let world = TestTransport::loopback_with(plan);
     // Longer than the patience of the helpers, so the waiting is done here.
     let start = tokio::time::Instant::now();
     let mut listener = world.transport.listen(localhost()).unwrap();
@@ -471,7 +471,7 @@ async fn outcomes_are_late_as_planned() {
     accept(&mut *listener).await.unwrap();
     assert!(near.link.poll_outcome().is_none());
     loop {
-        near.bell.notify.notified().await;
+        near.waker.notify.notified().await;
         if let Some(outcome) = near.link.poll_outcome() {
             assert!(matches!(outcome, Outcome::Connected));
             break;

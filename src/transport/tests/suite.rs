@@ -7,51 +7,55 @@ use crate::limits::DIRECT_PIECE_MAX;
 macro_rules! on_every_backend {
     ($($test:ident),* $(,)?) => {
         mod epoll {
-            $(#[tokio::test] async fn $test() { super::$test(super::World::epoll()).await })*
+            $(#[tokio::test] async fn $test() {
+                super::$test(super::TestTransport::epoll()).await
+            })*
         }
         mod loopback {
-            $(#[tokio::test] async fn $test() { super::$test(super::World::loopback()).await })*
+            $(#[tokio::test] async fn $test() {
+                super::$test(super::TestTransport::loopback()).await
+            })*
         }
         mod epoll_with_faults {
             $(#[tokio::test] async fn $test() {
-                super::$test(super::World::epoll_with(super::faults())).await
+                super::$test(super::TestTransport::epoll_with(super::faults())).await
             })*
         }
         mod loopback_with_faults {
             // Time is paused: a delay costs nothing, and lasts exactly as drawn.
             $(#[tokio::test(start_paused = true)] async fn $test() {
-                super::$test(super::World::loopback_with(super::faults())).await
+                super::$test(super::TestTransport::loopback_with(super::faults())).await
             })*
         }
         mod epoll_on_many_threads {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $test() {
-                super::$test(super::World::epoll()).await
+                super::$test(super::TestTransport::epoll()).await
             })*
         }
         mod io_uring {
             $(#[tokio::test] async fn $test() {
-                if let Some(world) = super::World::io_uring() { super::$test(world).await }
+                if let Some(world) = super::TestTransport::io_uring() { super::$test(world).await }
             })*
         }
         mod io_uring_with_faults {
             $(#[tokio::test] async fn $test() {
-                let world = super::World::io_uring_with(super::faults());
+                let world = super::TestTransport::io_uring_with(super::faults());
                 if let Some(world) = world { super::$test(world).await }
             })*
         }
         mod io_uring_on_many_threads {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $test() {
-                if let Some(world) = super::World::io_uring() { super::$test(world).await }
+                if let Some(world) = super::TestTransport::io_uring() { super::$test(world).await }
             })*
         }
         mod io_uring_on_a_thread {
             $(#[tokio::test] async fn $test() {
-                if let Some(world) = super::World::thread() { super::$test(world).await }
+                if let Some(world) = super::TestTransport::thread() { super::$test(world).await }
             })*
         }
         mod io_uring_on_a_thread_with_faults {
             $(#[tokio::test] async fn $test() {
-                let world = super::World::thread_with(super::faults());
+                let world = super::TestTransport::thread_with(super::faults());
                 if let Some(world) = world { super::$test(world).await }
             })*
         }
@@ -127,7 +131,7 @@ async fn transfer(
     bytes
 }
 
-async fn frames_arrive_cut_at_every_offset(world: World) {
+async fn frames_arrive_cut_at_every_offset(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     let header = pattern(24, 1);
     let pieces = [pattern(5, 2), pattern(1, 3), pattern(17, 4)];
@@ -135,18 +139,18 @@ async fn frames_arrive_cut_at_every_offset(world: World) {
     for cut in 1..=whole.len() {
         let frames = || batch([frame(&header, pieces.to_vec()), frame(&header, Vec::new())]);
         let expected = [whole.clone(), header.clone()].concat();
-        near.link.limit(IoSizes {
+        near.link.set_io_sizes(IoSizes {
             send: cut,
             receive: 1,
         });
-        far.link.limit(IoSizes {
+        far.link.set_io_sizes(IoSizes {
             send: 1,
             receive: DIRECT_PIECE_MAX,
         });
         let got = transfer(&mut near, &mut far, frames(), |_| Receive::Stage).await;
         assert_eq!(got, expected, "sent in pieces of {cut}");
-        near.link.limit(IoSizes::default());
-        far.link.limit(IoSizes {
+        near.link.set_io_sizes(IoSizes::default());
+        far.link.set_io_sizes(IoSizes {
             send: 1,
             receive: cut,
         });
@@ -155,7 +159,7 @@ async fn frames_arrive_cut_at_every_offset(world: World) {
     }
 }
 
-async fn direct_receives_land_where_they_should(world: World) {
+async fn direct_receives_land_where_they_should(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     let bytes = pattern(100, 9);
     near.send_all(plain(&bytes)).await;
@@ -178,7 +182,7 @@ async fn direct_receives_land_where_they_should(world: World) {
     assert_eq!(got[110..], [0xEE; 10]);
 }
 
-async fn large_payloads_scatter_and_gather(world: World) {
+async fn large_payloads_scatter_and_gather(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     let pieces = [1 << 20, 7, (1 << 20) + 3, 1 << 19].map(|len| pattern(len, len));
     let whole = [pattern(16, 5), pieces.concat()].concat();
@@ -193,7 +197,7 @@ async fn large_payloads_scatter_and_gather(world: World) {
     assert!(got == whole, "all bytes, in order");
 }
 
-async fn a_cancelled_receive_returns_its_memory_and_loses_nothing(world: World) {
+async fn a_cancelled_receive_returns_its_memory_and_loses_nothing(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     let payload = scattered(vec![vec![3; 50], vec![4; 50]]);
     far.link.receive(Receive::Direct(direct(payload, 0, 100)));
@@ -222,12 +226,12 @@ async fn a_cancelled_receive_returns_its_memory_and_loses_nothing(world: World) 
     assert_eq!(far.receive_staged(9).await, b"after all");
 }
 
-async fn a_cancelled_send_returns_its_batch_and_loses_nothing(world: World) {
+async fn a_cancelled_send_returns_its_batch_and_loses_nothing(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     let bytes = pattern(16 << 20, 1);
     let mut left = plain(&bytes);
     let mut moved = 0;
-    // Nobody reads, so the way fills up at some point.
+    // The other side does not read, so the way fills up at some point.
     let mut blocked = loop {
         near.link.send(left);
         let Ok(outcome) = tokio::time::timeout(Duration::from_millis(100), near.outcome()).await
@@ -256,7 +260,7 @@ async fn a_cancelled_send_returns_its_batch_and_loses_nothing(world: World) {
     assert_eq!(far.receive_staged(10).await, bytes[bytes.len() - 10..]);
 }
 
-async fn the_end_of_the_stream_follows_its_bytes(world: World) {
+async fn the_end_of_the_stream_follows_its_bytes(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     near.send_all(plain(b"the last words")).await;
     near.link.finish();
@@ -272,14 +276,14 @@ async fn the_end_of_the_stream_follows_its_bytes(world: World) {
     assert_eq!(near.receive_staged(9).await, b"an answer");
 }
 
-async fn a_dropped_link_ends_the_stream(world: World) {
+async fn a_dropped_link_ends_the_stream(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     near.send_all(plain(b"bye")).await;
     drop(near);
     assert_eq!(far.receive_staged(4).await, b"bye");
 }
 
-async fn a_reset_is_seen_by_both_sides(world: World) {
+async fn a_reset_is_seen_by_both_sides(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     let armed = direct(Payload::from_vec(vec![0; 9]), 0, 9);
     near.link.receive(Receive::Direct(armed));
@@ -309,7 +313,7 @@ async fn a_reset_is_seen_by_both_sides(world: World) {
     }
 }
 
-async fn sending_to_one_who_left_fails_and_returns_the_batch(world: World) {
+async fn sending_to_one_who_left_fails_and_returns_the_batch(world: TestTransport) {
     let (mut near, far) = world.pair().await;
     drop(far);
     // The first bytes may still be taken by the system.
@@ -326,7 +330,7 @@ async fn sending_to_one_who_left_fails_and_returns_the_batch(world: World) {
     panic!("sending into the void goes on");
 }
 
-async fn connecting_to_nobody_is_refused(world: World) {
+async fn connecting_to_nobody_is_refused(world: TestTransport) {
     let listener = world.transport.listen(localhost()).unwrap();
     let to = listener.local_addr();
     drop(listener);
@@ -341,7 +345,7 @@ async fn connecting_to_nobody_is_refused(world: World) {
     assert!(near.link.poll_outcome().is_none());
 }
 
-async fn a_socket_is_not_connected_to_itself(world: World) {
+async fn a_socket_is_not_connected_to_itself(world: TestTransport) {
     let listener = world.transport.listen(localhost()).unwrap();
     let to = listener.local_addr();
     drop(listener);
@@ -352,7 +356,7 @@ async fn a_socket_is_not_connected_to_itself(world: World) {
     }
 }
 
-async fn a_submission_during_a_failing_connect_comes_back(world: World) {
+async fn a_submission_during_a_failing_connect_comes_back(world: TestTransport) {
     let listener = world.transport.listen(localhost()).unwrap();
     let to = listener.local_addr();
     drop(listener);
@@ -377,7 +381,7 @@ async fn a_submission_during_a_failing_connect_comes_back(world: World) {
     assert!(failed && batch_back && memory_back);
 }
 
-async fn watching_tells_that_the_peer_left(world: World) {
+async fn watching_tells_that_the_peer_left(world: TestTransport) {
     let (near, mut far) = world.pair().await;
     far.link.watch();
     assert!(far.link.poll_outcome().is_none());
@@ -403,7 +407,7 @@ async fn watching_tells_that_the_peer_left(world: World) {
     }
 }
 
-async fn watching_does_not_eat_bytes(world: World) {
+async fn watching_does_not_eat_bytes(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     far.link.watch();
     near.send_all(plain(b"unread ")).await;
@@ -420,7 +424,7 @@ async fn watching_does_not_eat_bytes(world: World) {
     assert_eq!(far.receive_staged(100).await, b"unread for now");
 }
 
-async fn a_watch_ends_by_a_receive(world: World) {
+async fn a_watch_ends_by_a_receive(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     far.link.watch();
     near.send_all(plain(b"seen already")).await;
@@ -438,7 +442,7 @@ async fn a_watch_ends_by_a_receive(world: World) {
     assert!(far.link.poll_outcome().is_none(), "the watch was cancelled");
 }
 
-async fn both_directions_move_at_once(world: World) {
+async fn both_directions_move_at_once(world: TestTransport) {
     const TOTAL: usize = 4 << 20;
     let (mut near, mut far) = world.pair().await;
     let ends = [(&mut near, 1, 2), (&mut far, 2, 1)].map(|(peer, own, others)| async move {
@@ -472,7 +476,7 @@ async fn both_directions_move_at_once(world: World) {
     tokio::join!(near, far);
 }
 
-async fn many_small_messages_arrive_in_order(world: World) {
+async fn many_small_messages_arrive_in_order(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     let count = if world.is_faulty() { 200 } else { 3000 };
     let message = |at: usize| pattern(1 + at % 90, at);
@@ -486,16 +490,16 @@ async fn many_small_messages_arrive_in_order(world: World) {
     assert!(got == expected, "all bytes, in order");
 }
 
-async fn a_wake_comes_for_a_receive_armed_outside_of_the_loop(world: World) {
+async fn a_wake_comes_for_a_receive_armed_outside_of_the_loop(world: TestTransport) {
     let (mut near, mut far) = world.pair().await;
     assert!(far.link.poll_outcome().is_none());
     near.send_all(plain(b"waiting")).await;
-    // The bytes are there, and nobody has asked since.
+    // The bytes are there, and the link was not polled since.
     tokio::time::sleep(Duration::from_millis(20)).await;
-    far.bell.notify.notify_one();
-    far.bell.notify.notified().await;
+    far.waker.notify.notify_one();
+    far.waker.notify.notified().await;
     far.link.receive(Receive::Stage);
-    let woken = tokio::time::timeout(PATIENCE, far.bell.notify.notified()).await;
+    let woken = tokio::time::timeout(PATIENCE, far.waker.notify.notified()).await;
     assert!(woken.is_ok(), "arming a receive announces what is there");
     match far.received().await {
         Received::Stage(stage) => assert!(b"waiting".starts_with(&stage)),
@@ -503,7 +507,7 @@ async fn a_wake_comes_for_a_receive_armed_outside_of_the_loop(world: World) {
     }
 }
 
-async fn a_listeners_address_is_taken(world: World) {
+async fn a_listeners_address_is_taken(world: TestTransport) {
     let listener = world.transport.listen(localhost()).unwrap();
     let error = world.transport.listen(listener.local_addr()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::AddressInUse);

@@ -7,7 +7,10 @@ use crate::transport::select::runtime_for;
 use crate::transport::uring::UringTransport;
 
 /// A transport on a ring with queues of these sizes, driven; `None` where the kernel refuses.
-fn ring(submissions: u32, completions: u32) -> Option<(World, Arc<UringTransport>)> {
+pub(super) fn ring(
+    submissions: u32,
+    completions: u32,
+) -> Option<(TestTransport, Arc<UringTransport>)> {
     let runtime = runtime_for(Backend::IoUring).expect("a runtime");
     let stages = StagePool::new(4);
     let made = UringTransport::with_sizes(runtime, None, stages, submissions, completions);
@@ -17,7 +20,7 @@ fn ring(submissions: u32, completions: u32) -> Option<(World, Arc<UringTransport
 }
 
 /// A transport that is not driven yet.
-pub(super) fn made(made: Result<UringTransport>) -> Option<(World, Arc<UringTransport>)> {
+pub(super) fn made(made: Result<UringTransport>) -> Option<(TestTransport, Arc<UringTransport>)> {
     let transport = match made {
         Ok(transport) => Arc::new(transport),
         Err(error) => {
@@ -25,7 +28,7 @@ pub(super) fn made(made: Result<UringTransport>) -> Option<(World, Arc<UringTran
             return None;
         }
     };
-    let world = World {
+    let world = TestTransport {
         transport: Arc::clone(&transport) as Arc<dyn Transport>,
         name: "io-uring",
         drives: None,
@@ -34,7 +37,7 @@ pub(super) fn made(made: Result<UringTransport>) -> Option<(World, Arc<UringTran
 }
 
 /// The same on a ring of a thread, which ends with the world.
-fn thread_ring(submissions: u32, completions: u32) -> Option<(World, Arc<UringTransport>)> {
+fn thread_ring(submissions: u32, completions: u32) -> Option<(TestTransport, Arc<UringTransport>)> {
     let made =
         UringTransport::for_thread_with_sizes(None, StagePool::new(4), submissions, completions);
     let (ring, reactor) = match made {
@@ -45,8 +48,8 @@ fn thread_ring(submissions: u32, completions: u32) -> Option<(World, Arc<UringTr
         }
     };
     let transport = Arc::clone(&ring) as Arc<dyn Transport>;
-    let drives = drive_on(Runner::Thread(Box::new(reactor)), &transport).expect("a thread");
-    let world = World {
+    let drives = drive_on(Executor::Thread(Box::new(reactor)), &transport).expect("a thread");
+    let world = TestTransport {
         transport,
         name: "io-uring on a thread",
         drives: Some(drives),
@@ -54,7 +57,7 @@ fn thread_ring(submissions: u32, completions: u32) -> Option<(World, Arc<UringTr
     Some((world, ring))
 }
 
-fn usual() -> Option<(World, Arc<UringTransport>)> {
+fn usual() -> Option<(TestTransport, Arc<UringTransport>)> {
     ring(64, 1024)
 }
 
@@ -71,7 +74,7 @@ pub(super) async fn until(done: impl Fn() -> bool) {
 }
 
 /// A payload that a peer's operation uses, and its region.
-fn remote(len: usize) -> (Payload, Arc<RegionMemory>) {
+pub(super) fn remote(len: usize) -> (Payload, Arc<RegionMemory>) {
     let memory =
         RegionMemory::new(vec![vec![1; len].into()], RegionTraits::plain(u64::MAX)).unwrap();
     let part = RegionUse::remote(Arc::clone(&memory), 0, len);
@@ -101,7 +104,7 @@ async fn a_dropped_link_gives_its_lease_back_when_the_kernel_is_done() {
 }
 
 /// A link on this transport, and a plain socket at its other end.
-fn by_hand(world: &World) -> (std::net::TcpStream, Peer) {
+fn by_hand(world: &TestTransport) -> (std::net::TcpStream, Peer) {
     let listener = std::net::TcpListener::bind(localhost()).unwrap();
     let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (fd, peer) = listener.accept().unwrap();
@@ -122,11 +125,11 @@ async fn a_receive_is_cancelled_although_bytes_come_just_then() {
         for _ in 0..ROUNDS {
             let (mut stream, mut far) = by_hand(&world);
             let writing = std::thread::spawn(move || {
-                // Nobody takes what comes after the cancellation.
+                // What comes after the cancellation is not received.
                 let _ = std::io::Write::write_all(&mut stream, &vec![7; LEN / 4]);
                 stream
             });
-            until(|| far.link.unread() > 0).await;
+            until(|| far.link.unread_bytes() > 0).await;
             let into = Payload::from_vec(vec![0; LEN]);
             far.link.receive(Receive::Direct(direct(into, 0, LEN)));
             far.link.cancel_receive();
@@ -220,10 +223,11 @@ async fn a_full_completion_queue_loses_nothing() {
         }
         until(|| ring.in_flight() == 20).await;
         for (near, _) in &mut pairs {
-            // Without a pause, so that nobody harvests meanwhile.
+            // Without a pause, so that no harvest comes between.
             near.link.send(plain(b"one of many"));
         }
-        // In a crowd they are the ring's, and more ends than the queue has room for.
+        // Gathered sends are the ring's, and complete with more entries than the queue has room
+        // for.
         for (near, _) in &mut pairs {
             assert_eq!(near.sent().await.1.unwrap(), b"one of many".len());
         }
@@ -332,7 +336,7 @@ async fn a_connection_with_untold_bytes_stays() {
     assert!(matches!(far.received().await, Received::Cancelled { .. }));
     near.send_all(plain(b"untold")).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
-    assert_eq!(far.link.unread(), 6);
+    assert_eq!(far.link.unread_bytes(), 6);
     assert!(far.link.take_raw().is_none());
     assert_eq!(far.receive_staged(6).await, b"untold");
 }
@@ -390,7 +394,7 @@ fn a_ring_ends_after_its_runtime_with_its_last_link() {
 }
 
 /// Memory-model rule 7 where a thread that has exited did the submitting: what it asked the kernel
-/// for ends later than the call that cancels it, and nobody drives any more.
+/// for ends later than the call that cancels it, and no driver polls any more.
 #[tokio::test]
 async fn without_its_driver_a_ring_ends_what_is_in_flight() {
     let Some((world, ring)) = usual() else { return };
@@ -408,9 +412,9 @@ async fn without_its_driver_a_ring_ends_what_is_in_flight() {
         // The driver of this test is not polled from here to the end of the loop.
         if drop_first {
             drop(far);
-            world.transport.driver_gone();
+            world.transport.shutdown();
         } else {
-            world.transport.driver_gone();
+            world.transport.shutdown();
             drop(far);
         }
         assert_eq!(ring.in_flight(), 0);
@@ -452,7 +456,7 @@ async fn what_many_connections_send_goes_out_in_one_drive() {
         }
         assert_eq!(near.receive_staged(8).await, b"together");
     }
-    // One alone is no crowd, if it stays so for a while.
+    // After some drives with one connection alone sends are not gathered any more.
     let (near, far) = &mut pairs[0];
     for _ in 0..4 {
         near.send_all(plain(b"alone")).await;
@@ -512,32 +516,32 @@ async fn a_receive_of_a_thread_stays_armed() {
     assert_eq!(ring.ops(), armed);
 }
 
-/// Who drives is woken for what others submit while it rests, and not for what it submits itself.
+/// A parked driver is woken by what others submit, and not by what it submits itself.
 #[tokio::test]
-async fn a_driver_is_woken_only_while_it_rests() {
+async fn a_driver_is_woken_only_while_it_is_parked() {
     let Some((world, _)) = usual() else { return };
     let (mut near, mut far) = world.pair().await;
-    let bell = Arc::new(Bell::default());
-    let waker = Waker::from(Arc::clone(&bell));
+    let counting = Arc::new(CountingWaker::default());
+    let waker = Waker::from(Arc::clone(&counting));
     // The driver of this test is not polled from here on.
     let drive = || {
         let _ = (world.transport).poll_drive(&mut Context::from_waker(&waker));
     };
     drive();
-    assert!(world.transport.rest(&waker));
+    assert!(world.transport.try_park(&waker));
     drive();
     near.link.receive(Receive::Stage);
     assert!(near.link.poll_outcome().is_none());
-    assert_eq!(bell.rung(), 0, "it is awake");
+    assert_eq!(counting.wakes(), 0, "it is awake");
     assert!(
-        !world.transport.rest(&waker),
+        !world.transport.try_park(&waker),
         "a receive is to be submitted"
     );
     drive();
-    assert!(world.transport.rest(&waker));
+    assert!(world.transport.try_park(&waker));
     far.link.receive(Receive::Stage);
     assert!(far.link.poll_outcome().is_none());
-    assert_eq!(bell.rung(), 1);
+    assert_eq!(counting.wakes(), 1);
 }
 
 /// Memory-model rule 7 on a ring of a thread, whose links are dropped by another one: that cannot
@@ -593,108 +597,4 @@ async fn a_thread_leaves_nothing_in_flight() {
     drop(world);
     // The thread itself goes last.
     until(|| ring.upgrade().is_none()).await;
-}
-
-/// Memory-model rule 7 of a ring that the kernel refuses to enter: what it has ends by other calls,
-/// and is freed; where those are refused too it is leaked, never freed while the kernel may write.
-#[test]
-fn a_ring_that_fails_frees_what_the_kernel_has_done_with() {
-    use crate::transport::uring::filter::refuse;
-
-    const ENTER: &[libc::c_long] = &[libc::SYS_io_uring_enter];
-    const ALL: &[libc::c_long] = &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
-    // By a task: completions are made on the way out of any system call.
-    for calls in [ENTER, ALL] {
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
-                let Some((world, ring)) = usual() else { return };
-                let (mut near, mut far) = world.pair().await;
-                let (payload, memory) = remote(64);
-                far.link.receive(Receive::Direct(direct(payload, 0, 64)));
-                until(|| ring.in_flight() == 1).await;
-                refuse(calls, libc::EPERM).unwrap();
-                // This one the kernel never sees.
-                let (unseen, other) = remote(8);
-                near.link.receive(Receive::Direct(direct(unseen, 0, 8)));
-                until(|| ring.in_flight() == 0).await;
-                assert_eq!(why_lost(&*ring).os_error(), Some(libc::EPERM));
-                drop((near, far));
-                assert_eq!(Arc::strong_count(&memory), 1, "the payload is freed");
-                assert_eq!(Arc::strong_count(&other), 1, "the payload is freed");
-            });
-        })
-        .join()
-        .unwrap();
-    }
-}
-
-/// The same in a ring of a thread, which completes nothing without being entered.
-#[tokio::test]
-async fn a_ring_of_a_thread_that_fails_leaks_what_the_kernel_has() {
-    use crate::transport::uring::filter::refuse;
-
-    let made = UringTransport::for_thread_with_sizes(None, StagePool::new(4), 64, 1024);
-    let (ring, reactor) = match made {
-        Ok((transport, reactor)) => (Arc::new(transport), reactor),
-        Err(error) => return super::say_left_out(&error),
-    };
-    let (tell, told) = oneshot::channel();
-    let (refuses, mut refused) = oneshot::channel::<()>();
-    let driven = Arc::clone(&ring);
-    let (mut tell, mut is_refused) = (Some(tell), false);
-    let driver = poll_fn(move |cx| {
-        if !is_refused && Pin::new(&mut refused).poll(cx).is_ready() {
-            is_refused = true;
-            refuse(&[libc::SYS_io_uring_enter], libc::EPERM).unwrap();
-        }
-        match driven.poll_drive(cx) {
-            Poll::Ready(Err(error)) => {
-                driven.driver_gone();
-                let _ = tell.take().unwrap().send(error);
-                Poll::Ready(())
-            }
-            _ => {
-                let _ = driven.rest(cx.waker());
-                Poll::Pending
-            }
-        }
-    });
-    Runner::Thread(Box::new(reactor))
-        .start("driver", driver)
-        .unwrap();
-    let world = World {
-        transport: Arc::clone(&ring) as Arc<dyn Transport>,
-        name: "io-uring on a thread",
-        drives: None,
-    };
-    let (mut near, mut far) = world.pair().await;
-    let (payload, memory) = remote(64);
-    far.link.receive(Receive::Direct(direct(payload, 0, 64)));
-    near.send_all(plain(&[7; 40])).await;
-    // The kernel has it: some bytes have landed.
-    let landed = || {
-        let mut bytes = [0; 40];
-        memory.read_at(0, &mut bytes).unwrap();
-        bytes == [7; 40]
-    };
-    until(landed).await;
-    refuses.send(()).unwrap();
-    let error = tokio::time::timeout(PATIENCE, told).await.unwrap().unwrap();
-    assert_eq!(error.os_error(), Some(libc::EPERM));
-    assert!(error.to_string().contains("io_uring_enter"), "{error}");
-    drop((near, far));
-    assert_eq!(ring.in_flight(), 0);
-    assert!(Arc::strong_count(&memory) > 1, "the kernel may write still");
-}
-
-/// Why this transport is lost.
-fn why_lost(transport: &dyn Transport) -> Error {
-    match transport.poll_drive(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Err(error)) => error,
-        other => panic!("it is not lost: {other:?}"),
-    }
 }

@@ -2,27 +2,20 @@
 //!
 //! A send that is tried in the posting call costs a system call of its own. With many connections
 //! at work, all of them wait for the same thread anyway: what they send is left to the driver,
-//! whose next submission takes it along in one call. What is posted meanwhile goes in the same
-//! send. Measured on loopback, 64 connections echoing 64 bytes: a quarter to a half less CPU per
-//! message than with a call for each, and half with eight messages in flight per connection.
+//! whose next submission takes all of it along in one call, with what is posted meanwhile. Measured
+//! with 16 connections echoing 64 bytes, processor time per message against epoll's: 0.92 with,
+//! 1.10 without; on one core 0.77 and 1.11.
 
+use crate::limits::{RING_ACTIVE_DRIVES, RING_ACTIVE_MIN};
 use crate::slab::Key;
 
-/// Connections that have something to read in one drive, from which on they are a crowd. With
-/// fewer, gathering saves nothing that could be measured, and delays what is sent.
-const ACTIVE_MIN: usize = 4;
-
-/// Drives in a row with bytes for fewer, after which there is no crowd any more: a crowd's bytes
-/// come in unequal portions.
-const PATIENCE: u8 = 4;
-
-/// Counts connections that a drive brings bytes of.
+/// Counts the connections that receive bytes in one drive.
 #[derive(Default)]
 pub(super) struct ActiveCount {
     last: Option<Key>,
     count: usize,
-    /// How many drives with few it takes until there is no crowd any more; 0: there is none.
-    patience: u8,
+    /// Drives with few connections until sends are no longer gathered; 0: they are not.
+    drives_left: u8,
 }
 
 impl ActiveCount {
@@ -34,13 +27,13 @@ impl ActiveCount {
         }
     }
 
-    /// Ends the drive, and tells if there is a crowd. One that brought nothing changes nothing.
-    pub(super) fn judge(&mut self) -> bool {
+    /// Ends the drive; true if sends are to be gathered. A drive without bytes changes nothing.
+    pub(super) fn end_drive(&mut self) -> bool {
         match std::mem::take(&mut self.count) {
             0 => {}
-            ACTIVE_MIN.. => self.patience = PATIENCE,
-            _ => self.patience = self.patience.saturating_sub(1),
+            RING_ACTIVE_MIN.. => self.drives_left = RING_ACTIVE_DRIVES,
+            _ => self.drives_left = self.drives_left.saturating_sub(1),
         }
-        self.patience > 0
+        self.drives_left > 0
     }
 }

@@ -1,4 +1,4 @@
-//! Slots: what has ended for a link or a listener, until it takes it.
+//! What has completed for a link, a listener or a datagram socket, until that takes it.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -6,70 +6,74 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::bufs::{Arrived, BufferRing};
-use super::op::OpMemory;
+use super::bufs::{BufferRing, FilledBuffer};
+use super::op::{OpMemory, OpSlot};
 use crate::buf::{Stage, StagePool};
-use crate::limits::STAGE_SIZE;
 use crate::slab::Key;
-use crate::transport::epoll::Side;
+use crate::transport::epoll::IoDirection;
 
-/// How many bytes may lie in a completion slot before its receive is stopped: a connection that
-/// nobody reads from holds so many, and what the kernel adds until the stop.
-pub(super) const ARRIVED_MAX: usize = 2 * STAGE_SIZE;
-/// Connections that wait in a completion slot before accepting is stopped.
-pub(super) const ACCEPTED_MAX: usize = 64;
-/// Where the ends of somebody's operations go.
+/// Where the completions of an owner's operations go.
 pub(super) enum CompletionSlot {
     Link(Box<LinkCompletions>),
     Listener(Box<ListenerCompletions>),
-    Watch(Box<ReadinessCompletions>),
+    Readiness(Box<ReadinessCompletions>),
+}
+
+impl CompletionSlot {
+    /// The operations that the kernel has of this owner.
+    pub(super) fn ops(&self) -> impl Iterator<Item = Key> + use<> {
+        let ops = match self {
+            CompletionSlot::Link(link) => [link.send, link.read, link.poll],
+            CompletionSlot::Listener(listener) => [listener.accept, OpSlot::Idle, OpSlot::Idle],
+            CompletionSlot::Readiness(socket) => [socket.read, socket.write, OpSlot::Idle],
+        };
+        ops.into_iter().filter_map(OpSlot::key)
+    }
 }
 
 pub(super) struct LinkCompletions {
     pub(super) waker: Waker,
     stages: Arc<StagePool>,
-    /// The operations in flight, and the ends of those that are not, until the link takes them: the
-    /// memory stays in its memory as long.
-    pub(super) send_op: Option<Key>,
+    pub(super) send: OpSlot,
+    /// The send that has ended, with its result.
     pub(super) sent: Option<(OpMemory, i32)>,
-    /// A receive, whether direct or staged: one at most per socket (memory-model rule 5).
-    pub(super) read_op: Option<Key>,
+    /// A receive, direct or staged: one at most per socket (memory-model rule 5).
+    pub(super) read: OpSlot,
+    /// The direct receive that has ended, with its result.
     pub(super) direct_end: Option<(OpMemory, i32)>,
     /// How a staged receive ended, other than by bytes: zero for the end of the stream.
     pub(super) stage_end: Option<i32>,
-    /// Its completions in a row that another thread harvested.
+    /// Completions of it in a row that another thread harvested than the one that submitted it.
     pub(super) strays: u8,
-    /// A cancellation of the receive is on its way.
-    pub(super) read_cancelled: bool,
-    pub(super) poll_op: Option<Key>,
+    pub(super) poll: OpSlot,
     pub(super) polled: Option<i32>,
-    /// Bytes that came and are not told yet, in order, before `stage_end`: first those copied out
-    /// of their buffers, then those still there.
+    /// Received bytes that the link has not taken, in order, before `stage_end`: first those copied
+    /// out of their buffers, then those still there.
     copied: VecDeque<u8>,
-    pub(super) arrived: VecDeque<Arrived>,
+    pub(super) filled: VecDeque<FilledBuffer>,
 }
 
-/// Of who makes the calls itself, and waits for readiness only.
+/// Of a socket whose calls are made by its owner, which only waits for readiness.
 pub(super) struct ReadinessCompletions {
     pub(super) waker: Waker,
-    /// The polls in flight.
-    pub(super) reading: Option<Key>,
-    pub(super) writing: Option<Key>,
+    /// One poll per direction.
+    pub(super) read: OpSlot,
+    pub(super) write: OpSlot,
 }
 
 impl ReadinessCompletions {
     pub(super) fn new(waker: Waker) -> Self {
         ReadinessCompletions {
             waker,
-            reading: None,
-            writing: None,
+            read: OpSlot::Idle,
+            write: OpSlot::Idle,
         }
     }
 
-    pub(super) fn side(&mut self, side: Side) -> &mut Option<Key> {
-        match side {
-            Side::Read => &mut self.reading,
-            Side::Write => &mut self.writing,
+    pub(super) fn poll(&mut self, direction: IoDirection) -> &mut OpSlot {
+        match direction {
+            IoDirection::Read => &mut self.read,
+            IoDirection::Write => &mut self.write,
         }
     }
 }
@@ -78,8 +82,7 @@ impl ReadinessCompletions {
 pub(super) struct ListenerCompletions {
     pub(super) waker: Option<Waker>,
     pub(super) accepted: VecDeque<OwnedFd>,
-    pub(super) op: Option<Key>,
-    pub(super) stopping: bool,
+    pub(super) accept: OpSlot,
     pub(super) error: Option<i32>,
 }
 
@@ -88,63 +91,56 @@ impl LinkCompletions {
         LinkCompletions {
             waker,
             stages,
-            send_op: None,
+            send: OpSlot::Idle,
             sent: None,
-            read_op: None,
+            read: OpSlot::Idle,
             direct_end: None,
             stage_end: None,
             strays: 0,
-            read_cancelled: false,
-            poll_op: None,
+            poll: OpSlot::Idle,
             polled: None,
             copied: VecDeque::new(),
-            arrived: VecDeque::new(),
+            filled: VecDeque::new(),
         }
     }
 
-    pub(super) fn arrived_bytes(&self) -> usize {
-        let arrived = self.arrived.iter().map(Arrived::len);
-        self.copied.len() + arrived.sum::<usize>()
+    pub(super) fn unread_bytes(&self) -> usize {
+        let filled = self.filled.iter().map(FilledBuffer::len);
+        self.copied.len() + filled.sum::<usize>()
     }
 
-    /// True if bytes or an end wait to be told.
-    pub(super) fn has_news(&self) -> bool {
-        !self.copied.is_empty() || !self.arrived.is_empty() || self.stage_end.is_some()
+    /// True if bytes, or the end of the stream, have not been taken.
+    pub(super) fn has_received(&self) -> bool {
+        !self.copied.is_empty() || !self.filled.is_empty() || self.stage_end.is_some()
     }
 
     /// The next bytes, at most `size_max`.
-    pub(super) fn take_arrived(
+    pub(super) fn take_received(
         &mut self,
         buffers: &mut BufferRing,
         size_max: usize,
     ) -> Option<Stage> {
         if !self.copied.is_empty() {
             let mut stage = self.stages.take();
-            let count = self.copied.len().min(size_max).min(stage.spare().len());
-            let (first, second) = self.copied.as_slices();
-            let (first, second) = match first.get(..count) {
-                Some(all) => (all, &[][..]),
-                None => (first, &second[..count - first.len()]),
-            };
-            let (room, rest) = stage.spare().split_at_mut(first.len());
-            room.copy_from_slice(first);
-            rest[..second.len()].copy_from_slice(second);
+            let room = stage.spare();
+            let count = self.copied.len().min(size_max).min(room.len());
+            let bytes = self.copied.drain(..count);
+            room.iter_mut().zip(bytes).for_each(|(at, byte)| *at = byte);
             stage.fill(count);
-            self.copied.drain(..count);
             if self.copied.is_empty() {
                 self.copied = VecDeque::new();
             }
             return Some(stage);
         }
-        self.arrived.front()?;
+        self.filled.front()?;
         let mut stage = self.stages.take();
-        while let Some(mut front) = self.arrived.pop_front() {
+        while let Some(mut front) = self.filled.pop_front() {
             let left = size_max - stage.len();
-            if buffers.move_to(&mut front, &mut stage, left) {
-                buffers.give_back(front);
+            if buffers.copy_to(&mut front, &mut stage, left) {
+                buffers.recycle(front);
                 continue;
             }
-            self.arrived.push_front(front);
+            self.filled.push_front(front);
             break;
         }
         Some(stage)
@@ -156,11 +152,11 @@ impl LinkCompletions {
         self.copied = stage.iter().copied().chain(rest).collect();
     }
 
-    /// Copies what has arrived out of its buffers.
+    /// Copies received bytes out of their buffers, which the kernel gets back.
     pub(super) fn copy_out(&mut self, buffers: &mut BufferRing) {
-        while let Some(front) = self.arrived.pop_front() {
+        while let Some(front) = self.filled.pop_front() {
             self.copied.extend(buffers.bytes(&front));
-            buffers.give_back(front);
+            buffers.recycle(front);
         }
     }
 }

@@ -1,58 +1,21 @@
-//! What comes up under a ring's lock and runs code of others: it is seen to once that is released.
+//! What comes up under a ring's lock and runs code of others: done once that is released.
 
-use std::cell::Cell;
 use std::mem;
-use std::task::Waker;
 
-use crate::transport::{Direct, SendBatch};
+use crate::sync::WakeList;
+use crate::transport::{DirectBuffer, SendBatch};
 
-/// What to do after the lock is released.
+/// Dropped after the lock: wakes, and drops what operations held.
 #[derive(Default)]
 pub(super) struct DeferredActions {
-    pub(super) wakers: Vec<Waker>,
+    pub(super) wakers: WakeList,
     pub(super) sends: Vec<SendBatch>,
-    pub(super) receives: Vec<Direct>,
-}
-
-thread_local! {
-    /// An empty list with room, so that a drive allocates none.
-    static SPARE_LIST: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
-}
-
-/// Frees the list that this thread keeps.
-#[cfg(feature = "test-util")]
-pub(in crate::transport) fn drop_kept() {
-    let _ = SPARE_LIST.try_with(Cell::take);
+    pub(super) receives: Vec<DirectBuffer>,
 }
 
 impl DeferredActions {
-    /// What there is, for who holds the lock still.
+    /// All there is, for the caller that still holds the lock.
     pub(super) fn take(&mut self) -> DeferredActions {
-        if self.wakers.is_empty() {
-            // The list stays where it is, with its room.
-            return DeferredActions {
-                wakers: Vec::new(),
-                sends: mem::take(&mut self.sends),
-                receives: mem::take(&mut self.receives),
-            };
-        }
-        let wakers = SPARE_LIST.try_with(Cell::take).unwrap_or_default();
-        let next = DeferredActions {
-            wakers,
-            ..DeferredActions::default()
-        };
-        mem::replace(self, next)
-    }
-
-    /// Wakes and drops it all.
-    pub(super) fn deliver(mut self) {
-        if self.wakers.is_empty() {
-            return;
-        }
-        for waker in self.wakers.drain(..) {
-            waker.wake();
-        }
-        // Fails only in a thread that is ending.
-        let _ = SPARE_LIST.try_with(|spare| spare.set(self.wakers));
+        mem::take(self)
     }
 }

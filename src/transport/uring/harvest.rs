@@ -1,4 +1,4 @@
-//! From the completion queue to the slots.
+//! From the completion queue to the completions of links, listeners and datagram sockets.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -7,29 +7,38 @@ use std::time::Duration;
 use io_uring::{IoUring, cqueue};
 use rustix::net::sockopt;
 
-use super::completions::{ACCEPTED_MAX, ARRIVED_MAX, CompletionSlot};
+use super::completions::CompletionSlot;
 use super::op::{CANCELLATION, OpKind, OpMemory, WAKE_FD, cancelled};
 use super::ring::State;
-use super::thread_id::STRAYS_MAX;
+use crate::limits::{
+    RING_ACCEPTED_MAX, RING_ARRIVED_MAX, RING_COMPLETIONS_PER_ROUND, RING_SPARE_MAX,
+    RING_STRAYS_MAX,
+};
 use crate::slab::Key;
-use crate::transport::{Direct, SendBatch};
+use crate::transport::{DirectBuffer, SendBatch};
 
-/// Completions of one round. What they give rise to (the stop of a receive that nobody reads from)
-/// is submitted before more are taken in, so that a flood is not taken in for ever.
-const COMPLETIONS_PER_ROUND: usize = 64;
-/// Spare memories kept for reuse.
-const SPARE_MAX: usize = 64;
+/// What a harvest found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Harvest {
+    /// Operations have completed.
+    pub(super) any: bool,
+    /// There may be more completions.
+    pub(super) more: bool,
+}
 
 impl State {
-    /// Takes some completions into the slots. Tells if there were any, and if more may be.
-    pub(super) fn harvest_some(&mut self, ring: &IoUring) -> (bool, bool) {
-        let mut entries = [const { MaybeUninit::uninit() }; COMPLETIONS_PER_ROUND];
+    /// Takes in the completions of one round. What they give rise to (the stop of a receive that is
+    /// not read from) is submitted before the next, so that no flood of them delays it.
+    pub(super) fn harvest_round(&mut self, ring: &IoUring) -> Harvest {
+        // 1. Take entries out of the queue: no system call.
+        let mut entries = [const { MaybeUninit::uninit() }; RING_COMPLETIONS_PER_ROUND];
         let entries = {
             // SAFETY: the lock of the state is held, and no other queue object exists under it.
             let mut queue = unsafe { ring.completion_shared() };
             queue.fill(&mut entries)
         };
         let count = entries.len();
+        // 2. Give each to the operation that it names.
         for entry in entries {
             match entry.user_data() {
                 CANCELLATION => {}
@@ -44,20 +53,24 @@ impl State {
                 },
             }
         }
-        if count == COMPLETIONS_PER_ROUND {
-            return (true, true);
+        if count == RING_COMPLETIONS_PER_ROUND {
+            return Harvest {
+                any: true,
+                more: true,
+            };
         }
-        // SAFETY: as in `unload_backlog`.
-        let is_more = unsafe { ring.submission_shared() }.cq_overflow();
-        if is_more {
-            // Entering makes the kernel move what it has kept into the queue.
-            self.dirty = true;
+        // 3. Completions that found the queue full are in the kernel still, which moves them when
+        // it is entered. SAFETY: as in `flush_backlog`.
+        let more = unsafe { ring.submission_shared() }.cq_overflow();
+        self.dirty |= more;
+        Harvest {
+            any: count > 0,
+            more,
         }
-        (count > 0, is_more)
     }
 
-    /// The end of a cancellation; that of its target tells the rest. An operation that the kernel
-    /// is about to try again is not found just then, and would wait for ever if it were not
+    /// A cancellation has completed; its target has a completion of its own. An operation that the
+    /// kernel is about to try again is not found just then, and would never end if it were not
     /// cancelled again. One that has ended is not in the table any more, or its completion is on
     /// its way.
     fn cancelled(&mut self, ring: &IoUring, target: Key, result: i32) {
@@ -67,58 +80,66 @@ impl State {
     }
 
     fn complete(&mut self, ring: &IoUring, key: Key, result: i32, flags: u32) {
+        // 1. Find the operation; unless it is multishot and goes on, it has ended.
         let buffer = cqueue::buffer_select(flags);
         let Some(op) = self.ops.get(key) else {
             tracing::error!(?key, result, "a completion of no operation");
             if let Some(buffer) = buffer {
-                let arrived = self.buffers.arrived(buffer, 0);
-                self.buffers.give_back(arrived);
+                let filled = self.buffers.filled(buffer, 0);
+                self.buffers.recycle(filled);
             }
             return;
         };
         let (kind, owner) = (op.kind, op.owner);
         let strayed = self.driving.is_some() && op.submitter != self.driving;
-        let ended = if cqueue::more(flags) {
-            None
-        } else {
-            self.ops.remove(key)
+        let ended = match cqueue::more(flags) {
+            true => None,
+            false => self.ops.remove(key),
         };
+        // 2. Store what it brought with its owner.
         match kind {
             OpKind::Stage { .. } => {
-                self.staged(ring, owner, ended.is_some(), result, buffer);
+                self.complete_stage(ring, owner, ended.is_some(), result, buffer);
                 if let (None, Some(owner)) = (ended, owner) {
                     self.count_strays(ring, owner, strayed);
                 }
             }
-            OpKind::Accept => self.accepted(ring, owner, ended.is_some(), result),
+            OpKind::Accept => self.complete_accept(ring, owner, ended.is_some(), result),
             OpKind::Send | OpKind::Direct => {
                 if let Some(memory) = ended.and_then(|op| op.memory) {
                     self.unload(owner, kind, memory, result);
                 }
             }
             OpKind::Poll(_) => match owner.and_then(|it| self.slots.get_mut(it)) {
-                Some(CompletionSlot::Link(slot)) => {
-                    slot.poll_op = None;
-                    slot.polled = Some(result);
+                Some(CompletionSlot::Link(link)) => {
+                    link.poll.end();
+                    link.polled = Some(result);
                 }
-                // However it ended, the next call tells what there is.
-                Some(CompletionSlot::Watch(slot)) => {
-                    for side in [&mut slot.reading, &mut slot.writing] {
-                        side.take_if(|op| *op == key);
+                // However it ended, the next call finds what there is.
+                Some(CompletionSlot::Readiness(socket)) => {
+                    for poll in [&mut socket.read, &mut socket.write] {
+                        if poll.key() == Some(key) {
+                            poll.end();
+                        }
                     }
                 }
                 _ => {}
             },
         }
+        // 3. Wake the owner, once the lock is released.
         match owner.and_then(|owner| self.slots.get_mut(owner)) {
-            Some(CompletionSlot::Link(slot)) => self.deferred.wakers.push(slot.waker.clone()),
-            Some(CompletionSlot::Listener(slot)) => self.deferred.wakers.extend(slot.waker.take()),
-            Some(CompletionSlot::Watch(slot)) => self.deferred.wakers.push(slot.waker.clone()),
+            Some(CompletionSlot::Link(link)) => self.deferred.wakers.push(link.waker.clone()),
+            Some(CompletionSlot::Listener(listener)) => {
+                self.deferred.wakers.extend(listener.waker.take());
+            }
+            Some(CompletionSlot::Readiness(socket)) => {
+                self.deferred.wakers.push(socket.waker.clone());
+            }
             None => {}
         }
     }
 
-    /// Memory of an operation that has ended goes to its owner, or is freed.
+    /// Moves the memory of an operation that has ended to its owner, or frees it.
     pub(super) fn unload(
         &mut self,
         owner: Option<Key>,
@@ -128,19 +149,19 @@ impl State {
     ) {
         let slot = owner.and_then(|owner| self.slots.get_mut(owner));
         match (slot, kind) {
-            (Some(CompletionSlot::Link(slot)), OpKind::Send) => {
-                slot.send_op = None;
-                slot.sent = Some((memory, result));
+            (Some(CompletionSlot::Link(link)), OpKind::Send) => {
+                link.send.end();
+                link.sent = Some((memory, result));
             }
-            (Some(CompletionSlot::Link(slot)), _) => {
-                slot.read_op = None;
-                slot.direct_end = Some((memory, result));
+            (Some(CompletionSlot::Link(link)), _) => {
+                link.read.end();
+                link.direct_end = Some((memory, result));
             }
             _ => self.discard(memory),
         }
     }
 
-    /// What a memory has is dropped once the lock is released.
+    /// Drops what a memory holds once the lock is released.
     pub(super) fn discard(&mut self, mut memory: OpMemory) {
         self.deferred.sends.extend(memory.unload_batch());
         self.deferred.receives.extend(memory.unload_direct());
@@ -156,21 +177,21 @@ impl State {
     }
 
     /// How a direct receive ended, once it has.
-    pub(super) fn take_direct_end(&mut self, owner: Key) -> Option<(Direct, i32)> {
+    pub(super) fn take_direct_end(&mut self, owner: Key) -> Option<(DirectBuffer, i32)> {
         let (mut memory, result) = self.link(owner).direct_end.take()?;
         let direct = memory.unload_direct();
         self.keep(memory);
         Some((direct?, result))
     }
 
-    /// An empty memory, to be used again.
+    /// Keeps an empty memory for the next operation.
     fn keep(&mut self, memory: OpMemory) {
-        if self.spare.len() < SPARE_MAX {
+        if self.spare.len() < RING_SPARE_MAX {
             self.spare.push(memory);
         }
     }
 
-    fn staged(
+    fn complete_stage(
         &mut self,
         ring: &IoUring,
         owner: Option<Key>,
@@ -184,86 +205,84 @@ impl State {
         if len > 0 {
             self.active.add(owner);
         }
-        let mut arrived = buffer.map(|buffer| self.buffers.arrived(buffer, len));
-        if let Some(CompletionSlot::Link(slot)) = slot {
+        let mut filled = buffer.map(|buffer| self.buffers.filled(buffer, len));
+        if let Some(CompletionSlot::Link(link)) = slot {
             if len > 0 {
-                slot.arrived.extend(arrived.take());
+                link.filled.extend(filled.take());
             }
-            // While it is being stopped, running out of buffers may stop it sooner.
-            if self.buffers.is_scarce() && (ended || !slot.read_cancelled) {
-                slot.copy_out(&mut self.buffers);
+            // A receive that is being stopped may end by the want of buffers as well.
+            if self.buffers.is_low() && (ended || !link.read.is_cancelling()) {
+                link.copy_out(&mut self.buffers);
             }
             if ended {
-                slot.read_op = None;
-                slot.stage_end = match result {
+                link.read.end();
+                link.stage_end = match result {
                     1.. => None,
-                    // Nothing was lost: out of buffers, or the submitting thread is gone, or we
-                    // cancelled. Whoever wants to read goes on.
-                    _ if is_passing(result) => None,
+                    // Nothing was lost: there was no buffer, the submitting thread is gone, or it
+                    // was cancelled. The next receive goes on.
+                    _ if is_retryable(result) => None,
                     _ => Some(result),
                 };
-            } else if !slot.read_cancelled && slot.arrived_bytes() > ARRIVED_MAX {
-                slot.read_cancelled = true;
-                stop = slot.read_op;
+            } else if link.unread_bytes() > RING_ARRIVED_MAX {
+                stop = link.read.cancel();
             }
         }
-        if let Some(arrived) = arrived {
-            self.buffers.give_back(arrived);
+        if let Some(filled) = filled {
+            self.buffers.recycle(filled);
         }
         if let Some(op) = stop {
             self.push_cancel(ring, op);
         }
     }
 
-    /// Stops a multishot receive of another thread than the one that drives; whoever is woken by
-    /// its end submits it anew.
+    /// Stops a multishot receive that another thread than the driving one completes; the link,
+    /// woken by its end, submits it anew.
     fn count_strays(&mut self, ring: &IoUring, owner: Key, strayed: bool) {
-        let Some(CompletionSlot::Link(slot)) = self.slots.get_mut(owner) else {
+        let Some(CompletionSlot::Link(link)) = self.slots.get_mut(owner) else {
             return;
         };
-        slot.strays = if strayed { slot.strays + 1 } else { 0 };
-        if slot.strays < STRAYS_MAX || slot.read_cancelled {
-            slot.strays = slot.strays.min(STRAYS_MAX);
-            return;
-        }
-        slot.read_cancelled = true;
-        if let Some(op) = slot.read_op {
+        link.strays = match strayed {
+            true => link.strays.saturating_add(1),
+            false => 0,
+        };
+        if link.strays >= RING_STRAYS_MAX
+            && let Some(op) = link.read.cancel()
+        {
             self.push_cancel(ring, op);
         }
     }
 
-    fn accepted(&mut self, ring: &IoUring, owner: Option<Key>, ended: bool, result: i32) {
+    fn complete_accept(&mut self, ring: &IoUring, owner: Option<Key>, ended: bool, result: i32) {
         // SAFETY: a result that is no error is a new descriptor, which is ours alone.
         let fd = (result >= 0).then(|| unsafe { OwnedFd::from_raw_fd(result) });
-        let Some(CompletionSlot::Listener(slot)) = owner.and_then(|it| self.slots.get_mut(it))
-        else {
+        let slot = owner.and_then(|owner| self.slots.get_mut(owner));
+        let Some(CompletionSlot::Listener(listener)) = slot else {
             fd.into_iter().for_each(refuse);
             return;
         };
-        slot.accepted.extend(fd);
+        listener.accepted.extend(fd);
         if ended {
-            slot.op = None;
-            if result < 0 && !is_passing(result) {
-                slot.error = Some(result);
+            listener.accept.end();
+            if result < 0 && !is_retryable(result) {
+                listener.error = Some(result);
             }
-        } else if slot.accepted.len() >= ACCEPTED_MAX && !slot.stopping {
-            slot.stopping = true;
-            if let Some(op) = slot.op {
-                self.push_cancel(ring, op);
-            }
+        } else if listener.accepted.len() >= RING_ACCEPTED_MAX
+            && let Some(op) = listener.accept.cancel()
+        {
+            self.push_cancel(ring, op);
         }
     }
 }
 
 /// True for the end of an operation that did nothing, and may be submitted again.
-pub(super) fn is_passing(result: i32) -> bool {
+pub(super) fn is_retryable(result: i32) -> bool {
     matches!(
         -result,
         libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ENOBUFS
     )
 }
 
-/// Closes a connection that nobody will take, as the system closes those of a listener's backlog.
+/// Closes a connection that no listener takes, as the system closes those of a listener's backlog.
 pub(super) fn refuse(fd: OwnedFd) {
     let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
 }

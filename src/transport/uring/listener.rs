@@ -58,7 +58,7 @@ impl Listener for UringListener {
                     Some(waker) => waker.clone_from(cx.waker()),
                     none => *none = Some(cx.waker().clone()),
                 }
-                if slot.op.is_none() {
+                if slot.accept.is_idle() {
                     state.push_accept(ring, self.slot, &self.fd);
                 }
                 None
@@ -66,7 +66,7 @@ impl Listener for UringListener {
             match accepted {
                 None => return Poll::Pending,
                 Some(Ok(fd)) => {
-                    // One that died meanwhile has no peer any more.
+                    // A connection that died meanwhile has no peer any more.
                     if let Ok(raw) = connection_of(fd) {
                         return Poll::Ready(Ok(raw));
                     }
@@ -84,14 +84,14 @@ fn connection_of(fd: OwnedFd) -> io::Result<RawLink> {
         .and_then(|peer| SocketAddr::try_from(peer).ok())
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
     let local = local_addr(&fd)?;
-    // Fails only on a connection that is dead already, which its first receive will tell.
+    // Fails only on a connection that is dead already, which its first receive reports.
     let _ = sockopt::set_tcp_nodelay(&fd, true);
     Ok(RawLink::Socket { fd, peer, local })
 }
 
 impl Drop for UringListener {
     fn drop(&mut self) {
-        // Ends the listening now, whenever the last operation lets go of the socket.
+        // Ends the listening now: the socket itself is closed with its last operation.
         let _ = shutdown(&self.fd, Shutdown::Read);
         self.ring.abandon(self.slot, |_| ());
     }

@@ -1,11 +1,11 @@
-//! TCP sockets by completions: one io_uring per transport, its descriptor in Tokio's reactor, and
-//! whoever polls [`Transport::poll_drive`] takes in what has ended and submits what was pushed. Or
-//! a thread of its own sleeps in the ring itself: [`thread`].
+//! TCP sockets by completions: one io_uring per transport, its descriptor in Tokio's reactor.
+//! [`Transport::poll_drive`] harvests completions and submits what was pushed. Or a thread of its
+//! own sleeps in the ring itself: [`thread`].
 //!
 //! Sends are tried in the call that submits them, as most find room, unless many connections are at
 //! work: [`active`]. The rest and all receives are the ring's. See [`ring`] for locks, [`teardown`]
-//! for the end of operations, [`op`] for who owns which memory when, [`bufs`] for the buffers of
-//! staged receives, [`link`] for the rule of one receive per socket.
+//! for the end of operations, [`op`] for which memory is whose when, [`bufs`] for the buffers of
+//! staged receives, [`stream`] for the rule of one receive per socket.
 //!
 //! # Unsafe code
 //!
@@ -22,12 +22,12 @@ mod deferred;
 #[cfg(test)]
 pub(in crate::transport) mod filter;
 mod harvest;
-mod link;
 mod listener;
-mod op;
+pub(in crate::transport) mod op;
 pub(in crate::transport) mod probe;
 mod readiness;
-mod ring;
+pub(in crate::transport) mod ring;
+mod stream;
 mod submit;
 mod teardown;
 mod thread;
@@ -40,33 +40,32 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
 
-#[cfg(feature = "test-util")]
-pub(super) use deferred::drop_kept;
-
 use super::epoll::{TimerClock, UdpSocket, bound_listener, open_datagrams, started_connect};
+use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
 use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{RING_COMPLETIONS, RING_SUBMISSIONS};
 
 /// TCP on a ring.
 pub(super) struct UringTransport {
-    driven_by: RingDriver,
+    driven_by: DrivenBy,
     ports: Option<PortRange>,
     stages: Arc<StagePool>,
     ring: Arc<ring::Ring>,
 }
 
-/// Where the ring is looked after.
-enum RingDriver {
-    /// In the reactor of a runtime.
+/// What drives the ring.
+enum DrivenBy {
+    /// A task, in the reactor of this runtime.
     Runtime(Handle),
-    /// By a thread of its own.
+    /// A thread of its own.
     Thread(Arc<thread::WakeState>),
 }
 
 impl UringTransport {
-    /// A transport that belongs to a thread: that of the reactor, once it has begun.
+    /// A transport that belongs to a thread: the one that begins the reactor.
     ///
     /// # Errors
     /// As for [`UringTransport::new`].
@@ -74,7 +73,7 @@ impl UringTransport {
         ports: Option<PortRange>,
         stages: Arc<StagePool>,
     ) -> Result<(Self, thread::RingThread)> {
-        Self::for_thread_with_sizes(ports, stages, ring::SUBMISSIONS, ring::COMPLETIONS)
+        Self::for_thread_with_sizes(ports, stages, RING_SUBMISSIONS, RING_COMPLETIONS)
     }
 
     /// The same with queues of these sizes, each a power of two.
@@ -88,7 +87,7 @@ impl UringTransport {
         let wake_state = thread::WakeState::new().map_err(refused)?;
         let ring = ring::Ring::for_thread(submissions, completions).map_err(refused)?;
         let reactor = thread::RingThread::new(Arc::clone(&ring), Arc::clone(&wake_state));
-        let driven_by = RingDriver::Thread(wake_state);
+        let driven_by = DrivenBy::Thread(wake_state);
         let transport = UringTransport {
             driven_by,
             ports,
@@ -108,7 +107,7 @@ impl UringTransport {
         ports: Option<PortRange>,
         stages: Arc<StagePool>,
     ) -> Result<Self> {
-        Self::with_sizes(runtime, ports, stages, ring::SUBMISSIONS, ring::COMPLETIONS)
+        Self::with_sizes(runtime, ports, stages, RING_SUBMISSIONS, RING_COMPLETIONS)
     }
 
     /// The same with queues of these sizes, each a power of two.
@@ -124,7 +123,7 @@ impl UringTransport {
             ring::Ring::new(submissions, completions).map_err(|error| probe::refusal_of(&error))?
         };
         Ok(UringTransport {
-            driven_by: RingDriver::Runtime(runtime),
+            driven_by: DrivenBy::Runtime(runtime),
             ports,
             stages,
             ring,
@@ -143,7 +142,7 @@ impl UringTransport {
         self.ring.with(|state, _| state.ops.keys())
     }
 
-    /// True while several connections are at work.
+    /// True while sends are gathered.
     #[cfg(test)]
     pub(super) fn batches_sends(&self) -> bool {
         self.ring.batches_sends()
@@ -155,7 +154,7 @@ impl UringTransport {
         self.ring.in_flight()
     }
 
-    /// Tells whether the ring still lives.
+    /// The ring, while it lives.
     #[cfg(test)]
     pub(super) fn ring(&self) -> std::sync::Weak<dyn std::any::Any + Send + Sync> {
         let ring: Arc<dyn std::any::Any + Send + Sync> = Arc::clone(&self.ring) as _;
@@ -182,10 +181,10 @@ impl Transport for UringTransport {
         waker: Waker,
     ) -> Result<Box<dyn Link>> {
         self.ring.check()?;
-        let fd = started_connect(to, from)?.into();
+        let (fd, local) = started_connect(to, from)?;
         let stages = Arc::clone(&self.stages);
-        let link = link::UringLink::connecting(&self.ring, fd, from, to, waker, stages);
-        Ok(Box::new(link))
+        let stream = stream::UringStream::new(&self.ring, fd, waker.clone(), stages);
+        Ok(Box::new(StreamLink::connecting(stream, local, to, waker)))
     }
 
     fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
@@ -197,11 +196,11 @@ impl Transport for UringTransport {
             ));
         };
         let stages = Arc::clone(&self.stages);
-        let link = link::UringLink::connected(&self.ring, fd, local, peer, waker, stages)?;
-        Ok(Box::new(link))
+        let stream = stream::UringStream::connected(&self.ring, fd, waker.clone(), stages)?;
+        Ok(Box::new(StreamLink::connected(stream, local, peer, waker)))
     }
 
-    fn datagrams(
+    fn open_datagrams(
         &self,
         options: &DatagramOptions,
         waker: Waker,
@@ -212,7 +211,7 @@ impl Transport for UringTransport {
         Ok(Box::new(UdpSocket::new(readiness)?))
     }
 
-    fn stage(&self) -> Stage {
+    fn take_stage(&self) -> Stage {
         self.stages.take()
     }
 
@@ -220,25 +219,25 @@ impl Transport for UringTransport {
         self.ring.poll_drive(cx)
     }
 
-    fn rest(&self, driver: &Waker) -> bool {
-        self.ring.rest(driver)
+    fn try_park(&self, driver: &Waker) -> bool {
+        self.ring.try_park(driver)
     }
 
-    fn look(&self) -> bool {
-        self.ring.look()
+    fn has_completions(&self) -> bool {
+        self.ring.has_completions()
     }
 
-    fn driver_gone(&self) {
-        self.ring.driver_gone();
+    fn shutdown(&self) {
+        self.ring.shutdown();
     }
 
-    fn clock(&self) -> Result<Box<dyn Clock>> {
+    fn open_clock(&self) -> Result<Box<dyn Clock>> {
         match &self.driven_by {
-            RingDriver::Runtime(runtime) => {
+            DrivenBy::Runtime(runtime) => {
                 let _runtime = runtime.enter();
                 Ok(Box::new(TimerClock::new()?))
             }
-            RingDriver::Thread(wake_state) => {
+            DrivenBy::Thread(wake_state) => {
                 Ok(Box::new(thread::ThreadClock::new(Arc::clone(wake_state))))
             }
         }

@@ -1,13 +1,16 @@
-//! What is in flight: one slot per operation of the kernel's, alive until its completion.
+//! Operations of the kernel's: one entry of the ring's table each, until its completion.
 //!
 //! ```text
-//!   pushed --completion--> ended: memory to the completion slot
-//!      \--owner dropped--> orphaned --completion--> ended: memory freed
+//!   owner's slot    Idle ──▶ InFlight ──▶ Cancelling
+//!                    ▲           │            │
+//!                    └─ completion: the memory moves to the owner's completions
+//!
+//!   owner dropped   detached, and cancelled ──▶ completion: the memory is freed
 //! ```
 //!
-//! A slot is named by index and generation in the operation's user data, so that a completion that
-//! comes late finds nothing rather than the slot's next tenant. Memory that the kernel may follow
-//! lives in an [`OpMemory`], whose address never changes, and nobody but the slot has it.
+//! An operation is named by index and generation in its user data, so that a late completion finds
+//! no entry rather than the entry's next user. Memory that the kernel may follow lives in an
+//! [`OpMemory`], whose address never changes, and which only the operation has.
 
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,22 +20,24 @@ use std::sync::Arc;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 
-use super::bufs::{BUFFER_SIZE, GROUP};
+use super::bufs::GROUP;
 use super::thread_id::ThreadId;
 use crate::buf::SpanList;
+use crate::edges::{MachineState, check_edge};
+use crate::limits::RING_BUFFER_SIZE;
 use crate::slab::Key;
-use crate::transport::{Direct, SendBatch};
+use crate::transport::{DirectBuffer, SendBatch};
 
 /// One operation in flight.
 pub(super) struct Op {
-    /// The completion slot its end goes to; `None` once that has been dropped.
+    /// The completions it ends in; `None`: detached, since those have been dropped.
     pub(super) owner: Option<Key>,
     /// Open at least as long as the kernel may look the number up.
     pub(super) fd: Arc<OwnedFd>,
     pub(super) kind: OpKind,
     /// The number of its entry, in the order in which the kernel takes them.
     pub(super) entry: u64,
-    /// Who submitted it, of a staged receive.
+    /// The thread that submitted it, of a staged receive.
     pub(super) submitter: Option<ThreadId>,
     /// There exactly for `Send` and `Direct`.
     pub(super) memory: Option<OpMemory>,
@@ -42,7 +47,7 @@ pub(super) struct Op {
 pub(super) enum OpKind {
     Send,
     Direct,
-    /// A receive into whichever lent buffer; multishot, or of at most so many bytes.
+    /// A receive into any provided buffer; multishot, or of at most so many bytes.
     Stage {
         multishot: bool,
         size_max: usize,
@@ -50,6 +55,84 @@ pub(super) enum OpKind {
     /// Waits for these poll events.
     Poll(u32),
     Accept,
+}
+
+/// Whether the kernel has an owner's operation of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum OpSlot {
+    #[default]
+    Idle,
+    InFlight(Key),
+    /// A cancellation is on its way.
+    Cancelling(Key),
+}
+
+/// The states of an [`OpSlot`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transport) enum OpPhase {
+    Idle,
+    InFlight,
+    Cancelling,
+}
+
+impl MachineState for OpPhase {
+    const EDGES: &'static [(OpPhase, OpPhase)] = {
+        use OpPhase::*;
+        &[
+            (Idle, InFlight),
+            (InFlight, Cancelling),
+            (InFlight, Idle),
+            (Cancelling, Idle),
+        ]
+    };
+}
+
+impl OpSlot {
+    fn phase(self) -> OpPhase {
+        match self {
+            OpSlot::Idle => OpPhase::Idle,
+            OpSlot::InFlight(_) => OpPhase::InFlight,
+            OpSlot::Cancelling(_) => OpPhase::Cancelling,
+        }
+    }
+
+    fn go(&mut self, to: OpSlot) {
+        check_edge(self.phase(), to.phase());
+        *self = to;
+    }
+
+    pub(super) fn is_idle(self) -> bool {
+        self == OpSlot::Idle
+    }
+
+    pub(super) fn is_cancelling(self) -> bool {
+        matches!(self, OpSlot::Cancelling(_))
+    }
+
+    pub(super) fn key(self) -> Option<Key> {
+        match self {
+            OpSlot::Idle => None,
+            OpSlot::InFlight(key) | OpSlot::Cancelling(key) => Some(key),
+        }
+    }
+
+    pub(super) fn start(&mut self, key: Key) {
+        self.go(OpSlot::InFlight(key));
+    }
+
+    /// The operation to cancel, unless that was asked for before.
+    pub(super) fn cancel(&mut self) -> Option<Key> {
+        let OpSlot::InFlight(key) = *self else {
+            return None;
+        };
+        self.go(OpSlot::Cancelling(key));
+        Some(key)
+    }
+
+    /// The operation has completed.
+    pub(super) fn end(&mut self) {
+        self.go(OpSlot::Idle);
+    }
 }
 
 impl Op {
@@ -69,7 +152,7 @@ impl Op {
                 _,
             ) => opcode::RecvMulti::new(fd, GROUP).build(),
             (OpKind::Stage { size_max, .. }, _) => {
-                let len = size_max.min(BUFFER_SIZE) as u32;
+                let len = size_max.min(RING_BUFFER_SIZE) as u32;
                 opcode::Recv::new(fd, std::ptr::null_mut(), len)
                     .buf_group(GROUP)
                     .build()
@@ -84,7 +167,7 @@ impl Op {
     }
 }
 
-/// The user data of a cancellation that nobody looks after. No key has it, since a slab never has
+/// The user data of a cancellation without an operation. No key has it, since a slab never has
 /// an entry of the highest index.
 pub(super) const CANCELLATION: u64 = u64::MAX;
 /// The user data of the poll of a thread's eventfd; no key's either, for the same reason.
@@ -124,7 +207,7 @@ struct Parts {
 enum Load {
     None,
     Send(SendBatch),
-    Receive(Direct),
+    Receive(DirectBuffer),
 }
 
 // SAFETY: the parts are this value's own, and what they hold may be sent to other threads; the
@@ -158,7 +241,7 @@ impl OpMemory {
     }
 
     /// Takes a destination in and lists its next `size_max` bytes, as far as the list goes.
-    pub(super) fn load_direct(&mut self, direct: Direct, size_max: usize) {
+    pub(super) fn load_direct(&mut self, direct: DirectBuffer, size_max: usize) {
         let parts = self.parts_mut();
         parts.spans.clear();
         let len = direct.len.min(size_max);
@@ -176,7 +259,7 @@ impl OpMemory {
     }
 
     /// Takes the destination out, likewise.
-    pub(super) fn unload_direct(&mut self) -> Option<Direct> {
+    pub(super) fn unload_direct(&mut self) -> Option<DirectBuffer> {
         match mem::replace(&mut self.parts_mut().load, Load::None) {
             Load::Receive(direct) => Some(direct),
             _ => None,
@@ -207,7 +290,7 @@ impl OpMemory {
     }
 
     /// The kernel gathers until all is there, the stream ends or the receive is cancelled: one
-    /// completion per piece. A cancelled one tells what it has moved.
+    /// completion per piece. A cancelled one reports what it has moved.
     fn receive_entry(&self, fd: types::Fd) -> Entry {
         let flags = libc::MSG_WAITALL;
         match self.parts().spans.as_iovecs() {
@@ -236,7 +319,8 @@ impl Parts {
 }
 
 impl Drop for OpMemory {
-    /// Whoever drops it has seen the operation's end, or leaks it instead (memory-model rule 7).
+    /// Dropped only after the operation's end; leaked where that is not known (memory-model rule
+    /// 7).
     fn drop(&mut self) {
         // SAFETY: the pointer of the box that `empty` leaked, used once.
         drop(unsafe { Box::from_raw(self.parts.as_ptr()) });

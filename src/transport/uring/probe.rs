@@ -6,9 +6,9 @@ use io_uring::{EnterFlags, IoUring, Probe, opcode};
 
 use crate::error::{Error, ErrorKind};
 
-/// What the backend submits, by the names of the kernel's header; and what tells a kernel of 6.1 or
-/// later, in which receives are multishot (6.0) and a cancelled one tells of the bytes it has moved
-/// (6.1).
+/// What the backend submits, by the names of the kernel's header; and the operation that marks a
+/// kernel of 6.1 or later, in which receives are multishot (6.0) and a cancelled one reports the
+/// bytes it has moved (6.1).
 const NEEDED: [(u8, &str); 8] = [
     (opcode::Recv::CODE, "IORING_OP_RECV"),
     (opcode::RecvMsg::CODE, "IORING_OP_RECVMSG"),

@@ -1,41 +1,44 @@
-//! The readiness of a datagram socket, told by the ring: one poll per side, armed when a call found
-//! nothing, or no room. A poll looks when it is armed, so nothing is lost between the two.
+//! The readiness of a datagram socket, as the ring reports it: one poll per direction, submitted
+//! when a call found no datagram, or no room. A poll checks the socket when it is submitted, so
+//! nothing is lost between the two.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use super::completions::{CompletionSlot, ReadinessCompletions};
 use super::ring::Ring;
 use crate::error::Result;
 use crate::slab::Key;
-use crate::transport::epoll::{Moved, Readiness, Side, would_block};
+use crate::transport::epoll::{IoDirection, Moved, Readiness, would_block};
 
 pub(super) struct UringReadiness {
     ring: Arc<Ring>,
     slot: Key,
     fd: Arc<OwnedFd>,
-    looking: bool,
+    /// The next read does not ask for readiness.
+    assumed_readable: bool,
 }
 
 impl UringReadiness {
     pub(super) fn new(ring: &Arc<Ring>, fd: OwnedFd, waker: Waker) -> Self {
         let slot = ring.with(|state, _| {
-            state.insert(CompletionSlot::Watch(Box::new(ReadinessCompletions::new(
-                waker,
-            ))))
+            let completions = ReadinessCompletions::new(waker);
+            state.insert(CompletionSlot::Readiness(Box::new(completions)))
         });
         UringReadiness {
             ring: Arc::clone(ring),
             slot,
             fd: Arc::new(fd),
-            looking: false,
+            assumed_readable: false,
         }
     }
 
-    fn arm(&self, side: Side) {
-        (self.ring).with(|state, ring| state.push_watch(ring, self.slot, &self.fd, side));
+    fn arm(&self, direction: IoDirection) {
+        self.ring.with(|state, ring| {
+            state.push_readiness(ring, self.slot, &self.fd, direction);
+        });
     }
 }
 
@@ -44,15 +47,16 @@ impl Readiness for UringReadiness {
         &self.fd
     }
 
-    fn attempt(
+    fn try_io(
         &mut self,
-        side: Side,
+        direction: IoDirection,
         mut call: impl FnMut(&OwnedFd) -> io::Result<Moved>,
-    ) -> Option<Result<io::Result<Moved>>> {
-        let looking = side == Side::Read && std::mem::take(&mut self.looking);
-        let armed = (self.ring).with(|state, _| state.watch(self.slot).side(side).is_some());
-        if armed && !looking {
-            return None;
+    ) -> Poll<Result<io::Result<Moved>>> {
+        let assumed = direction == IoDirection::Read && std::mem::take(&mut self.assumed_readable);
+        let armed =
+            (self.ring).with(|state, _| !state.readiness(self.slot).poll(direction).is_idle());
+        if armed && !assumed {
+            return Poll::Pending;
         }
         let done = call(&self.fd);
         let blocks = match &done {
@@ -60,16 +64,16 @@ impl Readiness for UringReadiness {
             Err(error) => would_block(error),
         };
         if blocks && !armed {
-            self.arm(side);
+            self.arm(direction);
         }
         match done {
-            Err(error) if would_block(&error) => None,
-            done => Some(Ok(done)),
+            Err(error) if would_block(&error) => Poll::Pending,
+            done => Poll::Ready(Ok(done)),
         }
     }
 
-    fn look(&mut self) {
-        self.looking = true;
+    fn assume_readable(&mut self) {
+        self.assumed_readable = true;
     }
 }
 

@@ -1,20 +1,26 @@
-//! The ring of one transport: operations go in by [`State::push`], their ends come out into the
-//! slots of links and listeners.
+//! The ring of one transport: operations go in by [`State::push`], their completions come out into
+//! the slots of links, listeners and datagram sockets.
 //!
-//! One lock guards both queues, the slots and the slots. Nothing is woken and no memory of an
+//! ```text
+//!   Driven ──▶ Undriven ──▶ Retired
+//!     │ └──────────────────────▲
+//!     └──▶ Failed ◀── Undriven
+//! ```
+//!
+//! One lock guards both queues, the operations and the slots. Nothing is woken and no memory of an
 //! operation is dropped under it, since either may run code of others: both are collected in the
-//! [`DeferredActions`] and see to themselves once the lock is released.
+//! [`DeferredActions`], and done once the lock is released.
 //!
-//! Submission is batched: a push wakes the driver, once, if it rests, and its next
-//! [`Ring::poll_drive`] submits everything there is by one system call. Only cancellations that
-//! somebody waits for are submitted within the call. In a ring of a thread all this is that
-//! thread's: see [`super::thread`].
+//! Submission is batched: a push wakes the driver, once, if it is parked, and its next
+//! [`Ring::poll_drive`] submits everything there is by one system call. Only cancellations that are
+//! waited for are submitted within the call. In a ring of a thread all this is that thread's: see
+//! [`super::thread`].
 //!
-//! The ring runs its completions in the thread that submitted, when that enters the kernel for
-//! whatever reason (`COOP_TASKRUN`: an interrupt for each packet, from the processor that received
-//! it, would cost more than the packet). A thread that computes enters at its next timer tick. If
-//! the thread has exited, they end with `ECANCELED`, which nobody asked for; whoever gets that
-//! submits again.
+//! The ring runs its completions in the thread that submitted, when that enters the kernel for any
+//! reason (`COOP_TASKRUN`: an interrupt for each packet, from the processor that received it, would
+//! cost more than the packet). A thread that computes enters at its next timer tick. If the thread
+//! has exited, they end with `ECANCELED`, which no one asked for; then the operation is submitted
+//! again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -37,34 +43,56 @@ use super::completions::{
     CompletionSlot, LinkCompletions, ListenerCompletions, ReadinessCompletions,
 };
 use super::deferred::DeferredActions;
+use super::harvest::Harvest;
 use super::op::{Op, OpMemory};
 use super::thread::RingOwner;
 use super::thread_id::ThreadId;
 use crate::buf::Stage;
+use crate::edges::{MachineState, check_edge};
 use crate::error::{Error, Result};
+use crate::limits::RING_ROUNDS_PER_DRIVE;
 use crate::slab::{Key, Slab};
-
-/// Entries of the submission queue: what one turn of a busy driver pushes, mostly.
-pub(super) const SUBMISSIONS: u32 = 256;
-/// Entries of the completion queue. A multishot receive may bring many per drain; what does not
-/// fit is kept by the kernel, and fetched.
-pub(super) const COMPLETIONS: u32 = 4096;
-/// Rounds of one drive before other tasks have their turn.
-const ROUNDS_PER_DRIVE: usize = 4;
 
 pub(super) struct Ring {
     pub(super) driven_by: RingDriver,
     pub(super) state: Mutex<State>,
-    /// Many connections are at work.
+    /// Many connections are at work: their sends go to the ring.
     batching: AtomicBool,
 }
 
-/// Who sleeps until something ends.
+/// What sleeps until operations complete.
 pub(super) enum RingDriver {
-    /// The reactor that watches the ring's descriptor.
+    /// The reactor, which watches the ring's descriptor.
     Reactor(AsyncFd<IoUring>),
     /// A thread, in the ring itself.
     Thread(IoUring),
+}
+
+/// How far a ring's life is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transport) enum RingPhase {
+    /// A driver polls it.
+    Driven,
+    /// No driver polls it again: a drop of what was made by it waits for the end of its operations.
+    Undriven,
+    /// The kernel refuses to be entered: nothing is submitted, and what could not be ended is
+    /// leaked.
+    Failed,
+    /// All has ended, or is leaked: nothing is submitted.
+    Retired,
+}
+
+impl MachineState for RingPhase {
+    const EDGES: &'static [(RingPhase, RingPhase)] = {
+        use RingPhase::*;
+        &[
+            (Driven, Undriven),
+            (Driven, Failed),
+            (Driven, Retired),
+            (Undriven, Failed),
+            (Undriven, Retired),
+        ]
+    };
 }
 
 /// What the lock guards.
@@ -76,31 +104,28 @@ pub(super) struct State {
     pub(super) entries: u64,
     /// Entries for which the queue had no room.
     pub(super) backlog: VecDeque<Entry>,
-    /// Staged receives that were pushed since the last submission, on a ring of anyone's.
+    /// Staged receives that were pushed since the last submission, on a ring of the reactor's.
     pub(super) unattributed: Vec<Key>,
-    /// Who drives a ring of anyone's, while it does.
+    /// The thread that polls the driver now, on a ring of the reactor's.
     pub(super) driving: Option<ThreadId>,
     /// Something was pushed since the last submission.
     pub(super) dirty: bool,
-    /// Who drives, while it rests; taken when it is woken for a push.
+    /// The driver's waker, while it is parked; taken when a push wakes it.
     pub(super) driver: Option<Waker>,
-    /// Nobody drives again: whoever gives something up waits for its end.
-    pub(super) undriven: bool,
-    /// Who may enter the kernel.
+    phase: RingPhase,
+    /// Which thread may enter the kernel.
     pub(super) ring_owner: RingOwner,
     /// What wakes the thread of a ring that has one.
     pub(super) wake_fd: Option<Entry>,
-    /// Since when the kernel has taken nothing, although it was asked again and again.
+    /// Since when the kernel has taken nothing, although it was entered again and again.
     pub(super) refused_since: Option<Instant>,
-    /// Why the ring is of no use any more: the kernel refuses to be entered.
+    /// Why the ring has failed.
     pub(super) failure: Option<Error>,
-    /// Nothing is submitted any more, ever; what is in `ops` the kernel has not seen.
-    pub(super) retired: bool,
     /// The kernel has given the buffers back.
     pub(super) buffers_are_ours: bool,
     pub(super) spare: Vec<OpMemory>,
     pub(super) deferred: DeferredActions,
-    /// Who had bytes in this drive.
+    /// Counts the connections that receive in this drive.
     pub(super) active: ActiveCount,
 }
 
@@ -121,11 +146,7 @@ impl Ring {
         // moves into the `AsyncFd`, out of which nothing takes it.
         let registered = unsafe { AsyncFd::register(ring) };
         let fd = registered.map_err(io::Error::from)?;
-        Ok(Ring::of(
-            RingDriver::Reactor(fd),
-            buffers,
-            RingOwner::Anyone,
-        ))
+        Ok(Ring::of(RingDriver::Reactor(fd), buffers, RingOwner::Any))
     }
 
     /// A ring for the thread that [begins](Ring::begin) with it.
@@ -142,11 +163,7 @@ impl Ring {
             .build(submissions)?;
         super::probe::check(&ring)?;
         let buffers = BufferRing::register(&ring)?;
-        Ok(Ring::of(
-            RingDriver::Thread(ring),
-            buffers,
-            RingOwner::Nobody,
-        ))
+        Ok(Ring::of(RingDriver::Thread(ring), buffers, RingOwner::None))
     }
 
     fn of(driven_by: RingDriver, buffers: BufferRing, ring_owner: RingOwner) -> Arc<Self> {
@@ -162,12 +179,11 @@ impl Ring {
                 driving: None,
                 dirty: false,
                 driver: None,
-                undriven: false,
+                phase: RingPhase::Driven,
                 ring_owner,
                 wake_fd: None,
                 refused_since: None,
                 failure: None,
-                retired: false,
                 buffers_are_ours: false,
                 spare: Vec::new(),
                 deferred: DeferredActions::default(),
@@ -177,10 +193,11 @@ impl Ring {
         })
     }
 
-    /// Makes the calling thread the one that enters the kernel; `wake_fd` polls its eventfd.
+    /// Makes the calling thread the one that enters the kernel; the entry `wake_fd` polls its
+    /// eventfd.
     pub(super) fn begin(&self, wake_fd: Entry) -> io::Result<()> {
         self.with(|state, ring| {
-            debug_assert_eq!(state.ring_owner, RingOwner::Nobody, "a ring has one thread");
+            debug_assert_eq!(state.ring_owner, RingOwner::None, "a ring has one thread");
             ring.submitter().register_enable_rings()?;
             state.ring_owner = RingOwner::Thread(std::thread::current().id());
             state.wake_fd = Some(wake_fd);
@@ -196,57 +213,65 @@ impl Ring {
         }
     }
 
-    /// Takes the lock for `act`, and sees to what came up under it.
+    /// Takes the lock for `act`, then does what came up under it.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State, &IoUring) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut state, self.ring());
         let deferred = state.deferred.take();
         drop(state);
-        deferred.deliver();
+        drop(deferred);
         result
     }
 
-    /// Harvests what has ended, submits what was pushed, and leaves the waker with the reactor.
-    /// Ready when there was anything to harvest, and once the ring has failed, with the reason.
+    /// Harvests completions, submits what was pushed, and leaves the waker with the reactor. Ready
+    /// when there was anything to harvest, and once the ring has failed, with the reason.
     pub(super) fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        // 1. Register with the reactor, before the queue is read: no edge is lost.
         if let RingDriver::Reactor(fd) = &self.driven_by {
             wait_in_reactor(fd, cx);
         }
-        let submits = matches!(self.driven_by, RingDriver::Reactor(_));
-        let (harvested, is_more, failure) = self.with(|state, ring| {
-            let (mut harvested, mut is_more) = (false, false);
+        let (harvest, failure) = self.with(|state, ring| {
+            let mut all = Harvest::default();
             if let Some(error) = &state.failure {
                 state.dirty = false;
-                return (false, false, Some(error.clone()));
+                return (all, Some(error.clone()));
             }
-            // In a ring of a thread nothing ends elsewhere.
+            // In a ring of a thread all operations complete on that thread.
+            let submits = self.submits_in_drive();
             state.driving = submits.then(ThreadId::current);
-            // Who is awake need not be woken.
-            state.driver = None;
-            for _ in 0..ROUNDS_PER_DRIVE {
-                let (any, more) = state.harvest_some(ring);
-                harvested |= any;
-                // What can be done at once has ended by then. A thread submits as it goes to sleep.
-                is_more = submits && state.submit(ring) || more;
-                if !is_more {
+            state.driver = None; // It is awake.
+            for _ in 0..RING_ROUNDS_PER_DRIVE {
+                // 2. Take in what has completed.
+                let round = state.harvest_round(ring);
+                all.any |= round.any;
+                // 3. Submit: what can be done at once has completed by then. A thread submits as it
+                // goes to sleep.
+                all.more = submits && state.submit(ring) || round.more;
+                if !all.more {
                     break;
                 }
             }
             state.driving = None;
-            self.batching.store(state.active.judge(), Ordering::Relaxed);
-            (harvested, is_more, state.failure.clone())
+            self.batching
+                .store(state.active.end_drive(), Ordering::Relaxed);
+            (all, state.failure.clone())
         });
         if let Some(error) = failure {
             return Poll::Ready(Err(error));
         }
-        if is_more {
+        // 4. What is left is for the next poll.
+        if harvest.more {
             cx.waker().wake_by_ref();
         }
-        if harvested {
-            Poll::Ready(Ok(()))
-        } else {
-            Poll::Pending
+        match harvest.any {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
         }
+    }
+
+    /// True if a drive submits; the thread of a ring submits as it goes to sleep.
+    fn submits_in_drive(&self) -> bool {
+        matches!(self.driven_by, RingDriver::Reactor(_))
     }
 
     /// Fails, with the reason, once the ring has.
@@ -257,32 +282,31 @@ impl Ring {
         }
     }
 
-    /// See [`Transport::rest`](crate::transport::Transport::rest).
-    pub(super) fn rest(&self, driver: &Waker) -> bool {
-        // A thread submits as it goes to sleep.
-        let submits = matches!(self.driven_by, RingDriver::Reactor(_));
+    /// See [`Transport::try_park`](crate::transport::Transport::try_park).
+    pub(super) fn try_park(&self, driver: &Waker) -> bool {
+        let submits = self.submits_in_drive();
         self.with(|state, _| {
-            let rests = !(state.dirty && (submits || state.failure.is_some()));
-            if rests {
+            let parks = !(state.dirty && (submits || state.failure.is_some()));
+            if parks {
                 state.driver = Some(driver.clone());
             }
-            rests
+            parks
         })
     }
 
-    /// See [`Transport::look`](crate::transport::Transport::look). No system call is made before
-    /// the kernel says that this thread has something to complete.
-    pub(super) fn look(&self) -> bool {
+    /// See [`Transport::has_completions`](crate::transport::Transport::has_completions). No system
+    /// call is made before the kernel reports by a flag that this thread has something to complete.
+    pub(super) fn has_completions(&self) -> bool {
         self.with(|state, ring| {
-            if state.retired {
+            if state.is_over() {
                 return false;
             }
-            // SAFETY: as in `unload_backlog`.
+            // SAFETY: as in `flush_backlog`.
             if unsafe { ring.submission_shared() }.taskrun() {
-                // Whatever goes wrong, the next drive meets again.
+                // An error is met again by the next drive.
                 let _ = state.enter(ring);
             }
-            // SAFETY: as in `harvest_some`.
+            // SAFETY: as in `harvest_round`.
             !unsafe { ring.completion_shared() }.is_empty()
         })
     }
@@ -292,7 +316,7 @@ impl Ring {
         self.batching.load(Ordering::Relaxed)
     }
 
-    /// A completion slot for a link.
+    /// Adds the completions of a link.
     pub(super) fn insert_link(&self, slot: LinkCompletions) -> Key {
         self.with(|state, _| state.insert(CompletionSlot::Link(Box::new(slot))))
     }
@@ -315,9 +339,9 @@ impl Ring {
     }
 }
 
-/// Readiness is cleared, and the waker registered, before the queue is looked at: so no edge is
-/// lost. Without its reactor (an error) nothing here makes progress, and the driver is being
-/// dropped. All outside of Tokio's cooperative budget, as what the driver does.
+/// Clears the readiness and registers the waker. Without its reactor (an error) nothing here makes
+/// progress, and the driver is being dropped. Outside of Tokio's cooperative budget, as all that
+/// the driver does.
 fn wait_in_reactor(fd: &AsyncFd<IoUring>, cx: &mut Context<'_>) {
     let mut ready = pin!(tokio::task::unconstrained(poll_fn(|cx| loop {
         match fd.poll_read_ready(cx) {
@@ -331,6 +355,21 @@ fn wait_in_reactor(fd: &AsyncFd<IoUring>, cx: &mut Context<'_>) {
 impl State {
     pub(super) fn insert(&mut self, slot: CompletionSlot) -> Key {
         self.slots.insert(slot)
+    }
+
+    /// Moves along a legal edge.
+    pub(super) fn set_phase(&mut self, to: RingPhase) {
+        check_edge(self.phase, to);
+        self.phase = to;
+    }
+
+    pub(super) fn phase(&self) -> RingPhase {
+        self.phase
+    }
+
+    /// True once nothing is submitted any more.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, RingPhase::Failed | RingPhase::Retired)
     }
 
     pub(super) fn link(&mut self, key: Key) -> &mut LinkCompletions {
@@ -347,17 +386,17 @@ impl State {
         }
     }
 
-    pub(super) fn watch(&mut self, key: Key) -> &mut ReadinessCompletions {
+    pub(super) fn readiness(&mut self, key: Key) -> &mut ReadinessCompletions {
         match self.slots.get_mut(key) {
-            Some(CompletionSlot::Watch(slot)) => slot,
-            _ => unreachable!("a slot lives as long as who watches"),
+            Some(CompletionSlot::Readiness(slot)) => slot,
+            _ => unreachable!("a socket's slot lives as long as the socket"),
         }
     }
 
-    /// The next bytes that have arrived for a link, at most `size_max`.
-    pub(super) fn take_arrived(&mut self, key: Key, size_max: usize) -> Option<Stage> {
+    /// The next bytes that were received for a link, at most `size_max`.
+    pub(super) fn take_received(&mut self, key: Key, size_max: usize) -> Option<Stage> {
         match self.slots.get_mut(key) {
-            Some(CompletionSlot::Link(slot)) => slot.take_arrived(&mut self.buffers, size_max),
+            Some(CompletionSlot::Link(slot)) => slot.take_received(&mut self.buffers, size_max),
             _ => None,
         }
     }

@@ -1,5 +1,5 @@
-//! Into the ring: operations get a slot, their entries are queued, and one system call submits
-//! them.
+//! Into the ring: operations get an entry of the table, their submission entries are queued, and
+//! one system call submits them.
 
 use std::io;
 use std::mem;
@@ -11,16 +11,13 @@ use io_uring::squeue::Entry;
 use io_uring::{EnterFlags, IoUring};
 
 use super::op::{Op, OpKind, OpMemory, cancel_entry};
-use super::ring::State;
+use super::ring::{RingPhase, State};
 use super::thread::RingOwner;
 use super::thread_id::ThreadId;
-use crate::limits::RING_REFUSAL_MAX;
+use crate::limits::{RING_REFUSAL_MAX, RING_SUBMIT_ATTEMPTS};
 use crate::slab::Key;
-use crate::transport::epoll::Side;
-use crate::transport::{Direct, SendBatch};
-
-/// Attempts to submit in a row: each takes in at least something, unless it is interrupted.
-const SUBMIT_ATTEMPTS: usize = 16;
+use crate::transport::epoll::IoDirection;
+use crate::transport::{DirectBuffer, SendBatch};
 
 impl State {
     pub(super) fn push_send(
@@ -34,7 +31,7 @@ impl State {
         let mut memory = self.spare.pop().unwrap_or_else(OpMemory::empty);
         memory.load_batch(batch, size_max);
         let op = self.push(ring, owner, fd, OpKind::Send, Some(memory));
-        self.link(owner).send_op = Some(op);
+        self.link(owner).send.start(op);
     }
 
     pub(super) fn push_direct(
@@ -42,7 +39,7 @@ impl State {
         ring: &IoUring,
         owner: Key,
         fd: &Arc<OwnedFd>,
-        direct: Direct,
+        direct: DirectBuffer,
         size_max: usize,
     ) {
         let mut memory = self.spare.pop().unwrap_or_else(OpMemory::empty);
@@ -63,7 +60,7 @@ impl State {
             size_max,
         };
         let op = self.push_read(ring, owner, fd, kind, None);
-        if self.ring_owner == RingOwner::Anyone {
+        if self.ring_owner == RingOwner::Any {
             self.unattributed.push(op);
         }
     }
@@ -77,37 +74,40 @@ impl State {
         memory: Option<OpMemory>,
     ) -> Key {
         assert!(
-            self.link(owner).read_op.is_none(),
+            self.link(owner).read.is_idle(),
             "one receive is armed per socket (memory-model rule 5)"
         );
         let op = self.push(ring, owner, fd, kind, memory);
-        let slot = self.link(owner);
-        slot.read_op = Some(op);
-        slot.read_cancelled = false;
-        slot.strays = 0;
+        let link = self.link(owner);
+        link.read.start(op);
+        link.strays = 0;
         op
     }
 
     pub(super) fn push_poll(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>, events: u32) {
         let op = self.push(ring, owner, fd, OpKind::Poll(events), None);
-        self.link(owner).poll_op = Some(op);
+        self.link(owner).poll.start(op);
     }
 
-    /// Polls for one side of a socket, once.
-    pub(super) fn push_watch(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>, side: Side) {
-        let events = match side {
-            Side::Read => libc::POLLIN,
-            Side::Write => libc::POLLOUT,
+    /// Polls once for the readiness of a socket in one direction.
+    pub(super) fn push_readiness(
+        &mut self,
+        ring: &IoUring,
+        owner: Key,
+        fd: &Arc<OwnedFd>,
+        direction: IoDirection,
+    ) {
+        let events = match direction {
+            IoDirection::Read => libc::POLLIN,
+            IoDirection::Write => libc::POLLOUT,
         };
         let op = self.push(ring, owner, fd, OpKind::Poll(events as u32), None);
-        *self.watch(owner).side(side) = Some(op);
+        self.readiness(owner).poll(direction).start(op);
     }
 
     pub(super) fn push_accept(&mut self, ring: &IoUring, owner: Key, fd: &Arc<OwnedFd>) {
         let op = self.push(ring, owner, fd, OpKind::Accept, None);
-        let slot = self.listener(owner);
-        slot.op = Some(op);
-        slot.stopping = false;
+        self.listener(owner).accept.start(op);
     }
 
     fn push(
@@ -133,31 +133,31 @@ impl State {
         key
     }
 
-    /// Asks the kernel to end an operation; its own completion tells when it has.
+    /// Asks the kernel to end an operation, whose own completion follows.
     pub(super) fn push_cancel(&mut self, ring: &IoUring, op: Key) {
         self.push_entry(ring, cancel_entry(op.to_bits()));
     }
 
-    /// Asks to be told when the eventfd is written to, unless the thread is ending.
+    /// Polls the eventfd, unless the thread is ending.
     pub(super) fn arm_wake_fd(&mut self, ring: &IoUring) {
-        if let (Some(wake_fd), false) = (self.wake_fd.clone(), self.undriven) {
+        if let (Some(wake_fd), false) = (self.wake_fd.clone(), self.phase() != RingPhase::Driven) {
             self.push_entry(ring, wake_fd);
         }
     }
 
     fn push_entry(&mut self, ring: &IoUring, entry: Entry) {
-        if self.retired {
+        if self.is_over() {
             return;
         }
         self.entries += 1;
         self.backlog.push_back(entry);
-        self.unload_backlog(ring);
+        self.flush_backlog(ring);
         self.mark_dirty();
     }
 
     pub(super) fn mark_dirty(&mut self) {
         self.dirty = true;
-        // The thread of a ring submits before it sleeps; it need not be woken by itself.
+        // The thread of a ring submits before it sleeps: it need not wake itself.
         if matches!(self.ring_owner, RingOwner::Thread(_)) && self.ring_owner.is_mine() {
             return;
         }
@@ -166,7 +166,7 @@ impl State {
         }
     }
 
-    fn unload_backlog(&mut self, ring: &IoUring) {
+    fn flush_backlog(&mut self, ring: &IoUring) {
         if self.backlog.is_empty() {
             return;
         }
@@ -187,13 +187,13 @@ impl State {
 
     /// How many entries the kernel has taken.
     pub(super) fn entries_taken(&self, ring: &IoUring) -> u64 {
-        // SAFETY: as in `unload_backlog`.
+        // SAFETY: as in `flush_backlog`.
         let waiting = unsafe { ring.submission_shared() }.len() + self.backlog.len();
         self.entries - waiting as u64
     }
 
-    /// The thread of the ring is about to sleep: puts what it can into the queue, and tells how to
-    /// go on.
+    /// The thread of the ring is about to sleep: moves the backlog to the queue, and says how to go
+    /// on.
     pub(super) fn before_sleep(&mut self, ring: &IoUring) -> BeforeSleep {
         if self.failure.is_some() {
             return match self.dirty {
@@ -201,24 +201,24 @@ impl State {
                 false => BeforeSleep::Failed,
             };
         }
-        self.unload_backlog(ring);
+        self.flush_backlog(ring);
         self.dirty = false;
-        // SAFETY: as in `unload_backlog`.
+        // SAFETY: as in `flush_backlog`.
         let queue = unsafe { ring.submission_shared() };
         let has_work = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
         BeforeSleep::Enter {
             has_work,
-            // Entering without waiting tells whether an interruption or a refusal has passed.
+            // Entering without waiting shows whether an interruption or a refusal has passed.
             may_wait: self.backlog.is_empty() && self.refused_since.is_none(),
         }
     }
 
     /// Gives the kernel what is in the queue.
     pub(super) fn enter(&mut self, ring: &IoUring) -> io::Result<usize> {
-        let entered = if self.ring_owner == RingOwner::Anyone {
+        let entered = if self.ring_owner == RingOwner::Any {
             ring.submitter().submit()
         } else {
-            // SAFETY: as in `unload_backlog`.
+            // SAFETY: as in `flush_backlog`.
             let count = unsafe { ring.submission_shared() }.len() as u32;
             let flags = EnterFlags::GETEVENTS.bits();
             // SAFETY: as many entries as the queue holds, no argument. Only being asked for events
@@ -233,19 +233,21 @@ impl State {
 
     /// Submits everything that was pushed. True if there was anything.
     pub(super) fn submit(&mut self, ring: &IoUring) -> bool {
-        if !self.ring_owner.is_mine() || !mem::take(&mut self.dirty) || self.retired {
+        if !self.ring_owner.is_mine() || !mem::take(&mut self.dirty) || self.is_over() {
             return false;
         }
+        // 1. Note which thread completes what it submits.
         for key in self.unattributed.drain(..) {
             if let Some(op) = self.ops.get_mut(key) {
                 op.submitter = Some(ThreadId::current());
             }
         }
-        for _ in 0..SUBMIT_ATTEMPTS {
+        // 2. Enter until the kernel has taken everything, or takes nothing.
+        for _ in 0..RING_SUBMIT_ATTEMPTS {
             match self.enter(ring) {
                 Ok(_) => {
-                    self.unload_backlog(ring);
-                    // SAFETY: as in `unload_backlog`.
+                    self.flush_backlog(ring);
+                    // SAFETY: as in `flush_backlog`.
                     if unsafe { ring.submission_shared() }.is_empty() {
                         return true;
                     }
@@ -257,12 +259,13 @@ impl State {
                 },
             }
         }
+        // 3. The rest is for the next drive.
         self.mark_dirty();
         true
     }
 
-    /// The kernel refused to be entered: tells when to try again. A refusal that does not pass, or
-    /// that passes for none, ends the ring.
+    /// The kernel refused to be entered: says when to try again. A refusal that does not pass, or
+    /// of an unknown kind, ends the ring.
     pub(super) fn refused(&mut self, ring: &IoUring, error: &io::Error) -> Retry {
         let retry = match error.raw_os_error() {
             // A signal came first.
@@ -270,7 +273,7 @@ impl State {
             // The kernel keeps completions that found the queue full, and takes entries once there
             // is room.
             Some(libc::EBUSY) => {
-                self.harvest_some(ring);
+                self.harvest_round(ring);
                 Retry::Now
             }
             // Memory is short.
@@ -285,18 +288,15 @@ impl State {
         retry
     }
 
-    /// Submits now, and takes in what has ended by it: for cancellations that somebody waits for.
-    /// On a ring of another thread that thread does, which has been woken by the push.
+    /// Submits now, and takes in what has completed by it: for cancellations that are waited for.
+    /// On a ring of another thread that thread does, which the push has woken.
     pub(super) fn submit_and_harvest(&mut self, ring: &IoUring) {
-        if !self.ring_owner.is_mine() || self.retired {
+        if !self.ring_owner.is_mine() || self.is_over() {
             return;
         }
         self.submit(ring);
-        if self.retired {
-            return;
-        }
-        if let (_, true) = self.harvest_some(ring) {
-            // No edge will tell the driver of the rest.
+        if !self.is_over() && self.harvest_round(ring).more {
+            // No edge reports the rest to the driver.
             self.mark_dirty();
         }
     }
@@ -307,7 +307,7 @@ impl State {
 pub(super) enum BeforeSleep {
     /// Enters the kernel, where it sleeps if it may; without work only to sleep.
     Enter { has_work: bool, may_wait: bool },
-    /// Drives once more: the ring has failed, which the driver has not been told.
+    /// Drives once more: the ring has failed, which the driver does not know yet.
     Drive,
     /// Sleeps elsewhere: there is no ring any more.
     Failed,

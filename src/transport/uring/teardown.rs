@@ -5,46 +5,43 @@ use std::io;
 use std::mem::{self, ManuallyDrop};
 use std::sync::PoisonError;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use io_uring::types::{CancelBuilder, Timespec};
+use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring};
 use rustix::net::{Shutdown, shutdown};
 
 use super::completions::CompletionSlot;
 use super::harvest::refuse;
 use super::op::WAKE_FD;
-use super::ring::{Ring, RingDriver, State};
+use super::ring::{Ring, RingDriver, RingPhase, State};
 use super::thread::RingOwner;
 use crate::error::{Error, ErrorKind};
+use crate::limits::{RING_REAP_STEP, RING_REAP_TIMEOUT, RING_REAP_TIMEOUT_FAILED};
 use crate::slab::Key;
 
-/// How long the drop of a ring waits for its operations to end. Cancelling a socket's operation
-/// takes microseconds; what is longer is broken.
-const REAP_TIME: Duration = Duration::from_millis(500);
-/// The same of one that has failed, whose driver waits meanwhile.
-const REAP_TIME_OF_FAILED: Duration = Duration::from_millis(100);
-/// How long one step of the last wait may take.
-const REAP_STEP_NANOS: u32 = 1_000_000;
-
 impl Ring {
-    /// Drops a completion slot, under the lock that `first` sees it under. When nobody
-    /// drives any more, its operations have ended by the return.
+    /// Drops a completion slot; `first` sees it under the same lock. On a ring that is not driven
+    /// its operations have ended by the return.
     pub(super) fn abandon(&self, owner: Key, first: impl FnOnce(&mut State)) {
-        let undriven = self.with(|state, ring| {
+        let waits = self.with(|state, ring| {
             first(state);
             state.abandon(ring, owner);
-            state.undriven
+            state.phase() == RingPhase::Undriven
         });
-        if undriven {
+        if waits {
             self.reap();
         }
     }
 
-    /// See [`Transport::driver_gone`](crate::transport::Transport::driver_gone). A ring of a thread
-    /// ends with this, on that thread.
-    pub(super) fn driver_gone(&self) {
-        self.with(|state, _| state.undriven = true);
+    /// See [`Transport::shutdown`](crate::transport::Transport::shutdown). A ring of a thread ends
+    /// with this, on that thread.
+    pub(super) fn shutdown(&self) {
+        self.with(|state, _| {
+            if state.phase() == RingPhase::Driven {
+                state.set_phase(RingPhase::Undriven);
+            }
+        });
         self.reap();
         if matches!(self.driven_by, RingDriver::Thread(_)) {
             self.with(|state, ring| state.retire(ring));
@@ -55,7 +52,7 @@ impl Ring {
     /// of a thread that has exited, takes effect there: later than the call that asks for it.
     fn reap(&self) {
         self.with(|state, ring| state.cancel_all(ring));
-        let deadline = Instant::now() + REAP_TIME;
+        let deadline = Instant::now() + RING_REAP_TIMEOUT;
         while !self.with(|state, ring| state.reap_some(ring)) && Instant::now() < deadline {}
     }
 }
@@ -70,11 +67,11 @@ impl State {
 
     /// Waits a little for operations to end. True once all have, or if it is not for us to wait.
     fn reap_some(&mut self, ring: &IoUring) -> bool {
-        if self.ops.len() == 0 || !self.ring_owner.is_mine() || self.retired {
+        if self.ops.len() == 0 || !self.ring_owner.is_mine() || self.is_over() {
             return true;
         }
-        let step = io_uring::types::Timespec::new().nsec(REAP_STEP_NANOS);
-        let args = io_uring::types::SubmitArgs::new().timespec(&step);
+        let step = Timespec::from(RING_REAP_STEP);
+        let args = SubmitArgs::new().timespec(&step);
         // Runs what the kernel has left to do in this thread; time that is up is no failure.
         let _ = ring.submitter().submit_with_args(1, &args);
         self.dirty = true;
@@ -87,27 +84,25 @@ impl State {
         let Some(slot) = self.slots.remove(owner) else {
             return;
         };
-        let ops = match slot {
-            CompletionSlot::Link(slot) => {
-                for arrived in slot.arrived {
-                    self.buffers.give_back(arrived);
+        let ops: Vec<Key> = slot.ops().collect();
+        match slot {
+            CompletionSlot::Link(link) => {
+                for filled in link.filled {
+                    self.buffers.recycle(filled);
                 }
-                for (memory, _) in slot.sent.into_iter().chain(slot.direct_end) {
+                for (memory, _) in link.sent.into_iter().chain(link.direct_end) {
                     self.discard(memory);
                 }
-                [slot.send_op, slot.read_op, slot.poll_op]
             }
-            CompletionSlot::Listener(slot) => {
-                slot.accepted.into_iter().for_each(refuse);
-                [slot.op, None, None]
-            }
-            CompletionSlot::Watch(slot) => [slot.reading, slot.writing, None],
-        };
-        for key in ops.into_iter().flatten() {
-            if self.retired {
-                self.withdraw(key);
+            CompletionSlot::Listener(listener) => listener.accepted.into_iter().for_each(refuse),
+            CompletionSlot::Readiness(_) => {}
+        }
+        for key in ops {
+            if self.is_over() {
+                self.remove_unseen(key);
                 continue;
             }
+            // Detached: its memory is freed when it has ended.
             if let Some(op) = self.ops.get_mut(key) {
                 op.owner = None;
             }
@@ -117,7 +112,7 @@ impl State {
     }
 
     /// Frees an operation that the kernel has not seen.
-    fn withdraw(&mut self, key: Key) {
+    fn remove_unseen(&mut self, key: Key) {
         if let Some(op) = self.ops.remove(key)
             && let Some(memory) = op.memory
         {
@@ -125,31 +120,33 @@ impl State {
         }
     }
 
-    /// Nothing is submitted from now on: everything is cancelled and waited for, for a while.
+    /// Cancels everything and waits for it, for a while; then nothing is submitted any more.
     fn retire(&mut self, ring: &IoUring) {
-        if self.retired {
+        if self.is_over() {
             return;
         }
         self.cancel_all(ring);
-        let deadline = Instant::now() + REAP_TIME;
+        let deadline = Instant::now() + RING_REAP_TIMEOUT;
         while !self.reap_some(ring) && Instant::now() < deadline {}
-        if !mem::replace(&mut self.retired, true) {
-            self.free_what_ended(ring);
+        if !self.is_over() {
+            self.set_phase(RingPhase::Retired);
+            self.free_ended(ring);
         }
-        self.ring_owner = RingOwner::Nobody;
+        self.ring_owner = RingOwner::None;
     }
 
-    /// The kernel refuses to be entered, and so gets and ends nothing any more by the usual way:
-    /// the ring is of no use. The driver is told (`poll_drive`), and ends everything.
+    /// The kernel refuses to be entered: by the usual way it takes and ends nothing any more. The
+    /// driver learns it by `poll_drive`, and ends everything.
     pub(super) fn fail(&mut self, ring: &IoUring, error: &io::Error) {
-        if mem::replace(&mut self.retired, true) {
+        if self.is_over() {
             return;
         }
+        self.set_phase(RingPhase::Failed);
         let failure = failure(error);
         tracing::error!(error = %failure, in_flight = self.ops.len(), "a ring has failed");
         self.failure = Some(failure);
         let taken = self.entries_taken(ring);
-        // A socket that is shut down ends what waits for it, and tells its peer.
+        // Shutting a socket down ends the operations that wait for it, and its peer notices.
         for key in self.ops.keys() {
             if let Some(op) = self.ops.get(key)
                 && op.entry < taken
@@ -157,39 +154,38 @@ impl State {
                 let _ = shutdown(&op.fd, Shutdown::Both);
             }
         }
-        let deadline = Instant::now() + REAP_TIME_OF_FAILED;
+        let deadline = Instant::now() + RING_REAP_TIMEOUT_FAILED;
         loop {
             // A system call of its own, which may be permitted still.
             let any = CancelBuilder::any().all();
-            let step = Timespec::new().nsec(REAP_STEP_NANOS);
+            let step = Timespec::from(RING_REAP_STEP);
             let _ = ring.submitter().register_sync_cancel(Some(step), any);
             // Has the kernel do what it has deferred, if it lets itself be entered for that. Not
             // one entry is submitted: their memory is freed below.
             let flags = EnterFlags::GETEVENTS.bits();
             // SAFETY: no entries, no argument.
             let _ = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
-            while self.harvest_some(ring).1 && Instant::now() < deadline {}
+            while self.harvest_round(ring).more && Instant::now() < deadline {}
             let in_flight = |key: &Key| self.ops.get(*key).is_some_and(|op| op.entry < taken);
             if !self.ops.keys().iter().any(in_flight) || Instant::now() >= deadline {
                 break;
             }
-            // Whatever a thread does next, it completes what has ended first.
-            thread::park_timeout(Duration::from_nanos(REAP_STEP_NANOS.into()));
+            // On its way out of any system call the thread completes what has ended.
+            thread::park_timeout(RING_REAP_STEP);
         }
-        self.free_what_ended(ring);
+        self.free_ended(ring);
         self.mark_dirty();
     }
 
-    /// Frees what the kernel has not taken, which it never will. What it has taken and not ended
-    /// keeps its memory for ever, since the kernel may still use it (memory-model rule 7), and so
-    /// do the buffers then.
-    fn free_what_ended(&mut self, ring: &IoUring) {
+    /// Frees what the kernel has not taken, which it never will. What it has taken and not ended is
+    /// leaked with the buffers, since the kernel may still use it (memory-model rule 7).
+    fn free_ended(&mut self, ring: &IoUring) {
         let taken = self.entries_taken(ring);
         self.backlog.clear();
         let mut leaked = 0;
         for key in self.ops.keys() {
             if self.ops.get(key).is_some_and(|op| op.entry >= taken) {
-                self.withdraw(key);
+                self.remove_unseen(key);
             } else if let Some(op) = self.ops.remove(key) {
                 leaked += 1;
                 mem::forget(op.memory);
@@ -212,7 +208,7 @@ impl State {
     }
 }
 
-/// Why everything that was in a ring ends.
+/// The error of everything in a ring that has failed.
 fn failure(error: &io::Error) -> Error {
     let what = format!(
         "io_uring_enter: {error}; what was open in this ring has ended, open it anew (the backend \

@@ -1,12 +1,12 @@
-//! A ring that belongs to one thread: nobody else enters the kernel for it (`SINGLE_ISSUER`), and
+//! A ring that belongs to one thread: no other enters the kernel for it (`SINGLE_ISSUER`), and
 //! completions are made only while that thread asks for them (`DEFER_TASKRUN`). One system call
 //! submits what was pushed, makes completions, and sleeps until there are any.
 //!
-//! Who may do what, and when: any thread pushes entries and takes completions out of its slots,
-//! under the ring's lock. Only the [`RingOwner`] enters the kernel and takes completions in. The
-//! others notify the [`WakeFd`], which wakes the thread if it sleeps. When the thread leaves
-//! the ring, for good, everything that it has submitted has ended or is leaked (memory-model
-//! rule 7); what is pushed later is never submitted, so that its memory stays its owner's.
+//! Any thread pushes entries and takes completions out of the slots, under the ring's lock. Only
+//! the [`RingOwner`] enters the kernel and harvests the completion queue. The others notify the
+//! [`WakeFd`], which wakes the thread if it sleeps. When the thread leaves the ring everything that
+//! it has submitted has ended or is leaked (memory-model rule 7); what is pushed later is never
+//! submitted, so that its memory stays its owner's.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -27,24 +27,25 @@ use super::op::WAKE_FD;
 use super::ring::Ring;
 use super::submit::{BeforeSleep, Retry};
 use crate::error::{Error, Result};
+use crate::limits::RING_RETRY_PAUSE;
 use crate::transport::Clock;
 use crate::transport::run::Reactor;
 
-/// Who may enter the kernel for a ring, and take completions in.
+/// Which thread may enter the kernel for a ring, and harvest its completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingOwner {
-    /// Whoever has the lock.
-    Anyone,
-    /// Nobody: the thread has not begun, or has ended.
-    Nobody,
+    /// The one that has the lock.
+    Any,
+    /// None: the thread of the ring has not begun, or has ended.
+    None,
     Thread(ThreadId),
 }
 
 impl RingOwner {
     pub(super) fn is_mine(self) -> bool {
         match self {
-            RingOwner::Anyone => true,
-            RingOwner::Nobody => false,
+            RingOwner::Any => true,
+            RingOwner::None => false,
             RingOwner::Thread(owner) => owner == thread::current().id(),
         }
     }
@@ -76,8 +77,8 @@ impl WakeState {
         self.owner.get() == Some(&thread::current().id())
     }
 
-    /// Wakes those whose time has come.
-    fn fire(&self) {
+    /// Wakes the timers that are due.
+    fn fire_timers(&self) {
         loop {
             let due = {
                 let mut timers = self.timers();
@@ -116,11 +117,11 @@ struct WakeFd {
     fd: OwnedFd,
 }
 
-/// The thread is at work and will look once more.
+/// The thread runs, and polls its future once more before it sleeps.
 const AWAKE: u8 = 0;
 /// It sleeps in the kernel, or is about to.
 const ASLEEP: u8 = 1;
-/// There is something it has not looked at.
+/// It was notified since its last poll.
 const NOTIFIED: u8 = 2;
 
 impl WakeFd {
@@ -131,7 +132,7 @@ impl WakeFd {
         })
     }
 
-    /// Tells the ring of each ringing; the count itself is never read, and 64 bits do not fill.
+    /// Completes at each write; the count itself is never read, and 64 bits do not fill.
     fn entry(&self) -> Entry {
         opcode::PollAdd::new(types::Fd(self.fd.as_raw_fd()), libc::POLLIN as u32)
             .multi(true)
@@ -146,13 +147,13 @@ impl WakeFd {
         }
     }
 
-    /// Everything that was rung for before is looked at after this.
+    /// The poll that follows serves all notifications so far.
     fn clear(&self) {
         self.state.swap(AWAKE, Ordering::AcqRel);
     }
 
-    /// False if it was rung since.
-    fn may_sleep(&self) -> bool {
+    /// False if there was a notification since [`WakeFd::clear`].
+    fn try_sleep(&self) -> bool {
         let asleep =
             self.state
                 .compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire);
@@ -161,14 +162,14 @@ impl WakeFd {
 }
 
 impl WakeFd {
-    /// Sleeps until it rings or the time has passed, where no ring watches it.
+    /// Sleeps until a notification or the end of the time, where no ring watches the eventfd.
     fn sleep(&self, time: Option<Duration>) {
-        if time == Some(Duration::ZERO) || !self.may_sleep() {
+        if time == Some(Duration::ZERO) || !self.try_sleep() {
             return;
         }
         let time = time.and_then(|time| rustix::time::Timespec::try_from(time).ok());
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        // Whatever ends it, the thread looks around once more.
+        // After an error too the thread polls its future once more.
         let _ = poll(&mut fds, time.as_ref());
         let _ = rustix::io::read(&self.fd, &mut [0; 8]);
     }
@@ -195,16 +196,20 @@ impl RingThread {
         RingThread { ring, wake_state }
     }
 
-    /// Submits what was pushed, and sleeps until something ends, somebody rings or a clock does.
+    /// Submits what was pushed, and sleeps until a completion, a notification or a deadline.
     fn park(&self, submitter: &Submitter<'_>) {
+        // 1. Under the lock: move the backlog into the queue.
         let time_left = self.wake_state.time_left();
         let (has_work, may_wait) = match self.ring.with(|state, ring| state.before_sleep(ring)) {
             BeforeSleep::Enter { has_work, may_wait } => (has_work, may_wait),
             BeforeSleep::Drive => return,
             BeforeSleep::Failed => return self.wake_state.wake_fd.sleep(time_left),
         };
+        // 2. From here on a notification writes to the eventfd, which ends the sleep.
         let sleeps =
-            may_wait && time_left != Some(Duration::ZERO) && self.wake_state.wake_fd.may_sleep();
+            may_wait && time_left != Some(Duration::ZERO) && self.wake_state.wake_fd.try_sleep();
+        // 3. One call submits, makes completions and sleeps. Without sleep it is made under the
+        // lock.
         let entered = match time_left {
             _ if !sleeps && may_wait && !has_work => return,
             _ if !sleeps => self.ring.with(|state, ring| state.enter(ring)),
@@ -221,13 +226,10 @@ impl RingThread {
             Err(error) => self.ring.with(|state, ring| state.refused(ring, &error)),
         };
         if retry == Retry::Later {
-            thread::park_timeout(PAUSE);
+            thread::park_timeout(RING_RETRY_PAUSE);
         }
     }
 }
-
-/// Between two attempts of a kernel that is short of memory.
-const PAUSE: Duration = Duration::from_millis(1);
 
 impl Reactor for RingThread {
     fn begin(&mut self) -> Result<()> {
@@ -242,10 +244,10 @@ impl Reactor for RingThread {
         let waker = Waker::from(Arc::clone(&self.wake_state.wake_fd));
         let mut cx = Context::from_waker(&waker);
         let mut submitter = self.ring.ring().submitter();
-        // Saves the kernel looking the descriptor up; it works as well without.
+        // Saves the kernel the lookup of the descriptor; without it everything works as well.
         let _ = submitter.register_ring_fd();
         loop {
-            self.wake_state.fire();
+            self.wake_state.fire_timers();
             self.wake_state.wake_fd.clear();
             if future.as_mut().poll(&mut cx).is_ready() {
                 break;

@@ -88,7 +88,7 @@ fn atomic(form: AtomicForm, operation: u8, len: u64) -> FrameHeader {
 }
 
 /// docs/extension.md, section 11: operands are as long as the memory, of 1 to 4,096 bytes; twice
-/// that of one that compares, and perhaps nothing of one that tells.
+/// that of one that compares, and perhaps nothing of one that returns numbers.
 #[test]
 fn an_atomic_operation_has_operands_of_the_right_length() {
     let good = [
@@ -205,7 +205,7 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
 #[test]
 fn the_golden_handshake_of_the_page_is_what_we_send() {
     let both = Capabilities::REFUSAL | Capabilities::LIVENESS;
-    let offer = Offer::new(both);
+    let offer = ExtensionOffer::new(both);
     let frame = ControlFrame::new(ControlKind::Request, Bytes::new()).unwrap();
     assert_eq!(frame.with_offer(Some(offer)).encode(), golden("request"));
     let answer = offer.answer(Capabilities::REFUSAL | Capabilities::CLOSE);
@@ -228,7 +228,7 @@ fn some_hello() -> Hello {
             posted: 2,
         },
         refusals_max: 7,
-        asks_after_ms: None,
+        probes_after_ms: None,
     }
 }
 
@@ -317,9 +317,9 @@ fn a_hello_has_a_bound() {
 proptest! {
     #[test]
     fn offers_survive_the_wire_and_other_bytes_are_none(bytes: [u8; 8], bits: u16) {
-        let offer = Offer::new(Capabilities::from_bits_truncate(bits));
-        prop_assert_eq!(Offer::from_bytes(offer.to_bytes()), Some(offer));
-        prop_assert_eq!(Offer::from_bytes(bytes).is_some(), &bytes[..4] == b"tofa" && bytes[4] > 0);
+        let offer = ExtensionOffer::new(Capabilities::from_bits_truncate(bits));
+        prop_assert_eq!(ExtensionOffer::from_bytes(offer.to_bytes()), Some(offer));
+        prop_assert_eq!(ExtensionOffer::from_bytes(bytes).is_some(), &bytes[..4] == b"tofa" && bytes[4] > 0);
     }
 
     #[test]

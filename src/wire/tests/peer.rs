@@ -36,7 +36,7 @@ fn captured_private_data_mean_what_they_did() {
     assert_eq!(read(CAPTURES[0].0).incarnation(), 0x453e);
 }
 
-/// Whoever asks for version 1 is told that it was understood; who asks for 0 gets 0.
+/// A request for version 1 is answered as understood; one for 0 gets 0.
 #[test]
 fn our_private_data_are_those_of_the_captures() {
     let request = PeerData::request(0xaaf7, incarnation(0x453e), None);
@@ -69,7 +69,7 @@ fn unknown_features_are_not_echoed() {
 #[test]
 fn the_golden_private_data_of_the_page_are_what_we_send() {
     let offered = Capabilities::CREDIT | Capabilities::RENDEZVOUS;
-    let request = PeerData::request(0x1234, incarnation(7), Some(Offer::new(offered)));
+    let request = PeerData::request(0x1234, incarnation(7), Some(ExtensionOffer::new(offered)));
     assert_eq!(request.encode(), golden("peer request"));
     let asked = PeerData::read(&golden("peer request")).expect("our own");
     assert_eq!(asked, request);
@@ -79,15 +79,16 @@ fn the_golden_private_data_of_the_page_are_what_we_send() {
     assert_eq!(PeerData::read(&golden("peer response")), Ok(response));
 }
 
-/// docs/extension.md, section 9: a reject for a key's sake tells which side has one, if its request
+/// docs/extension.md, section 9: a reject for a key's sake says which side has one, if its request
 /// had a block, and which life of the rejecter says so.
 #[test]
 fn a_reject_says_who_has_a_key_and_which_life_rejects() {
     let asked = PeerData::read(&golden("peer request")).expect("our own");
     let ours = incarnation(9);
     assert_eq!(asked.reject(ours, true), golden("peer unproven"));
-    let has_key =
-        |data: Vec<u8>| PeerData::read(&data).map(|data| data.offer().map(Offer::proves_key));
+    let has_key = |data: Vec<u8>| {
+        PeerData::read(&data).map(|data| data.offer().map(ExtensionOffer::proves_key))
+    };
     assert_eq!(has_key(asked.reject(ours, true)), Ok(Some(true)));
     assert_eq!(has_key(asked.reject(ours, false)), Ok(Some(false)));
     let plain = read("01 00 0001 00000001");
@@ -95,12 +96,12 @@ fn a_reject_says_who_has_a_key_and_which_life_rejects() {
 }
 
 /// A block that is longer than what is known is of a later version; one that is shorter, or not
-/// all there, is none. Without our magic it is somebody else's.
+/// all there, is none. Without our magic it is skipped.
 #[test]
 fn blocks_of_all_kinds() {
     let with = |block: &str| {
         let data = bytes_of(&format!("01 00 0001 00000001 {block}"));
-        PeerData::read(&data).map(|data| data.offer().map(Offer::capabilities))
+        PeerData::read(&data).map(|data| data.offer().map(ExtensionOffer::capabilities))
     };
     let credit = Ok(Some(Capabilities::CREDIT));
     assert_eq!(with("746f6661 0004 01000004"), credit);

@@ -7,7 +7,7 @@ use tokio_fabric::Backend;
 
 /// Whatever a machine under load needs for what does not depend on the victim.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// Signs of life are asked for so often: quick enough for a test, slow enough for a busy machine.
+/// The probe interval: quick enough for a test, slow enough for a busy machine.
 /// Found dead within 1.2 s.
 pub const INTERVAL: Duration = Duration::from_millis(200);
 pub const ROUNDS: u32 = 4;
@@ -28,7 +28,7 @@ pub enum Death {
 pub enum Protocol {
     /// libfabric's, and no more.
     Plain,
-    /// With the extension, and signs of life in it.
+    /// With the extension, and heartbeats in it.
     Extended,
 }
 

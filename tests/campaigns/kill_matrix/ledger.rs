@@ -25,9 +25,9 @@ pub struct Ledger {
     queued: BTreeMap<u64, &'static str>,
     posted: usize,
     pub ended: Vec<OpEnding>,
-    /// Connected was told.
+    /// Connected was reported.
     pub connected: bool,
-    /// Shutdown, or the failure of the connection, was told.
+    /// When Shutdown, or the failure of the connection, was reported.
     pub over: Option<Instant>,
 }
 
@@ -86,9 +86,9 @@ impl Ledger {
         ends.chain(self.over).max()
     }
 
-    /// Takes in ends until there is none to come and the connection's is told, or the time is up.
-    /// Panics on an end that nobody was promised.
-    pub async fn settle(&mut self, queue: &CompletionQueue, events: &EventQueue, limit: Duration) {
+    /// Reads completions until none is due and the connection's end was reported, or the time is
+    /// up. Panics on a completion that no operation is due.
+    pub async fn collect(&mut self, queue: &CompletionQueue, events: &EventQueue, limit: Duration) {
         let limit = tokio::time::sleep(limit);
         tokio::pin!(limit);
         while self.missing() > 0 || self.over.is_none() {
@@ -99,7 +99,7 @@ impl Ledger {
                     let completion = completion.expect("the queue is open");
                     let what = self.queued.remove(&completion.context.0);
                     self.ended.push(OpEnding {
-                        what: what.expect("an end that nobody waits for, or a second one"),
+                        what: what.expect("an end that is not due, or a second one"),
                         error: completion.result.err().map(|failed| failed.error),
                         at: Instant::now(),
                     });

@@ -14,7 +14,7 @@ use super::step::{Stage, Step, Victim};
 use super::victim::ORDER;
 use crate::common::child::{PeerProcess, signal};
 
-/// So long it may take to tell of a death; after that it is taken to never do.
+/// The time within which libfabric reports a death; after that it is taken never to.
 pub const NEVER: Duration = Duration::from_secs(30);
 /// For what has nothing to do with the death.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What came of one death.
 #[derive(Clone, Debug)]
 pub enum SurvivorOutcome {
-    /// All operations had ended, and the end of the connection was told, after this time.
+    /// All operations had ended, and the end of the connection was reported, after this time.
     After(Duration),
     /// Not within [`NEVER`]: so many of so many operations had not ended.
     Never { left: usize, posted: usize },
@@ -74,7 +74,7 @@ impl Survivor {
         signal(self.child.id() as i32, libc::SIGUSR1);
     }
 
-    /// Until nothing is left and the end is told, or [`NEVER`].
+    /// Until nothing is left and the end is reported, or [`NEVER`].
     fn ends(&self, posted: usize, died: Instant) -> SurvivorOutcome {
         let mut left = posted;
         loop {
@@ -119,7 +119,7 @@ pub fn play(program: &Path, step: Step, victim: Victim, death: Death) -> Survivo
             (survivor, process, Some(listening))
         }
         Victim::Listens => {
-            let mut process = spawn("nobody");
+            let mut process = spawn("none");
             let address: SocketAddr = process.line_now().parse().expect("its address");
             let (host, port) = (address.ip().to_string(), address.port().to_string());
             let arguments = ["connect".into(), step.to_string(), host, port];
@@ -136,7 +136,7 @@ pub fn play(program: &Path, step: Step, victim: Victim, death: Death) -> Survivo
         _ => survivor.word("POSTED").parse().expect("a number"),
     };
     let theirs: SocketAddr = process.line_now().parse().expect("its address");
-    // Time for the survivor to come to the step, too: it tells nobody.
+    // Time for the survivor to come to the step, too: it does not report that.
     std::thread::sleep(Duration::from_millis(100));
     if step == Step::OurClose {
         survivor.go_on();

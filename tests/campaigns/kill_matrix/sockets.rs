@@ -1,9 +1,9 @@
-//! Our end of a connection, as the kernel tells of it: what waits in it, and whether we hold it.
+//! Our end of a connection, as the kernel reports it: what waits in it, and whether we hold it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// States of `/proc/net/tcp` in which a connection is somebody's: established, and closed by the
+/// States of `/proc/net/tcp` in which a connection has an owner: established, and closed by the
 /// peer alone.
 const HELD: [u8; 2] = [0x01, 0x08];
 
@@ -49,7 +49,7 @@ fn port(address: &str) -> Option<u16> {
     u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok()
 }
 
-/// Waits for what only the kernel can tell, by looking. `false`: it does not come.
+/// Waits for a condition that only the kernel knows, by polling. `false`: it is not met in time.
 pub async fn comes(limit: Duration, mut met: impl FnMut() -> bool) -> bool {
     let looking = async {
         while !met() {

@@ -35,7 +35,7 @@ pub enum Step {
     HalfSmallMessage,
     /// Half of a message that goes straight into a posted buffer.
     HalfLargeMessage,
-    /// Half of a message that nobody has posted a receive for.
+    /// Half of a message without a posted receive.
     HalfEarlyMessage,
     /// Half of a write into our region.
     HalfWrite,
@@ -53,7 +53,7 @@ pub enum Step {
     WriteUnread,
     /// It has asked for our memory and does not read the answer.
     ReadUnread,
-    /// Its messages wait in the socket, since nobody here has posted receives.
+    /// Its messages wait in the socket, since no receives are posted here.
     Paused,
     /// The same, and they fill the socket, so that the end of its stream does not come through.
     PausedFull,
@@ -127,7 +127,7 @@ impl Step {
             Step::HeaderAlone => "header of a message without payload",
             Step::HalfSmallMessage => "half of a small message",
             Step::HalfLargeMessage => "half of a large message",
-            Step::HalfEarlyMessage => "half of a message that nobody awaits",
+            Step::HalfEarlyMessage => "half of a message without a receive",
             Step::HalfWrite => "half of a write into our region",
             Step::BeforeAck => "before its acks",
             Step::BeforeAnswer => "before its answer to our read",

@@ -12,7 +12,7 @@ use super::step::Step;
 use crate::common::child;
 use crate::common::raw::{Raw, control, request};
 
-/// Tells the process its step, its protocol, and whom to dial if anybody.
+/// The variable with the process's step, its protocol, and the address to dial, if any.
 pub const ORDER: &str = "TOKIO_FABRIC_VICTIM";
 
 /// The frames of the survivor's standard set: two sends, two reads, two writes.
@@ -51,7 +51,7 @@ impl Frame {
 /// The process. Never ends by itself.
 pub fn run() {
     let Ok(order) = std::env::var(ORDER) else {
-        return; // Nobody started it to be killed.
+        return; // This process is no victim.
     };
     child::end_with_the_parent();
     let [step, protocol, dial] = *order.split(' ').collect::<Vec<_>>() else {
@@ -241,7 +241,7 @@ fn whole(mut frame: Raw, payload_len: usize) -> Vec<u8> {
     frame.bytes()
 }
 
-/// The control frame, with an offer of the extension: its version 1, and signs of life.
+/// The control frame, with an offer of the extension: its version 1, and heartbeats.
 fn offering(protocol: Protocol, mut frame: Vec<u8>) -> Vec<u8> {
     if protocol == Protocol::Extended {
         frame[8..16].copy_from_slice(b"tofa\x01\0\0\x02");

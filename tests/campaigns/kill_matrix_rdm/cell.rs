@@ -92,12 +92,12 @@ async fn play(cell: Cell) -> Outcome {
         Death::Stopped => victim.stop(),
     }
     if !cell.is_found() {
-        ledger.settle(&queue, &peer.events, QUIET).await;
+        ledger.collect(&queue, &peer.events, QUIET).await;
         let failed = ledger.ended.iter().find(|ended| ended.error.is_some());
         assert!(failed.is_none(), "{cell:?}: {failed:?}");
         signal(victim.id(), libc::SIGKILL);
     }
-    ledger.settle(&queue, &peer.events, PATIENCE).await;
+    ledger.collect(&queue, &peer.events, PATIENCE).await;
     for ended in &ledger.ended {
         if let Some(error) = &ended.error {
             let silent = cell.death == Death::Stopped && error.is_timed_out();

@@ -27,7 +27,7 @@ pub enum Step {
     HalfMessage,
     /// Half of a tagged message for which there is a receive.
     HalfTagged,
-    /// Half of a tagged message that nobody awaits.
+    /// Half of a tagged message without a receive.
     HalfEarly,
     /// Our announcement is not answered.
     RtsUnanswered,
@@ -84,7 +84,7 @@ impl Step {
             Step::WriteUnread => "our large write, unread",
             Step::HalfMessage => "half of a message",
             Step::HalfTagged => "half of a tagged message",
-            Step::HalfEarly => "half of a tagged message that nobody awaits",
+            Step::HalfEarly => "half of a tagged message without a receive",
             Step::RtsUnanswered => "our RTS, no CTS",
             Step::RtsKept => "its RTS, which no receive matches",
             Step::CtsUnanswered => "our CTS, no DATA",

@@ -9,7 +9,7 @@ use crate::common::child;
 use crate::common::raw::{Raw, control, request};
 use crate::kill_matrix::death::Protocol;
 
-/// Tells the process its step, role and protocol, where we are, and where our region is.
+/// The variable with the process's step, role and protocol, our address, and our region.
 pub const ORDER: &str = "TOKIO_FABRIC_VICTIM";
 /// The frames of the survivor's standard set: three messages, two reads, two writes.
 pub const STANDARD_FRAMES: usize = 7;
@@ -43,7 +43,7 @@ struct Frame {
 /// The process. Never ends by itself.
 pub fn run() {
     let Ok(order) = std::env::var(ORDER) else {
-        return; // Nobody started it to be killed.
+        return; // This process is no victim.
     };
     child::end_with_the_parent();
     let [step, role, protocol, us, addr, key] = *order.split(' ').collect::<Vec<_>>() else {
@@ -107,7 +107,7 @@ fn dial(us: SocketAddr, here: SocketAddr, protocol: Protocol) -> (TcpStream, u8,
     (stream, kind, data)
 }
 
-/// Our private data: libfabric's eight bytes, and an offer of signs of life.
+/// Our private data: libfabric's eight bytes, and an offer of heartbeats.
 fn private(protocol: Protocol, here: SocketAddr, version: u8) -> Vec<u8> {
     let mut data = vec![version, 0];
     data.extend(here.port().to_be_bytes());

@@ -104,7 +104,7 @@ async fn live(
     if stood {
         side.stop_receiving().await;
     } else {
-        // Some receive is always there to tell of the end.
+        // Some receive is always there to report the end.
         while side.keep_receiving() {
             side.progress(true).await;
         }

@@ -1,5 +1,5 @@
 //! What the campaign's messages and writes carry: bytes that follow from the operation's number, so
-//! that whoever gets them can tell whose they are and whether they are right.
+//! that the receiver knows the operation and checks the bytes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};

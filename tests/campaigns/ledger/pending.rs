@@ -22,7 +22,7 @@ pub enum Pending {
     InAccepted(QueuedOp<Vec<BytesMut>>),
 }
 
-/// What a ready [`Pending`] tells.
+/// What a ready [`Pending`] gives.
 pub enum PendingOutcome {
     Out(Result<usize, ErrorKind>),
     Receive(Result<usize, ErrorKind>, Option<u64>, Vec<u8>),

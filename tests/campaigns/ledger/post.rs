@@ -39,7 +39,7 @@ impl LedgerEndpoint {
         self.next
     }
 
-    /// Few operations have one: their ends tell nothing of whether the peer has done them.
+    /// Few operations have one: their ends do not say whether the peer has done them.
     fn time_limit(&mut self) -> Option<Duration> {
         let limit = self.random.within(0, 4000) as u64;
         self.random.chance(8).then(|| Duration::from_micros(limit))
@@ -150,7 +150,7 @@ impl LedgerEndpoint {
         self.hold(id, entry, posted.map_err(|failed| failed.kind()), None, 0)
     }
 
-    /// Sends a last message that is acknowledged, and tells its number.
+    /// Sends a last message that is acknowledged; returns its number.
     pub fn post_last(&mut self) -> Option<u64> {
         self.post_send(true, None).then_some(self.next)
     }
@@ -177,7 +177,7 @@ impl LedgerEndpoint {
         match result {
             Ok(()) => {
                 let mut entry = self.entry(kind, len, false);
-                entry.ends.push(OpOutcome::Done); // Told by the call itself, and counted.
+                entry.ends.push(OpOutcome::Done); // Reported by the call itself, and counted.
                 self.book.post(id, entry);
                 true
             }

@@ -327,7 +327,7 @@ impl LedgerEndpoint {
         }
     }
 
-    /// Parts with an operation's future. Its place stays taken: nobody will tell when it is free.
+    /// Parts with an operation's future. Its place stays taken: no report says when it is free.
     fn let_go(&mut self, at: usize, fate: OpTreatment) {
         let Awaited { id, pending, .. } = self.awaited.swap_remove(at);
         let entry = self.book.entries.get_mut(&id).expect("it was posted");
@@ -482,7 +482,7 @@ impl LedgerEndpoint {
     }
 
     /// After the end of the connection: takes the last messages and closes the account. Every
-    /// operation was counted once, every kept one has told its end once, every buffer is free.
+    /// operation was counted once, every kept one has reported its end once, every buffer is free.
     pub async fn close_account(&mut self) {
         while self.left() > 0 {
             self.progress(true).await;

@@ -20,9 +20,9 @@ const STALLED: usize = 2;
 pub enum RefusalEffect {
     /// It is closed, without a word: all that libfabric's protocol can say.
     Plain,
-    /// The peer is told, and closes it.
+    /// The peer gets the refusal, and closes the connection.
     Disconnect,
-    /// The peer is told, and goes on.
+    /// The peer gets the refusal, and goes on.
     Continue,
 }
 
@@ -138,7 +138,7 @@ impl Arena {
         let mut left = PEERS - self.stalled;
         while left > 0 {
             let round = self.working.recv().await.expect("the peers are at work");
-            // Some may be left of rounds that nobody waited in.
+            // Some may be left of rounds in which this was not awaited.
             left -= usize::from(round == number);
         }
     }
@@ -155,7 +155,7 @@ impl Arena {
             assert_eq!(refused.round, round);
             done += refused.done;
         }
-        // Nobody else reads the queues that the domains are bound to.
+        // No other task reads the queues that the domains are bound to.
         for peer in [&self.target, &self.initiator] {
             while peer.events.try_next().is_some() {}
         }

@@ -119,7 +119,7 @@ fn write(remote: RemoteRegion) -> Vec<u8> {
     let RemoteRegion { addr, len, key, .. } = remote;
     let mut frame = Raw::rma(WRITE, &[(addr, len, key)]);
     frame.payload = vec![7; len as usize];
-    // Where refusals can be told, each write wants its answer.
+    // Where refusals can be reported, each write wants its answer.
     frame.flags = ACK_WANTED;
     frame.bytes()
 }

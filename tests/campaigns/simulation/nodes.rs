@@ -289,7 +289,7 @@ fn a_partition_loses_datagrams() {
 
 #[test]
 #[should_panic(expected = "no node is called \"d\"; there are [\"a\", \"b\"]")]
-fn a_name_that_nobody_has_is_told() {
+fn a_name_without_a_node_is_reported() {
     paused(async {
         let net = Net::new(1);
         let _nodes = (net.node("a"), net.node("b"));

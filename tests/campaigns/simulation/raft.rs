@@ -163,7 +163,7 @@ impl Raft {
     }
 
     /// Sends, and does not wait: a peer that is cut off must not hold the others.
-    fn tell(&self, to: usize, words: &[u64]) {
+    fn send_words(&self, to: usize, words: &[u64]) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let (endpoint, peer) = (self.endpoint.clone(), self.peers[to]);
         self.node.spawn(async move {
@@ -194,7 +194,7 @@ impl Raft {
         };
         (self.role, self.votes) = (Role::Candidate, 1);
         for other in self.others() {
-            self.tell(other, &[ASK_VOTE, term, me, last_term, len]);
+            self.send_words(other, &[ASK_VOTE, term, me, last_term, len]);
         }
         self.wait_for_leader();
     }
@@ -222,7 +222,7 @@ impl Raft {
         }
         drop(world);
         for (other, words) in messages {
-            self.tell(other, &words);
+            self.send_words(other, &words);
         }
         self.deadline = Instant::now() + HEARTBEAT;
     }
@@ -258,7 +258,7 @@ impl Raft {
                     .then(|| self.append(before, at as usize, commit as usize, entries));
                 let (is_taken, count) = held.unwrap_or((false, 0));
                 let answer = [u64::from(is_taken), count as u64];
-                self.tell(
+                self.send_words(
                     from,
                     &[APPENDED, current, self.me as u64, answer[0], answer[1]],
                 );
@@ -283,10 +283,10 @@ impl Raft {
         if granted {
             self.wait_for_leader();
         }
-        self.tell(from, &[VOTE, current, self.me as u64, u64::from(granted)]);
+        self.send_words(from, &[VOTE, current, self.me as u64, u64::from(granted)]);
     }
 
-    /// Takes a leader's entries that follow what is here; tells how many are the same there.
+    /// Takes a leader's entries that follow what is here; returns how many are the same there.
     fn append(&mut self, before: u64, at: usize, commit: usize, words: &[u64]) -> (bool, usize) {
         self.wait_for_leader();
         let world = Arc::clone(&self.world);

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::common::child::signal;
 
-/// Long enough for a loaded machine; what hangs is told the same minute.
+/// Long enough for a loaded machine; a hang is reported the same minute.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The program, which `cargo test` has built beside the tests.
@@ -88,13 +88,13 @@ pub fn on_a_terminal(args: &[&str]) -> String {
     // SAFETY: the two places are ours, and nothing else is asked for.
     let opened = unsafe { libc::openpty(&mut ours, &mut its, null, null.cast(), null.cast()) };
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: both were just opened, and nobody else closes them.
+    // SAFETY: both were just opened, and have no other owner.
     let [ours, its] = [ours, its].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     // The command goes with its line, and with it our end of the program's side.
     let child = program().args(args).stdout(its).spawn();
     let (mut shown, mut piece) = (Vec::new(), [0; 4096]);
     let mut ours = std::fs::File::from(ours);
-    // When the program has ended the terminal has nobody at its other end, which is an error.
+    // When the program has ended the terminal's other end is closed, which is an error.
     while let Ok(count @ 1..) = ours.read(&mut piece) {
         shown.extend_from_slice(&piece[..count]);
     }
@@ -138,10 +138,10 @@ impl Running {
         std::thread::spawn(move || {
             let (said, news) = &*hearing;
             for line in lines.map_while(Result::ok) {
-                said.lock().expect("nobody panics").lines.push(line);
+                said.lock().expect("no thread panics").lines.push(line);
                 news.notify_all();
             }
-            said.lock().expect("nobody panics").over = true;
+            said.lock().expect("no thread panics").over = true;
             news.notify_all();
         });
         let mut running = Running {
@@ -169,10 +169,10 @@ impl Running {
             let lines = said.lines.iter().filter(|line| line.contains(words));
             lines.cloned().collect()
         };
-        let said = said.lock().expect("nobody panics");
+        let said = said.lock().expect("no thread panics");
         let waited =
             news.wait_timeout_while(said, LIMIT, |said| with(said).len() < count && !said.over);
-        let (said, _) = waited.expect("nobody panics");
+        let (said, _) = waited.expect("no thread panics");
         let found = with(&said);
         assert!(
             found.len() >= count,
@@ -195,7 +195,7 @@ impl Running {
         let mut out = String::new();
         let mut stdout = self.child.stdout.take().expect("it was piped");
         stdout.read_to_string(&mut out).expect("its output");
-        let lines = &self.said.0.lock().expect("nobody panics").lines;
+        let lines = &self.said.0.lock().expect("no thread panics").lines;
         assert!(status.success(), "{status:?}: {out} {lines:#?}");
         serde_json::from_str(&out).expect("one JSON object")
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Long enough for a loaded machine; what hangs is told the same minute.
+/// Long enough for a loaded machine; a hang is reported the same minute.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// The program, which `cargo test` has built beside the tests.

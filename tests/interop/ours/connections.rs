@@ -61,7 +61,7 @@ pub async fn shutdown(mut session: Session, initiator: bool) {
     session.shutdown_seen().await;
     for receive in left {
         let (error, buffer) = receive.await.unwrap_err().into_parts();
-        // Whoever did not close is told that the peer did.
+        // The side that did not close gets the peer's close as the reason.
         let due = if initiator {
             ErrorKind::Canceled
         } else {

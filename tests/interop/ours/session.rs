@@ -62,7 +62,7 @@ impl Session {
         )
     }
 
-    /// The listener's end for whoever comes by `requests`.
+    /// The listener's end for the peers that come by `requests`.
     pub fn share(peer: Peer, requests: UnboundedReceiver<ConnRequest>) -> Session {
         Session::new(peer, ConnectionRole::Share { requests })
     }
@@ -99,7 +99,7 @@ impl Session {
     pub fn address_of_peer(&self) -> SocketAddr {
         match &self.way {
             ConnectionRole::Connect { to } => *to,
-            _ => panic!("a listener connects to nobody"),
+            _ => panic!("a listener does not connect"),
         }
     }
 

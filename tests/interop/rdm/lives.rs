@@ -78,7 +78,7 @@ async fn nth_port(c: &mut Process, round: usize) -> u16 {
         .expect("a port")
 }
 
-/// A word there and back, whoever begins.
+/// A word there and back, begun by either side.
 pub async fn echo(x: &RdmEndpoint, c: FabricAddr, role: Role) {
     let back = x.recv(vec![0; 4]).post().unwrap();
     let exchange = async {
@@ -96,8 +96,8 @@ pub async fn echo(x: &RdmEndpoint, c: FabricAddr, role: Role) {
         .expect("a word there and back");
 }
 
-/// C is killed, and comes back at the same address as another process: whoever begins, in its first
-/// life or its second, words go both ways, over a connection that is not the old one.
+/// C is killed, and comes back at the same address as another process: whichever side begins, in
+/// C's first life or its second, words go both ways, over a connection that is not the old one.
 pub async fn c_comes_back(net: Net) {
     let Some(program) = rdm_peer().or_left_out("echo") else {
         return;

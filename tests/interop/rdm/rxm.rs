@@ -16,7 +16,7 @@ use crate::proxy::{Capture, Proxy};
 const CONTROL: usize = 32;
 /// How RXM's private data begin: version, little-endian, two more versions.
 const RXM: &[u8] = &[1, 2, 4, 3];
-/// More than one: RXM takes a reject as a reason to try again, for ever.
+/// More than one: RXM takes a reject as a reason to try again, without end.
 const ATTEMPTS: usize = 3;
 
 /// RXM gets its own reject, as often as it asks; a peer that speaks our protocol is served.

@@ -12,7 +12,7 @@ const PLAIN: usize = 8;
 /// What an offer of version 1 behind them begins with: the magic, 4 bytes of values, the version.
 const OFFER: &[u8] = b"tofa\0\x04\x01\0";
 
-/// What each scenario leaves behind: one connection, whoever made it.
+/// What each scenario leaves behind: one connection, made by either side.
 pub async fn all(net: Net, role: Role) {
     let captures = [
         play_with(net.clone(), "messages", role, true, messages::messages).await,
@@ -79,7 +79,7 @@ fn read(what: &str, capture: &Capture, role: Role) -> (StreamContents, StreamCon
 }
 
 /// What passes between two endpoints of this library is found not to be the protocol alone: the
-/// captures above would tell.
+/// captures above would show it.
 pub async fn the_reading_finds_the_extension(net: Net) {
     for extended in [false, true] {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());

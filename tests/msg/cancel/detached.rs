@@ -1,4 +1,4 @@
-//! Operations that go on with nobody waiting, and what becomes of those that are dropped instead.
+//! Operations that go on without being awaited, and what becomes of those that are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -134,7 +134,7 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
                 .await
                 .unwrap();
             let ops = in_flight(&ours, region.remote()).await;
-            // A connect that nobody answers, an accept that has not begun, a long registration.
+            // A connect that is not answered, an accept that has not begun, a long registration.
             let requests = fabric.event_queue().open().unwrap();
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
             let listener = fabric.passive_endpoint(&requests).listen_at(any).unwrap();
@@ -227,7 +227,7 @@ fn descriptors() -> usize {
 }
 
 /// Connections that end in all ways leave no descriptor behind. In a process of its own, where
-/// nobody else opens any.
+/// no other test opens any.
 #[test]
 fn no_descriptor_is_left_behind() {
     alone("cancel::gone::descriptors_come_back");

@@ -58,7 +58,7 @@ fn a_stream_gives_all_messages_until_the_orderly_end() {
 
 /// "Otherwise it gives the reason, once, then `None`."
 #[test]
-fn a_lost_connection_is_told_once() {
+fn a_lost_connection_is_reported_once() {
     on_every_backend(|net| async move {
         let cut = FaultPlan::seeded(7).cut_after_bytes(50_000..=60_000);
         let (a, b) = net.faults(cut).pair().await.unwrap();
@@ -144,7 +144,7 @@ fn a_message_that_is_too_long_costs_itself_only() {
 }
 
 /// "Of a connectionless endpoint it goes on as long as the endpoint does, whatever becomes of a
-/// peer", and tells who sent each message.
+/// peer", and names the sender of each message.
 #[test]
 fn a_stream_of_all_peers_outlives_each_of_them() {
     on_every_backend(|net| async move {

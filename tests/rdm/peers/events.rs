@@ -51,7 +51,7 @@ fn is_down(event: PeerEvent, peer: SocketAddr) -> Option<Error> {
 /// it is connected anew; a stream that is opened late begins with who is up; unread changes are
 /// one. The stream keeps no endpoint open, and ends with it.
 #[test]
-fn peers_that_come_and_go_are_told_to_every_stream() {
+fn peers_that_come_and_go_are_reported_to_every_stream() {
     on_every_backend(|net| async move {
         let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
         let (x, y) = (one.rdm_endpoint().unwrap(), two.rdm_endpoint().unwrap());
@@ -131,7 +131,7 @@ fn an_idle_connections_end_is_no_error() {
 /// "a restart is never lost": who reads each event sees the old life go and another come; who reads
 /// nothing meanwhile reads that it has restarted.
 #[test]
-fn a_restart_is_told_read_or_unread() {
+fn a_restart_is_reported_read_or_unread() {
     on_every_backend_at_once(|net| async move {
         let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
         let (_held, address) = peers::reserved();
@@ -167,7 +167,7 @@ fn a_restart_is_told_read_or_unread() {
 }
 
 /// A peer whose process is killed is down with the reason, after what was posted to it has ended;
-/// so it is when nobody answers there.
+/// so it is when no process listens there.
 #[test]
 fn a_killed_peer_is_down_with_its_reason() {
     on_sockets_at_once(|net| async move {
@@ -221,7 +221,7 @@ fn the_peer_that_is_killed() {
 /// A peer that hangs is down when its liveness says so; one that has crashed and comes back, at the
 /// same address, is another one. From the seed alone.
 #[tokio::test(start_paused = true)]
-async fn a_silent_death_and_a_crash_are_told_with_their_reasons() {
+async fn a_silent_death_and_a_crash_are_reported_with_their_reasons() {
     let net = Net::new(11);
     let us = net.node("us").peer().unwrap();
     let builder = us.domain.rdm_endpoint().listen_at(peers::any());
@@ -263,10 +263,10 @@ async fn a_silent_death_and_a_crash_are_told_with_their_reasons() {
     assert_ne!(is_up(next(&mut events).await, at_y), second);
 }
 
-/// Each of many peers is told once, to each stream, and what a stream did not read of a peer that
-/// has gone is one event; what was told before is not told again.
+/// Each stream reports each of many peers once, and merges the unread events of a peer that has
+/// gone into one; what it reported before is not reported again.
 #[test]
-fn each_of_many_peers_is_told_once() {
+fn each_of_many_peers_is_reported_once() {
     const PEERS: usize = 60;
     on_each_at_once(|net| async move {
         let (one, two) = (net.peer().unwrap(), net.peer().unwrap());

@@ -46,7 +46,7 @@ impl Party {
         })
     }
 
-    /// Both sides tell each other the ports of their endpoints.
+    /// Exchanges the ports of the endpoints with the other side.
     async fn meet(&mut self, mut stream: TcpStream) -> Result<()> {
         for endpoint in &self.endpoints {
             stream.write_u16(endpoint.local_addr().port()).await?;
@@ -60,7 +60,7 @@ impl Party {
         Ok(())
     }
 
-    /// Posts the receive of a completion again; tells which pair it was of.
+    /// Posts the receive of a completion again; returns its pair.
     fn taken(&self, mut completion: Completion) -> Result<usize> {
         completion.result.clone().map_err(|failed| failed.error)?;
         let buffer = completion
@@ -80,8 +80,8 @@ impl Party {
     }
 }
 
-pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
-    let (job, n) = (&told.job, told.job.connections);
+pub async fn serve(how: Fabric, config: EndConfig) -> Result<()> {
+    let (job, n) = (&config.job, config.job.connections);
     let mut party = Party::open(how, job, job.window, job.size)?;
     let listener = TcpListener::bind(ANY_PORT).await?;
     say("PORT", listener.local_addr()?.port());
@@ -102,11 +102,11 @@ pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
     }
 }
 
-pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
-    let (job, n) = (&told.job, told.job.connections);
+pub async fn call(how: Fabric, config: EndConfig) -> Result<()> {
+    let (job, n) = (&config.job, config.job.connections);
     let mut party = Party::open(how, job, job.answers(), ANSWER_SIZE)?;
     party
-        .meet(TcpStream::connect(server_of(&told)).await?)
+        .meet(TcpStream::connect(server_of(&config)).await?)
         .await?;
     let mut message = vec![0; job.size];
     for pair in 0..n * n {
@@ -114,7 +114,7 @@ pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
             party.send(pair / n, pair % n, &mut message, pair)?;
         }
     }
-    let mut crowd = StatsBaseline::now(&told)?.begin(&told);
+    let mut crowd = StatsBaseline::now(&config)?.begin(&config);
     let mut completions = Vec::new();
     loop {
         party.side.completions(&mut completions).await?;

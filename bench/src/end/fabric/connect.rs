@@ -51,7 +51,7 @@ impl DomainSetup {
         job: &Job,
         operations: usize,
     ) -> Result<DomainSetup> {
-        // Room for both directions, and some for what nobody posts.
+        // Room for both directions, and for completions without a post.
         let places = (operations * job.connections * 2 + 64).max(1024);
         Ok(DomainSetup {
             fabric: fabric.clone(),
@@ -63,8 +63,10 @@ impl DomainSetup {
 
     pub fn endpoint(&self) -> Result<Endpoint> {
         let endpoint = self.domain.endpoint().completion_queue(&self.queue);
+        // Twice as many: the answer to a message can arrive before the driver has seen that the
+        // message was written, and until then it occupies its place.
         let endpoint = endpoint
-            .transmit_size(self.operations)
+            .transmit_size(self.operations * 2)
             .receive_size(self.operations);
         Ok(endpoint.open()?)
     }
@@ -94,24 +96,24 @@ impl DomainSetup {
 
 /// A listener.
 #[derive(Debug)]
-pub struct Door {
+pub struct Acceptor {
     listener: PassiveEndpoint,
     events: EventQueue,
 }
 
-impl Door {
-    /// Tells its port.
-    pub fn open(side: &DomainSetup) -> Result<Door> {
-        let door = Door::quietly(side)?;
-        say("PORT", door.address().port());
-        Ok(door)
+impl Acceptor {
+    /// Listens, and reports the port to the parent.
+    pub fn open(side: &DomainSetup) -> Result<Acceptor> {
+        let acceptor = Acceptor::open_unannounced(side)?;
+        say("PORT", acceptor.address().port());
+        Ok(acceptor)
     }
 
-    /// The same, told to nobody.
-    pub fn quietly(side: &DomainSetup) -> Result<Door> {
+    /// Listens without a report.
+    pub fn open_unannounced(side: &DomainSetup) -> Result<Acceptor> {
         let events = side.fabric.event_queue().open()?;
         let listener = side.fabric.passive_endpoint(&events).listen_at(ANY_PORT)?;
-        Ok(Door { listener, events })
+        Ok(Acceptor { listener, events })
     }
 
     pub fn address(&self) -> SocketAddr {

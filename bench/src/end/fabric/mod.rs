@@ -19,30 +19,30 @@ use crate::subject::Fabric;
 pub use register::register;
 pub use stream::{pair, pairs_of_domains};
 
-pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
-    match told.job.work {
-        Work::PingPong => ping_pong::serve(how, told).await,
-        Work::Rpc => rpc::fabric::serve(how, told).await,
-        Work::Stream => stream::serve(how, told).await,
-        Work::Write | Work::Read => rma::serve(how, told).await,
-        Work::Death => death::serve(how, told).await,
-        Work::Idle => rest::serve(how, told).await,
-        Work::AllToAll => all_to_all::serve(how, told).await,
-        Work::Neighbours => neighbours::serve(how, told).await,
+pub async fn serve(how: Fabric, config: EndConfig) -> Result<()> {
+    match config.job.work {
+        Work::PingPong => ping_pong::serve(how, config).await,
+        Work::Rpc => rpc::fabric::serve(how, config).await,
+        Work::Stream => stream::serve(how, config).await,
+        Work::Write | Work::Read => rma::serve(how, config).await,
+        Work::Death => death::serve(how, config).await,
+        Work::Idle => rest::serve(how, config).await,
+        Work::AllToAll => all_to_all::serve(how, config).await,
+        Work::Neighbours => neighbours::serve(how, config).await,
         work => bail!("{work} has no other end"),
     }
 }
 
-pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
-    match told.job.work {
-        Work::PingPong => ping_pong::call(how, told).await,
-        Work::Rpc => rpc::fabric::call(how, told).await,
-        Work::Stream => stream::call(how, told).await,
-        Work::Write | Work::Read => rma::call(how, told).await,
-        Work::Death => death::call(how, told).await,
-        Work::Idle => rest::call(how, told).await,
-        Work::AllToAll => all_to_all::call(how, told).await,
-        Work::Neighbours => neighbours::call(how, told).await,
+pub async fn call(how: Fabric, config: EndConfig) -> Result<()> {
+    match config.job.work {
+        Work::PingPong => ping_pong::call(how, config).await,
+        Work::Rpc => rpc::fabric::call(how, config).await,
+        Work::Stream => stream::call(how, config).await,
+        Work::Write | Work::Read => rma::call(how, config).await,
+        Work::Death => death::call(how, config).await,
+        Work::Idle => rest::call(how, config).await,
+        Work::AllToAll => all_to_all::call(how, config).await,
+        Work::Neighbours => neighbours::call(how, config).await,
         work => bail!("{work} has no other end"),
     }
 }

@@ -9,7 +9,7 @@ use tokio_fabric::{
 
 use super::super::pings::Pings;
 use super::super::server_of;
-use super::connect::{DomainSetup, Door};
+use super::connect::{Acceptor, DomainSetup};
 use crate::job::EndConfig;
 use crate::subject::Fabric;
 
@@ -58,17 +58,17 @@ impl Player {
     }
 }
 
-pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
-    let side = DomainSetup::open(how, &told.job, OPERATIONS)?;
-    let endpoint = Door::open(&side)?.accept(&side, [], |_| Ok(())).await?;
-    Player::new(endpoint, told.job.size)?.serve().await
+pub async fn serve(how: Fabric, config: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &config.job, OPERATIONS)?;
+    let endpoint = Acceptor::open(&side)?.accept(&side, [], |_| Ok(())).await?;
+    Player::new(endpoint, config.job.size)?.serve().await
 }
 
-pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
-    let side = DomainSetup::open(how, &told.job, OPERATIONS)?;
-    let (endpoint, _) = side.connect(server_of(&told), |_| Ok(())).await?;
-    let mut player = Player::new(endpoint, told.job.size)?;
-    let mut pings = Pings::new(&told)?;
+pub async fn call(how: Fabric, config: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &config.job, OPERATIONS)?;
+    let (endpoint, _) = side.connect(server_of(&config), |_| Ok(())).await?;
+    let mut player = Player::new(endpoint, config.job.size)?;
+    let mut pings = Pings::new(&config)?;
     loop {
         player.send().await?;
         player.receive().await?;

@@ -28,8 +28,8 @@ const AT_ONCE: usize = 16;
 /// Registers what is there, takes it back, and registers it again: written where it is used, as the
 /// same loop is in C, since a buffer that is handed through further functions is moved by each.
 macro_rules! over_and_over {
-    ($told:expr, $register:expr, $region:ident => $deregister:expr) => {{
-        let mut meter = Meter::new($told);
+    ($config:expr, $register:expr, $region:ident => $deregister:expr) => {{
+        let mut meter = Meter::new($config);
         loop {
             for _ in 0..BATCH {
                 let $region = $register;
@@ -47,21 +47,21 @@ macro_rules! over_and_over {
             $deregister;
             times.add(begin, made);
         }
-        times.tell();
+        times.report();
         Ok(())
     }};
 }
 
-pub async fn register(how: subject::Fabric, told: EndConfig) -> Result<()> {
-    let side = DomainSetup::open(how, told.job.work)?;
-    match told.job.work {
-        Work::CacheHit => side.hit(&told),
-        Work::CacheMiss => side.miss(&told),
-        Work::RegisterFaulted => side.many(&told).await,
-        Work::RegisterRange => side.range(&told).await,
-        Work::RegisterAwaited => side.awaited(&told).await,
-        _ if told.job.window > 1 => side.vector(&told).await,
-        _ => side.one_by_one(&told).await,
+pub async fn register(how: subject::Fabric, config: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, config.job.work)?;
+    match config.job.work {
+        Work::CacheHit => side.hit(&config),
+        Work::CacheMiss => side.miss(&config),
+        Work::RegisterFaulted => side.many(&config).await,
+        Work::RegisterRange => side.range(&config).await,
+        Work::RegisterAwaited => side.awaited(&config).await,
+        _ if config.job.window > 1 => side.vector(&config).await,
+        _ => side.one_by_one(&config).await,
     }
 }
 
@@ -86,51 +86,51 @@ impl DomainSetup {
         })
     }
 
-    async fn one_by_one(&self, told: &EndConfig) -> Result<()> {
-        let mut buffer = MappedBuffer::new(told.job.size)?;
+    async fn one_by_one(&self, config: &EndConfig) -> Result<()> {
+        let mut buffer = MappedBuffer::new(config.job.size)?;
         over_and_over!(
-            told,
+            config,
             self.domain.register(buffer).now()?,
             region => buffer = region.deregister().await?
         )
     }
 
-    async fn awaited(&self, told: &EndConfig) -> Result<()> {
-        let mut buffer = MappedBuffer::new(told.job.size)?;
+    async fn awaited(&self, config: &EndConfig) -> Result<()> {
+        let mut buffer = MappedBuffer::new(config.job.size)?;
         over_and_over!(
-            told,
+            config,
             self.domain.register(buffer).lazily().await?,
             region => buffer = region.deregister().await?
         )
     }
 
-    async fn range(&self, told: &EndConfig) -> Result<()> {
-        let range = addresses(told.job.size)?;
+    async fn range(&self, config: &EndConfig) -> Result<()> {
+        let range = addresses(config.job.size)?;
         over_and_over!(
-            told,
+            config,
             self.domain.register(range.clone()).now()?,
             region => { region.deregister().await?; }
         )
     }
 
-    async fn vector(&self, told: &EndConfig) -> Result<()> {
-        let each = told.job.size / told.job.window;
-        let buffers = (0..told.job.window).map(|_| MappedBuffer::new(each));
+    async fn vector(&self, config: &EndConfig) -> Result<()> {
+        let each = config.job.size / config.job.window;
+        let buffers = (0..config.job.window).map(|_| MappedBuffer::new(each));
         let mut buffers: Vec<_> = buffers.collect::<Result<_, _>>()?;
         over_and_over!(
-            told,
+            config,
             self.domain.register(buffers).now()?,
             region => buffers = region.deregister().await?
         )
     }
 
     /// Several under way, since each waits for a worker.
-    async fn many(&self, told: &EndConfig) -> Result<()> {
+    async fn many(&self, config: &EndConfig) -> Result<()> {
         let mut all = Vec::new();
         for _ in 0..AT_ONCE {
-            all.push(MappedBuffer::new(told.job.size)?);
+            all.push(MappedBuffer::new(config.job.size)?);
         }
-        let mut meter = Meter::new(told);
+        let mut meter = Meter::new(config);
         let mut times = Times::new()?;
         loop {
             let begin = Instant::now();
@@ -148,20 +148,20 @@ impl DomainSetup {
                 break;
             }
         }
-        times.tell();
+        times.report();
         Ok(())
     }
 
-    fn hit(&self, told: &EndConfig) -> Result<()> {
+    fn hit(&self, config: &EndConfig) -> Result<()> {
         let cache = self.domain.cache().open()?;
-        let buffer = SharedBuffer::new(MappedBuffer::new(told.job.size)?);
-        ask(told, &cache, &[buffer])
+        let buffer = SharedBuffer::new(MappedBuffer::new(config.job.size)?);
+        ask(config, &cache, &[buffer])
     }
 
-    fn miss(&self, told: &EndConfig) -> Result<()> {
+    fn miss(&self, config: &EndConfig) -> Result<()> {
         let cache = self.domain.cache().max_count(1).open()?;
-        let buffer = || MappedBuffer::new(told.job.size).map(SharedBuffer::new);
-        ask(told, &cache, &[buffer()?, buffer()?])?;
+        let buffer = || MappedBuffer::new(config.job.size).map(SharedBuffer::new);
+        ask(config, &cache, &[buffer()?, buffer()?])?;
         match cache.stats().hits {
             0 => Ok(()),
             _ => bail!("a miss was none"),
@@ -170,9 +170,9 @@ impl DomainSetup {
 }
 
 /// Asks a cache for all of each buffer in turn, with rights for this process alone.
-fn ask(told: &EndConfig, cache: &RegistrationCache, buffers: &[SharedBuffer]) -> Result<()> {
+fn ask(config: &EndConfig, cache: &RegistrationCache, buffers: &[SharedBuffer]) -> Result<()> {
     let mut next = buffers.iter().cycle();
-    let mut meter = Meter::new(told);
+    let mut meter = Meter::new(config);
     loop {
         for buffer in next.by_ref().take(BATCH) {
             drop(cache.register(buffer, ..).now()?);
@@ -189,7 +189,7 @@ fn ask(told: &EndConfig, cache: &RegistrationCache, buffers: &[SharedBuffer]) ->
         drop(region);
         times.add(begin, made);
     }
-    times.tell();
+    times.report();
     Ok(())
 }
 
@@ -214,7 +214,7 @@ impl Times {
         self.deregister.saturating_record(took);
     }
 
-    fn tell(&self) {
+    fn report(&self) {
         say("p50_ns", self.register.value_at_quantile(0.5));
         say("p99_ns", self.register.value_at_quantile(0.99));
         say("end_p50_ns", self.deregister.value_at_quantile(0.5));

@@ -5,17 +5,17 @@ use tokio_fabric::{Access, RemoteRegion};
 
 use super::super::meter::Meter;
 use super::super::server_of;
-use super::connect::{DomainSetup, Door};
+use super::connect::{Acceptor, DomainSetup};
 use crate::job::{EndConfig, Work};
 use crate::subject::Fabric;
 
-pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
-    let side = DomainSetup::open(how, &told.job, told.job.window)?;
-    let memory = vec![0; told.job.size * told.job.window];
+pub async fn serve(how: Fabric, config: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &config.job, config.job.window)?;
+    let memory = vec![0; config.job.size * config.job.window];
     let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let region = side.domain.register(memory).access(access).await?;
-    let door = Door::open(&side)?;
-    let endpoint = door
+    let acceptor = Acceptor::open(&side)?;
+    let endpoint = acceptor
         .accept(&side, region.remote().to_bytes(), |_| Ok(()))
         .await?;
     // Nothing is left to do here: progress is the domain's own business. Nothing will come.
@@ -23,22 +23,22 @@ pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
     Ok(())
 }
 
-pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
-    let side = DomainSetup::open(how, &told.job, told.job.window)?;
-    let (endpoint, data) = side.connect(server_of(&told), |_| Ok(())).await?;
+pub async fn call(how: Fabric, config: EndConfig) -> Result<()> {
+    let side = DomainSetup::open(how, &config.job, config.job.window)?;
+    let (endpoint, data) = side.connect(server_of(&config), |_| Ok(())).await?;
     let remote = RemoteRegion::from_bytes(&data)?;
-    let size = told.job.size;
+    let size = config.job.size;
     let post = |slot: usize, buffer: Vec<u8>| -> Result<()> {
         let begin = slot * size;
         let there = remote.slice(begin as u64..(begin + size) as u64)?;
-        match told.job.work {
+        match config.job.work {
             Work::Read => endpoint.read(buffer, there).queue(slot).try_post()?,
             _ => endpoint.write(buffer, there).queue(slot).try_post()?,
         };
         Ok(())
     };
-    let mut meter = Meter::new(&told);
-    for slot in 0..told.job.window {
+    let mut meter = Meter::new(&config);
+    for slot in 0..config.job.window {
         post(slot, vec![0; size])?;
     }
     let mut completions = Vec::new();

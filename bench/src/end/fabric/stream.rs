@@ -12,7 +12,7 @@ use tokio_fabric::{Completion, Endpoint, error::OperationKind};
 use super::super::connection_stats::StatsBaseline;
 use super::super::pairs::Tally;
 use super::super::server_of;
-use super::connect::{DomainSetup, Door};
+use super::connect::{Acceptor, DomainSetup};
 use crate::job::{ANSWER_SIZE, EndConfig, Job};
 use crate::subject::Fabric;
 
@@ -24,11 +24,11 @@ pub struct Served {
     unanswered: usize,
 }
 
-pub async fn serve(how: Fabric, told: EndConfig) -> Result<()> {
-    let side = open(how, &told.job)?;
-    let door = Door::open(&side)?;
-    let served = accept(&side, &door, &told.job).await?;
-    answer(&side, served, &told.job).await
+pub async fn serve(how: Fabric, config: EndConfig) -> Result<()> {
+    let side = open(how, &config.job)?;
+    let acceptor = Acceptor::open(&side)?;
+    let served = accept(&side, &acceptor, &config.job).await?;
+    answer(&side, served, &config.job).await
 }
 
 pub fn open(how: Fabric, job: &Job) -> Result<DomainSetup> {
@@ -36,11 +36,11 @@ pub fn open(how: Fabric, job: &Job) -> Result<DomainSetup> {
 }
 
 /// Accepts all connections.
-pub async fn accept(side: &DomainSetup, door: &Door, job: &Job) -> Result<Vec<Served>> {
+pub async fn accept(side: &DomainSetup, acceptor: &Acceptor, job: &Job) -> Result<Vec<Served>> {
     let mut served = Vec::new();
     for at in 0..job.connections {
         let post = |endpoint: &Endpoint| post_receives(endpoint, at, job.window, job.size);
-        let endpoint = door.accept(side, [], post).await?;
+        let endpoint = acceptor.accept(side, [], post).await?;
         served.push(Served {
             endpoint,
             unanswered: 0,
@@ -100,13 +100,13 @@ impl Sender {
     }
 }
 
-pub async fn call(how: Fabric, told: EndConfig) -> Result<()> {
-    let job = &told.job;
+pub async fn call(how: Fabric, config: EndConfig) -> Result<()> {
+    let job = &config.job;
     let side = open(how, job)?;
-    let before = StatsBaseline::now(&told)?;
-    let mut senders = connect(&side, server_of(&told), job).await?;
+    let before = StatsBaseline::now(&config)?;
+    let mut senders = connect(&side, server_of(&config), job).await?;
     begin(&mut senders, job)?;
-    let mut crowd = before.begin(&told);
+    let mut crowd = before.begin(&config);
     send(&side, senders, job, |at| crowd.answered(at, 1)).await
 }
 
@@ -141,11 +141,11 @@ pub async fn pairs_of_domains(
 }
 
 async fn between(here: DomainSetup, there: DomainSetup, job: Job, tally: Arc<Tally>) -> Result<()> {
-    let door = Door::quietly(&there)?;
-    let address = door.address();
+    let acceptor = Acceptor::open_unannounced(&there)?;
+    let address = acceptor.address();
     let answering = job.clone();
     tokio::spawn(async move {
-        let served = accept(&there, &door, &answering).await?;
+        let served = accept(&there, &acceptor, &answering).await?;
         answer(&there, served, &answering).await
     });
     let mut senders = connect(&here, address, &job).await?;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{Access, Endpoint, RemoteRegion};
 
-use super::super::fabric::connect::{DomainSetup, Door};
+use super::super::fabric::connect::{Acceptor, DomainSetup};
 use super::super::server_of;
 use super::{Caller, check, message};
 use crate::job::{EndConfig, Job};
@@ -15,10 +15,10 @@ fn request_size(job: &Job) -> usize {
     job.size.max(size_of::<u64>() + RemoteRegion::ENCODED_LEN)
 }
 
-pub async fn serve(how: subject::Fabric, told: EndConfig) -> Result<()> {
-    let job = &told.job;
+pub async fn serve(how: subject::Fabric, config: EndConfig) -> Result<()> {
+    let job = &config.job;
     let side = DomainSetup::open(how, job, 2 * job.window)?;
-    let door = Door::open(&side)?;
+    let acceptor = Acceptor::open(&side)?;
     let size = request_size(job);
     let post = |endpoint: &Endpoint| {
         for _ in 0..job.window {
@@ -27,7 +27,7 @@ pub async fn serve(how: subject::Fabric, told: EndConfig) -> Result<()> {
         Ok(())
     };
     let source = side.domain.register(vec![0; job.bulk.max(1)]).await?;
-    let endpoint = door.accept(&side, [], post).await?;
+    let endpoint = acceptor.accept(&side, [], post).await?;
     let mut completions = Vec::new();
     loop {
         side.completions(&mut completions).await?;
@@ -44,7 +44,7 @@ pub async fn serve(how: subject::Fabric, told: EndConfig) -> Result<()> {
                 let source = source.slice(0..job.bulk)?;
                 endpoint.write(source, bulk).queue(0_usize).try_post()?;
             }
-            // Behind the write, on the same connection: whoever reads it has the bulk.
+            // Behind the write, on the same connection: a client that has read it has the bulk.
             endpoint.inject(&request[..job.size.min(INJECT_SIZE_MAX)])?;
             endpoint.recv(request).queue(0_usize).try_post()?;
         }
@@ -70,10 +70,10 @@ impl Caller for Fabric {
     }
 }
 
-pub async fn call(how: subject::Fabric, told: EndConfig) -> Result<()> {
-    let job = &told.job;
+pub async fn call(how: subject::Fabric, config: EndConfig) -> Result<()> {
+    let job = &config.job;
     let side = DomainSetup::open(how, job, 2 * job.window)?;
-    let (endpoint, _) = side.connect(server_of(&told), |_| Ok(())).await?;
+    let (endpoint, _) = side.connect(server_of(&config), |_| Ok(())).await?;
     let receive_buffers = vec![0; (job.bulk * job.window).max(1)];
     let access = Access::REMOTE_WRITE;
     let receive_buffers = side.domain.register(receive_buffers).access(access).await?;
@@ -91,5 +91,5 @@ pub async fn call(how: subject::Fabric, told: EndConfig) -> Result<()> {
             answer: vec![0; job.size],
         });
     }
-    super::drive(&told, callers).await
+    super::drive(&config, callers).await
 }

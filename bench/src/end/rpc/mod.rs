@@ -30,7 +30,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// A call that began then has its answer. True when it is enough; the figures have been told.
+    /// A call that began then has its answer. True at the end of the measurement.
     fn add(&mut self, since: Instant) -> bool {
         if self.meter.is_measuring() {
             let time = since.elapsed().as_nanos();
@@ -53,9 +53,9 @@ pub trait Caller: Send + 'static {
 }
 
 /// Lets all of them call until it is enough.
-async fn drive<C: Caller>(told: &EndConfig, callers: Vec<C>) -> Result<()> {
+async fn drive<C: Caller>(config: &EndConfig, callers: Vec<C>) -> Result<()> {
     let calls = Arc::new(Mutex::new(Calls {
-        meter: Meter::new(told),
+        meter: Meter::new(config),
         times: Histogram::new_with_bounds(1, TIME_MAX_NS, 3)?,
     }));
     let mut tasks = JoinSet::new();

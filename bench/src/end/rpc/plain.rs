@@ -25,7 +25,7 @@ struct Outgoing {
 impl Outgoing {
     fn frame(&self, parts: &[&[u8]]) {
         let len: usize = parts.iter().map(|part| part.len()).sum();
-        let mut bytes = self.bytes.lock().expect("nobody panics");
+        let mut bytes = self.bytes.lock().expect("no thread panics");
         bytes.extend_from_slice(&(len as u32).to_le_bytes());
         for part in parts {
             bytes.extend_from_slice(part);
@@ -38,7 +38,10 @@ impl Outgoing {
         let mut batch = Vec::new();
         loop {
             self.some.notified().await;
-            std::mem::swap(&mut batch, &mut *self.bytes.lock().expect("nobody panics"));
+            std::mem::swap(
+                &mut batch,
+                &mut *self.bytes.lock().expect("no thread panics"),
+            );
             to.write_all(&batch).await?;
             batch.clear();
         }
@@ -53,7 +56,7 @@ async fn read_frame(from: &mut (impl AsyncRead + Unpin), into: &mut Vec<u8>) -> 
     Ok(())
 }
 
-pub async fn serve(told: EndConfig) -> Result<()> {
+pub async fn serve(config: EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT).await?;
     say("PORT", listener.local_addr()?.port());
     let (stream, _) = listener.accept().await?;
@@ -63,7 +66,7 @@ pub async fn serve(told: EndConfig) -> Result<()> {
     tokio::spawn(Arc::clone(&outgoing).write(write));
     let mut read = BufReader::with_capacity(BUFFER_SIZE, read);
     let mut request = Vec::new();
-    let bulk = vec![0; told.job.bulk];
+    let bulk = vec![0; config.job.bulk];
     loop {
         read_frame(&mut read, &mut request).await?;
         outgoing.frame(&[&request, &bulk]);
@@ -84,30 +87,30 @@ struct Plain {
 impl Caller for Plain {
     async fn call(&mut self, number: u64) -> Result<()> {
         let (sender, answer) = oneshot::channel();
-        *self.awaited[self.at].lock().expect("nobody panics") = Some(sender);
+        *self.awaited[self.at].lock().expect("no thread panics") = Some(sender);
         self.outgoing.frame(&[&message(number, self.size)]);
         check(&answer.await?, number)
     }
 }
 
-pub async fn call(told: EndConfig) -> Result<()> {
-    let stream = TcpStream::connect(server_of(&told)).await?;
+pub async fn call(config: EndConfig) -> Result<()> {
+    let stream = TcpStream::connect(server_of(&config)).await?;
     stream.set_nodelay(true)?;
     let (read, write) = stream.into_split();
     let outgoing = Arc::new(Outgoing::default());
     tokio::spawn(Arc::clone(&outgoing).write(write));
-    let awaited: Awaited = Arc::new((0..told.job.window).map(|_| Mutex::default()).collect());
+    let awaited: Awaited = Arc::new((0..config.job.window).map(|_| Mutex::default()).collect());
     tokio::spawn(dispatch(
         BufReader::with_capacity(BUFFER_SIZE, read),
         Arc::clone(&awaited),
     ));
     let caller = |at| Plain {
         at,
-        size: told.job.size,
+        size: config.job.size,
         outgoing: Arc::clone(&outgoing),
         awaited: Arc::clone(&awaited),
     };
-    super::drive(&told, (0..told.job.window).map(caller).collect()).await
+    super::drive(&config, (0..config.job.window).map(caller).collect()).await
 }
 
 async fn dispatch(mut from: impl AsyncRead + Unpin, awaited: Awaited) -> Result<()> {
@@ -115,8 +118,8 @@ async fn dispatch(mut from: impl AsyncRead + Unpin, awaited: Awaited) -> Result<
         let mut answer = Vec::new();
         read_frame(&mut from, &mut answer).await?;
         let at = number_of(&answer)? as usize % awaited.len();
-        let sender = awaited[at].lock().expect("nobody panics").take();
+        let sender = awaited[at].lock().expect("no thread panics").take();
         // A caller that has gone needs no answer.
-        let _ = sender.context("an answer that nobody awaits")?.send(answer);
+        let _ = sender.context("an answer without a call")?.send(answer);
     }
 }

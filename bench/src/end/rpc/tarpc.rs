@@ -30,11 +30,11 @@ impl Echo for Server {
     }
 }
 
-pub async fn serve(told: EndConfig) -> Result<()> {
+pub async fn serve(config: EndConfig) -> Result<()> {
     let mut incoming = serde_transport::tcp::listen(ANY_PORT, Bincode::default).await?;
     say("PORT", incoming.local_addr().port());
     let server = Server {
-        bulk: told.job.bulk,
+        bulk: config.job.bulk,
     };
     while let Some(transport) = incoming.next().await {
         let transport = transport?;
@@ -62,15 +62,15 @@ impl Caller for Tarpc {
     }
 }
 
-pub async fn call(told: EndConfig) -> Result<()> {
-    let transport = serde_transport::tcp::connect(server_of(&told), Bincode::default).await?;
+pub async fn call(config: EndConfig) -> Result<()> {
+    let transport = serde_transport::tcp::connect(server_of(&config), Bincode::default).await?;
     transport.get_ref().set_nodelay(true)?;
-    let mut config = client::Config::default();
-    config.max_in_flight_requests = told.job.window;
-    let client = EchoClient::new(config, transport).spawn();
+    let mut client_config = client::Config::default();
+    client_config.max_in_flight_requests = config.job.window;
+    let client = EchoClient::new(client_config, transport).spawn();
     let caller = |_| Tarpc {
         client: client.clone(),
-        size: told.job.size,
+        size: config.job.size,
     };
-    super::drive(&told, (0..told.job.window).map(caller).collect()).await
+    super::drive(&config, (0..config.job.window).map(caller).collect()).await
 }

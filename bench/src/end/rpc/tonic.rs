@@ -106,11 +106,11 @@ where
     }
 }
 
-pub async fn serve(told: EndConfig) -> Result<()> {
+pub async fn serve(config: EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT).await?;
     say("PORT", listener.local_addr()?.port());
     let echo = Echo {
-        bulk: vec![0; told.job.bulk].into(),
+        bulk: vec![0; config.job.bulk].into(),
     };
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let server = Server::builder().add_service(echo);
@@ -134,12 +134,12 @@ impl Caller for Grpc {
     }
 }
 
-pub async fn call(told: EndConfig) -> Result<()> {
-    let server = Endpoint::from_shared(format!("http://127.0.0.1:{}", told.port))?;
+pub async fn call(config: EndConfig) -> Result<()> {
+    let server = Endpoint::from_shared(format!("http://127.0.0.1:{}", config.port))?;
     let channel = server.tcp_nodelay(true).connect().await?;
     let caller = |_| Grpc {
         channel: channel.clone(),
-        size: told.job.size,
+        size: config.job.size,
     };
-    super::drive(&told, (0..told.job.window).map(caller).collect()).await
+    super::drive(&config, (0..config.job.window).map(caller).collect()).await
 }

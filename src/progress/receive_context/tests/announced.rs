@@ -7,50 +7,58 @@ use crate::proto::ClearToSend;
 /// message; if the message is gone, the receive goes back to its place and takes what comes next.
 #[test]
 fn a_receive_whose_announced_message_is_gone_is_posted_again() {
-    let world = World::new(8, 1 << 16, 4);
-    let mut sender = world.sender(1, 1);
-    assert!(matches!(sender.announce(5, 1 << 30, 1), Arrived::Store));
+    let fixture = Fixture::new(8, 1 << 16, 4);
+    let mut sender = fixture.sender(1, 1);
+    assert!(matches!(
+        sender.announce(5, 1 << 30, 1),
+        ArrivalOutcome::Store
+    ));
     assert!(sender.receives.poll_clear_to_send().is_none());
-    let receive = world.post(tagged(5), 8);
+    let receive = fixture.post(tagged(5), 8);
     assert!(sender.woken.take(), "it is to ask");
-    assert_eq!(world.context.phase(receive.key), Phase::Moving);
-    let later = world.post(tagged(5), 8);
-    let cleared = sender.receives.poll_clear_to_send().expect("it matches");
-    assert_eq!(cleared.announcement.index, 1);
+    assert_eq!(fixture.context.phase(receive.key), Phase::Moving);
+    let later = fixture.post(tagged(5), 8);
+    let clear_to_send = sender.receives.poll_clear_to_send().expect("it matches");
+    assert_eq!(clear_to_send.announcement.index, 1);
     assert!(sender.receives.poll_clear_to_send().is_none(), "once");
     let gone = || Error::new(ErrorKind::PeerClosed, "");
-    sender.receives.put_back(cleared.receive, gone());
-    assert_eq!(world.context.phase(receive.key), Phase::Queued);
+    sender
+        .receives
+        .requeue_receive(clear_to_send.receive, gone());
+    assert_eq!(fixture.context.phase(receive.key), Phase::Queued);
     assert_eq!(sender.meet(Some(5), 1).1.key, receive.key, "in its place");
-    assert_eq!(world.context.cancel(later.key), Withdrawn::Ended);
+    assert_eq!(fixture.context.cancel(later.key), Withdrawn::Ended);
 }
 
 /// What was matched with the announcements of a connection that ends before its turn is posted
 /// again, whoever sends to it next.
 #[test]
 fn a_receive_that_was_matched_for_a_connection_that_ends_is_posted_again() {
-    let world = World::new(8, 1 << 16, 4);
-    let mut sender = world.sender(1, 1);
-    assert!(matches!(sender.announce(5, 9, 1), Arrived::Store));
-    let receive = world.post(tagged(5), 8);
-    let canceled = world.post(tagged(6), 8);
-    assert!(matches!(sender.announce(6, 9, 2), Arrived::Receive(_)));
-    sender.receives.leave();
+    let fixture = Fixture::new(8, 1 << 16, 4);
+    let mut sender = fixture.sender(1, 1);
+    assert!(matches!(sender.announce(5, 9, 1), ArrivalOutcome::Store));
+    let receive = fixture.post(tagged(5), 8);
+    let canceled = fixture.post(tagged(6), 8);
+    assert!(matches!(
+        sender.announce(6, 9, 2),
+        ArrivalOutcome::Matched(_)
+    ));
+    sender.receives.detach();
     assert!(receive.is_pending() && canceled.is_pending());
-    assert_eq!(world.context.phase(receive.key), Phase::Queued);
-    assert_eq!(world.sender(2, 2).meet(Some(5), 1).1.key, receive.key);
+    assert_eq!(fixture.context.phase(receive.key), Phase::Queued);
+    assert_eq!(fixture.sender(2, 2).meet(Some(5), 1).1.key, receive.key);
 }
 
 /// A receive that comes in from the line while a port is locked may match another port's
 /// announcement: that one asks for the message in its own turn.
 #[test]
 fn announcements_matched_under_a_lock_are_answered_by_their_own_connection() {
-    let world = World::new(1, 1 << 16, 4);
-    let mut sender = world.sender(1, 1);
-    assert!(matches!(sender.announce(5, 9, 1), Arrived::Store));
-    let _posted = world.post(tagged(4), 8);
-    let waiting = world.post(tagged(5), 8);
-    let mut other = world.sender(2, 2);
+    let fixture = Fixture::new(1, 1 << 16, 4);
+    let mut sender = fixture.sender(1, 1);
+    assert!(matches!(sender.announce(5, 9, 1), ArrivalOutcome::Store));
+    let _posted = fixture.post(tagged(4), 8);
+    let waiting = fixture.post(tagged(5), 8);
+    let mut other = fixture.sender(2, 2);
     drop(other.meet(Some(4), 1)); // Makes room for it.
     assert!(
         !sender.woken.take(),
@@ -58,8 +66,8 @@ fn announcements_matched_under_a_lock_are_answered_by_their_own_connection() {
     );
     other.unlock();
     assert!(sender.woken.take());
-    let cleared = sender.receives.poll_clear_to_send();
-    let Some(ClearToSend { receive, .. }) = cleared else {
+    let clear_to_send = sender.receives.poll_clear_to_send();
+    let Some(ClearToSend { receive, .. }) = clear_to_send else {
         panic!("nothing to ask for");
     };
     assert_eq!(receive.key, waiting.key);

@@ -7,67 +7,73 @@ use super::*;
 /// sender in the order in which they were sent, whichever is dropped first.
 #[test]
 fn messages_of_dropped_receives_go_back_in_order() {
-    let world = World::new(8, 1 << 16, 4);
-    let mut sender = world.sender(1, 1);
-    let unposted = world.post(Wanted::Message, 8);
-    world.withdraw(unposted);
+    let fixture = Fixture::new(8, 1 << 16, 4);
+    let mut sender = fixture.sender(1, 1);
+    let unposted = fixture.post(MatchCriteria::Message, 8);
+    fixture.withdraw(unposted);
     for bytes in [b"1", b"2", b"3"] {
-        sender.send_early(None, bytes);
+        sender.send_unexpected(None, bytes);
     }
     let (first, second) = (
-        world.post(Wanted::Message, 8),
-        world.post(Wanted::Message, 8),
+        fixture.post(MatchCriteria::Message, 8),
+        fixture.post(MatchCriteria::Message, 8),
     );
-    world.withdraw(first);
-    world.withdraw(second);
-    assert_eq!(sender.receives.held(), 3);
+    fixture.withdraw(first);
+    fixture.withdraw(second);
+    assert_eq!(sender.receives.held_messages(), 3);
     for bytes in [b"1", b"2", b"3"] {
-        assert_eq!(bytes_of(&world.post(Wanted::Message, 8).end()), bytes);
+        assert_eq!(
+            bytes_of(&fixture.post(MatchCriteria::Message, 8).end()),
+            bytes
+        );
     }
 }
 
 /// The same of one that is dropped while a connection has it: the message comes back, counted once.
 #[test]
 fn a_message_that_lands_for_nobody_goes_to_the_next_receive() {
-    let world = World::new(8, 1 << 16, 4);
-    let mut sender = world.sender(1, 1);
-    let dropped = world.post(Wanted::Message, 8);
+    let fixture = Fixture::new(8, 1 << 16, 4);
+    let mut sender = fixture.sender(1, 1);
+    let dropped = fixture.post(MatchCriteria::Message, 8);
     let met = sender.meet(None, 4);
-    assert_eq!(world.context.phase(dropped.key), Phase::Moving);
-    world.withdraw(dropped);
-    let next = world.post(Wanted::Message, 8);
+    assert_eq!(fixture.context.phase(dropped.key), Phase::Moving);
+    fixture.withdraw(dropped);
+    let next = fixture.post(MatchCriteria::Message, 8);
     sender.end(met, b"lost");
     assert_eq!(bytes_of(&next.end()), b"lost");
-    assert_eq!(world.counter.read(), 1);
+    assert_eq!(fixture.counter.read(), 1);
 }
 
 /// A receive ends when its time has passed, as TimedOut, wherever it is; a message that is landing
 /// in it is kept for the next one.
 #[test]
 fn receives_end_when_their_time_has_passed() {
-    let mut world = World::new(1, 1 << 16, 4);
+    let mut fixture = Fixture::new(1, 1 << 16, 4);
     let timeout = Duration::from_secs(1);
     let timed = PostOptions {
         timeout: Some(timeout),
         ..WAIT
     };
-    let posted = world.post_with(tagged(1), 8, timed).unwrap();
-    let waiting = world.post_with(tagged(1), 8, timed).unwrap();
-    assert!(world.driver.take(), "the driver starts its clock");
-    assert_eq!(world.expire(), Some(world.now + timeout));
-    let mut sender = world.sender(1, 1);
+    let posted = fixture.post_with(tagged(1), 8, timed).unwrap();
+    let waiting = fixture.post_with(tagged(1), 8, timed).unwrap();
+    assert!(fixture.driver.take(), "the driver starts its clock");
+    assert_eq!(fixture.expire(), Some(fixture.now + timeout));
+    let mut sender = fixture.sender(1, 1);
     let met = sender.meet(Some(1), 4);
-    world.now += timeout;
+    fixture.now += timeout;
     // Later it only looks whether memory can be given back.
-    assert!(world.expire().is_none_or(|next| next > world.now));
+    assert!(fixture.expire().is_none_or(|next| next > fixture.now));
     for receive in [&posted, &waiting] {
         assert_eq!(
             receive.end().result.unwrap_err().kind(),
             ErrorKind::TimedOut
         );
     }
-    assert_eq!(world.counter.read_error(), 2);
+    assert_eq!(fixture.counter.read_error(), 2);
     sender.end(met, b"late");
-    assert_eq!(bytes_of(&world.post(tagged(1), 8).end()), b"late");
-    assert_eq!((world.counter.read(), world.counter.read_error()), (1, 2));
+    assert_eq!(bytes_of(&fixture.post(tagged(1), 8).end()), b"late");
+    assert_eq!(
+        (fixture.counter.read(), fixture.counter.read_error()),
+        (1, 2)
+    );
 }

@@ -5,25 +5,25 @@ use super::*;
 /// Ruling 3: "`post()`/await wait in one FIFO per context; `try_*` cannot overtake a waiter."
 #[test]
 fn receives_wait_their_turn_in_a_full_context() {
-    let world = World::new(1, 1 << 16, 4);
-    let first = world.post(tagged(1), 8);
-    let second = world.post(tagged(2), 8);
-    let third = world.post(tagged(3), 8);
+    let fixture = Fixture::new(1, 1 << 16, 4);
+    let first = fixture.post(tagged(1), 8);
+    let second = fixture.post(tagged(2), 8);
+    let third = fixture.post(tagged(3), 8);
     let now = PostOptions {
         wait: false,
         ..WAIT
     };
-    let refused = world.post_with(tagged(4), 8, now).err().unwrap();
+    let refused = fixture.post_with(tagged(4), 8, now).err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Again);
-    let phases = [&first, &second, &third].map(|it| world.context.phase(it.key));
+    let phases = [&first, &second, &third].map(|it| fixture.context.phase(it.key));
     assert_eq!(phases, [Phase::Queued, Phase::Waiting, Phase::Waiting]);
-    assert_eq!(world.context.cancel(first.key), Withdrawn::Ended);
+    assert_eq!(fixture.context.cancel(first.key), Withdrawn::Ended);
     assert_eq!(first.end().result.unwrap_err().kind(), ErrorKind::Canceled);
-    assert_eq!(world.context.phase(second.key), Phase::Queued);
-    let mut sender = world.sender(1, 1);
+    assert_eq!(fixture.context.phase(second.key), Phase::Queued);
+    let mut sender = fixture.sender(1, 1);
     let met = sender.meet(Some(2), 1);
     assert_eq!(
-        world.context.phase(third.key),
+        fixture.context.phase(third.key),
         Phase::Queued,
         "a match makes room"
     );
@@ -35,23 +35,28 @@ fn receives_wait_their_turn_in_a_full_context() {
 /// goes on when the queue is read.
 #[test]
 fn receives_wait_for_room_in_their_queue() {
-    let world = World::new(8, 1 << 16, 1);
-    let mut sender = world.sender(1, 1);
-    sender.send_early(None, b"1");
-    sender.send_early(None, b"2");
-    assert!(world.post_queued(Wanted::Message, 1).waiting.is_none());
-    let second = world.post_queued(Wanted::Message, 2);
+    let fixture = Fixture::new(8, 1 << 16, 1);
+    let mut sender = fixture.sender(1, 1);
+    sender.send_unexpected(None, b"1");
+    sender.send_unexpected(None, b"2");
+    assert!(
+        fixture
+            .post_queued(MatchCriteria::Message, 1)
+            .waiting
+            .is_none()
+    );
+    let second = fixture.post_queued(MatchCriteria::Message, 2);
     let accepted = second.waiting.expect("it waits");
     assert!(!accepted.has_ended());
-    world.driver.take();
-    assert_eq!(world.queue.try_next().unwrap().context, UserContext(1));
-    assert!(world.driver.take(), "the driver hears of the room");
-    world.expire();
+    fixture.driver.take();
+    assert_eq!(fixture.queue.try_next().unwrap().context, UserContext(1));
+    assert!(fixture.driver.take(), "the driver hears of the room");
+    fixture.expire();
     assert!(matches!(
         accepted.poll_accepted(Waker::noop()),
         Poll::Ready(Ok(()))
     ));
-    let mut completion = world.queue.try_next().unwrap();
+    let mut completion = fixture.queue.try_next().unwrap();
     assert_eq!(completion.context, UserContext(2));
     assert_eq!(completion.take_buffer().unwrap()[..completion.len], *b"2");
 }
@@ -60,19 +65,22 @@ fn receives_wait_for_room_in_their_queue() {
 /// awaits credit by whatever of its messages leaves.
 #[test]
 fn ports_are_woken_when_they_may_go_on() {
-    let world = World::new(8, 20 * OVERHEAD, 4);
-    let mut sender = world.sender(1, 1);
-    let mut other = world.sender(2, 2);
+    let fixture = Fixture::new(8, 20 * OVERHEAD, 4);
+    let mut sender = fixture.sender(1, 1);
+    let mut other = fixture.sender(2, 2);
     assert!(sender.promised >= OVERHEAD as u64);
-    assert!(matches!(sender.begin(Some(1), 1 << 30).1, Arrived::NoRoom));
-    other.send_early(Some(2), b"other");
-    let _elsewhere = world.post(tagged(3), 8);
+    assert!(matches!(
+        sender.begin(Some(1), 1 << 30).1,
+        ArrivalOutcome::Stalled
+    ));
+    other.send_unexpected(Some(2), b"other");
+    let _elsewhere = fixture.post(tagged(3), 8);
     assert!(!sender.woken.take());
-    let _receive = world.post(tagged(1), 8);
+    let _receive = fixture.post(tagged(1), 8);
     assert!(sender.woken.take());
     sender.meet(Some(1), 1 << 30);
-    other.receives.awaits_credit();
+    other.receives.request_credit_wake();
     other.woken.take();
-    world.post(tagged(2), 8).end();
+    fixture.post(tagged(2), 8).end();
     assert!(other.woken.take());
 }

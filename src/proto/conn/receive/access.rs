@@ -1,16 +1,16 @@
-//! A peer's reads and writes of our regions, and the answers to our reads.
+//! Reads and writes of our regions by the peer, and the responses to our reads.
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase, Refusal};
 use crate::mr::{Access, AccessRequest, Tag};
 use crate::proto::Host;
-use crate::proto::conn::refusal::AwaitedRead;
-use crate::proto::conn::rx::{Landing, Rx, Target};
+use crate::proto::conn::acks::AwaitedRead;
+use crate::proto::conn::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use crate::proto::conn::{Connection, violation};
 use crate::wire::{FrameHeader, RemoteSegment, Segments};
 
 impl<T> Connection<T> {
-    /// A peer writes into our regions.
+    /// The peer writes into our regions: resolves them, and receives the payload there.
     pub(super) fn begin_write(
         &mut self,
         data: Option<u64>,
@@ -32,16 +32,16 @@ impl<T> Connection<T> {
                     commit,
                     segments,
                 };
-                self.rx.go(Rx::AwaitRoom { header });
+                self.rx.go(ReceiveState::AwaitRoom { header });
             }
             Ok(memory) => {
-                self.rx.go(Rx::Payload(Landing {
-                    target: Target::Region { data, commit },
+                self.rx.go(ReceiveState::Payload(PayloadInProgress {
+                    target: PayloadTarget::Region { data, commit },
                     payload: Some(memory),
                     capacity: len,
                     len,
                     done: 0,
-                    // Of a commit it says more than that the bytes are here, later.
+                    // A commit is answered later, when the bytes are persistent.
                     ack: answered && !commit,
                 }));
             }
@@ -51,21 +51,21 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// A peer reads of our regions.
+    /// The peer reads from our regions: resolves them, and queues the response.
     pub(super) fn begin_read(
         &mut self,
         segments: &Segments,
         host: &mut impl Host<T>,
     ) -> Result<(), Error> {
         match resolve_all(segments, Access::REMOTE_READ, false, host) {
-            Ok(memory) if self.has_refusals() => self.tx.reads.give(memory),
+            Ok(memory) if self.has_refusals() => self.tx.read_answers.give(memory),
             Ok(memory) => {
                 let len = segments.total();
                 self.tx
                     .push_control(FrameHeader::ReadResponse { len }, memory);
             }
             Err(reason) if self.has_refusals() => {
-                self.tx.reads.refuse(reason);
+                self.tx.read_answers.refuse(reason);
                 self.count_refusal(reason);
             }
             Err(reason) => return Err(denied(reason)),
@@ -73,12 +73,12 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// The answer to our oldest read comes in one frame, as of a peer without refusals.
+    /// The response to our oldest read, in one frame: from a peer without the REFUSAL capability.
     pub(super) fn begin_read_response(&mut self, len: u64) -> Result<(), Error> {
         if self.has_refusals() {
             return Err(violation("a read response where READ_DATA was agreed on"));
         }
-        let Some(&AwaitedRead { op, len: asked, .. }) = self.reads.front() else {
+        let Some(&AwaitedRead { op, len: asked, .. }) = self.awaited_reads.front() else {
             return Err(violation("a read response that nothing awaits"));
         };
         if asked != len {
@@ -86,14 +86,14 @@ impl<T> Connection<T> {
                 "a read response of another length than the request's",
             ));
         }
-        self.reads.pop_front();
-        // Of a read that has ended before, the bytes are dropped.
+        self.awaited_reads.pop_front();
+        // If the read has timed out, its bytes are dropped.
         let payload = self.ops.get_mut(op).and_then(|entry| {
             entry.phase = Phase::AwaitingPeer;
             entry.payload.take()
         });
-        self.rx.go(Rx::Payload(Landing {
-            target: Target::Read { op },
+        self.rx.go(ReceiveState::Payload(PayloadInProgress {
+            target: PayloadTarget::Read { op },
             capacity: if payload.is_some() { len } else { 0 },
             payload: Some(payload.unwrap_or_else(Payload::empty)),
             len,
@@ -104,7 +104,7 @@ impl<T> Connection<T> {
     }
 }
 
-/// The memory that the segments of a peer's access mean, in order.
+/// Resolves the segments of a peer's access to memory, in order.
 pub(in crate::proto::conn) fn resolve_all<T>(
     segments: &Segments,
     need: Access,
@@ -132,7 +132,7 @@ pub(in crate::proto::conn) fn resolve_all<T>(
     Ok(memory)
 }
 
-/// What an empty segment behind another proves.
+/// The tag that an empty segment carries as the proof of the segment before it (`FI_MR_RAW`).
 fn tag_of(segment: &RemoteSegment) -> Option<Tag> {
     let mut tag = [0; 16];
     tag[..8].copy_from_slice(&segment.addr.to_le_bytes());
@@ -140,13 +140,13 @@ fn tag_of(segment: &RemoteSegment) -> Option<Tag> {
     (segment.len == 0).then_some(tag)
 }
 
-/// The end of a connection whose peer cannot be told that one operation was refused.
+/// The fault of a connection whose peer has no REFUSAL capability: the refusal ends it.
 fn denied(reason: Refusal) -> Error {
     let what = format!("the peer was refused: {reason}");
     Error::new(kind_of(reason), what)
 }
 
-/// The same in the middle of a write.
+/// The fault of a connection whose write lost its memory midway.
 pub(super) fn taken_away(reason: Refusal) -> Error {
     let what = format!("while the peer wrote to it, {reason}");
     Error::new(kind_of(reason), what)

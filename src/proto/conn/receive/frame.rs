@@ -1,15 +1,15 @@
-//! What each frame means, once its header is there.
+//! Dispatch of frames by their headers.
 
 use crate::error::Error;
 use crate::limits::READ_REQUESTS_MAX;
 use crate::proto::Host;
-use crate::proto::conn::rx::Rx;
+use crate::proto::conn::receive_state::ReceiveState;
 use crate::proto::conn::{Connection, violation};
 use crate::wire::{CloseReason, FrameHeader, WireError};
 
 impl<T> Connection<T> {
-    /// Does what a header asks for. The state is that between two frames, as after the frame before
-    /// it; what has a payload, or has to wait, changes that.
+    /// Dispatches a header. The receive state is [`ReceiveState::Header`] before; a frame that has
+    /// a payload, or has to wait, moves it on.
     pub(super) fn begin_frame(
         &mut self,
         header: FrameHeader,
@@ -17,16 +17,16 @@ impl<T> Connection<T> {
     ) -> Result<(), Error> {
         let passes = header.is_answer() || matches!(header, FrameHeader::Ping { .. });
         if self.tx.queued_answers() > READ_REQUESTS_MAX && !passes {
-            // Its answers pile up because the peer does not read: it may not ask for more.
-            self.rx.go(Rx::AwaitRoom { header });
+            // The peer does not read its answers: no further requests are taken from it.
+            self.rx.go(ReceiveState::AwaitRoom { header });
             return Ok(());
         }
         if let FrameHeader::Message { data, len, .. } | FrameHeader::Tagged { data, len, .. } =
             header
             && let Some(arrival) = self.arrival(header.tag(), len, data)
         {
-            self.begin_shared(header, arrival, host);
-            self.finish_landing(host);
+            self.begin_shared_message(header, arrival, host);
+            self.complete_payload(host);
             return Ok(());
         }
         match header {
@@ -44,7 +44,7 @@ impl<T> Connection<T> {
             FrameHeader::ReadResponse { len } => self.begin_read_response(len)?,
             FrameHeader::ReadData { len } => self.begin_read_data(len)?,
             FrameHeader::ReadEnd { refused } => self.handle_read_end(refused)?,
-            FrameHeader::Ping { token } => self.tx.signs_mut().answer(token),
+            FrameHeader::Ping { token } => self.tx.probe_frames_mut().answer(token),
             FrameHeader::Pong { .. } => {}
             FrameHeader::Credit { posted } => self.handle_credit(posted),
             FrameHeader::Stalled { .. } => self.handle_stalled(host),
@@ -52,7 +52,7 @@ impl<T> Connection<T> {
                 reason: CloseReason::Refusals,
             } => {
                 self.rx.close();
-                self.handle_end_of_patience();
+                self.handle_guess_limit();
             }
             FrameHeader::Close {
                 reason: CloseReason::Done,
@@ -70,7 +70,7 @@ impl<T> Connection<T> {
                 len,
             } => self.begin_atomic(call, segments, len, host)?,
         }
-        self.finish_landing(host);
+        self.complete_payload(host);
         Ok(())
     }
 }

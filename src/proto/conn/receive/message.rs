@@ -1,28 +1,29 @@
-//! Messages for receives of the connection's own: first come, first matched.
+//! Messages of a connected endpoint, matched in FIFO order with the connection's own receives.
 
 use crate::buf::Payload;
 use crate::error::{Error, Phase};
-use crate::limits::READ_REQUESTS_MAX;
-use crate::proto::conn::rx::{Landing, Rx, Target};
-use crate::proto::conn::side::{OwnReceives, ReceiveSide};
-use crate::proto::conn::{Connection, Received};
-use crate::proto::matching::first_come::Early;
+use crate::limits::{READ_REQUESTS_MAX, UNEXPECTED_ALLOCATION_UNCHECKED_MAX};
+use crate::proto::conn::receive_side::{OwnReceives, ReceiveSide};
+use crate::proto::conn::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
+use crate::proto::conn::{Connection, ReceivedMessage};
+use crate::proto::matching::fifo::FifoMessage;
 use crate::proto::op::OpKey;
 use crate::wire::FrameHeader;
 
 use super::taken_away;
 
 impl<T> Connection<T> {
-    /// A message that is there as a whole lands in the oldest posted receive at once, the usual
-    /// case of small ones. Gives its bytes; `None`: it goes the longer way, as all other frames do.
-    #[inline]
-    pub(super) fn take_whole_message(
+    /// The fast path of a message whose payload is in `input` as a whole, the usual case of small
+    /// messages: completes the oldest posted receive. Returns the length of the payload; `None`:
+    /// the message is received as any other frame.
+    pub(super) fn receive_whole_message(
         &mut self,
         data: Option<u64>,
         ack: bool,
         len: u64,
         input: &[u8],
     ) -> Result<Option<usize>, Error> {
+        // 1. The payload is here, and a receive is posted.
         let bytes = usize::try_from(len).ok().and_then(|len| input.get(..len));
         let Some(bytes) = bytes else { return Ok(None) };
         if self.tx.queued_answers() > READ_REQUESTS_MAX {
@@ -34,39 +35,42 @@ impl<T> Connection<T> {
         let Some(key) = matcher.take_posted() else {
             return Ok(None);
         };
+        tracing::trace!(len, ?data, ack, "received a message");
         let order = matcher.next_order();
+        // 2. Copy the payload to the buffer.
         let op = self.ops.get_mut(key);
         let op = op.expect("a posted receive is in the table");
         op.phase = Phase::Moving;
         let buffer = op.payload.as_mut();
         let buffer = buffer.expect("a posted receive holds its buffer");
         let fits = bytes.len().min(buffer.len());
-        // Refused, it ends with the connection, and has its buffer until then.
+        // A buffer that refuses ends the connection, and with it the receive.
         (buffer.copy_in(0, &bytes[..fits])).map_err(|closed| taken_away(closed.into()))?;
         let payload = op.payload.take().unwrap_or_else(Payload::empty);
-        self.receive_credit.arrive(len);
+        // 3. Account for it, acknowledge it, and complete the receive.
+        self.receive_credit.count_message(len);
         if ack {
             self.tx.push_ack(self.has_refusals());
         }
-        let received = Received {
+        let received = ReceivedMessage {
             len: fits,
             overflow: bytes.len() - fits,
             data,
             tag: None,
             order,
         };
-        self.end_receive(key, received.result(), received, payload);
+        self.complete_receive(key, received, payload);
         Ok(Some(bytes.len()))
     }
 
-    /// A message begins that is not there as a whole, or that no receive awaits.
+    /// Begins a message that is not here as a whole, or that no receive is posted for.
     pub(super) fn begin_message(&mut self, data: Option<u64>, ack: bool, len: u64) {
-        // Of one that has to wait a place is left out.
+        // A message that stalls skips a sequence number.
         let ReceiveSide::Own(OwnReceives { matcher, .. }) = &mut self.side else {
             return;
         };
         let order = matcher.next_order();
-        let landing = if let Some(op) = matcher.take_posted() {
+        let transfer = if let Some(op) = matcher.take_posted() {
             let entry = self
                 .ops
                 .get_mut(op)
@@ -77,13 +81,13 @@ impl<T> Connection<T> {
                 .take()
                 .expect("a posted receive holds its buffer");
             let capacity = payload.len() as u64;
-            let target = Target::Receive {
+            let target = PayloadTarget::Receive {
                 op,
                 data,
                 tag: None,
                 order,
             };
-            Landing {
+            PayloadInProgress {
                 target,
                 payload: Some(payload),
                 capacity,
@@ -93,15 +97,15 @@ impl<T> Connection<T> {
             }
         } else if matcher.has_room(len) || self.last_bytes.is_some_and(|left| len <= left) {
             let Some(store) = zeroed(len) else {
-                self.rx.go(Rx::AwaitReceive {
+                self.rx.go(ReceiveState::AwaitReceive {
                     header: FrameHeader::Message { data, ack, len },
                 });
                 return;
             };
-            matcher.begin_early(store.len());
+            matcher.begin_unexpected(store.len());
             let payload = Payload::from_vec(store);
-            let target = Target::Early { data, order };
-            Landing {
+            let target = PayloadTarget::Unexpected { data, order };
+            PayloadInProgress {
                 target,
                 payload: Some(payload),
                 capacity: len,
@@ -110,17 +114,17 @@ impl<T> Connection<T> {
                 ack,
             }
         } else {
-            self.rx.go(Rx::AwaitReceive {
+            self.rx.go(ReceiveState::AwaitReceive {
                 header: FrameHeader::Message { data, ack, len },
             });
             return;
         };
-        self.receive_credit.arrive(len);
-        self.rx.go(Rx::Payload(landing));
+        self.receive_credit.count_message(len);
+        self.rx.go(ReceiveState::Payload(transfer));
     }
 
-    /// Gives an early message to its receive.
-    pub(in crate::proto::conn) fn deliver_early(&mut self, key: OpKey, early: Early) {
+    /// Copies an unexpected message to its receive, and completes it.
+    pub(in crate::proto::conn) fn deliver_unexpected(&mut self, key: OpKey, message: FifoMessage) {
         let Some(op) = self.ops.get_mut(key) else {
             return;
         };
@@ -129,35 +133,33 @@ impl<T> Connection<T> {
             .payload
             .take()
             .expect("a posted receive holds its buffer");
-        let fits = early.len.min(payload.len());
-        let overflow = early.overflow + (early.len - fits);
-        match payload.copy_from(&early.payload, fits) {
+        let fits = message.len.min(payload.len());
+        let overflow = message.overflow + (message.len - fits);
+        match payload.copy_from(&message.payload, fits) {
             Ok(()) => {
-                let received = Received {
+                let received = ReceivedMessage {
                     len: fits,
                     overflow,
-                    data: early.data,
-                    order: early.order,
-                    ..Received::default()
+                    data: message.data,
+                    order: message.order,
+                    ..ReceivedMessage::default()
                 };
-                self.message_landed(key, payload, received, None);
+                self.complete_message(key, payload, received, None);
             }
             Err(denied) => {
                 let error = denied.error("a message was copied to it");
-                self.end_op(key, Err(error), 0, payload);
+                self.complete(key, Err(error), 0, payload);
             }
         }
     }
 }
 
-/// So many zero bytes; `None` if there is no memory for them. The length is a peer's word: within a
-/// budget, but the budget is the application's, and may be more than this machine has.
+/// Allocates zeroed bytes; `None` if there is no memory. The length comes from the peer, within a
+/// budget that the application chose, which may exceed the machine's memory.
 pub(in crate::proto::conn) fn zeroed(len: u64) -> Option<Vec<u8>> {
-    /// What is asked for without a second thought.
-    const SMALL: usize = 1 << 20;
     let len = usize::try_from(len).ok()?;
-    if len > SMALL {
-        // Nothing can ask for zeroed memory and hear "no", so this asks first.
+    if len > UNEXPECTED_ALLOCATION_UNCHECKED_MAX {
+        // Zeroed allocation has no fallible form, so this tries an uninitialized one first.
         Vec::<u8>::new().try_reserve_exact(len).ok()?;
     }
     Some(vec![0; len])

@@ -1,58 +1,61 @@
-//! What a payload belongs to ends when it is whole.
+//! Completion of a whole payload: of the receive, the read, the write or the atomic operation that
+//! it belongs to.
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind};
-use crate::proto::conn::rx::{Rx, Target};
-use crate::proto::conn::{Connection, Received};
-use crate::proto::event::Event;
-use crate::proto::matching::EarlyMessage;
-use crate::proto::matching::first_come::Early;
+use crate::proto::conn::receive_state::{PayloadTarget, ReceiveState};
+use crate::proto::conn::{Connection, ReceivedMessage};
+use crate::proto::event::ConnEvent;
+use crate::proto::matching::UnexpectedMessage;
+use crate::proto::matching::fifo::FifoMessage;
 use crate::proto::op::OpKey;
 use crate::proto::{Host, Receives};
 
 impl<T> Connection<T> {
-    /// If the landing payload is whole, ends what it belongs to and looks for the next header.
-    pub(super) fn finish_landing(&mut self, host: &mut impl Host<T>) {
+    /// If the payload in progress is whole, completes what it belongs to, and goes on to the next
+    /// header.
+    pub(super) fn complete_payload(&mut self, host: &mut impl Host<T>) {
         match &self.rx {
-            Rx::Payload(landing) if landing.is_done() && landing.payload.is_some() => {}
+            ReceiveState::Payload(transfer) if transfer.is_done() && transfer.payload.is_some() => {
+            }
             _ => return,
         }
-        let Rx::Payload(landing) = self.rx.go(Rx::Header) else {
+        let ReceiveState::Payload(transfer) = self.rx.go(ReceiveState::Header) else {
             return;
         };
-        let payload = landing.payload.expect("checked above");
-        let len = usize::try_from(landing.len.min(landing.capacity)).expect("fits the buffer");
-        let overflow = usize::try_from(landing.len).unwrap_or(usize::MAX) - len;
-        if let Target::Refused { reason, reserved } = landing.target {
+        let payload = transfer.payload.expect("checked above");
+        let len = usize::try_from(transfer.len.min(transfer.capacity)).expect("fits the buffer");
+        let overflow = usize::try_from(transfer.len).unwrap_or(usize::MAX) - len;
+        if let PayloadTarget::Refused { reason, reserved } = transfer.target {
             if reserved {
-                self.events.push(Event::RemoteDataVoid);
+                self.events.push(ConnEvent::RemoteDataVoid);
             }
             self.answer_refused(reason);
             return;
         }
-        if landing.ack {
-            // The payload is in memory, also when it waits for its receive or was cut.
+        if transfer.ack {
+            // The payload is placed, even if it was truncated or no receive has taken it.
             self.tx.push_ack(self.has_refusals());
         }
-        match landing.target {
-            Target::Receive {
+        match transfer.target {
+            PayloadTarget::Receive {
                 op,
                 data,
                 tag,
                 order,
             } => {
-                let received = Received {
+                let received = ReceivedMessage {
                     len,
                     overflow,
                     data,
                     tag,
                     order,
                 };
-                self.message_landed(op, payload, received, host.shared());
+                self.complete_message(op, payload, received, host.shared());
             }
-            Target::Stored { arrival } => {
+            PayloadTarget::SharedUnexpected { arrival } => {
                 if let Some(shared) = host.shared() {
-                    shared.landed(EarlyMessage {
+                    shared.store_message(UnexpectedMessage {
                         arrival,
                         payload,
                         len,
@@ -60,8 +63,8 @@ impl<T> Connection<T> {
                     });
                 }
             }
-            Target::Early { data, order } => {
-                let early = Early {
+            PayloadTarget::Unexpected { data, order } => {
+                let message = FifoMessage {
                     payload,
                     len,
                     overflow,
@@ -69,40 +72,43 @@ impl<T> Connection<T> {
                     order,
                 };
                 if let Some(own) = self.own_mut()
-                    && let Some((op, early)) = own.matcher.finish_early(early)
+                    && let Some((op, message)) = own.matcher.complete_unexpected(message)
                 {
-                    self.deliver_early(op, early);
+                    self.deliver_unexpected(op, message);
                 }
             }
-            Target::Region { data, commit: true } => {
-                self.rx.go(Rx::AwaitCommit {
+            PayloadTarget::Region { data, commit: true } => {
+                self.rx.go(ReceiveState::AwaitCommit {
                     data,
                     memory: Some(payload),
                 });
             }
-            Target::Region { data, .. } => {
-                self.events.push(Event::RemoteAccess {
+            PayloadTarget::Region { data, .. } => {
+                self.events.push(ConnEvent::RemoteAccess {
                     operation: OperationKind::RemoteWrite,
                     data,
                     memory: payload,
                 });
             }
-            Target::Read { op } if self.ops.get(op).is_none() => self.place_answered(),
-            Target::Read { op } => self.end_op(op, Ok(()), len, payload),
-            Target::ReadData { op } => self.read_data_landed(op, landing.len, payload),
-            Target::Atomic(asked) => self.atomic_landed(*asked, payload),
-            Target::Refused { .. } => {} // Told above.
+            PayloadTarget::Read { op } if self.ops.get(op).is_none() => self.free_leaked_slot(),
+            PayloadTarget::Read { op } => {
+                self.complete(op, Ok(()), len, payload);
+            }
+            PayloadTarget::ReadData { op } => self.read_data_landed(op, transfer.len, payload),
+            PayloadTarget::Atomic(asked) => self.atomic_landed(*asked, payload),
+            PayloadTarget::Refused { .. } => {} // Answered above.
         }
     }
 
-    pub(super) fn message_landed(
+    /// Completes a receive whose message is placed. If its owner is gone, requeues the message.
+    pub(super) fn complete_message(
         &mut self,
         key: OpKey,
         payload: Payload,
-        received: Received,
+        received: ReceivedMessage,
         shared: Option<&mut dyn Receives<T>>,
     ) {
-        let Received {
+        let ReceivedMessage {
             len,
             overflow,
             data,
@@ -110,24 +116,24 @@ impl<T> Connection<T> {
             ..
         } = received;
         let mut shared = shared;
-        if let (Some(shared), Some(taken)) = (&mut shared, self.take_landing_receive()) {
-            shared.finished(taken.key);
+        if let (Some(shared), Some(matched)) = (&mut shared, self.take_matched_receive()) {
+            shared.receive_ended(matched.key);
         }
-        if self.ops.get(key).is_some_and(|op| op.orphaned) {
-            // Its owner went away: the message goes back, the receive ends as withdrawn.
+        if self.ops.get(key).is_some_and(|op| op.detached) {
+            // The owner is gone: the receive ends as canceled, and the message is requeued.
             let error = Error::new(ErrorKind::Canceled, "");
-            self.end_op(key, Err(error), 0, Payload::empty());
-            match (self.identity(), shared) {
-                (Some(identity), Some(shared)) => {
-                    // At once: messages behind it are not to be matched before.
+            self.complete(key, Err(error), 0, Payload::empty());
+            match (self.ids(), shared) {
+                (Some(ids), Some(shared)) => {
+                    // At once, so that no later message is matched before it.
                     if let Ok(payload) = payload.apart_from_regions(len) {
-                        shared.give_back(received.as_early(identity, payload));
+                        shared.requeue_message(received.as_unexpected(ids, payload));
                     }
                 }
-                _ => self.give_back(payload, len, overflow, data, order),
+                _ => self.requeue_message(payload, len, overflow, data, order),
             }
             return;
         }
-        self.end_receive(key, received.result(), received, payload);
+        self.complete_receive(key, received, payload);
     }
 }

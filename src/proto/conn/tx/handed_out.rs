@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{Frame, Leases};
+use crate::buf::{Leases, OutFrame, Payload};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::proto::op::OpKey;
-use crate::wire::ByteOrder;
+use crate::wire::{ByteOrder, FrameHeader};
 
 use super::super::answer::{AnswerFrame, Part};
 use super::Tx;
@@ -14,20 +14,20 @@ use super::Tx;
 /// Frames for the transport, with the leases that keep their regions open while it has them.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    pub(crate) frames: VecDeque<Frame>,
+    pub(crate) frames: VecDeque<OutFrame>,
     pub(crate) leases: Vec<Leases>,
     /// Several messages go out together.
     pub(crate) is_burst: bool,
 }
 
-/// Whose a frame is that was handed out: who is told of its fate.
+/// Whose a frame is that was handed out, and what happens when it has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proto::conn) enum FrameOwner {
     /// An operation, with whose memory it comes back.
     Operation(OpKey),
     /// The protocol. Of such frames only plain answers to reads hold memory.
     Control,
-    /// The handshake, of whose frames nobody is told.
+    /// The handshake: nothing happens.
     Handshake,
     /// A part of an answer that was cut up.
     Answer(Part),
@@ -45,7 +45,7 @@ const ANSWER_VOID: u32 = u32::MAX - 4;
 const INJECTED: u32 = u32::MAX - 5;
 
 impl FrameOwner {
-    /// As one word, which is all that a frame carries for whoever made it.
+    /// As one word, which is all that a frame carries beside its bytes.
     #[inline]
     pub(in crate::proto::conn) fn to_token(self) -> u64 {
         match self {
@@ -60,7 +60,7 @@ impl FrameOwner {
     }
 
     #[inline]
-    pub(in crate::proto::conn) fn of(frame: &Frame) -> Self {
+    pub(in crate::proto::conn) fn of(frame: &OutFrame) -> Self {
         let token = frame.token();
         match token as u32 {
             CONTROL => FrameOwner::Control,
@@ -82,13 +82,26 @@ impl FrameOwner {
     }
 }
 
+/// A frame of this header and what is behind it; the header is encoded in the frame.
+#[inline]
+pub(in crate::proto::conn) fn frame(
+    header: &FrameHeader,
+    order: ByteOrder,
+    id: u8,
+    payload: Payload,
+    owner: FrameOwner,
+) -> OutFrame {
+    let encode = |room: &mut [u8]| header.encode_into(order, id, room);
+    OutFrame::with_header(header.encoded_len(), encode, payload, owner.to_token())
+}
+
 impl Tx {
     /// Leases the regions of frames that were handed out before. A part of an answer whose region
     /// refuses by now goes on as zeros, since its header promised as many bytes, and that
     /// answer's end then says why.
     pub(super) fn lease_again(
         &mut self,
-        frames: &mut VecDeque<Frame>,
+        frames: &mut VecDeque<OutFrame>,
         order: ByteOrder,
         leases: &mut Vec<Leases>,
     ) -> Result<(), Error> {
@@ -112,15 +125,15 @@ impl Tx {
             };
             let is_end = |at: &usize| matches!(part(*at), Some(Part::Done | Part::Void));
             match (at + 1..frames.len()).find(is_end) {
-                None => self.reads.break_off(reason),
+                None => self.read_answers.break_off(reason),
                 Some(end) if part(end) == Some(Part::Done) => {
                     // Its number counts back from the next one's, for all of these are counted.
-                    let ids = |frame: &Frame| FrameOwner::of(frame).frame_count();
+                    let ids = |frame: &OutFrame| FrameOwner::of(frame).frame_count();
                     let back = frames.range(end..).map(ids).sum::<usize>() as u8;
                     let answer = AnswerFrame::end(Some(reason));
-                    let header = answer.header.encode(order, self.next_id.wrapping_sub(back));
-                    let token = FrameOwner::Answer(answer.part).to_token();
-                    frames[end] = Frame::new(&header, answer.payload, token);
+                    let id = self.next_id.wrapping_sub(back);
+                    let owner = FrameOwner::Answer(answer.part);
+                    frames[end] = frame(&answer.header, order, id, answer.payload, owner);
                 }
                 Some(_) => {} // It is void already.
             }
@@ -130,20 +143,20 @@ impl Tx {
 
     /// The transport gives these frames back, which are not gone in full.
     #[inline]
-    pub(in crate::proto::conn) fn take_back(&mut self, mut frames: VecDeque<Frame>) {
+    pub(in crate::proto::conn) fn take_back(&mut self, mut frames: VecDeque<OutFrame>) {
         debug_assert!(self.out, "a batch comes back only once");
         self.out = false;
         // A hello may have been pushed meanwhile: the answer to a request can come before the word
         // that the request has left.
-        if !self.carry.is_empty() {
-            frames.append(&mut self.carry);
+        if !self.batch.frames.is_empty() {
+            frames.append(&mut self.batch.frames);
         }
-        self.carry = frames;
+        self.batch.frames = frames;
     }
 
     /// A run of so many injected messages has gone.
-    pub(in crate::proto::conn) fn injected_gone(&mut self, count: usize) {
-        self.injected.sent(count);
+    pub(in crate::proto::conn) fn injected_gone(&mut self, count: usize, run: Payload) {
+        self.injected.sent(count, run);
         self.fences.ended_first(count);
     }
 

@@ -1,21 +1,18 @@
-//! Messages that were copied when they were posted (`inject`). Nobody has a name for one, and of
-//! their ends only the count is told. So they are written as they go out when they are posted, one
-//! frame behind the other, and lack nothing but the numbers of their frames; those that are handed
-//! out together are one piece of memory: a *run*.
+//! Messages that were copied when they were posted (`inject`). They have no keys, and their ends
+//! are only counted. So they are written as they go out when they are posted, one frame behind the
+//! other, and lack nothing but the numbers of their frames; those that are handed out together are
+//! one piece of memory: a *run*.
 //!
 //! Invariant: the bytes are those of the frames whose sizes are known, and those are as many as the
 //! ranges have numbers, in the same order.
 
 use std::collections::VecDeque;
 
-use crate::buf::{Frame, Payload};
-use crate::limits::{HEADER_SIZE_MAX, INJECT_SIZE_MAX};
+use crate::buf::{ConvertMany, OutFrame, Payload};
+use crate::limits::{HEADER_SIZE_MAX, INJECT_SIZE_MAX, INJECTED_COMPACT_MIN};
 use crate::wire::{ByteOrder, FrameHeader, set_id};
 
 use super::handed_out::FrameOwner;
-
-/// Bytes in front of a queue that are worth moving the others for.
-const TAKEN_MAX: usize = 4096;
 
 /// A queue of bytes. Those in front that were taken stay until nothing is behind them, or until
 /// they are the most: mostly all are taken at once.
@@ -30,8 +27,11 @@ impl Bytes {
         self.list.len() - self.taken
     }
 
-    fn push(&mut self, bytes: &[u8]) {
-        self.list.extend_from_slice(bytes);
+    /// Room for so many bytes behind the others.
+    fn push(&mut self, len: usize) -> &mut [u8] {
+        let at = self.list.len();
+        self.list.resize(at + len, 0);
+        &mut self.list[at..]
     }
 
     fn as_mut_slice(&mut self) -> &mut [u8] {
@@ -46,7 +46,7 @@ impl Bytes {
         if end == self.list.len() {
             self.list.clear();
             self.taken = 0;
-        } else if end > self.list.len() / 2 && end > TAKEN_MAX {
+        } else if end > self.list.len() / 2 && end > INJECTED_COMPACT_MIN {
             self.list.drain(..end);
             self.taken = 0;
         }
@@ -95,9 +95,11 @@ pub(in crate::proto::conn) struct Injected {
     ranges: VecDeque<SeqRange>,
     sizes: VecDeque<Size>,
     frames: Bytes,
+    /// The bytes of the last run, empty: for the next.
+    spare: Vec<u8>,
     /// Queued or handed out.
     under_way: usize,
-    /// Not told yet.
+    /// Not counted by the owner yet.
     ends: InjectedEnds,
 }
 
@@ -110,11 +112,13 @@ impl Injected {
         bytes: &[u8],
         order: ByteOrder,
     ) {
-        let header = header.encode(order, 0);
-        self.frames.push(&header);
-        self.frames.push(bytes);
+        let header_len = header.encoded_len();
+        let frame = self.frames.push(header_len + bytes.len());
+        let (room, rest) = frame.split_at_mut(header_len);
+        header.encode_into(order, 0, room);
+        rest.copy_from_slice(bytes);
         self.sizes.push_back(Size {
-            header: header.len() as u8, // at most HEADER_SIZE_MAX
+            header: header_len as u8,   // at most HEADER_SIZE_MAX
             payload: bytes.len() as u8, // at most INJECT_SIZE_MAX
         });
         match self.ranges.back_mut() {
@@ -156,6 +160,9 @@ impl Injected {
             return (0, 0);
         };
         let frames = self.frames.as_mut_slice();
+        if run.is_empty() {
+            run.bytes = std::mem::take(&mut self.spare);
+        }
         let (mut count, mut bytes) = (0, 0);
         while range.count > 0
             && bytes < room
@@ -175,6 +182,8 @@ impl Injected {
         if count > 0 {
             self.frames.pop(bytes, &mut run.bytes);
             run.count += count as u32; // of at most GATHER_BYTES_MAX bytes
+        } else if run.is_empty() {
+            self.spare = std::mem::take(&mut run.bytes);
         }
         (count, bytes)
     }
@@ -202,7 +211,11 @@ impl Injected {
     }
 
     /// A run of so many messages has gone.
-    pub(super) fn sent(&mut self, count: usize) {
+    pub(super) fn sent(&mut self, count: usize, run: Payload) {
+        if let Some(mut bytes) = Vec::<u8>::from_payload(run) {
+            bytes.clear();
+            self.spare = bytes;
+        }
         self.end(count, 0);
     }
 
@@ -240,11 +253,12 @@ impl Injected {
         self.ranges.shrink_to_fit();
         self.sizes.shrink_to_fit();
         self.frames.list.shrink_to_fit();
+        self.spare = Vec::new();
     }
 }
 
 /// A run that is being put together.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Run {
     bytes: Vec<u8>,
     count: u32,
@@ -256,10 +270,10 @@ impl Run {
     }
 
     /// The frame of what is in it; the next run begins.
-    pub(super) fn end(&mut self) -> Frame {
+    pub(super) fn end(&mut self) -> OutFrame {
         debug_assert!(!self.is_empty(), "a frame has bytes");
         let Run { bytes, count } = std::mem::take(self);
         let owner = FrameOwner::Injected(count);
-        Frame::new(&[], Payload::from_vec(bytes), owner.to_token())
+        OutFrame::new(&[], Payload::from_vec(bytes), owner.to_token())
     }
 }

@@ -7,8 +7,8 @@ use crate::buf::Payload;
 use crate::proto::op::OpKey;
 
 use super::super::SendOrder;
-use super::super::announce::Announcements;
 use super::super::credit::SendCredit;
+use super::super::rendezvous_sender::OutgoingAnnouncements;
 use super::Tx;
 use super::handed_out::FrameOwner;
 use super::lane::{Lane, Queued};
@@ -35,10 +35,11 @@ impl Tx {
     fn first_waiting(&self) -> Option<u64> {
         let mut credit = self.credit.clone();
         let announcements = self.announcements.as_ref();
-        let kept_max = (credit.as_ref()).map_or(u64::MAX, SendCredit::kept_max);
+        let stored_max = (credit.as_ref()).map_or(u64::MAX, SendCredit::stored_max);
         let queued = self.messages.queue.iter();
         let queued = queued.map(|queued| {
-            let is_announced = announcements.is_some_and(|it| it.wants(queued, kept_max));
+            let is_announced =
+                announcements.is_some_and(|it| it.needs_announcement(queued, stored_max));
             (queued.number, queued.len as u64, is_announced)
         });
         let injected = self.injected.queued();
@@ -93,11 +94,13 @@ impl Tx {
         }
     }
 
-    /// The same, but it goes over the next connection, with all that may not pass it. Tells `each`
-    /// operation that was announced and is not any more. False: there is nothing such.
+    /// The same, but it goes over the next connection, with all that may not pass it. Calls `each`
+    /// for every operation that was announced and is not any more. False: there is nothing such.
     pub(in crate::proto::conn) fn carry_over(&mut self, mut each: impl FnMut(OpKey)) -> bool {
         let announced = self.announcements.as_mut();
-        let mut carried_over = announced.map(Announcements::drain).unwrap_or_default();
+        let mut carried_over = announced
+            .map(OutgoingAnnouncements::drain)
+            .unwrap_or_default();
         carried_over.iter().for_each(|queued| each(queued.op));
         let waiting = self.first_waiting();
         if carried_over.is_empty() && waiting.is_none() {
@@ -109,7 +112,7 @@ impl Tx {
         if let Some(from) = first.into_iter().chain(fence).min() {
             carried_over.extend(self.messages.split_off(from));
         }
-        let first = first.filter(|_| self.order == SendOrder::Strict);
+        let first = first.filter(|_| self.send_order == SendOrder::Strict);
         if let Some(from) = first.into_iter().chain(fence).min() {
             carried_over.extend(self.others.split_off(from));
         }
@@ -141,13 +144,13 @@ impl Tx {
     /// The connection ends: forgets all that was not sent, and gives back the memory that frames
     /// hold which were handed out, with the operations it is of.
     pub(in crate::proto::conn) fn drain(&mut self) -> Vec<(OpKey, Payload)> {
-        let frames = self.carry.drain(..);
+        let frames = self.batch.frames.drain(..);
         let memory = frames.filter_map(|frame| match FrameOwner::of(&frame) {
             FrameOwner::Operation(op) => Some((op, frame.into_payload())),
             _ => None,
         });
         let memory = memory.collect();
-        self.reads.clear();
+        self.read_answers.clear();
         self.control.clear();
         if let Some(announcements) = &mut self.announcements {
             announcements.drain();
@@ -155,7 +158,7 @@ impl Tx {
         self.carried_over = None;
         self.messages = Lane::default();
         self.others = Lane::default();
-        self.data.clear();
+        self.requested.clear();
         memory
     }
 }

@@ -1,138 +1,143 @@
-//! Messages that are claimed before a receive takes them (`FI_PEEK | FI_CLAIM`).
+//! Claims of messages (`FI_PEEK | FI_CLAIM`): a claimed message leaves the store, and only the
+//! receive that names the claim gets it.
 
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::Key;
 
-use super::super::early::{Body, Early};
-use super::super::{Announcement, Arrival, EarlyMessage, PostedReceive, Wanted};
+use super::super::message_index::{MessageBody, MessageEntry};
+use super::super::{Announcement, Arrival, MatchCriteria, PostedReceive, UnexpectedMessage};
 use super::SharedMatcher;
-use super::waiting::Stall;
+use super::stalled::StalledSender;
 
 /// Names a claimed message.
 pub(crate) type ClaimKey = Key;
 
-/// What becomes of the receive of a claimed message.
+/// What the receive of a claimed message finds.
 #[derive(Debug)]
-pub(crate) enum Fetched<T> {
-    Early(PostedReceive<T>, EarlyMessage),
+pub(crate) enum ClaimedReceive<T> {
+    Unexpected(PostedReceive<T>, UnexpectedMessage),
     Announced(PostedReceive<T>, Announcement),
-    /// The message waits in its connection, which takes the receive with it.
-    Coming,
+    /// The message is stalled in its connection, which is woken and takes the receive.
+    Pending,
 }
 
-/// A claimed message.
+/// A claimed message, and its order in the index that it was taken from.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct ClaimedEntry {
     order: u64,
-    pub(super) early: Early,
+    pub(super) entry: MessageEntry,
 }
 
 impl<T> SharedMatcher<T> {
-    /// The first message that such a receive would take; from now on only this claim gets it
+    /// Claims the oldest message that such a receive would take, stored or stalled
     /// (`FI_PEEK | FI_CLAIM`).
     pub(crate) fn claim(
         &mut self,
-        wanted: Wanted,
+        wanted: MatchCriteria,
         source: Option<SourceId>,
     ) -> Option<(ClaimKey, Arrival)> {
-        let removed = match self.early.find(wanted, source) {
-            Some(at) => self.early.remove(at),
-            None => self.waiting.remove(self.waiting.find(wanted, source)?),
+        let removed = match self.unexpected.find(wanted, source) {
+            Some(at) => self.unexpected.remove(at),
+            None => self.stalled.remove(self.stalled.find(wanted, source)?),
         };
-        let (order, early) = removed?;
-        let arrival = early.arrival;
-        if let Body::Waiting(_) = early.body {
-            self.stalls.insert(arrival.connection, Stall::Claimed);
-            self.wake_for_room(None); // Others may have waited behind it.
+        let (order, entry) = removed?;
+        let arrival = entry.arrival;
+        if let MessageBody::Stalled(_) = entry.body {
+            self.stalled_senders
+                .insert(arrival.connection, StalledSender::Claimed);
+            self.wake_for_space(None); // Messages behind it may be admitted now.
         }
-        Some((self.claims.insert(Claim { order, early }), arrival))
+        Some((self.claims.insert(ClaimedEntry { order, entry }), arrival))
     }
 
-    /// Gives a claimed message to this receive, which is not posted. The receive comes back if the
-    /// message is gone: its connection ended before it was here.
+    /// Matches a claimed message with this receive, which is not posted. `Err` returns the receive:
+    /// the connection of the message ended before the message had come.
     pub(crate) fn take_claimed(
         &mut self,
         claim: ClaimKey,
         mut receive: PostedReceive<T>,
-    ) -> Result<Fetched<T>, PostedReceive<T>> {
-        let Some(Claim { early, .. }) = self.claims.remove(claim) else {
+    ) -> Result<ClaimedReceive<T>, PostedReceive<T>> {
+        let Some(ClaimedEntry { entry, .. }) = self.claims.remove(claim) else {
             return Err(receive);
         };
         receive.order = self.next_receive();
-        let arrival = early.arrival;
-        Ok(match early.body {
-            Body::Waiting(_) => {
-                self.stalls
-                    .insert(arrival.connection, Stall::Given(receive));
+        let arrival = entry.arrival;
+        Ok(match entry.body {
+            MessageBody::Stalled(_) => {
+                self.stalled_senders
+                    .insert(arrival.connection, StalledSender::Assigned(receive));
                 self.wakes.push_back(arrival.connection);
-                Fetched::Coming
+                ClaimedReceive::Pending
             }
-            Body::Here(message) => {
-                self.free(&arrival, early.cost);
-                Fetched::Early(receive, message)
+            MessageBody::Buffered(message) => {
+                self.release_charge(&arrival, entry.cost);
+                ClaimedReceive::Unexpected(receive, message)
             }
-            Body::Announced(announcement) => {
-                self.free(&arrival, early.cost);
-                Fetched::Announced(receive, announcement)
+            MessageBody::Announced(announcement) => {
+                self.release_charge(&arrival, entry.cost);
+                ClaimedReceive::Announced(receive, announcement)
             }
         })
     }
 
-    /// Gives a claim up: its message is kept again, in its place, or goes to a receive that was
+    /// Releases a claim: the message goes back to the store in its order, or to a receive that was
     /// posted meanwhile.
-    pub(crate) fn release(&mut self, claim: ClaimKey) -> Option<Fetched<T>> {
-        let Claim { order, early } = self.claims.remove(claim)?;
-        let arrival = early.arrival;
+    pub(crate) fn release(&mut self, claim: ClaimKey) -> Option<ClaimedReceive<T>> {
+        let ClaimedEntry { order, entry } = self.claims.remove(claim)?;
+        let arrival = entry.arrival;
         let receive = self.posted.find(&arrival);
-        if let Body::Waiting(_) = early.body {
-            let key = self.waiting.insert(order, early);
-            self.stalls.insert(arrival.connection, Stall::Waiting(key));
+        if let MessageBody::Stalled(_) = entry.body {
+            let key = self.stalled.insert(order, entry);
+            self.stalled_senders
+                .insert(arrival.connection, StalledSender::Queued(key));
             if receive.is_some() {
                 self.wake(arrival.connection, receive);
             }
-            self.look_again(arrival.connection);
-            self.wake_for_room(Some(arrival.source));
+            self.recheck_admission(arrival.connection);
+            self.wake_for_space(Some(arrival.source));
             return None;
         }
         let Some(at) = receive else {
-            self.early.insert(order, early);
+            self.unexpected.insert(order, entry);
             return None;
         };
         let receive = self.posted.take(at, arrival.len);
-        self.free(&arrival, early.cost);
-        match early.body {
-            Body::Here(message) => Some(Fetched::Early(receive, message)),
-            Body::Announced(announcement) => Some(Fetched::Announced(receive, announcement)),
-            Body::Waiting(_) => unreachable!("it was put back"),
+        self.release_charge(&arrival, entry.cost);
+        match entry.body {
+            MessageBody::Buffered(message) => Some(ClaimedReceive::Unexpected(receive, message)),
+            MessageBody::Announced(announcement) => {
+                Some(ClaimedReceive::Announced(receive, announcement))
+            }
+            MessageBody::Stalled(_) => unreachable!("a stalled message was requeued above"),
         }
     }
 
-    /// Forgets the claim of an announcement: it finds nothing.
-    pub(super) fn take_claim_of(&mut self, arrival: &Arrival) -> Option<Early> {
-        let is_it = |claim: &Claim| {
-            let is_announced = matches!(claim.early.body, Body::Announced(_));
-            is_announced && claim.early.arrival == *arrival
+    /// Removes a claimed announcement. Its claim finds nothing from now on.
+    pub(super) fn take_claimed_announcement(&mut self, arrival: &Arrival) -> Option<MessageEntry> {
+        let is_it = |claim: &ClaimedEntry| {
+            let is_announced = matches!(claim.entry.body, MessageBody::Announced(_));
+            is_announced && claim.entry.arrival == *arrival
         };
         let found = self.claims.iter().find(|(_, claim)| is_it(claim));
         let key = found.map(|(key, _)| key)?;
-        self.claims.remove(key).map(|claim| claim.early)
+        self.claims.remove(key).map(|claim| claim.entry)
     }
 
-    /// What this connection has not sent in full will not come: claims of it find nothing.
-    pub(super) fn forget_claims(&mut self, connection: ConnectionId) {
-        let of_it = |claim: &Claim| {
-            let is_here = matches!(claim.early.body, Body::Here(_));
-            claim.early.arrival.connection == connection && !is_here
+    /// Removes the claimed messages of a connection that have not come in full.
+    pub(super) fn drop_claims(&mut self, connection: ConnectionId) {
+        let of_it = |claim: &ClaimedEntry| {
+            let is_here = matches!(claim.entry.body, MessageBody::Buffered(_));
+            claim.entry.arrival.connection == connection && !is_here
         };
         let claims = self.claims.iter();
-        let forgotten: Vec<Key> = claims
+        let void: Vec<Key> = claims
             .filter_map(|(key, claim)| of_it(claim).then_some(key))
             .collect();
-        for key in forgotten {
-            if let Some(Claim { early, .. }) = self.claims.remove(key)
-                && let Body::Announced(_) = early.body
+        for key in void {
+            if let Some(ClaimedEntry { entry, .. }) = self.claims.remove(key)
+                && let MessageBody::Announced(_) = entry.body
             {
-                self.free(&early.arrival, early.cost);
+                self.release_charge(&entry.arrival, entry.cost);
             }
         }
     }

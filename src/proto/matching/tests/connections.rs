@@ -13,13 +13,14 @@ impl Model {
 
     pub(super) fn arrive_at(&mut self, at: usize, rng: &mut Rng) {
         let (connection, source) = (self.peers[at].id, self.peers[at].source);
-        let busy = |it: &Message| it.arrival.connection == connection && it.state == State::Landing;
+        let busy =
+            |it: &Message| it.arrival.connection == connection && it.state == State::Receiving;
         if self.messages.iter().any(busy) {
             return;
         }
         let again = self.peers[at].stalled;
         let (mut arrival, index) = again.unwrap_or_else(|| {
-            let kind = Kind::of((!rng.chance(20)).then(|| rng.below(6) as u64));
+            let kind = MessageKind::of((!rng.chance(20)).then(|| rng.below(6) as u64));
             let len = [rng.below(40), rng.below(400), rng.below(4000)][rng.below(3)] as u64;
             let index = rng.chance(25).then_some(1 + rng.below(254) as u8);
             let (data, order) = (None, 0);
@@ -35,10 +36,10 @@ impl Model {
         });
         let cost = OVERHEAD + if index.is_some() { 0 } else { arrival.len };
         let arrived = match index {
-            None => self.matcher.arrive(&mut arrival),
+            None => self.matcher.begin_message(&mut arrival),
             Some(index) => {
                 let mut announcement = Announcement { arrival, index };
-                let arrived = self.matcher.announce(&mut announcement);
+                let arrived = self.matcher.begin_announcement(&mut announcement);
                 arrival = announcement.arrival;
                 arrived
             }
@@ -48,14 +49,14 @@ impl Model {
         self.woken.remove(&connection);
         if peer.claim.is_some() {
             assert!(
-                matches!(arrived, Arrived::NoRoom),
+                matches!(arrived, ArrivalOutcome::Stalled),
                 "its receive has not come"
             );
             return;
         }
         peer.stalled = None;
         if let Some(token) = peer.given.take() {
-            let Arrived::Receive(receive) = arrived else {
+            let ArrivalOutcome::Matched(receive) = arrived else {
                 panic!("the claim's receive is for it");
             };
             assert_eq!(receive.token, token);
@@ -65,17 +66,17 @@ impl Model {
         let promised = peer.promised;
         let (own, held) = (self.own(connection), self.held());
         match arrived {
-            Arrived::Receive(receive) => {
+            ArrivalOutcome::Matched(receive) => {
                 let at = self.receive_for(&arrival).expect("one takes it");
                 self.given(at, &receive, arrival.len);
                 self.count("expected");
             }
-            Arrived::Store => {
+            ArrivalOutcome::Store => {
                 assert!(self.receive_for(&arrival).is_none());
                 assert!(held + cost <= TOTAL, "bytes held never pass the total");
                 let shares = own + cost <= promised || self.of_source(source) + cost <= PER_PEER;
                 assert!(shares, "nor a peer's budget");
-                let state = index.map_or(State::Landing, State::Announced);
+                let state = index.map_or(State::Receiving, State::Announced);
                 let claim = None;
                 self.messages.push(Message {
                     arrival,
@@ -85,7 +86,7 @@ impl Model {
                 });
                 self.count("kept");
             }
-            Arrived::NoRoom => {
+            ArrivalOutcome::Stalled => {
                 assert!(self.receive_for(&arrival).is_none());
                 let fits = own + cost <= promised && held + cost <= TOTAL;
                 assert!(!fits, "what was promised is kept");
@@ -102,32 +103,32 @@ impl Model {
     }
 
     pub(super) fn land(&mut self, rng: &mut Rng) {
-        let landing = |it: &Message| it.state == State::Landing;
+        let landing = |it: &Message| it.state == State::Receiving;
         let Some(at) = self.messages.iter().position(landing) else {
             return;
         };
         let arrival = self.messages[at].arrival;
         if rng.chance(10) {
             self.messages.remove(at);
-            self.matcher.abandoned(&arrival);
+            self.matcher.abort_message(&arrival);
             return;
         }
         let len = arrival.len as usize;
         let payload = Payload::empty();
         let overflow = 0;
-        let early = EarlyMessage {
+        let unexpected = UnexpectedMessage {
             arrival,
             payload,
             len,
             overflow,
         };
         let expected = self.receive_for(&arrival);
-        match (self.matcher.landed(early), expected) {
-            (None, None) => self.messages[at].state = State::Here,
-            (Some((receive, early)), Some(receive_at)) => {
+        match (self.matcher.store_message(unexpected), expected) {
+            (None, None) => self.messages[at].state = State::Stored,
+            (Some((receive, unexpected)), Some(receive_at)) => {
                 self.messages.remove(at);
                 self.given(receive_at, &receive, arrival.len);
-                self.delivered.push(early);
+                self.delivered.push(unexpected);
                 self.count("posted while it landed");
             }
             (got, _) => panic!("{got:?} where {expected:?} was expected"),
@@ -135,29 +136,29 @@ impl Model {
     }
 
     /// The owner of a receive never looked at its message.
-    pub(super) fn give_back(&mut self, rng: &mut Rng) {
+    pub(super) fn requeue_message(&mut self, rng: &mut Rng) {
         if self.delivered.is_empty() || self.held() > TOTAL / 2 {
             return;
         }
-        let early = self.delivered.swap_remove(rng.below(self.delivered.len()));
-        let (arrival, len) = (early.arrival, early.len as u64);
+        let unexpected = self.delivered.swap_remove(rng.below(self.delivered.len()));
+        let (arrival, len) = (unexpected.arrival, unexpected.len as u64);
         let expected = self.receive_for(&arrival);
-        match (self.matcher.give_back(early), expected) {
+        match (self.matcher.requeue_message(unexpected), expected) {
             (None, None) => {
                 let before = |it: &Message| it.arrival.order < arrival.order;
                 let at = self.messages.partition_point(before);
                 let message = Message {
                     arrival,
-                    state: State::Here,
+                    state: State::Stored,
                     claim: None,
                     cost: OVERHEAD + len,
                 };
                 self.messages.insert(at, message);
                 self.count("given back");
             }
-            (Some((receive, early)), Some(at)) => {
+            (Some((receive, unexpected)), Some(at)) => {
                 self.given(at, &receive, len);
-                self.delivered.push(early);
+                self.delivered.push(unexpected);
             }
             (got, _) => panic!("{got:?} where {expected:?} was expected"),
         }
@@ -167,7 +168,7 @@ impl Model {
         let id = ConnectionId(self.fresh());
         let source = SourceId(rng.below(4) as u64);
         let before = self.committed();
-        let promised = self.matcher.join(id, source);
+        let promised = self.matcher.attach(id, source);
         let left = TOTAL.saturating_sub(before);
         assert!(
             promised <= left.max(8 * OVERHEAD),
@@ -192,14 +193,14 @@ impl Model {
             .messages
             .iter()
             .filter(of_it)
-            .find(|it| it.state == State::Landing);
+            .find(|it| it.state == State::Receiving);
         if let Some(arrival) = landing.map(|it| it.arrival) {
-            self.matcher.abandoned(&arrival);
+            self.matcher.abort_message(&arrival);
         }
-        let gone = self.matcher.leave(peer.id);
-        assert_eq!(gone.receive.map(|it| it.token), peer.given);
+        let gone = self.matcher.detach(peer.id);
+        assert_eq!(gone.map(|it| it.token), peer.given);
         self.messages
-            .retain(|it| it.arrival.connection != peer.id || it.state == State::Here);
+            .retain(|it| it.arrival.connection != peer.id || it.state == State::Stored);
         self.woken.remove(&peer.id);
     }
 }

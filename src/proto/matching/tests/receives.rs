@@ -3,11 +3,11 @@
 use super::*;
 
 impl Model {
-    pub(super) fn some_wanted(&self, rng: &mut Rng) -> (Wanted, Option<SourceId>) {
+    pub(super) fn some_wanted(&self, rng: &mut Rng) -> (MatchCriteria, Option<SourceId>) {
         let wanted = if rng.chance(20) {
-            Wanted::Message
+            MatchCriteria::Message
         } else {
-            Wanted::Tagged {
+            MatchCriteria::Tagged {
                 tag: rng.below(6) as u64,
                 ignore: [0, 0, 0, 0, 1, 6, !0][rng.below(7)],
             }
@@ -21,11 +21,11 @@ impl Model {
         let token = self.fresh();
         if rng.chance(10) {
             let (left, min) = (rng.below(900), rng.below(200));
-            let carving =
+            let cursor =
                 BufferCursor::new(Payload::from_vec(vec![0; left]), min).expect("a buffer");
             let key = self
                 .matcher
-                .post_many(carving, wanted, source, Key::from_bits(token));
+                .post_multi(cursor, wanted, source, Key::from_bits(token));
             let many = Some((left, min, false));
             let place = token;
             let receive = Receive {
@@ -54,16 +54,16 @@ impl Model {
 
     pub(super) fn found(
         &mut self,
-        found: Found<u64>,
+        found: MatchResult<u64>,
         token: u64,
-        wanted: Wanted,
+        wanted: MatchCriteria,
         source: Option<SourceId>,
         rng: &mut Rng,
     ) {
         let expected = self.message_for(wanted, source);
         let expected = expected.map(|at| self.messages.remove(at));
         match (found, expected) {
-            (Found::Nothing(key), None) => {
+            (MatchResult::Posted(key), None) => {
                 let many = None;
                 let place = token;
                 let receive = Receive {
@@ -78,19 +78,22 @@ impl Model {
                 // One that was given back has its old place.
                 self.receives.sort_by_key(|it| it.place);
             }
-            (Found::Early(receive, early), Some(message)) => {
+            (MatchResult::Unexpected(receive, unexpected), Some(message)) => {
                 assert_eq!(receive.token, token);
-                assert_eq!(early.arrival, message.arrival, "the oldest that it takes");
-                self.count("found early");
-                self.delivered.push(early);
+                assert_eq!(
+                    unexpected.arrival, message.arrival,
+                    "the oldest that it takes"
+                );
+                self.count("found unexpected");
+                self.delivered.push(unexpected);
             }
-            (Found::Announced(receive, announcement), Some(message)) => {
+            (MatchResult::Announced(receive, announcement), Some(message)) => {
                 assert_eq!(announcement.arrival, message.arrival);
                 assert_eq!(State::Announced(announcement.index), message.state);
                 self.count("found announced");
                 if rng.chance(30) {
                     // Its connection turns out to be gone.
-                    let found = self.matcher.give_back_receive(receive);
+                    let found = self.matcher.requeue_receive(receive);
                     self.found(found, token, wanted, source, rng);
                 }
             }
@@ -130,23 +133,23 @@ impl Model {
             let expected = self.message_for(wanted, source);
             let armed = self.matcher.arm(receive.key, token);
             if left < min.max(1) {
-                assert!(matches!(armed, Armed::Consumed(it) if it == token));
+                assert!(matches!(armed, ArmOutcome::Consumed(it) if it == token));
                 let receive = self.receives.remove(at);
-                let withdrawn = self.matcher.withdraw(receive.key);
-                assert!(matches!(withdrawn, Some(WithdrawnReceive::Carved(_, None))));
+                let withdrawn = self.matcher.cancel(receive.key);
+                assert!(matches!(withdrawn, Some(CanceledReceive::Multi(_, None))));
                 self.count("consumed");
                 return;
             }
             self.receives[at].token = token;
             let (part, order) = match armed {
-                Armed::Nothing => {
+                ArmOutcome::Posted => {
                     assert!(expected.is_none(), "a message that came earlier is taken");
                     self.receives[at].many = Some((left, min, true));
                     return;
                 }
-                Armed::Early(part, early) => (part, early.arrival.order),
-                Armed::Announced(part, announcement) => (part, announcement.arrival.order),
-                Armed::Consumed(_) => panic!("there is room"),
+                ArmOutcome::Unexpected(part, unexpected) => (part, unexpected.arrival.order),
+                ArmOutcome::Announced(part, announcement) => (part, announcement.arrival.order),
+                ArmOutcome::Consumed(_) => panic!("there is room"),
             };
             let message = self.messages.remove(expected.expect("one was found"));
             assert_eq!(order, message.arrival.order, "the oldest that it takes");
@@ -162,12 +165,12 @@ impl Model {
             return;
         }
         let receive = self.receives.remove(rng.below(self.receives.len()));
-        match self.matcher.withdraw(receive.key) {
-            Some(WithdrawnReceive::Whole(_, token)) => assert_eq!(token, receive.token),
-            Some(WithdrawnReceive::Carved(_, token)) => assert_eq!(token, Some(receive.token)),
+        match self.matcher.cancel(receive.key) {
+            Some(CanceledReceive::Single(_, token)) => assert_eq!(token, receive.token),
+            Some(CanceledReceive::Multi(_, token)) => assert_eq!(token, Some(receive.token)),
             None => panic!("it was posted"),
         }
-        assert!(self.matcher.withdraw(receive.key).is_none(), "once");
+        assert!(self.matcher.cancel(receive.key).is_none(), "once");
     }
 
     /// A kept message that such a receive takes, or else one that waits.
@@ -236,7 +239,10 @@ impl Model {
             match (answer, expected) {
                 (None, None) => {}
                 (
-                    Some(Fetched::Early(receive, _) | Fetched::Announced(receive, _)),
+                    Some(
+                        ClaimedReceive::Unexpected(receive, _)
+                        | ClaimedReceive::Announced(receive, _),
+                    ),
                     Some(receive_at),
                 ) => {
                     self.messages.remove(at);
@@ -251,7 +257,7 @@ impl Model {
         let receive = PostedReceive {
             token,
             payload: Payload::empty(),
-            wanted: Wanted::Message,
+            wanted: MatchCriteria::Message,
             source: None,
             order: 0,
             key: Key::from_bits(token),
@@ -261,14 +267,14 @@ impl Model {
             .take_claimed(claim, receive)
             .expect("it is there");
         match (answer, peer, message) {
-            (Fetched::Coming, Some(peer), None) => {
+            (ClaimedReceive::Pending, Some(peer), None) => {
                 self.peers[peer].claim = None;
                 self.peers[peer].given = Some(token);
             }
-            (Fetched::Early(_, early), None, Some(at)) => {
-                assert_eq!(early.arrival, self.messages.remove(at).arrival);
+            (ClaimedReceive::Unexpected(_, unexpected), None, Some(at)) => {
+                assert_eq!(unexpected.arrival, self.messages.remove(at).arrival);
             }
-            (Fetched::Announced(_, announcement), None, Some(at)) => {
+            (ClaimedReceive::Announced(_, announcement), None, Some(at)) => {
                 assert_eq!(announcement.arrival, self.messages.remove(at).arrival);
             }
             (answer, ..) => panic!("{answer:?}"),

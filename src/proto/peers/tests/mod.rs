@@ -1,14 +1,19 @@
 //! The rules one by one, on one machine; whole endpoints in all interleavings are in
 //! [`simulation`].
 
-mod claims;
+mod net;
 mod simulation;
-mod world;
+mod states;
+mod verification;
 
 use std::net::SocketAddrV6;
 
 use super::address::wins;
 use super::*;
+use crate::limits::{
+    RDM_RECONNECT_PAUSE_MAX, RDM_RECONNECT_PAUSE_MIN, RDM_REJECTIONS_MAX, RDM_UNINVITED_MAX,
+    RDM_UNINVITED_PER_HOST_MAX,
+};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -30,14 +35,14 @@ fn settings() -> PeerSettings {
 }
 
 /// A machine and its time.
-struct Alone {
+struct Endpoint {
     peers: Peers,
     now: Instant,
 }
 
-impl Alone {
+impl Endpoint {
     fn new(settings: PeerSettings) -> Self {
-        Alone {
+        Endpoint {
             peers: Peers::new(settings, 1),
             now: Instant::now(),
         }
@@ -54,8 +59,8 @@ impl Alone {
         })
     }
 
-    /// A request of somebody who has proven nothing.
-    fn claim(&mut self, from: u16, incarnation: u32) -> Answer {
+    /// A request without proof.
+    fn request_unproven(&mut self, from: u16, incarnation: u32) -> Answer {
         self.ask(Request {
             from: at(from),
             to: at(OURS),
@@ -67,7 +72,7 @@ impl Alone {
     }
 
     fn ask(&mut self, request: Request) -> Answer {
-        let answer = self.peers.request(&request, self.now);
+        let answer = self.peers.handle_request(&request, self.now);
         self.peers.check();
         answer
     }
@@ -88,7 +93,7 @@ impl Alone {
 
     #[track_caller]
     fn dials(&mut self, peer: u16) -> AttemptId {
-        match self.peers.poll() {
+        match self.peers.poll_command() {
             Some(Command::Dial { peer: to, attempt }) if to == at(peer) => attempt,
             other => panic!("{other:?}"),
         }
@@ -98,13 +103,13 @@ impl Alone {
     fn up(&mut self, peer: u16, incarnation: u32) -> AttemptId {
         let attempt = self.dialled(peer);
         self.peers
-            .connected(at(peer), attempt, incarnation, self.now);
+            .handle_connected(at(peer), attempt, incarnation, self.now);
         attempt
     }
 
     fn pass(&mut self, time: Duration) {
         self.now += time;
-        self.peers.tick(self.now);
+        self.peers.handle_timeout(self.now);
         self.peers.check();
     }
 
@@ -113,7 +118,7 @@ impl Alone {
     fn next(&mut self) -> (Duration, Command) {
         let begun = self.now;
         loop {
-            if let Some(command) = self.peers.poll() {
+            if let Some(command) = self.peers.poll_command() {
                 return (self.now - begun, command);
             }
             self.now = self.peers.next_deadline().expect("something is due");
@@ -126,19 +131,21 @@ impl Alone {
 /// bytes of the port"; P smaller: rejected; P greater: "drop ours, accept P's".
 #[test]
 fn the_greater_address_wins_a_tie() {
-    let mut alone = Alone::new(settings());
-    alone.dialled(SMALLER);
-    assert_eq!(alone.request(SMALLER, 1), Answer::Reject);
-    let ours = alone.dialled(GREATER);
-    let theirs = alone.accepted(GREATER, 1);
+    let mut endpoint = Endpoint::new(settings());
+    endpoint.dialled(SMALLER);
+    assert_eq!(endpoint.request(SMALLER, 1), Answer::Reject);
+    let ours = endpoint.dialled(GREATER);
+    let theirs = endpoint.accepted(GREATER, 1);
     assert_ne!(ours, theirs);
     // Whatever becomes of ours now is no news.
-    alone
+    endpoint
         .peers
-        .failed(at(GREATER), ours, Failure::Rejected, alone.now);
-    alone.peers.connected(at(GREATER), theirs, 1, alone.now);
-    assert_eq!(alone.request(GREATER, 1), Answer::Reject);
-    assert_eq!(alone.peers.poll(), None);
+        .handle_failed(at(GREATER), ours, Failure::Rejected, endpoint.now);
+    endpoint
+        .peers
+        .handle_connected(at(GREATER), theirs, 1, endpoint.now);
+    assert_eq!(endpoint.request(GREATER, 1), Answer::Reject);
+    assert_eq!(endpoint.peers.poll_command(), None);
 
     let v4 = |ip: [u8; 4], port| SocketAddr::from((ip, port));
     assert!(wins(v4([10, 0, 1, 0], 1), v4([10, 0, 0, 255], 9)));
@@ -166,60 +173,64 @@ fn an_address_names_the_same_peer_in_each_of_its_forms() {
 /// close the old, accept the new".
 #[test]
 fn another_incarnation_replaces_the_old_connection() {
-    let mut alone = Alone::new(settings());
-    let old = alone.up(GREATER, 1);
-    assert_eq!(alone.request(GREATER, 1), Answer::Reject);
-    let new = alone.accepted(GREATER, 2);
+    let mut endpoint = Endpoint::new(settings());
+    let old = endpoint.up(GREATER, 1);
+    assert_eq!(endpoint.request(GREATER, 1), Answer::Reject);
+    let new = endpoint.accepted(GREATER, 2);
     let close = Command::Close {
         peer: at(GREATER),
         attempt: old,
         why: Close::Restarted,
     };
-    assert_eq!(alone.peers.poll(), Some(close));
-    alone.peers.closed(at(GREATER), old, false, alone.now);
+    assert_eq!(endpoint.peers.poll_command(), Some(close));
+    endpoint
+        .peers
+        .handle_closed(at(GREATER), old, false, endpoint.now);
     // Also before it was up: then nothing is lost, and the attempt just begins again.
-    assert_eq!(alone.request(GREATER, 2), Answer::Reject);
-    let newer = alone.accepted(GREATER, 3);
+    assert_eq!(endpoint.request(GREATER, 2), Answer::Reject);
+    let newer = endpoint.accepted(GREATER, 3);
     assert_ne!(new, newer);
-    assert_eq!(alone.peers.poll(), None);
+    assert_eq!(endpoint.peers.poll_command(), None);
 }
 
 /// "connection to oneself works": our own request is accepted beside the connection it came over,
 /// once, and only if it is ours.
 #[test]
 fn a_request_of_our_own_is_accepted_aside() {
-    let mut alone = Alone::new(settings());
-    assert_eq!(alone.request(OURS, 7), Answer::Reject);
-    let attempt = alone.dialled(OURS);
-    assert_eq!(alone.request(OURS, 8), Answer::Reject);
-    assert_eq!(alone.request(OURS, 7), Answer::AcceptAside);
-    assert_eq!(alone.request(OURS, 7), Answer::Reject);
-    alone.peers.connected(at(OURS), attempt, 7, alone.now);
-    assert_eq!(alone.peers.poll(), None);
+    let mut endpoint = Endpoint::new(settings());
+    assert_eq!(endpoint.request(OURS, 7), Answer::Reject);
+    let attempt = endpoint.dialled(OURS);
+    assert_eq!(endpoint.request(OURS, 8), Answer::Reject);
+    assert_eq!(endpoint.request(OURS, 7), Answer::AcceptAside);
+    assert_eq!(endpoint.request(OURS, 7), Answer::Reject);
+    endpoint
+        .peers
+        .handle_connected(at(OURS), attempt, 7, endpoint.now);
+    assert_eq!(endpoint.peers.poll_command(), None);
 }
 
 /// "an operation to a peer that never answers ends as Unreachable at the connect deadline": one
 /// attempt waits for it all the time, refused ones are repeated with growing pauses.
 #[test]
 fn a_peer_that_is_not_there_is_given_up_at_the_deadline() {
-    let mut alone = Alone::new(settings());
-    alone.dialled(GREATER);
+    let mut endpoint = Endpoint::new(settings());
+    endpoint.dialled(GREATER);
     let given_up = Command::GiveUp {
         peer: at(GREATER),
         why: GiveUp::Deadline,
     };
-    assert_eq!(alone.next(), (DEADLINE, given_up));
+    assert_eq!(endpoint.next(), (DEADLINE, given_up));
 
-    alone.pass(DEADLINE);
-    assert_eq!(alone.peers.len(), 0, "nothing is remembered of it");
-    let begun = alone.now;
-    let mut attempt = alone.dialled(GREATER);
+    endpoint.pass(DEADLINE);
+    assert_eq!(endpoint.peers.len(), 0, "nothing is remembered of it");
+    let begun = endpoint.now;
+    let mut attempt = endpoint.dialled(GREATER);
     let mut pauses = Vec::new();
     loop {
-        alone
+        endpoint
             .peers
-            .failed(at(GREATER), attempt, Failure::Passing, alone.now);
-        let (pause, command) = alone.next();
+            .handle_failed(at(GREATER), attempt, Failure::Passing, endpoint.now);
+        let (pause, command) = endpoint.next();
         match command {
             Command::Dial { attempt: next, .. } => attempt = next,
             other => {
@@ -229,9 +240,9 @@ fn a_peer_that_is_not_there_is_given_up_at_the_deadline() {
         }
         pauses.push(pause);
     }
-    assert_eq!(alone.now - begun, DEADLINE);
-    assert!(pauses[0] >= PAUSE_MIN / 2 && pauses[0] <= PAUSE_MIN);
-    assert!(pauses.iter().all(|pause| *pause <= PAUSE_MAX));
+    assert_eq!(endpoint.now - begun, DEADLINE);
+    assert!(pauses[0] >= RDM_RECONNECT_PAUSE_MIN / 2 && pauses[0] <= RDM_RECONNECT_PAUSE_MIN);
+    assert!(pauses.iter().all(|pause| *pause <= RDM_RECONNECT_PAUSE_MAX));
     assert!(pauses.len() < 75, "{} attempts", pauses.len());
     let distinct: std::collections::HashSet<_> = pauses.iter().collect();
     assert!(distinct.len() > pauses.len() / 2, "pauses differ");
@@ -240,50 +251,53 @@ fn a_peer_that_is_not_there_is_given_up_at_the_deadline() {
 /// "give up with an error after k rejects in a row"; a connection between them starts the row anew.
 #[test]
 fn a_peer_that_always_rejects_is_given_up() {
-    let mut alone = Alone::new(settings());
-    let mut attempt = alone.dialled(GREATER);
-    for _ in 1..REJECTIONS_MAX {
-        alone
+    let mut endpoint = Endpoint::new(settings());
+    let mut attempt = endpoint.dialled(GREATER);
+    for _ in 1..RDM_REJECTIONS_MAX {
+        endpoint
             .peers
-            .failed(at(GREATER), attempt, Failure::Rejected, alone.now);
-        match alone.next() {
+            .handle_failed(at(GREATER), attempt, Failure::Rejected, endpoint.now);
+        match endpoint.next() {
             (_, Command::Dial { attempt: next, .. }) => attempt = next,
             other => panic!("{other:?}"),
         }
     }
-    alone
+    endpoint
         .peers
-        .failed(at(GREATER), attempt, Failure::Rejected, alone.now);
+        .handle_failed(at(GREATER), attempt, Failure::Rejected, endpoint.now);
     let given_up = Command::GiveUp {
         peer: at(GREATER),
         why: GiveUp::Rejected,
     };
-    assert_eq!(alone.peers.poll(), Some(given_up));
+    assert_eq!(endpoint.peers.poll_command(), Some(given_up));
     // Who asks again at once does not make it spin.
-    alone.peers.want(at(GREATER), alone.now);
-    assert_eq!(alone.peers.poll(), None);
-    let (pause, command) = alone.next();
+    endpoint.peers.want(at(GREATER), endpoint.now);
+    assert_eq!(endpoint.peers.poll_command(), None);
+    let (pause, command) = endpoint.next();
     assert!(matches!(command, Command::Dial { .. }));
-    assert!(pause >= PAUSE_MAX / 2);
+    assert!(pause >= RDM_RECONNECT_PAUSE_MAX / 2);
 }
 
 /// An attempt that no repetition will mend is given up at once.
 #[test]
 fn what_cannot_succeed_is_not_repeated() {
-    let mut alone = Alone::new(settings());
-    let attempt = alone.dialled(GREATER);
-    alone
+    let mut endpoint = Endpoint::new(settings());
+    let attempt = endpoint.dialled(GREATER);
+    endpoint
         .peers
-        .failed(at(GREATER), attempt, Failure::Final, alone.now);
+        .handle_failed(at(GREATER), attempt, Failure::Final, endpoint.now);
     let why = GiveUp::Final;
     let peer = at(GREATER);
-    assert_eq!(alone.peers.poll(), Some(Command::GiveUp { peer, why }));
+    assert_eq!(
+        endpoint.peers.poll_command(),
+        Some(Command::GiveUp { peer, why })
+    );
 }
 
 /// wire-protocol.md 2.5: "A peer marked \"firewall\" is never dialled".
 #[test]
 fn a_peer_behind_a_firewall_is_never_dialled() {
-    let mut alone = Alone::new(settings());
+    let mut endpoint = Endpoint::new(settings());
     let request = Request {
         from: at(GREATER),
         to: at(OURS),
@@ -292,23 +306,30 @@ fn a_peer_behind_a_firewall_is_never_dialled() {
         is_proven: false,
         is_known: false,
     };
-    let Answer::Accept(attempt) = alone.peers.request(&request, alone.now) else {
+    let Answer::Accept(attempt) = endpoint.peers.handle_request(&request, endpoint.now) else {
         panic!("not accepted")
     };
-    alone.peers.connected(at(GREATER), attempt, 1, alone.now);
-    alone.peers.closed(at(GREATER), attempt, true, alone.now);
-    alone.pass(DEADLINE);
-    alone.peers.want(at(GREATER), alone.now);
+    endpoint
+        .peers
+        .handle_connected(at(GREATER), attempt, 1, endpoint.now);
+    endpoint
+        .peers
+        .handle_closed(at(GREATER), attempt, true, endpoint.now);
+    endpoint.pass(DEADLINE);
+    endpoint.peers.want(at(GREATER), endpoint.now);
     let why = GiveUp::Undialable;
     let peer = at(GREATER);
-    assert_eq!(alone.peers.poll(), Some(Command::GiveUp { peer, why }));
-    alone.peers.check();
+    assert_eq!(
+        endpoint.peers.poll_command(),
+        Some(Command::GiveUp { peer, why })
+    );
+    endpoint.peers.check();
     let request = Request {
         undialable: false,
         ..request
     };
     assert!(matches!(
-        alone.peers.request(&request, alone.now),
+        endpoint.peers.handle_request(&request, endpoint.now),
         Answer::Accept(_)
     ));
 }
@@ -317,29 +338,37 @@ fn a_peer_behind_a_firewall_is_never_dialled() {
 /// ended; a peer that is faster with that is accepted.
 #[test]
 fn the_next_connection_begins_when_the_old_one_has_ended() {
-    let mut alone = Alone::new(settings());
-    let old = alone.up(GREATER, 1);
-    alone.peers.ending(at(GREATER), old, alone.now);
-    alone.peers.want(at(GREATER), alone.now);
-    assert_eq!(alone.peers.poll(), None);
-    alone.peers.closed(at(GREATER), old, true, alone.now);
-    let next = alone.dials(GREATER);
-    alone.peers.connected(at(GREATER), next, 1, alone.now);
-    alone.peers.ending(at(GREATER), next, alone.now);
-    alone.accepted(GREATER, 1);
-    alone.peers.closed(at(GREATER), next, true, alone.now);
-    assert_eq!(alone.peers.poll(), None);
+    let mut endpoint = Endpoint::new(settings());
+    let old = endpoint.up(GREATER, 1);
+    endpoint.peers.handle_ending(at(GREATER), old, endpoint.now);
+    endpoint.peers.want(at(GREATER), endpoint.now);
+    assert_eq!(endpoint.peers.poll_command(), None);
+    endpoint
+        .peers
+        .handle_closed(at(GREATER), old, true, endpoint.now);
+    let next = endpoint.dials(GREATER);
+    endpoint
+        .peers
+        .handle_connected(at(GREATER), next, 1, endpoint.now);
+    endpoint
+        .peers
+        .handle_ending(at(GREATER), next, endpoint.now);
+    endpoint.accepted(GREATER, 1);
+    endpoint
+        .peers
+        .handle_closed(at(GREATER), next, true, endpoint.now);
+    assert_eq!(endpoint.peers.poll_command(), None);
 }
 
 /// "idle policy (keep, or close after a duration)".
 #[test]
 fn an_idle_connection_is_closed_after_its_time() {
     let idle = Duration::from_secs(8);
-    let mut alone = Alone::new(PeerSettings {
+    let mut endpoint = Endpoint::new(PeerSettings {
         idle: Some(idle),
         ..settings()
     });
-    let attempt = alone.up(GREATER, 1);
+    let attempt = endpoint.up(GREATER, 1);
     let peer = at(GREATER);
     let mut looks = Vec::new();
     // It is at work at first, then something is outstanding, then it is silent.
@@ -354,10 +383,12 @@ fn an_idle_connection_is_closed_after_its_time() {
         Some(2),
         Some(2),
     ] {
-        let (_, command) = alone.next();
-        assert_eq!(command, Command::LookAt { peer, attempt });
-        alone.peers.looked_at(peer, attempt, activity, alone.now);
-        looks.push(alone.peers.poll());
+        let (_, command) = endpoint.next();
+        assert_eq!(command, Command::CheckIdle { peer, attempt });
+        endpoint
+            .peers
+            .handle_activity(peer, attempt, activity, endpoint.now);
+        looks.push(endpoint.peers.poll_command());
     }
     let close = Command::Close {
         peer,
@@ -368,19 +399,28 @@ fn an_idle_connection_is_closed_after_its_time() {
     assert_eq!(*last, Some(close));
     assert!(before.iter().all(Option::is_none), "{before:?}");
 
-    let mut alone = Alone::new(settings());
-    alone.up(GREATER, 1);
-    assert_eq!(alone.peers.next_deadline(), None, "kept, and no timer runs");
+    let mut endpoint = Endpoint::new(settings());
+    endpoint.up(GREATER, 1);
+    assert_eq!(
+        endpoint.peers.next_deadline(),
+        None,
+        "kept, and no timer runs"
+    );
 }
 
-/// "bounded memory against a hostile crowd": of peers that nobody asked for, so many per host and
-/// in all; whoever is wanted is not counted.
+/// "bounded memory against a hostile crowd": of unsolicited peers, so many per host and
+/// in all; wanted peers are not counted.
 #[test]
 fn a_crowd_of_strangers_is_bounded() {
-    let mut alone = Alone::new(settings());
+    let mut endpoint = Endpoint::new(settings());
     let mut attempts = Vec::new();
-    for port in 0..UNINVITED_OF_HOST_MAX as u16 {
-        attempts.push((port, alone.peers.request(&from_host(1, port), alone.now)));
+    for port in 0..RDM_UNINVITED_PER_HOST_MAX as u16 {
+        attempts.push((
+            port,
+            endpoint
+                .peers
+                .handle_request(&from_host(1, port), endpoint.now),
+        ));
     }
     assert!(
         attempts
@@ -388,30 +428,37 @@ fn a_crowd_of_strangers_is_bounded() {
             .all(|(_, answer)| matches!(answer, Answer::Accept(_)))
     );
     assert_eq!(
-        alone.peers.request(&from_host(1, 9999), alone.now),
+        endpoint
+            .peers
+            .handle_request(&from_host(1, 9999), endpoint.now),
         Answer::Reject
     );
-    for host in 2..=(UNINVITED_MAX / UNINVITED_OF_HOST_MAX) as u8 {
-        for port in 0..UNINVITED_OF_HOST_MAX as u16 {
-            alone.peers.request(&from_host(host, port), alone.now);
+    for host in 2..=(RDM_UNINVITED_MAX / RDM_UNINVITED_PER_HOST_MAX) as u8 {
+        for port in 0..RDM_UNINVITED_PER_HOST_MAX as u16 {
+            endpoint
+                .peers
+                .handle_request(&from_host(host, port), endpoint.now);
         }
     }
-    assert_eq!(alone.peers.len(), UNINVITED_MAX);
+    assert_eq!(endpoint.peers.len(), RDM_UNINVITED_MAX);
     let other = Request {
         from: SocketAddr::from(([10, 0, 0, 1], 1)),
         ..from_host(1, 1)
     };
-    assert_eq!(alone.peers.request(&other, alone.now), Answer::Reject);
+    assert_eq!(
+        endpoint.peers.handle_request(&other, endpoint.now),
+        Answer::Reject
+    );
     // Who is wanted comes in all the same, and makes room.
     let wanted = from_host(1, 9999);
-    alone.peers.want(wanted.from, alone.now);
+    endpoint.peers.want(wanted.from, endpoint.now);
     assert!(matches!(
-        alone.peers.request(&wanted, alone.now),
+        endpoint.peers.handle_request(&wanted, endpoint.now),
         Answer::Accept(_)
     ));
-    alone.peers.want(from_host(1, 5).from, alone.now);
+    endpoint.peers.want(from_host(1, 5).from, endpoint.now);
     assert!(matches!(
-        alone.peers.request(&other, alone.now),
+        endpoint.peers.handle_request(&other, endpoint.now),
         Answer::Accept(_)
     ));
     // Those that go are forgotten.
@@ -420,13 +467,13 @@ fn a_crowd_of_strangers_is_bounded() {
             panic!()
         };
         let from = from_host(1, port).from;
-        alone
+        endpoint
             .peers
-            .failed(from, attempt, Failure::Passing, alone.now);
+            .handle_failed(from, attempt, Failure::Passing, endpoint.now);
     }
-    alone.pass(PAUSE_MAX);
-    let left = UNINVITED_MAX - UNINVITED_OF_HOST_MAX + 3;
-    assert_eq!(alone.peers.len(), left);
+    endpoint.pass(RDM_RECONNECT_PAUSE_MAX);
+    let left = RDM_UNINVITED_MAX - RDM_UNINVITED_PER_HOST_MAX + 3;
+    assert_eq!(endpoint.peers.len(), left);
 }
 
 fn from_host(host: u8, port: u16) -> Request {
@@ -440,17 +487,17 @@ fn from_host(host: u8, port: u16) -> Request {
     }
 }
 
-/// A closing endpoint waits for who is wanted until its own deadline, and takes nobody else.
+/// A closing endpoint waits for who is wanted until its own deadline, and accepts no other.
 #[test]
 fn a_closing_endpoint_takes_only_who_is_wanted() {
-    let mut alone = Alone::new(settings());
-    alone.dialled(GREATER);
-    let until = alone.now + Duration::from_secs(5);
-    alone.peers.close(until, alone.now);
-    assert_eq!(alone.request(SMALLER, 1), Answer::Reject);
-    alone.accepted(GREATER, 1);
+    let mut endpoint = Endpoint::new(settings());
+    endpoint.dialled(GREATER);
+    let until = endpoint.now + Duration::from_secs(5);
+    endpoint.peers.begin_close(until, endpoint.now);
+    assert_eq!(endpoint.request(SMALLER, 1), Answer::Reject);
+    endpoint.accepted(GREATER, 1);
     let why = GiveUp::Deadline;
     let peer = at(GREATER);
     let given_up = Command::GiveUp { peer, why };
-    assert_eq!(alone.next(), (Duration::from_secs(5), given_up));
+    assert_eq!(endpoint.next(), (Duration::from_secs(5), given_up));
 }

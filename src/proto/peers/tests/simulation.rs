@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::world::{Choice, Plan, World};
+use super::net::{Choice, PeerNet, Plan};
 
 /// Chance, from a seed.
 struct Seeded(u64);
@@ -52,23 +52,23 @@ impl Every {
 }
 
 /// What must hold of a world in which nothing happens any more.
-fn judge(world: &World, plan: Plan) {
+fn evaluate(net: &PeerNet, plan: Plan) {
     let mut seen = HashSet::new();
-    for message in &world.delivered {
+    for message in &net.delivered {
         assert!(seen.insert(*message), "{message:?} came twice");
     }
-    let excused: HashSet<_> = world.excused.iter().collect();
-    for message in &world.posted {
+    let excused: HashSet<_> = net.excused.iter().collect();
+    for message in &net.posted {
         let is_there = seen.contains(message) || excused.contains(message);
         assert!(is_there, "{message:?} is lost");
     }
     if plan.losses == 0 && plan.restarts == 0 {
         assert!(excused.is_empty(), "{excused:?}: nothing broke");
-        assert_eq!(world.given_up, 0);
+        assert_eq!(net.given_up, 0);
         // Then the order is kept too, over all connections that there were.
         for from in 0..plan.nodes {
             for to in 0..plan.nodes {
-                let numbers = (world.delivered.iter())
+                let numbers = (net.delivered.iter())
                     .filter(|message| message.from == from && message.to == to)
                     .map(|message| message.number);
                 assert!(numbers.is_sorted(), "messages of {from} to {to} in order");
@@ -79,26 +79,26 @@ fn judge(world: &World, plan: Plan) {
 
 /// All nodes send to all others at once, after whatever was: everything arrives, over one
 /// connection per pair.
-fn settle(world: &mut World, choice: &mut dyn Choice, nodes: usize) {
-    world.calm();
-    world.let_time_pass(Duration::from_secs(60));
-    let before = world.posted.len();
+fn settle(net: &mut PeerNet, choice: &mut dyn Choice, nodes: usize) {
+    net.calm();
+    net.let_time_pass(Duration::from_secs(60));
+    let before = net.posted.len();
     for from in 0..nodes {
         for to in 0..nodes {
-            world.post(from, to);
+            net.post(from, to);
         }
     }
-    world.run(choice);
-    for message in &world.posted[before..] {
-        let times = world.delivered.iter().filter(|it| *it == message).count();
+    net.run(choice);
+    for message in &net.posted[before..] {
+        let times = net.delivered.iter().filter(|it| *it == message).count();
         assert_eq!(times, 1, "{message:?} at the end");
     }
     for from in 0..nodes {
         for to in 0..nodes {
-            let (stream, side) = world.connection(from, to).expect("a connection");
-            assert_eq!(world.held(from, to), 1, "one connection survives");
+            let (stream, side) = net.connection(from, to).expect("a connection");
+            assert_eq!(net.held(from, to), 1, "one connection survives");
             if from != to {
-                assert_eq!(world.connection(to, from), Some((stream, 1 - side)));
+                assert_eq!(net.connection(to, from), Some((stream, 1 - side)));
             }
         }
     }
@@ -110,7 +110,7 @@ fn run(seed: u64) {
     let plan = Plan {
         nodes: if seed.is_multiple_of(5) { 3 } else { 2 },
         plain: seeded.choose(3) == 0,
-        claims: !seed.is_multiple_of(3),
+        unproven: !seed.is_multiple_of(3),
         posts: 1 + seeded.choose(8),
         restarts: if faults & 1 == 1 {
             1 + seeded.choose(3)
@@ -124,12 +124,13 @@ fn run(seed: u64) {
             0
         },
         closes: seeded.choose(3),
+        late: 0,
     };
-    let mut world = World::new(plan, seed);
-    world.run(&mut seeded);
-    judge(&world, plan);
-    settle(&mut world, &mut seeded, plan.nodes);
-    judge(&world, plan);
+    let mut net = PeerNet::new(plan, seed);
+    net.run(&mut seeded);
+    evaluate(&net, plan);
+    settle(&mut net, &mut seeded, plan.nodes);
+    evaluate(&net, plan);
 }
 
 /// "10,000 seeded runs of two state machines with every interleaving of the handshake: one
@@ -150,26 +151,23 @@ fn one_connection_survives_and_no_message_is_lost_or_doubled() {
 /// arrive; with peers like C's and with our own.
 #[test]
 fn a_simultaneous_beginning_ends_well_in_every_order() {
-    for (plain, claims) in [(false, false), (false, true), (true, true)] {
+    for (plain, unproven) in [(false, false), (false, true), (true, true)] {
         let plan = Plan {
             nodes: 2,
             plain,
-            claims,
+            unproven,
             ..Plan::default()
         };
         let mut every = Every::default();
         let mut ways = 0;
         loop {
-            let mut world = World::new(plan, 1);
-            world.script = vec![(0, 1), (1, 0), (1, 0)];
-            world.run(&mut every);
-            judge(&world, plan);
-            let (stream, _) = world.connection(0, 1).expect("a connection");
-            assert_eq!(
-                world.connection(1, 0).map(|(stream, _)| stream),
-                Some(stream)
-            );
-            assert_eq!(world.held(0, 1) + world.held(1, 0), 2);
+            let mut net = PeerNet::new(plan, 1);
+            net.script = vec![(0, 1), (1, 0), (1, 0)];
+            net.run(&mut every);
+            evaluate(&net, plan);
+            let (stream, _) = net.connection(0, 1).expect("a connection");
+            assert_eq!(net.connection(1, 0).map(|(stream, _)| stream), Some(stream));
+            assert_eq!(net.held(0, 1) + net.held(1, 0), 2);
             ways += 1;
             if !every.turn() {
                 break;
@@ -178,4 +176,28 @@ fn a_simultaneous_beginning_ends_well_in_every_order() {
         eprintln!("{ways} ways");
         assert!(ways > 20, "{ways} ways");
     }
+}
+
+/// Nodes that send to each other at once lose nothing by standing still for seconds, be it while
+/// what the peer sent lies unread: that time is none that a peer took to prove itself.
+#[test]
+fn nodes_that_stand_still_for_seconds_lose_no_message() {
+    let mut stood_still = 0;
+    for seed in 0..2_000 {
+        let mut seeded = Seeded(seed);
+        let plan = Plan {
+            nodes: 2,
+            unproven: true,
+            late: 1 + seeded.choose(6),
+            ..Plan::default()
+        };
+        let mut net = PeerNet::new(plan, seed);
+        net.script = vec![(0, 1), (1, 0), (1, 0), (0, 1)];
+        net.run(&mut seeded);
+        stood_still += net.stood_still(plan.late);
+        let lost = net.excused.len() + net.given_up;
+        assert_eq!(lost, 0, "seed {seed}: {:?}", net.excused);
+        evaluate(&net, plan);
+    }
+    assert!(stood_still > 1_000, "{stood_still} times");
 }

@@ -1,0 +1,167 @@
+//! The files of shared vectors, and the processes that have one open.
+//!
+//! The files of one user are in a directory that only this user may enter. Each vector has two:
+//! its records, and an empty one on which everybody who has it open keeps a shared lock. Who can
+//! have that lock alone knows that all who had the vector open are gone, by a close or by a crash.
+//! Opening and closing happen one at a time, under the directory's lock.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use super::{SharedVectorConfig, lock, try_lock};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Whether a vector existed when it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileOrigin {
+    /// No process had it open: what was left of it is removed.
+    Created,
+    Existing,
+}
+
+/// A vector that is being opened; no other process opens or closes one meanwhile.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) found: FileOrigin,
+    members: File,
+    paths: Paths,
+    /// Locked until it is dropped.
+    _gate: File,
+}
+
+#[derive(Clone, Debug)]
+struct Paths {
+    gate: PathBuf,
+    data: PathBuf,
+    members: PathBuf,
+}
+
+/// Opens the file of records, too.
+pub(super) fn open(wanted: &SharedVectorConfig<'_>) -> Result<(Opening, File)> {
+    let directory = private_directory(wanted.directory)?;
+    let mut hasher = blake3::Hasher::new();
+    for part in [wanted.domain, wanted.name] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    let stem = hasher.finalize().to_hex();
+    let paths = Paths {
+        gate: directory.join("gate"),
+        data: directory.join(format!("{}.av", &stem[..32])),
+        members: directory.join(format!("{}.members", &stem[..32])),
+    };
+    let gate = lock_gate(&paths)?;
+    let members = open_file(&paths.members, OpenOptions::new().write(true).create(true))?;
+    let is_only_member = try_lock(&members, FlockOperation::NonBlockingLockExclusive)?;
+    if is_only_member {
+        remove(&paths.data)?;
+        if wanted.read_only {
+            remove(&paths.members)?;
+            let message = format!("name: no address vector {:?} is open", wanted.name);
+            return Err(Error::new(ErrorKind::NoMatch, message));
+        }
+    }
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(!wanted.read_only)
+        .create_new(is_only_member);
+    let data = open_file(&paths.data, &mut options)?;
+    let opening = Opening {
+        found: match is_only_member {
+            true => FileOrigin::Created,
+            false => FileOrigin::Existing,
+        },
+        members,
+        paths,
+        _gate: gate,
+    };
+    Ok((opening, data))
+}
+
+impl Opening {
+    /// From now on this process is one of those who have it open.
+    pub(super) fn finish(self) -> Result<Membership> {
+        // No process takes it exclusively meanwhile: that needs the gate.
+        if !try_lock(&self.members, FlockOperation::NonBlockingLockShared)? {
+            let message = "name: the shared address vector is locked by no member of it";
+            return Err(Error::new(ErrorKind::Again, message));
+        }
+        Ok(Membership {
+            members: self.members,
+            paths: self.paths,
+        })
+    }
+}
+
+/// Keeps a vector there. The last one to be dropped removes its files; if it is not, because its
+/// process is killed, the next process that opens the name does.
+#[derive(Debug)]
+pub(in crate::av) struct Membership {
+    members: File,
+    paths: Paths,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let Ok(_gate) = lock_gate(&self.paths) else {
+            return;
+        };
+        let is_only_member = try_lock(&self.members, FlockOperation::NonBlockingLockExclusive);
+        if is_only_member.is_ok_and(|is_only_member| is_only_member) {
+            let removed = [&self.paths.data, &self.paths.members].map(|path| remove(path));
+            for error in removed.into_iter().filter_map(Result::err) {
+                tracing::warn!(%error, "a shared address vector is left behind");
+            }
+        }
+    }
+}
+
+fn lock_gate(paths: &Paths) -> Result<File> {
+    let gate = open_file(&paths.gate, OpenOptions::new().write(true).create(true))?;
+    lock(&gate)?;
+    Ok(gate)
+}
+
+/// A directory that no other user can write to.
+fn private_directory(base: &Path) -> Result<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let path = base.join(format!("tokio-fabric-{user}"));
+    match DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&path).map_err(failed)?;
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+        let message = format!("{} is not a directory of this user's alone", path.display());
+        return Err(Error::new(ErrorKind::AccessDenied, message));
+    }
+    Ok(path)
+}
+
+/// Never blocks: not even for the writer of a pipe that was put there.
+fn open_file(path: &Path, options: &mut OpenOptions) -> Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = options.mode(0o600).custom_flags(flags).open(path);
+    let file = file.map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        let message = format!("{} is not a file", path.display());
+        return Err(Error::new(ErrorKind::Incompatible, message));
+    }
+    Ok(file)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+        _ => Ok(()),
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::from_io(&error, "opening a shared address vector")
+}

@@ -1,0 +1,148 @@
+//! What the transport sends as one: header bytes, the payload behind them, and how much of both has
+//! gone out. A frame of the wire protocol, or a run of those that lie in one buffer.
+
+use std::fmt;
+
+use super::access_error::AccessError;
+use super::payload::Payload;
+use super::span::{Span, SpanList};
+use crate::limits::{FRAME_HEADER_INLINE, HEADER_SIZE_MAX};
+
+/// A frame on its way out. Owned by the transport while the kernel reads it; its address must not
+/// change meanwhile, since the header is inside.
+///
+/// Invariant: `sent <= header_len + payload.len()`.
+pub(crate) struct OutFrame {
+    header: [u8; FRAME_HEADER_INLINE],
+    /// A header that is longer than the room inside.
+    long_header: Option<Box<[u8]>>,
+    header_len: u8,
+    payload: Payload,
+    sent: usize,
+    token: u64,
+}
+
+impl OutFrame {
+    /// A frame of `header` (at most [`HEADER_SIZE_MAX`] bytes) and `payload`; `token` is the
+    /// caller's own and comes back by [`OutFrame::token`].
+    pub(crate) fn new(header: &[u8], payload: Payload, token: u64) -> Self {
+        let write = |room: &mut [u8]| room.copy_from_slice(header);
+        OutFrame::with_header(header.len(), write, payload, token)
+    }
+
+    /// The same, of a header of so many bytes, which `write` puts into the frame.
+    #[inline]
+    pub(crate) fn with_header(
+        header_len: usize,
+        write: impl FnOnce(&mut [u8]),
+        payload: Payload,
+        token: u64,
+    ) -> Self {
+        debug_assert!(header_len <= HEADER_SIZE_MAX);
+        let mut frame = OutFrame {
+            header: [0; FRAME_HEADER_INLINE],
+            long_header: None,
+            header_len: header_len as u8, // at most HEADER_SIZE_MAX
+            payload,
+            sent: 0,
+            token,
+        };
+        match frame.header.get_mut(..header_len) {
+            Some(room) => write(room),
+            None => write(frame.long_header.insert(vec![0; header_len].into())),
+        }
+        frame
+    }
+
+    fn header(&self) -> &[u8] {
+        match &self.long_header {
+            Some(header) => header,
+            None => &self.header[..usize::from(self.header_len)],
+        }
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+
+    pub(crate) fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    #[inline]
+    pub(crate) fn into_payload(self) -> Payload {
+        self.payload
+    }
+
+    /// The payload's memory is not to be touched any more: zeros go out in its place.
+    pub(crate) fn blank(&mut self) {
+        self.payload = Payload::zeros(self.payload.len());
+    }
+
+    /// Bytes of header and payload together.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.header_len) + self.payload.len()
+    }
+
+    /// Bytes that have not gone out yet.
+    pub(crate) fn remaining(&self) -> usize {
+        self.len() - self.sent
+    }
+
+    /// True if all bytes have gone out.
+    #[cfg(test)]
+    pub(crate) fn is_done(&self) -> bool {
+        self.remaining() == 0
+    }
+
+    /// `count` more bytes have gone out; at most [`OutFrame::remaining`].
+    pub(crate) fn advance(&mut self, count: usize) {
+        assert!(
+            count <= self.remaining(),
+            "the kernel sends no more than it was given"
+        );
+        self.sent += count;
+    }
+
+    /// Appends the spans of up to `len` bytes that come next, as many as fit into the list.
+    pub(crate) fn spans(&self, len: usize, into: &mut SpanList) {
+        let header_len = usize::from(self.header_len);
+        let mut left = len.min(self.remaining());
+        if self.sent < header_len {
+            let count = left.min(header_len - self.sent);
+            if !into.push(Span::of(&self.header()[self.sent..self.sent + count])) {
+                return;
+            }
+            left -= count;
+        }
+        let offset = self.sent.saturating_sub(header_len);
+        self.payload.spans(offset, left, into);
+    }
+
+    /// Copies the bytes that come next, as many as there are or fit; the count says how many. For
+    /// transports without a kernel. The cursor does not move.
+    pub(crate) fn copy_out(&self, into: &mut [u8]) -> Result<usize, AccessError> {
+        let count = into.len().min(self.remaining());
+        let into = &mut into[..count];
+        let header = self.header();
+        let header_left = header.get(self.sent..).unwrap_or_default();
+        let from_header = header_left.len().min(count);
+        into[..from_header].copy_from_slice(&header_left[..from_header]);
+        if from_header < count {
+            let offset = self.sent.saturating_sub(header.len());
+            self.payload.copy_out(offset, &mut into[from_header..])?;
+        }
+        Ok(count)
+    }
+}
+
+impl fmt::Debug for OutFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutFrame")
+            .field("header_len", &self.header_len)
+            .field("payload_len", &self.payload.len())
+            .field("sent", &self.sent)
+            .field("token", &self.token)
+            .finish()
+    }
+}

@@ -1,0 +1,164 @@
+//! The attributes of a domain.
+
+use crate::error::Result;
+use crate::info::attr::{AuthKey, DomainAttr};
+use crate::info::caps::{Caps, Mode, MrMode};
+use crate::info::check::{at_least, choose, invalid, limit, names, no_match, within};
+use crate::info::hints::Hints;
+use crate::info::kinds::{
+    ApiVersion, Driver, Persistence, Progress, ResourceManagement, Threading, TrafficClass,
+};
+use crate::info::offer::{DOMAIN_CAPS, Offer};
+use crate::limits::{self, CNTR_COUNT, CQ_COUNT, EP_COUNT, MR_COUNT, MR_IOV_LIMIT};
+
+const REQUIRABLE_MR_MODE: MrMode = MrMode::BASIC
+    .union(MrMode::SCALABLE)
+    .union(MrMode::VIRT_ADDR)
+    .union(MrMode::ALLOCATED)
+    .union(MrMode::PROV_KEY)
+    .union(MrMode::LOCAL)
+    .union(MrMode::RAW)
+    .union(MrMode::MMU_NOTIFY)
+    .union(MrMode::RMA_EVENT)
+    .union(MrMode::ENDPOINT)
+    .union(MrMode::COLLECTIVE);
+
+/// Bytes of a key, as on the wire.
+const MR_KEY_SIZE: usize = 8;
+/// Bytes of a raw key, which headers do not carry whole.
+const MR_RAW_KEY_SIZE: usize = limits::RAW_KEY_SIZE;
+
+/// All but the name, which is the interface's.
+pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<DomainAttr> {
+    if hints.domain.data_progress == Some(Progress::ControlUnified) {
+        return Err(invalid(
+            "hint data_progress: ControlUnified is for control progress only",
+        ));
+    }
+    let progress = |hint, asked| choose(hint, asked, &[Progress::Auto]);
+    let asked_caps = hints.domain.caps.unwrap_or_default();
+    let domain_caps = DOMAIN_CAPS | Caps::SHARED_AV | (asked_caps & Caps::AV_USER_ID);
+    within("domain.caps", asked_caps, domain_caps | Caps::AV_USER_ID)?;
+    let mr_mode = mr_mode(hints, api)?;
+    let mr_key_size = match mr_mode.contains(MrMode::RAW) {
+        true => MR_RAW_KEY_SIZE,
+        false => MR_KEY_SIZE,
+    };
+    Ok(DomainAttr {
+        name: String::new(),
+        threading: match hints.domain.threading {
+            None | Some(Threading::Unspec) => Threading::Safe,
+            Some(promised) => promised,
+        },
+        control_progress: progress("domain.control_progress", hints.domain.control_progress)?,
+        data_progress: progress("domain.data_progress", hints.domain.data_progress)?,
+        driver: Driver::Task,
+        resource_mgmt: ResourceManagement::Enabled,
+        av_type: hints.domain.av_type.unwrap_or_default(),
+        mr_mode,
+        mr_key_size: limit("domain.mr_key_size", hints.domain.mr_key_size, mr_key_size)?,
+        cq_data_size: limit(
+            "domain.cq_data_size",
+            hints.domain.cq_data_size,
+            offer.cq_data_size,
+        )?,
+        cq_cnt: at_least(hints.domain.cq_cnt, CQ_COUNT),
+        ep_cnt: at_least(hints.domain.ep_cnt, EP_COUNT),
+        tx_ctx_cnt: at_least(hints.domain.tx_ctx_cnt, EP_COUNT),
+        rx_ctx_cnt: at_least(hints.domain.rx_ctx_cnt, EP_COUNT),
+        max_ep_tx_ctx: limit("domain.max_ep_tx_ctx", hints.domain.max_ep_tx_ctx, 1)?,
+        max_ep_rx_ctx: limit("domain.max_ep_rx_ctx", hints.domain.max_ep_rx_ctx, 1)?,
+        max_ep_stx_ctx: limit("domain.max_ep_stx_ctx", hints.domain.max_ep_stx_ctx, 0)?,
+        max_ep_srx_ctx: limit("domain.max_ep_srx_ctx", hints.domain.max_ep_srx_ctx, 0)?,
+        cntr_cnt: at_least(hints.domain.cntr_cnt, CNTR_COUNT),
+        mr_iov_limit: limit(
+            "domain.mr_iov_limit",
+            hints.domain.mr_iov_limit,
+            MR_IOV_LIMIT,
+        )?,
+        caps: domain_caps,
+        mode: Mode::empty(),
+        auth_key: auth_key("domain.auth_key", hints.domain.auth_key.as_ref(), api)?,
+        max_err_data: limit(
+            "domain.max_err_data",
+            hints.domain.max_err_data,
+            limits::ERR_DATA_SIZE_MAX,
+        )?,
+        mr_cnt: at_least(hints.domain.mr_cnt, MR_COUNT),
+        traffic_class: traffic_class("domain.traffic_class", hints.domain.traffic_class)?,
+        persistence: Persistence::Synchronize,
+        max_ep_auth_key: limit("domain.max_ep_auth_key", hints.domain.max_ep_auth_key, 0)?,
+    })
+}
+
+/// What is left of the modes. Of those the application can cope with, the library needs none and
+/// clears all but BASIC, which is a request; those it wants to be held to stay.
+fn mr_mode(hints: &Hints, api: ApiVersion) -> Result<MrMode> {
+    let copes = hints.domain.mr_mode.unwrap_or_default();
+    let required = hints.domain.required_mr_mode.unwrap_or_default();
+    check_pairing("domain.mr_mode", copes, api)?;
+    check_pairing("domain.required_mr_mode", required, api)?;
+    check_pairing("mr_mode with required_mr_mode", copes | required, api)?;
+    within("domain.required_mr_mode", required, REQUIRABLE_MR_MODE)?;
+    let left = (copes & MrMode::BASIC) | required;
+    // Before 1.5 empty was no answer but a question, so the answer there has a name.
+    match (api < ApiVersion::MODE_BITS, left.contains(MrMode::BASIC)) {
+        (true, false) => Ok(MrMode::SCALABLE),
+        _ => Ok(left - MrMode::SCALABLE),
+    }
+}
+
+fn check_pairing(hint: &'static str, mode: MrMode, api: ApiVersion) -> Result<()> {
+    let complain = |why: String| {
+        Err(invalid(format!(
+            "hint {hint}: {why} (fi_mr(3)), asked for {}",
+            names(mode)
+        )))
+    };
+    if mode.contains(MrMode::BASIC) && !(MrMode::BASIC | MrMode::LOCAL).contains(mode) {
+        return complain("BASIC stands alone or with LOCAL".to_owned());
+    }
+    if mode.contains(MrMode::SCALABLE) && mode != MrMode::SCALABLE {
+        return complain("SCALABLE stands alone".to_owned());
+    }
+    let old = mode.is_empty() || mode.intersects(MrMode::BASIC | MrMode::SCALABLE);
+    if api < ApiVersion::MODE_BITS && !old {
+        return complain(format!("version {api} knows only BASIC and SCALABLE"));
+    }
+    Ok(())
+}
+
+pub(super) fn traffic_class(
+    hint: &'static str,
+    asked: Option<TrafficClass>,
+) -> Result<TrafficClass> {
+    if let Some(TrafficClass::Dscp(point @ 64..)) = asked {
+        return Err(invalid(format!(
+            "hint {hint}: a code point has 6 bits, {point} is too large"
+        )));
+    }
+    choose(hint, asked, &[TrafficClass::BestEffort])
+}
+
+/// A packet has no room for a proof, and a key that would be taken and not honoured is worse than
+/// none.
+pub(super) fn no_key(hint: &'static str, asked: Option<&AuthKey>) -> Result<()> {
+    match asked {
+        Some(key) => Err(no_match(hint, format!("{key:?}"), "none, for datagrams")),
+        None => Ok(()),
+    }
+}
+
+/// The key in force: none without bytes, and none before there were keys.
+pub(super) fn auth_key(
+    hint: &'static str,
+    asked: Option<&AuthKey>,
+    api: ApiVersion,
+) -> Result<Option<AuthKey>> {
+    match asked.filter(|_| api.counts_auth_keys()) {
+        Some(key) if key.is_of_address_vector() => {
+            Err(no_match(hint, format!("{key:?}"), "keys of bytes"))
+        }
+        asked => Ok(asked.filter(|key| !key.is_empty()).cloned()),
+    }
+}

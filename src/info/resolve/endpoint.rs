@@ -1,0 +1,204 @@
+//! The attributes of an endpoint, of its transmit and its receive side.
+
+use super::caps::side_caps;
+use super::domain::{auth_key, traffic_class};
+use crate::error::Result;
+use crate::info::attr::{DomainAttr, EndpointAttr, RxAttr, TxAttr};
+use crate::info::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
+use crate::info::check::{bad_flags, beyond, choose, limit, names, no_match, within};
+use crate::info::hints::Hints;
+use crate::info::kinds::{ApiVersion, ContextCount, TrafficClass};
+use crate::info::offer::Offer;
+use crate::limits;
+
+pub(super) fn endpoint(
+    hints: &Hints,
+    api: ApiVersion,
+    offer: &Offer,
+    tx: Caps,
+    rx: Caps,
+) -> Result<EndpointAttr> {
+    Ok(EndpointAttr {
+        endpoint_type: offer.endpoint_type,
+        protocol: choose(
+            "endpoint_attr.protocol",
+            hints.endpoint_attr.protocol,
+            &[offer.protocol],
+        )?,
+        protocol_version: limit(
+            "endpoint_attr.protocol_version",
+            hints.endpoint_attr.protocol_version,
+            offer.protocol_version,
+        )?,
+        max_msg_size: limit(
+            "endpoint_attr.max_msg_size",
+            hints.endpoint_attr.max_msg_size,
+            offer.max_msg_size,
+        )?,
+        msg_prefix_size: limit(
+            "endpoint_attr.msg_prefix_size",
+            hints.endpoint_attr.msg_prefix_size,
+            0,
+        )?,
+        max_order_raw_size: limit(
+            "endpoint_attr.max_order_raw_size",
+            hints.endpoint_attr.max_order_raw_size,
+            offer.max_order_size,
+        )?,
+        max_order_war_size: limit(
+            "endpoint_attr.max_order_war_size",
+            hints.endpoint_attr.max_order_war_size,
+            0,
+        )?,
+        max_order_waw_size: limit(
+            "endpoint_attr.max_order_waw_size",
+            hints.endpoint_attr.max_order_waw_size,
+            offer.max_order_size,
+        )?,
+        mem_tag_format: tag_format(hints, offer)?,
+        tx_ctx_cnt: contexts(
+            "endpoint_attr.tx_ctx_cnt",
+            hints.endpoint_attr.tx_ctx_cnt,
+            tx,
+        )?,
+        rx_ctx_cnt: contexts(
+            "endpoint_attr.rx_ctx_cnt",
+            hints.endpoint_attr.rx_ctx_cnt,
+            rx,
+        )?,
+        auth_key: auth_key(
+            "endpoint_attr.auth_key",
+            hints.endpoint_attr.auth_key.as_ref(),
+            api,
+        )?,
+    })
+}
+
+pub(super) fn transmit(
+    hints: &Hints,
+    offer: &Offer,
+    endpoint: Caps,
+    domain: &DomainAttr,
+) -> Result<TxAttr> {
+    within(
+        "tx.msg_order",
+        hints.tx.msg_order.unwrap_or_default(),
+        offer.msg_order | offer.msg_order_on_demand,
+    )?;
+    within(
+        "tx.comp_order",
+        hints.tx.comp_order.unwrap_or_default(),
+        offer.tx_comp_order,
+    )?;
+    // The proof of a raw key takes a segment behind each.
+    let rma_iov_limit = match domain.mr_mode.contains(MrMode::RAW) {
+        true => offer.rma_iov_limit / 2,
+        false => offer.rma_iov_limit,
+    };
+    let asked_flags = hints.tx.op_flags.unwrap_or_default();
+    Ok(TxAttr {
+        caps: side_caps("tx.caps", hints.tx.caps, Caps::TRANSMIT, offer, endpoint)?,
+        mode: Mode::empty(),
+        op_flags: op_flags(
+            "tx.op_flags",
+            asked_flags,
+            OpFlags::TRANSMIT,
+            offer.tx_op_flags,
+        )?,
+        msg_order: msg_order(hints, offer),
+        comp_order: offer.tx_comp_order,
+        inject_size: limit("tx.inject_size", hints.tx.inject_size, offer.inject_size)?,
+        size: context_size("tx.size", hints.tx.size, limits::TRANSMIT_SIZE_MAX)?,
+        iov_limit: limit("tx.iov_limit", hints.tx.iov_limit, limits::IOV_LIMIT)?,
+        rma_iov_limit: limit("tx.rma_iov_limit", hints.tx.rma_iov_limit, rma_iov_limit)?,
+        traffic_class: match hints.tx.traffic_class {
+            None | Some(TrafficClass::Unspec) => domain.traffic_class,
+            asked => traffic_class("tx.traffic_class", asked)?,
+        },
+    })
+}
+
+pub(super) fn receive(hints: &Hints, offer: &Offer, endpoint: Caps) -> Result<RxAttr> {
+    within(
+        "rx.msg_order",
+        hints.rx.msg_order.unwrap_or_default(),
+        offer.msg_order | offer.msg_order_on_demand,
+    )?;
+    within(
+        "rx.comp_order",
+        hints.rx.comp_order.unwrap_or_default(),
+        CompOrder::STRICT,
+    )?;
+    let asked_flags = hints.rx.op_flags.unwrap_or_default();
+    let buffered = hints.rx.total_buffered_recv.filter(|bytes| *bytes != 0);
+    Ok(RxAttr {
+        caps: side_caps("rx.caps", hints.rx.caps, Caps::RECEIVE, offer, endpoint)?,
+        mode: Mode::empty(),
+        op_flags: op_flags(
+            "rx.op_flags",
+            asked_flags,
+            OpFlags::RECEIVE,
+            offer.rx_op_flags,
+        )?,
+        msg_order: msg_order(hints, offer),
+        comp_order: CompOrder::STRICT,
+        total_buffered_recv: buffered.unwrap_or(limits::UNEXPECTED_BYTES_DEFAULT),
+        size: context_size("rx.size", hints.rx.size, limits::RECEIVE_SIZE_MAX)?,
+        iov_limit: limit("rx.iov_limit", hints.rx.iov_limit, limits::IOV_LIMIT)?,
+    })
+}
+
+/// All bits of a tag may be matched by one by one, so any division of them into fields is had.
+fn tag_format(hints: &Hints, offer: &Offer) -> Result<u64> {
+    match hints
+        .endpoint_attr
+        .mem_tag_format
+        .filter(|format| *format != 0)
+    {
+        Some(asked) if offer.mem_tag_format == 0 => {
+            Err(no_match("endpoint_attr.mem_tag_format", asked, 0))
+        }
+        Some(asked) => Ok(asked),
+        None => Ok(offer.mem_tag_format),
+    }
+}
+
+/// One, or none when the capabilities leave nothing to do on this side.
+fn contexts(hint: &'static str, asked: Option<ContextCount>, side: Caps) -> Result<ContextCount> {
+    let useful = usize::from(!side.is_empty());
+    match asked {
+        None | Some(ContextCount::Own(0)) => Ok(ContextCount::Own(useful)),
+        Some(ContextCount::Own(1)) => Ok(ContextCount::Own(1)),
+        Some(ContextCount::Own(more)) => Err(no_match(hint, more, 1)),
+        Some(ContextCount::Shared) => Err(no_match(hint, "a shared context", "one of its own")),
+    }
+}
+
+/// The order kept: both sides of an endpoint keep the same.
+fn msg_order(hints: &Hints, offer: &Offer) -> MsgOrder {
+    let asked = hints.tx.msg_order.unwrap_or_default() | hints.rx.msg_order.unwrap_or_default();
+    offer.msg_order | (asked & offer.msg_order_on_demand)
+}
+
+fn op_flags(
+    hint: &'static str,
+    asked: OpFlags,
+    applicable: OpFlags,
+    offered: OpFlags,
+) -> Result<OpFlags> {
+    if let Some(wrong) = beyond(asked, applicable) {
+        return Err(bad_flags(format!(
+            "hint {hint}: {} is not of this side",
+            names(wrong)
+        )));
+    }
+    within(hint, asked, offered)?;
+    Ok(asked)
+}
+
+fn context_size(hint: &'static str, asked: Option<usize>, max: usize) -> Result<usize> {
+    limit(hint, asked, max)?;
+    Ok(asked
+        .filter(|size| *size != 0)
+        .unwrap_or(limits::CONTEXT_SIZE_DEFAULT))
+}

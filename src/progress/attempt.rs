@@ -1,0 +1,64 @@
+//! Attempts at the connection of a port: how one begins over its link, and how one that fails is
+//! given up. The port of a connectionless endpoint keeps what was posted for the next
+//! (`rdm/attempt.rs`); that of a connected one ends it.
+
+use std::time::Duration;
+
+use crate::proto::Connection;
+use crate::transport::Link;
+
+use super::port::{Port, PortKind, PortState, demand_key};
+use super::report::Report;
+
+impl Port {
+    /// Begins an attempt over this link, which is to be up within `limit`.
+    pub(super) fn begin_attempt(
+        &self,
+        state: &mut PortState,
+        link: Box<dyn Link>,
+        limit: Option<Duration>,
+        begin: impl FnOnce(&mut Connection<Report>),
+    ) {
+        state.io.link = Some(link);
+        if let Some(limit) = limit {
+            state.life.limit_connect(limit);
+        }
+        begin(&mut state.machine);
+        self.waker.wake_by_ref();
+    }
+
+    /// An attempt has failed: it is given up, and another may follow.
+    pub(super) fn give_up_attempt(&self, state: &mut PortState) {
+        self.note_failed_attempt(state);
+        self.take_attempt_back(state);
+    }
+
+    /// Takes everything back from the link of an attempt that is given up.
+    pub(super) fn take_attempt_back(&self, state: &mut PortState) {
+        state.life.retract();
+        state.io.stage = None;
+        state.io.cancel_submitted();
+        // The link wakes the port when everything is back.
+        self.waker.wake_by_ref();
+    }
+
+    /// The link has given everything back: another attempt may begin.
+    pub(super) fn begin_again(&self, state: &mut PortState) {
+        state.io.reset();
+        match state.kind {
+            PortKind::Rdm(_) => state.machine.reset_attempt(),
+            PortKind::Msg => {
+                let (machine, mut host) = state.machine_and_host(self);
+                machine.handle_attempt_failed(&mut host);
+            }
+        }
+        let keyed = demand_key(&mut state.machine, self.auth_key(), &self.engine.random);
+        if let PortKind::Rdm(_) = state.kind {
+            self.follow_attempt(state, keyed);
+        } else if let Err(error) = keyed {
+            // Without its key it must not be used.
+            self.fail(state, error);
+            self.waker.wake_by_ref();
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Work that blocks, on threads that drive nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+
+/// Runs work that blocks on a blocking thread of the runtime, or, outside of a runtime, on a thread
+/// of its own. Work that gets no thread is dropped.
+fn run_blocking(work: impl FnOnce() + Send + 'static) {
+    match Handle::try_current() {
+        Ok(runtime) => run_blocking_on(&runtime, work),
+        // Without a thread the work is dropped, which ends what waits for it.
+        Err(_) => drop(std::thread::Builder::new().spawn(work)),
+    }
+}
+
+/// Runs work that blocks, off the driver; as a task of the current runtime where `in_order` asks
+/// for it, since the order in which threads finish follows no seed.
+pub(crate) fn run_blocking_or_task(in_order: bool, work: impl FnOnce() + Send + 'static) {
+    match Handle::try_current() {
+        Ok(runtime) if in_order => drop(runtime.spawn(async move { work() })),
+        _ => run_blocking(work),
+    }
+}
+
+/// The same on a blocking thread of this runtime.
+pub(crate) fn run_blocking_on<W: FnOnce() + Send + 'static>(runtime: &Handle, work: W) {
+    let held = Arc::new(Mutex::new(Some(work)));
+    let take = |held: &Mutex<Option<W>>| held.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let given = Arc::clone(&held);
+    let call = || {
+        drop(runtime.spawn_blocking(move || {
+            if let Some(work) = take(&given) {
+                work();
+            }
+        }));
+    };
+    // It panics where there is no thread and none can be had, and keeps what it was given.
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        tracing::warn!("the runtime has no thread for work that blocks");
+        drop(take(&held));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// "Work that gets no thread is dropped": a machine without a thread to spare takes no driver
+    /// down, which asks for this under the lock of a port, and nothing waits indefinitely.
+    #[test]
+    fn work_that_gets_no_thread_is_dropped() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .thread_stack_size(1 << 46)
+            .build()
+            .unwrap();
+        let (sender, dropped) = mpsc::channel::<()>();
+        runtime.block_on(async { run_blocking(move || sender.send(()).unwrap()) });
+        let disconnected = Err(mpsc::TryRecvError::Disconnected);
+        assert_eq!(dropped.try_recv(), disconnected);
+    }
+}

@@ -1,0 +1,89 @@
+//! What a connection's machine asks of the world while it is called: slots of completion queues,
+//! regions, and the receives that it shares.
+
+use std::collections::VecDeque;
+
+use crate::buf::{AccessError, RegionUse};
+use crate::cq::{CompletionQueue, CqSlot};
+use crate::error::Refusal;
+use crate::mr::{Access, AccessContext, AccessRequest, MrTable};
+use crate::proto::{Connection, Host, Receives};
+use crate::sync::{Lock, WakeList};
+
+use super::port::{Port, PortKind, PortState};
+use super::receive_context::PortReceives;
+use super::report::Report;
+
+/// The host of a port's machine, for the length of one call.
+pub(super) struct PortHost<'a> {
+    regions: &'a Lock<MrTable>,
+    port: &'a Port,
+    queue: &'a CompletionQueue,
+    remote_slots: &'a mut VecDeque<CqSlot>,
+    receives: Option<&'a mut PortReceives>,
+    wakes: &'a mut WakeList,
+}
+
+impl Host<Report> for PortHost<'_> {
+    fn reserve(&mut self, token: &mut Report) -> bool {
+        token.reserve(&self.port.waker, self.wakes)
+    }
+
+    fn reserve_unasked(&mut self) -> bool {
+        let slot = self.queue.reserve_or_wake(&self.port.waker);
+        slot.map(|slot| self.remote_slots.push_back(slot)).is_some()
+    }
+
+    fn resolve(&mut self, request: &AccessRequest) -> Result<RegionUse, Refusal> {
+        // A port that demands a key takes no access before the peer has proven it.
+        let context = AccessContext::new(self.port.id(), self.port.auth_key());
+        let found = self.regions.lock("resolve").resolve(request, context)?;
+        let for_writing = request.need.contains(Access::REMOTE_WRITE);
+        match found.probe(for_writing) {
+            Ok(()) => Ok(found),
+            Err(AccessError::Closed(closed)) => Err(closed.into()),
+            Err(AccessError::Fault(_)) => Err(Refusal::Fault),
+        }
+    }
+
+    fn demands_tags(&self) -> bool {
+        self.port.engine.demands_tags
+    }
+
+    fn shared(&mut self) -> Option<&mut dyn Receives<Report>> {
+        self.receives
+            .as_mut()
+            .map(|receives| &mut **receives as &mut dyn Receives<Report>)
+    }
+}
+
+impl PortState {
+    /// The machine, and the host it works in.
+    pub(super) fn machine_and_host<'a>(
+        &'a mut self,
+        port: &'a Port,
+    ) -> (&'a mut Connection<Report>, PortHost<'a>) {
+        let host = PortHost {
+            regions: &port.engine.regions,
+            port,
+            queue: &self.bindings.receive_queue,
+            remote_slots: &mut self.remote_slots,
+            receives: match &mut self.kind {
+                PortKind::Msg => None,
+                PortKind::Rdm(rdm) => Some(&mut rdm.receives),
+            },
+            wakes: &mut self.deferred.wakes,
+        };
+        (&mut self.machine, host)
+    }
+}
+
+/// Runs `$body` with the state's machine and the host it works in.
+macro_rules! with_host {
+    ($port:expr, $state:expr, |$machine:ident, $host:ident| $body:expr) => {{
+        let ($machine, mut host) = $state.machine_and_host($port);
+        let $host = &mut host;
+        $body
+    }};
+}
+pub(super) use with_host;

@@ -1,0 +1,321 @@
+use super::*;
+use crate::edges::{EdgeCoverage, drawn};
+use crate::random::SplitMix;
+
+const NONE: LinkInputs = LinkInputs {
+    is_up: false,
+    is_attempt: false,
+    has_fault: false,
+    knows_close: false,
+    is_drained: true,
+    is_close_exchanged: false,
+    is_eof_in_order: false,
+    is_limit_exceeded: false,
+    has_carry_over: false,
+    is_link_busy: false,
+    is_receive_armed: false,
+    has_link: false,
+    work: 0,
+};
+
+/// A connection that is up, to a peer that knows CLOSE, and reads.
+const UP: LinkInputs = LinkInputs {
+    is_up: true,
+    knows_close: true,
+    is_link_busy: true,
+    is_receive_armed: true,
+    has_link: true,
+    ..NONE
+};
+
+/// The whole table, so that a change of the machine shows in a review.
+#[test]
+fn only_the_drawn_edges_exist() {
+    assert_eq!(
+        drawn::<LinkState>(),
+        "Open>Flushing Open>AwaitingEof Open>Retracting Open>Draining Flushing>AwaitingEof \
+         Flushing>Draining AwaitingEof>Retracting AwaitingEof>Draining Retracting>Open \
+         Retracting>Draining Draining>Lingering Draining>Closed Lingering>Closed"
+    );
+}
+
+fn flushing(now: Instant) -> LinkLife {
+    let mut life = LinkLife::new();
+    assert!(life.request_close());
+    assert_eq!(life.on_tick(now, &UP), LinkAction::None);
+    life
+}
+
+/// Ends with what was taken back from the link, from `Draining` on.
+fn drain(life: &mut LinkLife, now: Instant, inputs: LinkInputs) -> LinkAction {
+    assert_eq!(life.state(), Draining);
+    assert_eq!(
+        life.on_tick(now, &inputs),
+        LinkAction::None,
+        "the link is busy"
+    );
+    let empty = LinkInputs {
+        is_link_busy: false,
+        is_receive_armed: false,
+        ..inputs
+    };
+    life.on_tick(now, &empty)
+}
+
+/// docs/extension.md, section 7: CLOSE both ways, then both ends of stream: nothing to linger for.
+#[test]
+fn an_agreed_end_closes_at_the_peers_end_of_stream() {
+    let now = Instant::now();
+    for peer_began in [false, true] {
+        let mut life = match peer_began {
+            true => LinkLife::new(),
+            false => flushing(now),
+        };
+        let exchanged = LinkInputs {
+            is_close_exchanged: true,
+            ..UP
+        };
+        assert_eq!(life.on_tick(now, &exchanged), LinkAction::FinishStream);
+        assert!(!life.may_send() && life.may_receive());
+        assert_eq!(life.on_tick(now, &exchanged), LinkAction::None);
+        let eof = LinkInputs {
+            is_eof_in_order: true,
+            ..exchanged
+        };
+        assert_eq!(life.on_tick(now, &eof), LinkAction::TakeBack);
+        let ended = drain(&mut life, now, eof);
+        assert_eq!(
+            ended,
+            LinkAction::EndOperations {
+                finish_stream: false
+            }
+        );
+        assert_eq!(life.on_tick(now, &eof), LinkAction::Close);
+        assert_eq!(life.on_tick(now, &NONE), LinkAction::None);
+        assert_eq!(life.state(), Closed);
+    }
+}
+
+/// What the peer had no receive for goes over the next connection.
+#[test]
+fn what_is_carried_over_begins_another_connection() {
+    let now = Instant::now();
+    let mut life = LinkLife::new();
+    let eof = LinkInputs {
+        is_close_exchanged: true,
+        is_eof_in_order: true,
+        has_carry_over: true,
+        ..UP
+    };
+    assert_eq!(life.on_tick(now, &eof), LinkAction::FinishStream);
+    assert_eq!(life.on_tick(now, &eof), LinkAction::Reconnect);
+    life.retract();
+    assert!(life.may_post() && !life.may_send());
+    assert_eq!(
+        life.on_tick(now, &eof),
+        LinkAction::None,
+        "the link is busy"
+    );
+    assert_eq!(life.on_tick(now, &NONE), LinkAction::BeginAgain);
+    assert!(life.is_open());
+}
+
+/// A plain peer: what is queued goes out, then its last bytes are read and dropped, for a while.
+#[test]
+fn a_plain_peer_is_lingered_for() {
+    let now = Instant::now();
+    let plain = LinkInputs {
+        knows_close: false,
+        is_drained: false,
+        ..UP
+    };
+    for ends_by in ["peer", "bytes", "time"] {
+        let mut life = flushing(now);
+        assert_eq!(life.on_tick(now, &plain), LinkAction::None);
+        let drained = LinkInputs {
+            is_drained: true,
+            ..plain
+        };
+        assert_eq!(life.on_tick(now, &drained), LinkAction::TakeBack);
+        let ended = drain(&mut life, now, drained);
+        assert_eq!(
+            ended,
+            LinkAction::EndOperations {
+                finish_stream: true
+            }
+        );
+        let idle = LinkInputs {
+            is_receive_armed: false,
+            is_link_busy: false,
+            ..drained
+        };
+        assert_eq!(life.on_tick(now, &idle), LinkAction::Discard);
+        assert_eq!(life.on_tick(now, &drained), LinkAction::None);
+        match ends_by {
+            "peer" => life.on_peer_gone(),
+            "bytes" => {
+                life.on_discarded(LINGER_BYTES_MAX - 1);
+                assert_eq!(life.state(), Lingering);
+                life.on_discarded(1);
+            }
+            _ => {
+                let late = life.deadline().expect("it does not linger for ever");
+                assert_eq!(life.on_tick(late, &drained), LinkAction::Close);
+            }
+        }
+        assert_eq!(life.state(), Closed, "{ends_by}");
+    }
+}
+
+/// As long as operations get on, flushing may take its time; when nothing does, it ends.
+#[test]
+fn a_flush_without_progress_ends() {
+    let mut now = Instant::now();
+    let mut life = flushing(now);
+    for work in 1..100 {
+        now += FLUSH_TIMEOUT - Duration::from_millis(1);
+        let gets_on = LinkInputs { work, ..UP };
+        assert_eq!(life.on_tick(now, &gets_on), LinkAction::None);
+    }
+    let stuck = LinkInputs { work: 99, ..UP };
+    now = life.deadline().expect("it does not wait for ever");
+    assert_eq!(life.on_tick(now, &stuck), LinkAction::TakeBack);
+}
+
+/// An attempt that fails, or takes too long, is given up; operations stay.
+#[test]
+fn an_attempt_that_fails_is_given_up() {
+    let now = Instant::now();
+    let mut life = LinkLife::new();
+    let attempt = LinkInputs {
+        is_attempt: true,
+        is_up: false,
+        ..UP
+    };
+    life.limit_connect(FLUSH_TIMEOUT);
+    assert_eq!(life.deadline(), None, "only the driver has a clock");
+    life.start_limit(now);
+    assert_eq!(life.on_tick(now, &attempt), LinkAction::None);
+    assert_eq!(
+        life.on_tick(now + FLUSH_TIMEOUT, &attempt),
+        LinkAction::FailConnect
+    );
+    let failed = LinkInputs {
+        has_fault: true,
+        ..attempt
+    };
+    assert_eq!(life.on_tick(now, &failed), LinkAction::GiveUpAttempt);
+    life.retract();
+    assert_eq!(
+        life.on_tick(now, &failed),
+        LinkAction::None,
+        "the link is busy"
+    );
+    // Once up, the limit is void.
+    assert_eq!(life.on_tick(now, &NONE), LinkAction::BeginAgain);
+    life.limit_connect(FLUSH_TIMEOUT);
+    life.start_limit(now);
+    life.on_connected();
+    assert_eq!(life.deadline(), None);
+    assert_eq!(life.on_tick(now + 2 * FLUSH_TIMEOUT, &UP), LinkAction::None);
+}
+
+/// A random walk: the connection and the link do what they please, in any order, and are asked to
+/// end. Whatever they do, each life ends its operations once, after the link has given everything
+/// back; once a close was requested it comes to its end in time; and every edge is taken.
+#[test]
+fn a_random_walk_always_ends_and_takes_every_edge() {
+    let coverage = EdgeCoverage::<LinkState>::begin();
+    for seed in 0..4000_u64 {
+        let mut random = SplitMix(seed);
+        let mut below = |bound: u64| random.within(0, bound - 1);
+        let mut now = Instant::now();
+        let mut life = LinkLife::new();
+        let mut inputs = UP;
+        inputs.knows_close = below(2) == 0;
+        (inputs.is_up, inputs.is_attempt) = (below(3) > 0, below(2) == 0);
+        inputs.is_attempt &= !inputs.is_up;
+        let mut ended = 0;
+        let mut finished = 0;
+        let mut asked_at = None;
+        for step in 0..400 {
+            let told = format!("seed {seed}, step {step}: {life:?}, {inputs:?}");
+            // What happens to the connection.
+            match below(12) {
+                0 => inputs.is_drained = true,
+                1 if inputs.is_up && inputs.knows_close => inputs.is_close_exchanged = true,
+                2 if inputs.is_close_exchanged => inputs.is_eof_in_order = true,
+                3 if below(6) == 0 => inputs.has_fault = true,
+                4 if below(4) == 0 => inputs.is_limit_exceeded = true,
+                5 => inputs.has_carry_over = below(2) == 0,
+                6 if below(3) == 0 => {
+                    life.request_close();
+                    asked_at.get_or_insert(now);
+                }
+                7 if below(8) == 0 => {
+                    // Who aborts has a reason, but for who closes while an attempt is given up.
+                    inputs.has_fault |= life.state() != Retracting;
+                    life.abort();
+                }
+                8 if life.state() == Lingering => match below(2) {
+                    0 => life.on_discarded(LINGER_BYTES_MAX / 2),
+                    _ => life.on_peer_gone(),
+                },
+                9 if inputs.is_attempt => (inputs.is_up, inputs.is_attempt) = (true, false),
+                10 if life.is_open() && inputs.is_attempt => life.retract(),
+                11 if inputs.is_link_busy && !life.may_receive() => {
+                    (inputs.is_link_busy, inputs.is_receive_armed) = (false, false);
+                }
+                _ => {}
+            }
+            now += Duration::from_millis(below(1000));
+            // A turn: actions, until there is none.
+            for action in 0.. {
+                assert!(action < 8, "no end of actions: {told}");
+                let next = life.on_tick(now, &inputs);
+                match next {
+                    LinkAction::None => break,
+                    LinkAction::FailConnect | LinkAction::FailEof => inputs.has_fault = true,
+                    LinkAction::GiveUpAttempt | LinkAction::Reconnect => life.retract(),
+                    LinkAction::BeginAgain => {
+                        assert!(!inputs.is_link_busy, "{told}");
+                        inputs = LinkInputs {
+                            is_attempt: true,
+                            is_up: false,
+                            knows_close: inputs.knows_close,
+                            ..UP
+                        };
+                        finished = 0;
+                    }
+                    LinkAction::FinishStream => finished += 1,
+                    LinkAction::TakeBack => {}
+                    LinkAction::EndOperations { finish_stream } => {
+                        assert!(!inputs.is_link_busy, "{told}");
+                        ended += 1;
+                        finished += u32::from(finish_stream);
+                    }
+                    LinkAction::Discard => {
+                        (inputs.is_link_busy, inputs.is_receive_armed) = (true, true);
+                    }
+                    LinkAction::Close => inputs.has_link = false,
+                }
+            }
+            assert!(ended <= 1 && finished <= 1, "{ended}, {finished}: {told}");
+            assert_eq!(ended == 1, life.state() > Draining, "{told}");
+            if life.state() == Closed {
+                assert!(!inputs.has_link, "{told}");
+                break;
+            }
+            if life.state() != Retracting
+                && life.state() != Draining
+                && let Some(asked_at) = asked_at
+                && !life.is_open()
+            {
+                // Nothing gets on: flush, the peer's end and lingering, each within its time.
+                let within = 2 * FLUSH_TIMEOUT + LINGER_TIMEOUT + Duration::from_secs(120);
+                assert!(now - asked_at < within, "{told}");
+            }
+        }
+    }
+    coverage.expect_all();
+}

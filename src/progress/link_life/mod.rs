@@ -1,0 +1,140 @@
+//! The life of a port's link: [`machine`] decides, this file does what it says. An attempt that
+//! fails is given up. At the end what is accepted goes out, both sides agree where they can,
+//! everything is taken back from the link, operations end, and the stream with them.
+
+mod machine;
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, ErrorKind};
+use crate::proto::Lifecycle;
+use crate::transport::Receive;
+
+use super::arming::RecvState;
+use super::budget::Budget;
+use super::port::{Port, PortState};
+use machine::{LinkAction, LinkInputs};
+pub(super) use machine::{LinkLife, LinkState};
+
+impl PortState {
+    /// True while the link has a receive or a batch of ours.
+    pub(super) fn is_link_busy(&self) -> bool {
+        self.io.recv.is_armed() || self.machine.is_transmit_out()
+    }
+
+    fn link_inputs(&self) -> LinkInputs {
+        let machine = &self.machine;
+        let lifecycle = machine.lifecycle();
+        LinkInputs {
+            is_up: lifecycle == Lifecycle::Connected,
+            is_attempt: matches!(lifecycle, Lifecycle::Connecting | Lifecycle::Accepting),
+            has_fault: machine.fault().is_some(),
+            knows_close: machine.knows_close(),
+            is_drained: machine.is_transmit_drained(),
+            is_close_exchanged: machine.is_close_exchanged(),
+            is_eof_in_order: machine.is_closed_in_order(),
+            is_limit_exceeded: machine.is_over_guess_limit(),
+            has_carry_over: machine.has_carried_over(),
+            is_link_busy: self.is_link_busy(),
+            is_receive_armed: self.io.recv.is_armed(),
+            has_link: self.io.link.is_some(),
+            work: machine.work(),
+        }
+    }
+}
+
+impl Port {
+    /// Moves the life of the link on as far as it goes.
+    pub(super) fn advance_link(&self, state: &mut PortState, now: Instant) {
+        if state.life.is_open()
+            && state.machine.is_peer_closing()
+            && !state.machine.has_carried_over()
+        {
+            self.supersede(state);
+        }
+        loop {
+            let inputs = state.link_inputs();
+            match state.life.on_tick(now, &inputs) {
+                LinkAction::None => return,
+                LinkAction::FailConnect => {
+                    // If this side was late, what makes the connection may lie unread: the next
+                    // turn judges again.
+                    if self.read_more(state) {
+                        state.life.limit_connect(Duration::ZERO);
+                        self.waker.wake_by_ref();
+                        continue;
+                    }
+                    let what = "the peer did not do its part of the handshake in time";
+                    self.fail(state, Error::new(ErrorKind::TimedOut, what));
+                }
+                LinkAction::FailEof => {
+                    let what = "it did not end its stream in time";
+                    self.fail(state, Error::new(ErrorKind::PeerClosed, what));
+                }
+                LinkAction::GiveUpAttempt => self.give_up_attempt(state),
+                LinkAction::Reconnect => self.reconnect(state),
+                LinkAction::BeginAgain => self.begin_again(state),
+                LinkAction::TakeBack => self.take_all_back(state),
+                LinkAction::FinishStream => state.io.finish_stream(),
+                LinkAction::EndOperations { finish_stream: end } => {
+                    let (machine, mut host) = state.machine_and_host(self);
+                    machine.handle_closed(&mut host);
+                    if end {
+                        state.io.finish_stream();
+                    }
+                }
+                LinkAction::Discard => {
+                    if let Some(link) = &mut state.io.link {
+                        link.receive(Receive::Stage);
+                        state.io.recv.go(RecvState::Armed { region: false });
+                    }
+                    self.waker.wake_by_ref();
+                }
+                LinkAction::Close => {
+                    if let (true, Some(link)) =
+                        (state.liveness.machine.is_dead(), &mut state.io.link)
+                    {
+                        link.reset();
+                    }
+                    state.io.drop_link();
+                }
+            }
+        }
+    }
+
+    /// Ends the connection now: everything is taken back, then operations end.
+    pub(super) fn begin_draining(&self, state: &mut PortState) {
+        if state.life.abort() {
+            self.take_all_back(state);
+        }
+    }
+
+    fn take_all_back(&self, state: &mut PortState) {
+        self.supersede(state);
+        state.io.stage = None;
+        state.io.cancel_submitted();
+        // What is taken back comes at once with readiness, later with a ring; either way the link
+        // wakes the port.
+        self.take_outcomes(state, &mut Budget::of_call());
+    }
+
+    /// The driver is going away: everything ends here and now.
+    pub(super) fn driver_gone(&self) {
+        let mut guard = self.lock("driver gone");
+        let state = &mut *guard;
+        state.machine.fail(self.engine.why_gone());
+        let state_now = state.life.state();
+        if !matches!(state_now, LinkState::Lingering | LinkState::Closed) {
+            self.begin_draining(state);
+            // What the link does not give back now it never will: it has no driver any more.
+            // Dropping it ends what was submitted before its memory is freed.
+            state.io.drop_link();
+            state.machine.forget_submitted();
+            let (machine, mut host) = state.machine_and_host(self);
+            machine.handle_closed(&mut host);
+        }
+        state.life.on_driver_gone();
+        state.io.drop_link();
+        self.publish(state);
+    }
+}

@@ -1,0 +1,150 @@
+//! What a port does with an outcome of its link: bytes that came, frames that went out, the peer's
+//! end, a failure.
+
+use crate::error::{Error, ErrorKind};
+use crate::transport::{DirectBuffer, Outcome, Received, SendBatch};
+
+use super::arming::{PeerStream, RecvState, SendState};
+use super::budget::Budget;
+use super::host::with_host;
+use super::link_life::LinkState;
+use super::port::{Port, PortState};
+
+impl Port {
+    /// Polls the link although the reactor has not reported it ready. True if there was an outcome:
+    /// a turn is due.
+    pub(super) fn try_link(&self) -> bool {
+        self.try_receive(&mut self.lock("try the link"))
+    }
+
+    /// Takes what the link has now, be it known to the reactor or not. True if there was anything:
+    /// a turn is due.
+    pub(super) fn read_more(&self, state: &mut PortState) -> bool {
+        self.take_outcomes(state, &mut Budget::of_call()) || self.try_receive(state)
+    }
+
+    fn try_receive(&self, state: &mut PortState) -> bool {
+        if state.io.stage.is_some() {
+            return false;
+        }
+        let Some(outcome) = state.io.link.as_mut().and_then(|link| link.try_receive()) else {
+            return false;
+        };
+        self.handle_outcome(state, outcome);
+        true
+    }
+
+    pub(super) fn handle_outcome(&self, state: &mut PortState, outcome: Outcome) {
+        match outcome {
+            Outcome::Connected => {
+                state.io.local = state.io.link.as_ref().map(|link| link.local_addr());
+            }
+            Outcome::Sent { batch, result } => {
+                let SendBatch { frames, leases } = batch;
+                state.io.send = SendState::Idle;
+                match result {
+                    Ok(sent) => {
+                        state.liveness.sent += sent as u64;
+                        state.machine.handle_sent(frames, leases, sent);
+                    }
+                    Err(error) => {
+                        state.machine.handle_sent(frames, leases, 0);
+                        self.fail(state, error);
+                    }
+                }
+            }
+            Outcome::Received(received) => {
+                state.io.recv.go(RecvState::Idle);
+                self.handle_received(state, received);
+            }
+            Outcome::PeerGone(error) => self.handle_peer_gone(state, error),
+            Outcome::Failed(error) => self.fail(state, error),
+        }
+    }
+
+    fn handle_received(&self, state: &mut PortState, received: Received) {
+        if state.life.state() == LinkState::Lingering {
+            match received {
+                Received::Stage(stage) => state.life.on_discarded(stage.len()),
+                // A region was closed, and the receive cancelled: reading goes on.
+                Received::Cancelled { .. } => {}
+                _ => state.life.on_peer_gone(),
+            }
+            return;
+        }
+        match received {
+            // The connection is being taken down: these bytes are dropped.
+            Received::Stage(_) if !state.life.may_receive() => {}
+            Received::Stage(stage) => {
+                state.liveness.machine.on_received();
+                state.activity += 1;
+                state.io.stage = Some(stage);
+            }
+            Received::Direct { direct, len } => {
+                let DirectBuffer {
+                    payload, leases, ..
+                } = direct;
+                drop(leases);
+                state.liveness.machine.on_received();
+                state.activity += 1;
+                with_host!(self, state, |machine, host| machine
+                    .handle_direct(payload, len, host));
+            }
+            Received::End { returned } => {
+                self.take_back(state, returned);
+                state.machine.handle_end();
+            }
+            Received::Failed {
+                error,
+                returned: Some(direct),
+            } if error.kind() == ErrorKind::BadAddress => {
+                drop(direct.leases);
+                let refused = with_host!(self, state, |machine, host| machine
+                    .handle_fault(direct.payload, host));
+                if !refused {
+                    self.fail(state, error);
+                }
+            }
+            Received::Failed { error, returned } => {
+                self.take_back(state, returned);
+                self.fail(state, error);
+            }
+            Received::Cancelled { returned } => self.take_back(state, returned),
+        }
+    }
+
+    /// The memory of a direct receive that brought nothing goes back to the machine.
+    fn take_back(&self, state: &mut PortState, returned: Option<DirectBuffer>) {
+        if let Some(DirectBuffer {
+            payload, leases, ..
+        }) = returned
+        {
+            drop(leases);
+            with_host!(self, state, |machine, host| machine
+                .handle_direct(payload, 0, host));
+        }
+    }
+
+    /// The link reports this while reading is paused. A broken connection ends now; after an
+    /// orderly end the bytes in the socket may still hold what operations wait for.
+    fn handle_peer_gone(&self, state: &mut PortState, error: Error) {
+        if state.io.recv == RecvState::Watching {
+            state.io.recv.go(RecvState::Idle);
+        }
+        state.io.peer_stream = PeerStream::Finished;
+        if error.kind() != ErrorKind::PeerClosed {
+            self.fail(state, error);
+            return;
+        }
+        let staged = state.io.stage.as_ref().map_or(0, |stage| stage.len());
+        let unread = state.io.link.as_ref().map_or(0, |link| link.unread_bytes()) + staged;
+        with_host!(self, state, |machine, host| machine
+            .handle_last_bytes(unread as u64, host));
+    }
+
+    /// The connection has a fault: the machine of the link ends it in this turn, or the next.
+    pub(super) fn fail(&self, state: &mut PortState, error: Error) {
+        let error = state.about_peer(error);
+        state.machine.fail(error);
+    }
+}

@@ -1,0 +1,136 @@
+//! What a port is opened with: what it is bound to, and what it offers its peer.
+
+use std::sync::Arc;
+
+use crate::cntr::Counter;
+use crate::cq::{CompletionQueue, Sources};
+use crate::eq::{EventSlot, WeakEventQueue};
+use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::id::UserContext;
+use crate::mr::AuthSecret;
+use crate::progress::engine::Engine;
+use crate::progress::liveness::Liveness;
+use crate::proto::{ExtensionParams, OFFERED};
+use crate::wire::Capabilities;
+
+/// What an endpoint offers its peer beyond the plain protocol.
+#[derive(Clone, Debug)]
+pub(crate) struct ExtensionConfig {
+    /// False: nothing.
+    pub(crate) offered: bool,
+    /// Refused operations the connection lives through; 0: the first one ends it.
+    pub(crate) refusals_max: u32,
+    /// When a silent peer counts as dead.
+    pub(crate) liveness: Liveness,
+    /// What the peer has to prove, and is proven; `None`: nothing.
+    pub(crate) auth_key: Option<AuthSecret>,
+}
+
+impl Default for ExtensionConfig {
+    fn default() -> Self {
+        ExtensionConfig {
+            offered: true,
+            refusals_max: 0,
+            liveness: Liveness::default(),
+            auth_key: None,
+        }
+    }
+}
+
+impl ExtensionConfig {
+    pub(in crate::progress) fn params(&self, engine: &Engine) -> ExtensionParams {
+        ExtensionParams {
+            capabilities: if self.offered {
+                OFFERED
+            } else {
+                Capabilities::empty()
+            },
+            incarnation: engine.incarnation(),
+            refusals_max: self.refusals_max,
+            probes_after_ms: self.liveness.probes_after_ms(),
+        }
+    }
+}
+
+/// The counters an endpoint is bound to, by what they count (`fi_ep_bind(3)`).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CounterSet {
+    pub(crate) send: Option<Counter>,
+    pub(crate) receive: Option<Counter>,
+    pub(crate) read: Option<Counter>,
+    pub(crate) write: Option<Counter>,
+    pub(crate) remote_read: Option<Counter>,
+    pub(crate) remote_write: Option<Counter>,
+}
+
+impl CounterSet {
+    /// Itself, in as much room as it takes.
+    pub(crate) fn boxed(self) -> Option<Box<Self>> {
+        let counts = self.all().next().is_some();
+        counts.then(|| Box::new(self))
+    }
+
+    /// Those that are bound.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Counter> {
+        let all = [
+            &self.send,
+            &self.receive,
+            &self.read,
+            &self.write,
+            &self.remote_read,
+            &self.remote_write,
+        ];
+        all.into_iter().flatten()
+    }
+
+    pub(in crate::progress) fn of(&self, operation: OperationKind) -> Option<&Counter> {
+        match operation {
+            OperationKind::Send | OperationKind::Inject => self.send.as_ref(),
+            OperationKind::Receive => self.receive.as_ref(),
+            OperationKind::Read | OperationKind::FetchAtomic => self.read.as_ref(),
+            OperationKind::Write | OperationKind::Atomic => self.write.as_ref(),
+            OperationKind::RemoteRead => self.remote_read.as_ref(),
+            OperationKind::RemoteWrite => self.remote_write.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// What an endpoint is bound to.
+pub(crate) struct Bindings {
+    /// Takes the completions of peers' writes with CQ data, which are posted by no operation here.
+    pub(crate) receive_queue: CompletionQueue,
+    /// `None`: nothing is counted.
+    pub(crate) counters: Option<Box<CounterSet>>,
+    /// Resolves the senders of messages, if completions have them (`FI_SOURCE`).
+    pub(crate) sources: Option<Arc<dyn Sources>>,
+    /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
+    pub(crate) rma_events: bool,
+    /// Slots for Connected and Shutdown, reserved when the endpoint is opened (ruling 8).
+    pub(crate) connected: Option<EventSlot>,
+    pub(crate) shutdown: Option<EventSlot>,
+    /// The queue of these slots, for further attempts.
+    pub(crate) events: Option<WeakEventQueue>,
+    /// The context of the endpoint, in its Shutdown event.
+    pub(crate) context: Option<UserContext>,
+}
+
+impl Bindings {
+    pub(in crate::progress) fn counter(&self, operation: OperationKind) -> Option<&Counter> {
+        self.counters.as_ref()?.of(operation)
+    }
+
+    /// Reserves a slot for the Connected of another attempt, if the failure of the last has taken
+    /// its own (ruling 8).
+    pub(in crate::progress) fn reserve_connected(&mut self) -> Result<()> {
+        let events = self.events.as_ref().and_then(WeakEventQueue::upgrade);
+        if let (None, Some(events)) = (&self.connected, events) {
+            let full = || {
+                let message = "the event queue has no place free for the Connected of another try";
+                Error::new(ErrorKind::Again, message)
+            };
+            self.connected = Some(events.try_reserve().ok_or_else(full)?);
+        }
+        Ok(())
+    }
+}

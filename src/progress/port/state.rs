@@ -1,0 +1,264 @@
+//! What a port's lock guards, by concern, and which of its states go together.
+//!
+//! A port is a product of machines, each with its drawing: the connection's
+//! [`Lifecycle`](crate::proto::Lifecycle), the [`LinkLife`], the two directions of the link
+//! (`arming.rs`), the peer's liveness, and whether the end was delivered (`closed.rs`). Whenever
+//! the lock is released one of these rows holds, which debug builds check ([`PortState::check`]):
+//!
+//! | life | lifecycle | link | receive | send | closed |
+//! |---|---|---|---|---|---|
+//! | Open, Flushing, Draining | Idle | - | Idle | Idle | Open |
+//! | Open, Flushing, Draining | Connecting, Accepting, Connected | yes | any | any | Open |
+//! | AwaitingEof | Connected | yes | any | Idle | Open |
+//! | Retracting | Connecting, Accepting, Connected | yes | any | any | Open |
+//! | Lingering | Closed | yes | Idle, Armed by staging | Idle | InOrder, Lost |
+//! | Closed | Closed | - or yes until the next turn | any, with a link | Idle | InOrder, Lost |
+//!
+//! A port of a connectionless endpoint has four things more (`rdm/attachment.rs`), of which the
+//! first three are checked too:
+//!
+//! | | is set |
+//! |---|---|
+//! | `attempt` | while Connecting; it stays when the connection is up |
+//! | `after` | in Retracting, and only there |
+//! | `superseded` | from Draining on; before that once either side begins to close |
+//! | `carries_over` | from a reconnection on, until its connection is up |
+//!
+//! Besides: a batch is in flight exactly while the machine has handed one out; nothing watches for
+//! the end of a stream that has finished; and a dead peer is a fault of the connection.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::buf::Stage;
+use crate::cq::CqSlot;
+use crate::error::{Error, Result};
+use crate::id::UserContext;
+use crate::progress::arming::{PeerStream, RecvState, SendState};
+use crate::progress::closed::{CloseNotify, ClosedState};
+use crate::progress::commit::Commit;
+use crate::progress::deadlines::Deadlines;
+use crate::progress::deferred::Deferred;
+use crate::progress::inline_send::InlineSend;
+use crate::progress::link_life::{LinkLife, LinkState};
+use crate::progress::liveness::PortLiveness;
+use crate::progress::report::Report;
+use crate::proto::{Connection, Lifecycle};
+use crate::transport::Link;
+
+use super::{Bindings, PortKind, PortParts};
+
+/// Everything of a port that its lock guards.
+pub(in crate::progress) struct PortState {
+    /// The protocol: operations, frames, matching.
+    pub(in crate::progress) machine: Connection<Report>,
+    /// Where the machine's bytes come from and go to.
+    pub(in crate::progress) io: PortIo,
+    /// How the connection began.
+    pub(in crate::progress) connect: ConnectResult,
+    /// How it ends.
+    pub(in crate::progress) life: LinkLife,
+    /// That it has ended.
+    pub(in crate::progress) closed: CloseNotify,
+    pub(in crate::progress) liveness: PortLiveness,
+    pub(in crate::progress) timers: PortTimers,
+    pub(in crate::progress) inline_send: InlineSend,
+    pub(in crate::progress) bindings: Bindings,
+    /// Reserved for completions of peers' writes whose payload is on its way.
+    pub(in crate::progress) remote_slots: VecDeque<CqSlot>,
+    /// A peer's write that is being made persistent.
+    pub(in crate::progress) committing: Option<Arc<Commit>>,
+    pub(in crate::progress) kind: PortKind,
+    /// Grows with every post and every receive, so that an idle connection is known from one at
+    /// work.
+    pub(in crate::progress) activity: u64,
+    pub(in crate::progress) deferred: Deferred,
+}
+
+/// The link, and what is submitted to it.
+pub(in crate::progress) struct PortIo {
+    pub(in crate::progress) link: Option<Box<dyn Link>>,
+    pub(in crate::progress) recv: RecvState,
+    pub(in crate::progress) send: SendState,
+    pub(in crate::progress) peer_stream: PeerStream,
+    /// Received bytes that the machine has not taken yet.
+    pub(in crate::progress) stage: Option<Stage>,
+    pub(in crate::progress) peer: Option<SocketAddr>,
+    pub(in crate::progress) local: Option<SocketAddr>,
+}
+
+impl PortIo {
+    fn new(peer: Option<SocketAddr>) -> Self {
+        PortIo {
+            link: None,
+            recv: RecvState::Idle,
+            send: SendState::Idle,
+            peer_stream: PeerStream::Open,
+            stage: None,
+            peer,
+            local: None,
+        }
+    }
+
+    /// Takes everything that was submitted back from the link.
+    pub(in crate::progress) fn cancel_submitted(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.cancel_receive();
+            link.cancel_send();
+        }
+    }
+
+    /// Ends our stream.
+    pub(in crate::progress) fn finish_stream(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.finish();
+        }
+    }
+
+    /// Drops the link, which ends what is still submitted before its memory is freed.
+    pub(in crate::progress) fn drop_link(&mut self) {
+        self.link = None;
+        if self.recv != RecvState::Idle {
+            self.recv.go(RecvState::Idle);
+        }
+        self.send = SendState::Idle;
+    }
+
+    /// As at the beginning, for another attempt: the link has given everything back.
+    pub(in crate::progress) fn reset(&mut self) {
+        self.drop_link();
+        *self = PortIo::new(self.peer);
+    }
+}
+
+/// How the beginning of a connection went, for the future that awaits it.
+#[derive(Debug, Default)]
+pub(in crate::progress) struct ConnectResult {
+    pub(in crate::progress) result: Option<Result<Bytes>>,
+    pub(in crate::progress) waker: Option<Waker>,
+    /// Given with the call, and reported with its event.
+    pub(in crate::progress) context: Option<UserContext>,
+}
+
+/// When the port must have a turn, whatever happens.
+#[derive(Debug, Default)]
+pub(in crate::progress) struct PortTimers {
+    /// Of operations with a time limit.
+    pub(in crate::progress) deadlines: Deadlines,
+    /// The driver has a turn of this port registered for then.
+    pub(in crate::progress) alarm: Option<Instant>,
+    /// It had, and is to drop that.
+    pub(in crate::progress) stale_alarm: Option<Instant>,
+}
+
+impl PortTimers {
+    /// The next alarm, if the driver has none for as early; `other`: a deadline besides those of
+    /// operations.
+    pub(in crate::progress) fn next_alarm(
+        &mut self,
+        now: Instant,
+        other: Option<Instant>,
+    ) -> Option<Instant> {
+        self.alarm = self.alarm.filter(|at| *at > now);
+        let next = other.into_iter().chain(self.deadlines.first()).min()?;
+        if self.alarm.is_some_and(|at| at <= next) {
+            return None;
+        }
+        self.alarm = Some(next);
+        Some(next)
+    }
+
+    /// The alarm is void: of thousands of connections that have come up each would have a turn for
+    /// nothing.
+    pub(in crate::progress) fn cancel_alarm(&mut self) {
+        self.stale_alarm = self.alarm.take();
+    }
+}
+
+impl PortState {
+    pub(super) fn new(parts: PortParts, bindings: Bindings, liveness: PortLiveness) -> Self {
+        PortState {
+            machine: parts.machine,
+            io: PortIo::new(parts.peer),
+            connect: ConnectResult::default(),
+            life: LinkLife::new(),
+            closed: CloseNotify::default(),
+            liveness,
+            timers: PortTimers::default(),
+            inline_send: InlineSend::default(),
+            bindings,
+            remote_slots: VecDeque::new(),
+            committing: None,
+            kind: parts.kind,
+            activity: 0,
+            deferred: Deferred::default(),
+        }
+    }
+
+    /// An error that names the peer, if there is one.
+    pub(in crate::progress) fn about_peer(&self, error: Error) -> Error {
+        match self.io.peer {
+            Some(peer) => error.with_peer(peer),
+            None => error,
+        }
+    }
+
+    /// Holds the states against the table of the module.
+    #[cfg(debug_assertions)]
+    pub(super) fn check(&self, is_superseded: bool) {
+        use Lifecycle::{Accepting, Connected, Connecting, Idle};
+        use LinkState::{AwaitingEof, Closed, Draining, Flushing, Lingering, Open, Retracting};
+
+        let PortIo {
+            link,
+            recv,
+            send,
+            peer_stream,
+            ..
+        } = &self.io;
+        let (life, lifecycle) = (self.life.state(), self.machine.lifecycle());
+        let (has_link, recv, send) = (link.is_some(), *recv, *send);
+        let is_submitted = recv != RecvState::Idle || send != SendState::Idle;
+        let is_row = match (life, lifecycle) {
+            (Open | Flushing | Draining, Idle) => !has_link,
+            (Open | Flushing | Draining | Retracting, Connecting | Accepting | Connected) => {
+                has_link
+            }
+            (AwaitingEof, Connected) => has_link && send == SendState::Idle,
+            (Lingering, Lifecycle::Closed) => {
+                let is_staging = recv == RecvState::Armed { region: false };
+                has_link && send == SendState::Idle && (is_staging || recv == RecvState::Idle)
+            }
+            (Closed, Lifecycle::Closed) => send == SendState::Idle,
+            _ => false,
+        };
+        let has_ended = self.closed.state() != ClosedState::Open;
+        let is_rdm_row = match &self.kind {
+            PortKind::Msg => !is_superseded,
+            PortKind::Rdm(attachment) => {
+                (lifecycle != Connecting || attachment.has_attempt())
+                    && (life == Retracting) == attachment.is_followed()
+                    && (is_superseded || !self.life.is_final())
+            }
+        };
+        let is_consistent = is_row
+            && is_rdm_row
+            && (has_link || !is_submitted)
+            && has_ended == (lifecycle == Lifecycle::Closed)
+            && (send != SendState::Idle) == self.machine.is_transmit_out()
+            && (recv != RecvState::Watching || *peer_stream == PeerStream::Open)
+            && (!self.liveness.machine.is_dead() || self.machine.fault().is_some());
+        assert!(
+            is_consistent,
+            "no such state of a port: {life:?}, {lifecycle:?}, link {has_link}, {recv:?}, \
+             {send:?}, {peer_stream:?}, superseded {is_superseded}, {is_rdm_row}, {:?}, {:?}",
+            self.liveness.machine,
+            self.closed.state(),
+        );
+    }
+}

@@ -1,0 +1,76 @@
+//! A port's place on the engine's ready list.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::Wake;
+
+use crate::error::Result;
+use crate::progress::engine::Engine;
+use crate::progress::pollable::Pollable;
+use crate::slab::Key;
+
+/// Puts its port on the ready list, once per turn.
+pub(in crate::progress) struct PortWaker {
+    engine: Weak<Engine>,
+    key: OnceLock<Key>,
+    is_queued: AtomicBool,
+}
+
+impl PortWaker {
+    pub(in crate::progress) fn new(engine: &Arc<Engine>) -> Arc<Self> {
+        Arc::new(PortWaker {
+            engine: Arc::downgrade(engine),
+            key: OnceLock::new(),
+            is_queued: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes the port known to the engine; once.
+    pub(in crate::progress) fn insert_port(
+        &self,
+        engine: &Engine,
+        port: Arc<dyn Pollable>,
+    ) -> Result<()> {
+        let key = engine.lock_ports().insert(port);
+        self.key.set(key).expect("the key is set once, here");
+        // The driver may have ended between the check and the insertion: then it does not drain the
+        // table any more.
+        if engine.is_gone() {
+            engine.lock_ports().remove(key);
+            return Err(engine.why_gone());
+        }
+        Ok(())
+    }
+
+    /// The port's name in its engine.
+    pub(super) fn key(&self) -> Key {
+        let key = self.key.get();
+        *key.expect("a port that was opened has its key")
+    }
+
+    /// The port has its turn: who wakes it from here on queues it again.
+    pub(in crate::progress) fn mark_dequeued(&self) {
+        self.is_queued.store(false, Ordering::Release);
+    }
+
+    /// The driver keeps the port in its queue.
+    pub(in crate::progress) fn mark_queued(&self) {
+        self.is_queued.store(true, Ordering::Release);
+    }
+}
+
+impl Wake for PortWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let Some(&key) = self.key.get() else { return };
+        if self.is_queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(engine) = self.engine.upgrade() {
+            engine.make_ready(key);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! A port of a connectionless endpoint: what it is attached to, what it reports to the endpoint's
+//! task, and how its connection ends while it is up. Attempts are in [`attempt`](super::attempt).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{Error, ErrorKind};
+use crate::proto::{AttemptId, ConnIds, Connection, Failure, Lifecycle, RdmParams, Receives};
+use crate::sync::WakeList;
+use crate::wire::PeerData;
+
+use super::super::engine::Engine;
+use super::super::listen::Handover;
+use super::super::port::{Bindings, Port, PortKind, PortParts, PortState};
+use super::super::receive_context::PortReceives;
+use super::Rdm;
+use super::notice::{Notice, NoticeQueue};
+use super::peer_feed::{PeerFeed, Presence};
+
+/// What attaches a port to its connectionless endpoint.
+pub(in crate::progress) struct RdmAttachment {
+    notices: Arc<NoticeQueue>,
+    peer_feed: Arc<PeerFeed>,
+    pub(super) peer: SocketAddr,
+    ids: ConnIds,
+    pub(in crate::progress) receives: PortReceives,
+    /// The attempt in progress, or the one that has become the connection.
+    pub(super) attempt: Option<AttemptId>,
+    /// The last connection has ended in order, but not all that was posted was sent.
+    pub(super) carries_over: bool,
+    /// What follows when the link has given everything back.
+    pub(super) after: Option<AfterRetract>,
+    /// What the feed of the endpoint's peers has reported of the connection.
+    pub(super) presence: Presence,
+}
+
+/// What follows an attempt that is given up.
+pub(super) enum AfterRetract {
+    /// The task is notified, and decides.
+    Notify(Failure, Error),
+    /// A request of the peer is accepted.
+    Accept(AcceptedConn),
+}
+
+/// A connection that the listener has accepted for a peer.
+pub(super) struct AcceptedConn {
+    /// `None`: the accepted side of a connection to ourselves.
+    pub(super) attempt: Option<AttemptId>,
+    pub(super) handover: Handover,
+    pub(super) asked: PeerData,
+}
+
+/// Why a port does not take over an accepted connection.
+pub(super) enum TakeOverError {
+    /// Its own is up: this attempt, with that incarnation of the peer.
+    AlreadyUp(AttemptId, u32),
+    /// It has ended, or ends.
+    Superseded(Box<AcceptedConn>),
+}
+
+/// Set once the port's connection ends, and another port is to be posted to. Written under the
+/// port's lock, and read without.
+#[derive(Debug, Default)]
+pub(in crate::progress) struct SupersededFlag(AtomicBool);
+
+impl SupersededFlag {
+    fn set(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+
+    pub(in crate::progress) fn get(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Port {
+    /// A port of a connectionless endpoint, to this peer; without a connection.
+    pub(super) fn open_to(
+        engine: &Arc<Engine>,
+        rdm: &Rdm,
+        peer: SocketAddr,
+        ids: ConnIds,
+    ) -> crate::error::Result<Arc<Port>> {
+        let config = &rdm.config;
+        let bindings = Bindings {
+            receive_queue: config.bindings.receive_queue.clone(),
+            counters: config.bindings.counters.clone().boxed(),
+            sources: config.bindings.sources.clone(),
+            rma_events: config.bindings.rma_events,
+            connected: None,
+            events: None,
+            shutdown: None,
+            context: None,
+        };
+        let extension = config.extension.clone();
+        Port::open_with(engine, config.id, extension, bindings, |waker| {
+            let (receives, promised_bytes) = config.receives.attach(ids, waker);
+            let binding = RdmParams {
+                ids,
+                promised_bytes,
+                listening_port: rdm.local_addr().port(),
+                incarnation: rdm.incarnation,
+                rendezvous_min: config.rendezvous_min as u64,
+            };
+            let params = config.extension.params(engine);
+            PortParts {
+                machine: Connection::new_rdm(config.sizes, params, binding),
+                peer: Some(peer),
+                kind: PortKind::Rdm(Box::new(RdmAttachment {
+                    notices: Arc::clone(&rdm.notices),
+                    peer_feed: Arc::clone(&rdm.peer_feed),
+                    peer,
+                    ids,
+                    receives,
+                    attempt: None,
+                    carries_over: false,
+                    after: None,
+                    presence: Presence::default(),
+                })),
+            }
+        })
+    }
+
+    /// True once the connection ends or has ended: nothing of a post refused here has been done,
+    /// and [`Rdm::port_to`] finds the port to post to instead.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.superseded.get()
+    }
+
+    /// Ends the connection in order, if it is up, or if nothing waits for it. False: an operation
+    /// waits for the attempt, which goes on.
+    pub(super) fn close_if_up(&self) -> bool {
+        let state = self.lock("close if up");
+        let is_up = state.machine.lifecycle() == Lifecycle::Connected;
+        let is_up = is_up && !state.machine.has_carried_over();
+        let waits = !is_up && state.machine.outstanding() > 0 && !state.life.is_final();
+        drop(state);
+        if !waits {
+            self.begin_close();
+        }
+        !waits
+    }
+
+    /// The traffic of the connection so far; `None` if it is in use, or cannot be closed in order.
+    pub(super) fn activity(&self) -> Option<u64> {
+        self.lock("activity").activity()
+    }
+
+    /// Ends the connection in order, if it is up. An attempt of the peer is left alone, since the
+    /// peer may have sent messages over it.
+    pub(super) fn disconnect(&self) {
+        let mut state = self.lock("disconnect");
+        let is_up = state.machine.lifecycle() == Lifecycle::Connected;
+        if is_up && state.life.is_open() && !state.machine.has_carried_over() {
+            self.begin_flushing(&mut state);
+            self.waker.wake_by_ref();
+        }
+    }
+
+    /// Ends the connection in order, unless it is in use again.
+    pub(super) fn close_if_idle(&self) {
+        let mut state = self.lock("close if idle");
+        if state.activity().is_some() {
+            self.begin_flushing(&mut state);
+            self.waker.wake_by_ref();
+        }
+    }
+
+    // Reports to the task and to the peer feed, under the port's lock.
+
+    /// The connection ends: another port is to be posted to.
+    pub(in crate::progress) fn supersede(&self, state: &mut PortState) {
+        let PortKind::Rdm(attachment) = &mut state.kind else {
+            return;
+        };
+        attachment.after = None;
+        if self.superseded.set()
+            && let Some(attempt) = attachment.attempt
+        {
+            let peer = attachment.peer;
+            attachment.notify_task(Notice::Ending { peer, attempt }, &mut state.deferred.wakes);
+        }
+    }
+
+    /// The connection is up.
+    pub(in crate::progress) fn report_connected(&self, state: &mut PortState) {
+        if let PortKind::Rdm(attachment) = &mut state.kind {
+            attachment.carries_over = false;
+            let incarnation = state.machine.peer_data().map_or(0, PeerData::incarnation);
+            let notice = Notice::Connected {
+                peer: attachment.peer,
+                attempt: attachment.attempt,
+                connection: attachment.ids.connection,
+                incarnation,
+            };
+            attachment.notify_task(notice, &mut state.deferred.wakes);
+            let said = (incarnation != 0).then_some(incarnation);
+            let (presence, peer) = (&mut attachment.presence, attachment.peer);
+            attachment
+                .peer_feed
+                .connected(presence, peer, said, &mut state.deferred.wakes);
+        }
+    }
+
+    /// Reports a connection that is up to the first reader of the peer feed.
+    pub(super) fn present_peer(&self) {
+        let mut guard = self.lock("present the peer");
+        let state = &mut *guard;
+        if let PortKind::Rdm(attachment) = &mut state.kind {
+            let (presence, peer) = (&mut attachment.presence, attachment.peer);
+            attachment
+                .peer_feed
+                .present(presence, peer, &mut state.deferred.wakes);
+        }
+    }
+
+    /// The connection has ended. `lost`: the reason, unless it ended in order.
+    pub(in crate::progress) fn report_closed(&self, state: &mut PortState, lost: Option<Error>) {
+        if let PortKind::Rdm(attachment) = &mut state.kind {
+            let in_order = lost.is_none();
+            let (presence, peer) = (&mut attachment.presence, attachment.peer);
+            attachment
+                .peer_feed
+                .closed(presence, peer, lost, &mut state.deferred.wakes);
+            self.superseded.set();
+            attachment.receives.detach();
+            let notice = Notice::Closed {
+                peer: attachment.peer,
+                attempt: attachment.attempt,
+                connection: attachment.ids.connection,
+                in_order,
+            };
+            attachment.notify_task(notice, &mut state.deferred.wakes);
+        }
+    }
+}
+
+impl PortState {
+    fn activity(&self) -> Option<u64> {
+        let PortKind::Rdm(attachment) = &self.kind else {
+            return None;
+        };
+        let is_idle = self.life.is_open()
+            && self.machine.knows_close()
+            && self.machine.outstanding() == 0
+            && self.machine.is_transmit_drained()
+            && !self.machine.is_read_paused()
+            && attachment.receives.held_messages() == 0;
+        is_idle.then_some(self.activity)
+    }
+}
+
+impl RdmAttachment {
+    #[cfg(debug_assertions)]
+    pub(in crate::progress) fn has_attempt(&self) -> bool {
+        self.attempt.is_some()
+    }
+
+    /// True if something follows when the link has given everything back.
+    #[cfg(debug_assertions)]
+    pub(in crate::progress) fn is_followed(&self) -> bool {
+        self.after.is_some()
+    }
+
+    /// Classifies the error of an attempt.
+    pub(super) fn failure_of(&self, error: Error) -> (Failure, Error) {
+        // The peer did not only go idle: its endpoint is closed.
+        let is_unreachable =
+            error.kind() == ErrorKind::ConnectionRefused && error.data().is_empty();
+        if self.carries_over && is_unreachable {
+            let what = "before it had a receive for this";
+            return (Failure::Final, Error::new(ErrorKind::PeerClosed, what));
+        }
+        (failure_of(&error), error)
+    }
+
+    /// Queues a notice for the endpoint's task.
+    fn notify_task(&self, notice: Notice, wakes: &mut WakeList) {
+        if let Some(task) = self.notices.push(notice) {
+            wakes.push(task);
+        }
+    }
+
+    /// Notifies the task that the attempt has failed.
+    pub(super) fn notify_failed(&self, failure: Failure, error: Error, wakes: &mut WakeList) {
+        if let Some(attempt) = self.attempt {
+            let peer = self.peer;
+            let notice = Notice::Failed {
+                peer,
+                attempt,
+                failure,
+                incarnation: rejecting_incarnation(&error),
+                error,
+            };
+            self.notify_task(notice, wakes);
+        }
+    }
+}
+
+/// The incarnation that a peer of this library reports when it rejects an attempt.
+fn rejecting_incarnation(error: &Error) -> Option<u32> {
+    let said = PeerData::read(error.data()).ok()?;
+    said.offer().map(|_| said.incarnation())
+}
+
+/// Classifies the error of an attempt.
+fn failure_of(error: &Error) -> Failure {
+    match error.kind() {
+        // A reject of the peer carries data; a refusal of its system carries none.
+        ErrorKind::ConnectionRefused if !error.data().is_empty() => Failure::Rejected,
+        ErrorKind::ProtocolViolation
+        | ErrorKind::Incompatible
+        | ErrorKind::NotAuthorized
+        | ErrorKind::DriverGone => Failure::Final,
+        _ => Failure::Passing,
+    }
+}

@@ -1,0 +1,167 @@
+//! Peers that restart.
+
+use super::*;
+
+/// wire-protocol.md 2.4, connected: same pid → reject, with the request's 8 bytes; "Different →
+/// peer restarted: close the old, accept the new". But a claim alone ends nothing: the old
+/// connection, and what awaits its peer, ends once another life has answered at the peer's address.
+#[test]
+fn a_restarted_peer_replaces_its_old_connection_once_its_address_says_so() {
+    run(|net| async move {
+        let (a, c) = (net.peer().unwrap(), net.peer().unwrap());
+        let endpoint = a.rdm_endpoint().unwrap();
+        // Until it restarts the peer rejects further connections, as libfabric does.
+        let restarted = Arc::new(AtomicBool::new(false));
+        let (lives, mut new_life) = tokio::sync::mpsc::unbounded_channel();
+        let (is_new, domain) = (Arc::clone(&restarted), c.domain.clone());
+        let address = listener(&c, move |request| {
+            let asked = PeerData::read(request.data()).unwrap();
+            if !is_new.load(Ordering::Relaxed) {
+                request.reject().data(asked.plain()).send().unwrap();
+                return;
+            }
+            let (lives, domain) = (lives.clone(), domain.clone());
+            tokio::spawn(async move {
+                let near = domain.endpoint().extension(false).open().unwrap();
+                let response = asked.response(NonZeroU32::new(2).unwrap(), None);
+                near.accept(request).data(response.encode()).await.unwrap();
+                lives.send(near).unwrap();
+            });
+        })
+        .await;
+        let port = address.port();
+        let (old, answer) = plain_peer(&c, &endpoint, port, 1).await.unwrap();
+        let answer = PeerData::read(&answer).unwrap();
+        assert_eq!((answer.port(), answer.offer()), (port, None));
+        let source = endpoint.insert(address).unwrap();
+        old.send("first").await.unwrap();
+        let (received, _) = endpoint.recv(vec![0; 9]).await.unwrap();
+        assert_eq!(received.source, Some(source));
+
+        let refused = plain_peer(&c, &endpoint, port, 1).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(refused.data()[2..4], port.to_be_bytes());
+        let mut peers = endpoint.peers();
+        let is_up = peers.next().await.unwrap();
+        assert_eq!((is_up.peer, is_up.incarnation), (address, Some(1)));
+        assert!(matches!(is_up.kind, PeerEventKind::Up));
+
+        let mut awaits = endpoint.send(vec![0; 8 << 20], source).post().unwrap();
+        settle().await;
+        for incarnation in 2..20 {
+            let refused = plain_peer(&c, &endpoint, port, incarnation).await;
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+            settle().await;
+        }
+        assert!(futures::poll!(&mut awaits).is_pending(), "it was claimed");
+        assert!(peers.next().now_or_never().is_none(), "it was claimed");
+        old.send("still there").await.unwrap();
+        endpoint.recv(vec![0; 20]).await.unwrap();
+        assert_eq!(ports(&endpoint), 1);
+
+        restarted.store(true, Ordering::Relaxed);
+        // Who has restarted asks again until it is let in.
+        let asked = async {
+            while plain_peer(&c, &endpoint, port, 2).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let begun = tokio::time::Instant::now();
+        let new = tokio::select! {
+            new = new_life.recv() => new.unwrap(),
+            () = asked => panic!("it is dialled, not accepted"),
+        };
+        assert!(begun.elapsed() < Duration::from_secs(2), "recognised late");
+        let failed = awaits.await.unwrap_err();
+        assert_eq!(failed.error().kind(), ErrorKind::PeerClosed);
+        assert!(
+            failed.error().to_string().contains("restarted"),
+            "{}",
+            failed.error()
+        );
+        new.send("second").await.unwrap();
+        let (received, _) = endpoint.recv(vec![0; 9]).await.unwrap();
+        assert_eq!(received.source, Some(source));
+        endpoint.send("to the new one", source).await.unwrap();
+        new.recv(vec![0; 20]).await.unwrap();
+        settle().await;
+        let again = peers.next().now_or_never().flatten().unwrap();
+        assert_eq!((again.peer, again.incarnation), (address, Some(2)));
+        assert!(matches!(again.kind, PeerEventKind::Restarted), "{again:?}");
+        assert!(!old.is_connected());
+        assert_eq!(ports(&endpoint), 1);
+        assert!(peers.next().now_or_never().is_none(), "the old one's end");
+    });
+}
+
+/// The old connection ends while the new life is asked whether it is one: who reads what becomes of
+/// peers reads the old one's end and the new one, once, and the connection stays.
+#[test]
+fn a_restart_is_told_once_if_the_old_connection_ends_during_the_check() {
+    run(|net| async move {
+        let (a, c) = (net.peer().unwrap(), net.peer().unwrap());
+        let endpoint = a.rdm_endpoint().unwrap();
+        let (asks, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let address = listener(&c, move |request| asks.send(request).unwrap()).await;
+        let (old, _) = plain_peer(&c, &endpoint, address.port(), 1).await.unwrap();
+        settle().await;
+        let mut peers = endpoint.peers();
+        assert_eq!(peers.next().await.unwrap().incarnation, Some(1));
+        let refused = plain_peer(&c, &endpoint, address.port(), 2).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        let request = asked.recv().await.unwrap();
+        drop(old);
+        let down = peers.next().await.unwrap();
+        assert!(matches!(down.kind, PeerEventKind::Down { .. }), "{down:?}");
+        settle().await;
+        let near = c.domain.endpoint().extension(false).open().unwrap();
+        let response = PeerData::read(request.data()).unwrap();
+        let response = response.response(NonZeroU32::new(2).unwrap(), None);
+        near.accept(request).data(response.encode()).await.unwrap();
+        let up = peers.next().await.unwrap();
+        assert_eq!((up.peer, up.incarnation), (address, Some(2)));
+        assert!(matches!(up.kind, PeerEventKind::Up), "{up:?}");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let more = peers.next().now_or_never();
+        assert!(more.is_none(), "{more:?}");
+        let source = endpoint.insert(address).unwrap();
+        endpoint.send("to the new one", source).await.unwrap();
+        near.recv(vec![0; 20]).await.unwrap();
+    });
+}
+
+/// The same between endpoints of this library, where the old connection shows no end: the new life
+/// is recognised by the time that it first sends something, and nothing of it is lost.
+#[test]
+fn a_restarted_peer_of_ours_is_recognised_by_its_first_send() {
+    run(|net| async move {
+        let (a, c) = (net.peer().unwrap(), net.peer().unwrap());
+        let endpoint = a.rdm_endpoint().unwrap();
+        let life = c.rdm_endpoint().unwrap();
+        let address = life.local_addr();
+        let to_it = endpoint.insert(address).unwrap();
+        // The old incarnation, whose end is not reported: another process than the one that listens
+        // now.
+        let (old, _) = plain_peer(&c, &endpoint, address.port(), 1).await.unwrap();
+        let awaits = endpoint.send(vec![0; 8 << 20], to_it).post().unwrap();
+        settle().await;
+        let back = life.insert(endpoint.local_addr()).unwrap();
+        let begun = tokio::time::Instant::now();
+        life.send("second life", back).await.unwrap();
+        let (received, _) = endpoint.recv(vec![0; 20]).await.unwrap();
+        assert_eq!(received.source, Some(to_it));
+        assert!(
+            begun.elapsed() < Duration::from_millis(500),
+            "recognised late"
+        );
+        assert_eq!(
+            awaits.await.unwrap_err().error().kind(),
+            ErrorKind::PeerClosed
+        );
+        endpoint.send("to the new one", to_it).await.unwrap();
+        life.recv(vec![0; 20]).await.unwrap();
+        settle().await;
+        assert!(!old.is_connected());
+        assert_eq!((ports(&endpoint), ports(&life)), (1, 1));
+    });
+}

@@ -1,0 +1,287 @@
+//! Work that the receive context defers until its lock is released: copying messages to their
+//! receives, completing receives, waking tasks, and dropping memory.
+
+use std::sync::Arc;
+
+use crate::buf::{BufferCursor, Payload};
+use crate::cq::CqSlot;
+use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::progress::completing::{CompletionContext, Undelivered};
+use crate::progress::report::Report;
+use crate::proto::{
+    Announcement, Arrival, ClearToSend, MatchResult, MessageKind, OpKey, OpResult, PostedReceive,
+    UnexpectedMessage,
+};
+use crate::sync::WakeList;
+
+use super::ReceiveContext;
+use super::multi::MultiReceive;
+use super::op_state::ReceiveOpState;
+use super::state::{AttachedPort, ContextState, lock_queue};
+
+/// The work that the calls under the lock have collected.
+#[derive(Debug, Default)]
+pub(super) struct DeferredWork {
+    pub(super) deliveries: Vec<(PostedReceive<Report>, UnexpectedMessage)>,
+    pub(super) completions: Vec<(Report, OpResult)>,
+    pub(super) multi_completions: Vec<(Arc<MultiReceive>, Result<(), Error>, BufferCursor)>,
+    /// Completion slots that are not needed: freeing one wakes tasks.
+    cq_slots: Vec<CqSlot>,
+    /// Connections that have detached: their wakers are dropped with no lock held.
+    pub(super) detached_ports: Vec<AttachedPort>,
+    pub(super) wakes: WakeList,
+    pub(super) drops: Vec<Payload>,
+}
+
+impl DeferredWork {
+    /// Frees the slot of a part of a multi-receive buffer that no message took.
+    pub(super) fn release_slot(&mut self, unused: Report) {
+        match unused {
+            Report::Piece { slot, .. } => self.cq_slots.push(slot),
+            other => debug_assert!(false, "not the token of a part: {other:?}"),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.deliveries.is_empty()
+            && self.completions.is_empty()
+            && self.multi_completions.is_empty()
+    }
+}
+
+/// The completion of a receive that no message was placed in.
+pub(super) fn unmatched_end(payload: Payload, error: Error, phase: Phase) -> OpResult {
+    let error = error.with_operation(OperationKind::Receive);
+    let result = Err(error.with_phase(phase));
+    OpResult::new(OperationKind::Receive, result, 0, payload)
+}
+
+/// The message of a completed receive of a context, to be requeued. `Err`: the memory, of which no
+/// message can be made.
+pub(in crate::progress) fn message_of(end: OpResult) -> Result<UnexpectedMessage, Payload> {
+    let (Some(source), Some(connection)) = (end.source, end.connection) else {
+        return Err(end.payload);
+    };
+    // A message cannot wait in a region, whose owner writes there and may revoke it: it is copied
+    // out. If the region is revoked already, the message is lost with it.
+    let Ok(payload) = end.payload.apart_from_regions(end.len) else {
+        return Err(Payload::empty());
+    };
+    let arrival = Arrival {
+        source,
+        connection,
+        kind: MessageKind::of(end.tag),
+        len: (end.len as u64).saturating_add(end.overflow as u64),
+        data: end.data,
+        order: end.order,
+    };
+    Ok(UnexpectedMessage {
+        arrival,
+        payload,
+        len: end.len,
+        overflow: end.overflow,
+    })
+}
+
+/// Copies a message to its receive; returns the receive's completion.
+fn deliver(receive: PostedReceive<Report>, message: UnexpectedMessage) -> (Report, OpResult) {
+    let PostedReceive {
+        token, mut payload, ..
+    } = receive;
+    let arrival = message.arrival;
+    let len = message.len.min(payload.len());
+    let overflow = message.overflow + (message.len - len);
+    let (result, len) = match payload.copy_from(&message.payload, len) {
+        Err(denied) => (Err(denied.error("a message was copied to it")), 0),
+        Ok(()) if overflow == 0 => (Ok(()), len),
+        Ok(()) => {
+            let what = format!("{} bytes came, {len} fit", len + overflow);
+            (Err(Error::new(ErrorKind::Truncated, what)), len)
+        }
+    };
+    let result = result.map_err(|error| {
+        let error = error.with_operation(OperationKind::Receive);
+        error.with_phase(Phase::Moving)
+    });
+    let result = OpResult {
+        overflow,
+        data: arrival.data,
+        tag: arrival.kind.tag(),
+        source: Some(arrival.source),
+        connection: Some(arrival.connection),
+        order: arrival.order,
+        ..OpResult::new(OperationKind::Receive, result, len, payload)
+    };
+    (token, result)
+}
+
+impl ReceiveContext {
+    pub(super) fn completion_context(&self) -> CompletionContext<'_> {
+        CompletionContext {
+            endpoint: self.config.endpoint,
+            counter: self.config.counter.as_ref(),
+            sources: self.config.sources.as_ref(),
+            sender: None,
+        }
+    }
+
+    /// Delivers messages and completes receives, with the context's lock released. The rest, wakers
+    /// and memory, is to be dropped by the caller with no lock held.
+    pub(super) fn run_deferred(&self, mut deferred: DeferredWork) -> DeferredWork {
+        while !deferred.is_done() {
+            self.deliver_all(&mut deferred);
+        }
+        deferred
+    }
+
+    fn deliver_all(&self, deferred: &mut DeferredWork) {
+        let completion_context = self.completion_context();
+        // 1. Copy messages to their receives.
+        for (receive, message) in std::mem::take(&mut deferred.deliveries) {
+            deferred.completions.push(deliver(receive, message));
+        }
+        // 2. Complete receives. A receive whose owner is gone gives its message back, which may be
+        // matched again: hence the loop in `run_deferred`.
+        for (mut report, mut end) in std::mem::take(&mut deferred.completions) {
+            match completion_context.deliver(&mut report, &mut end, &mut deferred.wakes) {
+                Undelivered::Nothing => {}
+                Undelivered::Memory(payload) => deferred.drops.push(payload),
+                Undelivered::Message(result) => match message_of(result) {
+                    Ok(message) => {
+                        let mut state = self.lock("requeue a message");
+                        state.requeue_message(message, deferred);
+                        state.admit_and_wake(deferred);
+                    }
+                    Err(payload) => deferred.drops.push(payload),
+                },
+            }
+        }
+        // 3. Complete multi-receive buffers that take no more messages.
+        for (multi, result, cursor) in std::mem::take(&mut deferred.multi_completions) {
+            multi.finish(result, cursor, &completion_context, &mut deferred.wakes);
+        }
+    }
+}
+
+impl ContextState {
+    /// Requeues a message whose receive was dropped (ruling 4).
+    pub(super) fn requeue_message(
+        &mut self,
+        message: UnexpectedMessage,
+        deferred: &mut DeferredWork,
+    ) {
+        if self.closed.is_some() {
+            deferred.drops.push(message.payload);
+        } else if let Some((receive, message)) = self.matcher.requeue_message(message) {
+            self.complete_match(receive.key, deferred);
+            deferred.deliveries.push((receive, message));
+        }
+    }
+
+    /// A receive, or a part of a multi-receive buffer, has got a message of the store.
+    pub(super) fn complete_match(&mut self, key: OpKey, deferred: &mut DeferredWork) {
+        match self.receives.get(key) {
+            Some(ReceiveOpState::Multi(..)) => self.arm(key, deferred),
+            _ => drop(self.receives.remove(key)),
+        }
+    }
+
+    /// The connection of a matched receive completes it.
+    pub(super) fn receive_ended(&mut self, key: OpKey) {
+        use ReceiveOpState::{Claimed, Matched, MatchedCanceled};
+        if let Some(Matched | MatchedCanceled | Claimed) = self.receives.get(key) {
+            self.receives.remove(key);
+        }
+    }
+
+    /// The message of a matched receive does not come: posts the receive again, or ends it if it
+    /// was canceled, the context is closed, or its message was claimed.
+    pub(super) fn requeue_receive(
+        &mut self,
+        receive: PostedReceive<Report>,
+        deferred: &mut DeferredWork,
+        completion_context: &CompletionContext<'_>,
+        gone: Error,
+    ) {
+        let PostedReceive {
+            key,
+            token,
+            payload,
+            ..
+        } = receive;
+        let error = match (&token, self.receives.get(key), &self.closed) {
+            (Report::Piece { .. }, ..) => {
+                if let Report::Piece { multi, slot } = token {
+                    deferred.cq_slots.push(slot);
+                    let unused = match self.receives.get(key) {
+                        Some(ReceiveOpState::Multi(receive, _)) => {
+                            self.matcher.return_part(*receive, payload)
+                        }
+                        _ => Some(payload),
+                    };
+                    deferred.drops.extend(unused);
+                    multi.release(completion_context, &mut deferred.wakes);
+                }
+                return;
+            }
+            // The receive of a claimed message, or of a discarded one.
+            (_, None | Some(ReceiveOpState::Claimed), _) => gone,
+            (_, _, Some(error)) => error.clone(),
+            (_, Some(ReceiveOpState::MatchedCanceled), _) => Error::new(ErrorKind::Canceled, ""),
+            _ => {
+                let receive = PostedReceive {
+                    token,
+                    payload,
+                    ..receive
+                };
+                let result = self.matcher.requeue_receive(receive);
+                self.apply_match(key, result, deferred);
+                return;
+            }
+        };
+        self.receives.remove(key);
+        deferred
+            .completions
+            .push((token, unmatched_end(payload, error, Phase::Queued)));
+    }
+
+    /// Queues a receive for the connection of the announced message that it was matched with, and
+    /// wakes that connection, which asks for the message in its next turn.
+    pub(super) fn queue_clear_to_send(
+        &mut self,
+        receive: PostedReceive<Report>,
+        announcement: Announcement,
+        deferred: &mut DeferredWork,
+    ) {
+        let port = self.ports.get(&announcement.arrival.connection);
+        // A detaching connection's announcements are removed under the same lock.
+        let port = port.expect("the connection of a stored announcement is attached");
+        lock_queue(&port.clear_to_send).push_back(ClearToSend {
+            receive,
+            announcement,
+        });
+        deferred.wakes.push(port.waker.clone());
+    }
+
+    /// Applies what the matcher did with a receive.
+    pub(super) fn apply_match(
+        &mut self,
+        key: OpKey,
+        result: MatchResult<Report>,
+        deferred: &mut DeferredWork,
+    ) {
+        let state = match result {
+            MatchResult::Posted(receive) => ReceiveOpState::Posted(receive),
+            MatchResult::Announced(receive, announcement) => {
+                self.queue_clear_to_send(receive, announcement, deferred);
+                ReceiveOpState::Matched
+            }
+            MatchResult::Unexpected(receive, message) => {
+                deferred.deliveries.push((receive, message));
+                self.receives.remove(key);
+                return;
+            }
+        };
+        self.receives.set(key, state);
+    }
+}

@@ -1,0 +1,190 @@
+//! Multi-receive buffers (`FI_MULTI_RECV`).
+//!
+//! A buffer is armed for its next message only when a completion slot for that message is reserved.
+//! A buffer without one is *starved* and takes no part in matching.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::buf::{BufferCursor, Payload};
+use crate::cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, CqSlot};
+use crate::error::{Error, OperationKind};
+use crate::id::UserContext;
+use crate::progress::completing::CompletionContext;
+use crate::progress::report::Report;
+use crate::proto::{ArmOutcome, CanceledReceive, OpKey, OpResult};
+use crate::sync::WakeList;
+
+use super::ReceiveSelector;
+use super::deferred::DeferredWork;
+use super::op_state::ReceiveOpState;
+use super::state::ContextState;
+
+/// A multi-receive buffer, shared by the context and by all messages in it. The release of the last
+/// reference completes the buffer.
+#[derive(Debug)]
+pub(crate) struct MultiReceive {
+    pub(super) queue: CompletionQueue,
+    context: UserContext,
+    flags: CompletionFlags,
+    end: Mutex<MultiCompletion>,
+}
+
+#[derive(Debug)]
+struct MultiCompletion {
+    slot: Option<CqSlot>,
+    result: Result<(), Error>,
+    buffer: Payload,
+}
+
+impl MultiReceive {
+    pub(super) fn new(
+        queue: CompletionQueue,
+        context: UserContext,
+        flags: CompletionFlags,
+        slot: CqSlot,
+    ) -> Arc<Self> {
+        Arc::new(MultiReceive {
+            queue,
+            context,
+            flags,
+            end: Mutex::new(MultiCompletion {
+                slot: Some(slot),
+                result: Ok(()),
+                buffer: Payload::empty(),
+            }),
+        })
+    }
+
+    /// Completes one message.
+    pub(in crate::progress) fn complete_piece(
+        self: Arc<Self>,
+        slot: CqSlot,
+        end: &mut OpResult,
+        completion_context: &CompletionContext<'_>,
+        wakes: &mut WakeList,
+    ) {
+        let completion = completion_context.completion(self.context, self.flags, end);
+        slot.fill(completion, wakes);
+        self.release(completion_context, wakes);
+    }
+
+    /// The buffer takes no more messages: it completes so, after its last message.
+    pub(super) fn finish(
+        self: Arc<Self>,
+        result: Result<(), Error>,
+        cursor: BufferCursor,
+        completion_context: &CompletionContext<'_>,
+        wakes: &mut WakeList,
+    ) {
+        {
+            let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+            end.result = result;
+            end.buffer = cursor.into_payload();
+        }
+        self.release(completion_context, wakes);
+    }
+
+    /// Releases one reference; the last one completes the buffer.
+    pub(super) fn release(
+        self: Arc<Self>,
+        completion_context: &CompletionContext<'_>,
+        wakes: &mut WakeList,
+    ) {
+        let Some(multi) = Arc::into_inner(self) else {
+            return;
+        };
+        let end = multi.end.into_inner();
+        let end = end.unwrap_or_else(PoisonError::into_inner);
+        let Some(slot) = end.slot else { return };
+        let flags = CompletionFlags::MULTI_RECV;
+        let operation = OperationKind::Receive;
+        let mut completion =
+            Completion::new(completion_context.endpoint, multi.context, operation, flags)
+                .with_buffers(end.buffer.into_buffers());
+        if let Err(error) = end.result {
+            completion = completion.with_error(CompletionError::new(error));
+        }
+        slot.fill(completion, wakes);
+    }
+}
+
+impl ContextState {
+    pub(super) fn admit_multi(
+        &mut self,
+        key: OpKey,
+        selector: ReceiveSelector,
+        cursor: BufferCursor,
+        report: Report,
+        deferred: &mut DeferredWork,
+    ) {
+        let report = match report {
+            Report::Timed(timed) => timed.take(),
+            report => Some(report),
+        };
+        let Some(Report::Queue {
+            queue,
+            context,
+            flags,
+            slot: Some(slot),
+            ..
+        }) = report
+        else {
+            unreachable!("a multi-receive buffer reports to a queue, and has its slot")
+        };
+        let receive = self
+            .matcher
+            .post_multi(cursor, selector.wanted, selector.source, key);
+        let multi = MultiReceive::new(queue, context, flags, slot);
+        self.receives
+            .set(key, ReceiveOpState::Multi(receive, multi));
+        self.arm(key, deferred);
+    }
+
+    /// Arms a buffer: it takes the stored messages that match, and then waits for the next one.
+    pub(super) fn arm(&mut self, key: OpKey, deferred: &mut DeferredWork) {
+        while let Some(ReceiveOpState::Multi(receive, multi)) = self.receives.get(key) {
+            let (receive, multi) = (*receive, Arc::clone(multi));
+            let Some(slot) = self.reserve_slot(&multi.queue) else {
+                self.starved.push(key);
+                return;
+            };
+            match self.matcher.arm(receive, Report::Piece { multi, slot }) {
+                ArmOutcome::Posted => return,
+                ArmOutcome::Unexpected(part, message) => deferred.deliveries.push((part, message)),
+                ArmOutcome::Announced(part, announcement) => {
+                    self.queue_clear_to_send(part, announcement, deferred)
+                }
+                ArmOutcome::Consumed(unused) => {
+                    deferred.release_slot(unused);
+                    self.end_multi(key, Ok(()), deferred);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Arms the buffers that lacked a completion slot.
+    pub(super) fn rearm_starved(&mut self, deferred: &mut DeferredWork) {
+        for key in std::mem::take(&mut self.starved) {
+            self.arm(key, deferred);
+        }
+    }
+
+    /// Ends a buffer, which takes no more messages.
+    pub(super) fn end_multi(
+        &mut self,
+        key: OpKey,
+        result: Result<(), Error>,
+        deferred: &mut DeferredWork,
+    ) {
+        let Some(ReceiveOpState::Multi(receive, multi)) = self.receives.remove(key) else {
+            return;
+        };
+        if let Some(CanceledReceive::Multi(cursor, unused)) = self.matcher.cancel(receive) {
+            if let Some(unused) = unused {
+                deferred.release_slot(unused);
+            }
+            deferred.multi_completions.push((multi, result, cursor));
+        }
+    }
+}

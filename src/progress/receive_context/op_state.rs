@@ -1,0 +1,139 @@
+//! The states of a receive in its context.
+//!
+//! ```text
+//!            room              a message                 the connection completes it
+//!   Backlogged ─┬──▶ Posted ───────────▶ Matched ──────────────────────────────▶ Ended
+//!               ├──────── a message ─────▶ │ ▲ │ canceled, or its time passed      ▲
+//!               │             ▲            │ └─┘ └─▶ MatchedCanceled ──────────────┤
+//!               │             └────────────┘ the message does not come: requeued    │
+//!               └──▶ Multi ───── consumed, or canceled ────────────────────────────┤
+//!   Claimed ───── its message is delivered, or its sender is gone ─────────────────┘
+//! ```
+//! Backlogged and Posted end when they are canceled, and when a stored message is delivered at
+//! once. Matched moves to Matched when a requeued receive matches another announcement.
+
+use std::sync::Arc;
+
+use crate::edges::{MachineState, check_edge};
+use crate::proto::{OpKey, ReceiveKey};
+use crate::slab::Slab;
+
+use super::MultiReceive;
+
+/// Where a receive is.
+#[derive(Debug)]
+pub(super) enum ReceiveOpState {
+    /// In the backlog, for lack of room.
+    Backlogged,
+    /// With the matcher.
+    Posted(ReceiveKey),
+    /// A multi-receive buffer, with the matcher.
+    Multi(ReceiveKey, Arc<MultiReceive>),
+    /// With the connection that brings its message, or asks for it.
+    Matched,
+    /// The same, but it is not posted again if the message does not come.
+    MatchedCanceled,
+    /// It takes a claimed message and no other.
+    Claimed,
+}
+
+/// The kinds of [states](ReceiveOpState).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReceiveOpStateKind {
+    Backlogged,
+    Posted,
+    Multi,
+    Matched,
+    MatchedCanceled,
+    Claimed,
+    Ended,
+}
+
+impl MachineState for ReceiveOpStateKind {
+    const EDGES: &'static [(ReceiveOpStateKind, ReceiveOpStateKind)] = {
+        use ReceiveOpStateKind::*;
+        &[
+            (Backlogged, Posted),
+            (Backlogged, Multi),
+            (Backlogged, Matched),
+            (Backlogged, Ended),
+            (Posted, Matched),
+            (Posted, Ended),
+            (Multi, Ended),
+            (Matched, Posted),
+            (Matched, Matched),
+            (Matched, MatchedCanceled),
+            (Matched, Ended),
+            (MatchedCanceled, Ended),
+            (Claimed, Ended),
+        ]
+    };
+}
+
+impl ReceiveOpState {
+    fn kind(&self) -> ReceiveOpStateKind {
+        match self {
+            ReceiveOpState::Backlogged => ReceiveOpStateKind::Backlogged,
+            ReceiveOpState::Posted(_) => ReceiveOpStateKind::Posted,
+            ReceiveOpState::Multi(..) => ReceiveOpStateKind::Multi,
+            ReceiveOpState::Matched => ReceiveOpStateKind::Matched,
+            ReceiveOpState::MatchedCanceled => ReceiveOpStateKind::MatchedCanceled,
+            ReceiveOpState::Claimed => ReceiveOpStateKind::Claimed,
+        }
+    }
+}
+
+/// The receives of a context that have not ended, by their keys.
+#[derive(Debug)]
+pub(super) struct ReceiveTable {
+    receives: Slab<ReceiveOpState>,
+}
+
+impl ReceiveTable {
+    pub(super) fn new() -> Self {
+        ReceiveTable {
+            receives: Slab::new(),
+        }
+    }
+
+    /// Enters a receive, which begins Backlogged or Claimed.
+    pub(super) fn insert(&mut self, state: ReceiveOpState) -> OpKey {
+        debug_assert!(matches!(
+            state,
+            ReceiveOpState::Backlogged | ReceiveOpState::Claimed
+        ));
+        self.receives.insert(state)
+    }
+
+    pub(super) fn get(&self, key: OpKey) -> Option<&ReceiveOpState> {
+        self.receives.get(key)
+    }
+
+    /// Moves a receive along a legal edge, if it has not ended.
+    pub(super) fn set(&mut self, key: OpKey, to: ReceiveOpState) {
+        if let Some(state) = self.receives.get_mut(key) {
+            check_edge(state.kind(), to.kind());
+            *state = to;
+        }
+    }
+
+    /// Ends a receive; returns its last state.
+    pub(super) fn remove(&mut self, key: OpKey) -> Option<ReceiveOpState> {
+        let state = self.receives.remove(key)?;
+        check_edge(state.kind(), ReceiveOpStateKind::Ended);
+        Some(state)
+    }
+
+    pub(super) fn keys_by_age(&self) -> Vec<OpKey> {
+        self.receives.keys_by_age()
+    }
+
+    #[cfg(loom)]
+    pub(super) fn len(&self) -> usize {
+        self.receives.len()
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.receives.shrink();
+    }
+}

@@ -1,0 +1,267 @@
+//! What the lock of a receive context guards, and the steps that are taken under it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, PoisonError};
+use std::task::Waker;
+
+use crate::buf::{BufferCursor, Payload};
+use crate::cq::{CompletionQueue, CqSlot};
+use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::progress::completing::CompletionContext;
+use crate::progress::deadlines::Deadlines;
+use crate::progress::report::Report;
+use crate::proto::{
+    CanceledReceive, ClearToSend, ConnectionId, OpKey, PostedReceive, SharedMatcher, SourceId,
+    Withdrawn,
+};
+use crate::sync::{Mutex, MutexGuard};
+
+use super::deferred::{DeferredWork, unmatched_end};
+use super::op_state::{ReceiveOpState, ReceiveTable};
+use super::trim::TrimState;
+use super::{ReceiveSelector, TimedReport};
+
+/// A receive before it is admitted.
+#[derive(Debug)]
+pub(super) enum PendingReceive {
+    Single(ReceiveSelector, Payload, Report),
+    Multi(ReceiveSelector, BufferCursor, Report),
+}
+
+impl PendingReceive {
+    pub(super) fn into_parts(self) -> (Payload, Report) {
+        match self {
+            PendingReceive::Single(_, payload, report) => (payload, report),
+            PendingReceive::Multi(_, cursor, report) => (cursor.into_payload(), report),
+        }
+    }
+
+    fn selector(&self) -> ReceiveSelector {
+        match self {
+            PendingReceive::Single(selector, ..) | PendingReceive::Multi(selector, ..) => *selector,
+        }
+    }
+
+    pub(super) fn report(&mut self) -> &mut Report {
+        match self {
+            PendingReceive::Single(.., report) | PendingReceive::Multi(.., report) => report,
+        }
+    }
+}
+
+/// A connection that shares the receives.
+#[derive(Debug)]
+pub(super) struct AttachedPort {
+    pub(super) waker: Waker,
+    pub(super) clear_to_send: ClearToSendQueue,
+}
+
+/// The receives that were matched with a connection's announcements, until its next turn. They have
+/// a lock of their own, which is taken last, so that the turn of a connection without any does not
+/// contend for the context's lock.
+pub(super) type ClearToSendQueue = Arc<Mutex<VecDeque<ClearToSend<Report>>>>;
+
+pub(super) fn lock_queue(
+    queue: &ClearToSendQueue,
+) -> MutexGuard<'_, VecDeque<ClearToSend<Report>>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Everything that the lock guards.
+#[derive(Debug)]
+pub(super) struct ContextState {
+    pub(super) matcher: SharedMatcher<Report>,
+    pub(super) size: usize,
+    pub(super) receives: ReceiveTable,
+    /// Admitted later, in order, for lack of room in the context or in a completion queue.
+    pub(super) backlog: VecDeque<(OpKey, PendingReceive)>,
+    /// Multi-receive buffers that lack a completion slot for their next message.
+    pub(super) starved: Vec<OpKey>,
+    pub(super) ports: HashMap<ConnectionId, AttachedPort>,
+    pub(super) driver: Option<Waker>,
+    pub(super) deadlines: Deadlines<Arc<TimedReport>>,
+    pub(super) trim_state: TrimState,
+    /// Why no receive is admitted any more.
+    pub(super) closed: Option<Error>,
+}
+
+impl ContextState {
+    pub(super) fn has_room(&self) -> bool {
+        self.matcher.posted_len() < self.size
+    }
+
+    /// The sender that an unmatched receive is directed at.
+    pub(super) fn source_of(&self, key: OpKey) -> Option<SourceId> {
+        match self.receives.get(key)? {
+            ReceiveOpState::Posted(receive) | ReceiveOpState::Multi(receive, _) => {
+                self.matcher.source_of(*receive)
+            }
+            ReceiveOpState::Backlogged => {
+                let (_, pending) = self.backlog.iter().find(|(waiting, _)| *waiting == key)?;
+                pending.selector().source
+            }
+            ReceiveOpState::Matched | ReceiveOpState::MatchedCanceled | ReceiveOpState::Claimed => {
+                None
+            }
+        }
+    }
+
+    /// Reserves a slot of a completion queue; if there is none, the queue wakes the driver once
+    /// there is.
+    pub(super) fn reserve_slot(&self, queue: &CompletionQueue) -> Option<CqSlot> {
+        match &self.driver {
+            Some(driver) => queue.reserve_or_wake(driver),
+            None => queue.try_reserve(),
+        }
+    }
+
+    /// Reserves the slot in which a receive is completed; `false`: there is none now.
+    pub(super) fn reserve(&self, report: &mut Report, deferred: &mut DeferredWork) -> bool {
+        match report {
+            Report::Queue {
+                queue,
+                slot: slot @ None,
+                waiting,
+                ..
+            } => {
+                *slot = self.reserve_slot(queue);
+                if slot.is_none() {
+                    return false;
+                }
+                if let Some(cell) = waiting.take() {
+                    cell.accept(&mut deferred.wakes);
+                }
+                true
+            }
+            Report::Timed(timed) => timed
+                .with(|report| self.reserve(report, deferred))
+                .unwrap_or(true),
+            _ => true,
+        }
+    }
+
+    /// Admits backlogged receives in order, as far as there is room.
+    fn admit_backlog(&mut self, deferred: &mut DeferredWork) {
+        while self.has_room()
+            && let Some((key, mut pending)) = self.backlog.pop_front()
+        {
+            if !self.reserve(pending.report(), deferred) {
+                self.backlog.push_front((key, pending));
+                return;
+            }
+            self.admit(key, pending, deferred);
+        }
+    }
+
+    /// Hands a receive to the matcher.
+    pub(super) fn admit(
+        &mut self,
+        key: OpKey,
+        pending: PendingReceive,
+        deferred: &mut DeferredWork,
+    ) {
+        match pending {
+            PendingReceive::Single(ReceiveSelector { wanted, source }, payload, token) => {
+                let result = self.matcher.post(PostedReceive {
+                    token,
+                    payload,
+                    wanted,
+                    source,
+                    order: 0,
+                    key,
+                });
+                self.apply_match(key, result, deferred);
+            }
+            PendingReceive::Multi(selector, cursor, report) => {
+                self.admit_multi(key, selector, cursor, report, deferred);
+            }
+        }
+    }
+
+    /// Ends a receive that no message was matched with. A matched one runs on to its end, and is
+    /// not posted again.
+    pub(super) fn cancel(
+        &mut self,
+        key: OpKey,
+        error: Error,
+        deferred: &mut DeferredWork,
+    ) -> Withdrawn {
+        let (payload, report, phase) = match self.receives.get(key) {
+            None => return Withdrawn::Gone,
+            Some(ReceiveOpState::Claimed | ReceiveOpState::MatchedCanceled) => {
+                return Withdrawn::Running;
+            }
+            Some(ReceiveOpState::Matched) => {
+                self.receives.set(key, ReceiveOpState::MatchedCanceled);
+                return Withdrawn::Running;
+            }
+            Some(ReceiveOpState::Multi(..)) => {
+                let error = error.with_operation(OperationKind::Receive);
+                self.end_multi(key, Err(error), deferred);
+                return Withdrawn::Ended;
+            }
+            Some(ReceiveOpState::Backlogged) => {
+                let at = self.backlog.iter().position(|(waiting, _)| *waiting == key);
+                let (_, pending) = at
+                    .and_then(|at| self.backlog.remove(at))
+                    .expect("a backlogged receive is in the backlog");
+                let (payload, report) = pending.into_parts();
+                (payload, report, Phase::Waiting)
+            }
+            Some(ReceiveOpState::Posted(receive)) => {
+                let canceled = self.matcher.cancel(*receive);
+                let Some(CanceledReceive::Single(payload, report)) = canceled else {
+                    unreachable!("a posted receive is with the matcher");
+                };
+                (payload, report, Phase::Queued)
+            }
+        };
+        self.receives.remove(key);
+        let end = unmatched_end(payload, error, phase);
+        deferred.completions.push((report, end));
+        Withdrawn::Ended
+    }
+
+    /// What follows every change: admits backlogged receives, and collects the wakers of the
+    /// connections that may go on.
+    pub(super) fn admit_and_wake(&mut self, deferred: &mut DeferredWork) {
+        self.admit_backlog(deferred);
+        while let Some(connection) = self.matcher.poll_wake() {
+            if let Some(port) = self.ports.get(&connection) {
+                deferred.wakes.push(port.waker.clone());
+            }
+        }
+        if self.needs_trim_timer() {
+            self.wake_driver(deferred);
+        }
+    }
+
+    /// Detaches a connection: its announcements are void, and the receives matched with them are
+    /// requeued.
+    pub(super) fn detach(
+        &mut self,
+        connection: ConnectionId,
+        completion_context: &CompletionContext<'_>,
+        deferred: &mut DeferredWork,
+    ) {
+        let error = || Error::new(ErrorKind::PeerClosed, "before it had sent the message");
+        if let Some(receive) = self.matcher.detach(connection) {
+            self.receives.remove(receive.key);
+            let end = unmatched_end(receive.payload, error(), Phase::Queued);
+            deferred.completions.push((receive.token, end));
+        }
+        if let Some(port) = self.ports.remove(&connection) {
+            let matched = std::mem::take(&mut *lock_queue(&port.clear_to_send));
+            for ClearToSend { receive, .. } in matched {
+                self.requeue_receive(receive, deferred, completion_context, error());
+            }
+            deferred.detached_ports.push(port);
+        }
+    }
+
+    pub(super) fn wake_driver(&self, deferred: &mut DeferredWork) {
+        if let Some(driver) = &self.driver {
+            deferred.wakes.push(driver.clone());
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The receive side of a connection as a state machine: from bytes to headers to payloads.
+//!
+//! ```text
+//!              ┌─────── whole ────────┐
+//!              ▼    it has a payload  │
+//!   ┌──────▶ Header ──────────────▶ Payload
+//!   │          │ │ └─ the payload of a persistent write is placed ──▶ AwaitCommit ─┐
+//!   │          │ └─ no receive, and no room to store it ──▶ AwaitReceive ───────────┤
+//!   │          └─ no room for its completion or answer ──▶ AwaitRoom ───────────────┤
+//!   └──────────────────────── what was awaited is there ────────────────────────────┘
+//!
+//!   each ──▶ Closed: the connection ends, or stops reading for good
+//! ```
+//! A frame that waited is processed anew, from its header on.
+//!
+//! Invariants: payload_done ≤ payload_len; bytes are consumed exactly once and in order; while
+//! paused nothing is consumed.
+
+use crate::buf::Payload;
+use crate::edges::{MachineState, check_edge};
+use crate::error::Refusal;
+use crate::limits::HEADER_SIZE_MAX;
+use crate::proto::matching::Arrival;
+use crate::proto::op::OpKey;
+use crate::wire::{ByteOrder, Decoded, FrameHeader, WireError, decode};
+
+use super::atomic::AskedAtomic;
+
+/// Where a payload is placed, and what is completed when it is whole.
+#[derive(Debug)]
+pub(super) enum PayloadTarget {
+    /// A posted receive. `capacity` bytes fit; the rest of the message is discarded.
+    Receive {
+        op: OpKey,
+        data: Option<u64>,
+        tag: Option<u64>,
+        /// Its sequence number among the messages of the connection, or of all connections that
+        /// share receives.
+        order: u64,
+    },
+    /// The connection's store of unexpected messages.
+    Unexpected { data: Option<u64>, order: u64 },
+    /// The store that is shared with other connections.
+    SharedUnexpected { arrival: Arrival },
+    /// The peer's write into our regions.
+    Region { data: Option<u64>, commit: bool },
+    /// The answer to our oldest read.
+    Read { op: OpKey },
+    /// A part of the answer to our oldest read.
+    ReadData { op: OpKey },
+    /// The operands of the peer's atomic operation. Boxed, since it is larger than all others.
+    Atomic(Box<AskedAtomic>),
+    /// None: the peer's write is refused, from its beginning or midway, and its bytes are dropped.
+    /// `reserved`: a completion slot is reserved for its CQ data.
+    Refused { reason: Refusal, reserved: bool },
+}
+
+/// A payload that is being received.
+#[derive(Debug)]
+pub(super) struct PayloadInProgress {
+    pub(super) target: PayloadTarget,
+    /// `None` while the transport has it.
+    pub(super) payload: Option<Payload>,
+    /// Bytes that fit the destination; the rest is dropped.
+    pub(super) capacity: u64,
+    pub(super) len: u64,
+    /// Bytes received so far.
+    pub(super) done: u64,
+    /// The peer asked for an ack.
+    pub(super) ack: bool,
+}
+
+impl PayloadInProgress {
+    /// Bytes of the destination still to fill.
+    pub(super) fn wanted(&self) -> u64 {
+        self.capacity.min(self.len).saturating_sub(self.done)
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.done == self.len
+    }
+}
+
+/// What the receive side is doing.
+#[derive(Debug)]
+pub(super) enum ReceiveState {
+    /// Collecting a header ([`PartialHeader`]).
+    Header,
+    /// Receiving a payload.
+    Payload(PayloadInProgress),
+    /// A message waits in the socket: no receive takes it, and the store has no room for it.
+    AwaitReceive { header: FrameHeader },
+    /// A frame waits for room in a completion queue, or in the queue of read responses.
+    AwaitRoom { header: FrameHeader },
+    /// A write is placed, and is being made persistent (`FI_COMMIT_COMPLETE`). `memory` is `None`
+    /// once the committing thread has taken it.
+    AwaitCommit {
+        data: Option<u64>,
+        memory: Option<Payload>,
+    },
+    /// Nothing is read any more.
+    Closed,
+}
+
+/// The states of [`ReceiveState`], without what they hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::proto) enum ReceiveStateKind {
+    Header,
+    Payload,
+    AwaitReceive,
+    AwaitRoom,
+    AwaitCommit,
+    Closed,
+}
+
+impl MachineState for ReceiveStateKind {
+    /// An attempt that is given up begins with a new [`ReceiveState`].
+    const EDGES: &'static [(ReceiveStateKind, ReceiveStateKind)] = {
+        use ReceiveStateKind::*;
+        &[
+            (Header, Payload),
+            (Header, AwaitReceive),
+            (Header, AwaitRoom),
+            (Header, AwaitCommit),
+            (Payload, Header),
+            (AwaitReceive, Header),
+            (AwaitRoom, Header),
+            (AwaitCommit, Header),
+            (Header, Closed),
+            (Payload, Closed),
+            (AwaitReceive, Closed),
+            (AwaitRoom, Closed),
+            (AwaitCommit, Closed),
+        ]
+    };
+}
+
+impl ReceiveState {
+    fn state(&self) -> ReceiveStateKind {
+        match self {
+            ReceiveState::Header => ReceiveStateKind::Header,
+            ReceiveState::Payload(_) => ReceiveStateKind::Payload,
+            ReceiveState::AwaitReceive { .. } => ReceiveStateKind::AwaitReceive,
+            ReceiveState::AwaitRoom { .. } => ReceiveStateKind::AwaitRoom,
+            ReceiveState::AwaitCommit { .. } => ReceiveStateKind::AwaitCommit,
+            ReceiveState::Closed => ReceiveStateKind::Closed,
+        }
+    }
+
+    /// Moves along a legal edge; returns the state before.
+    pub(super) fn go(&mut self, to: ReceiveState) -> ReceiveState {
+        check_edge(self.state(), to.state());
+        std::mem::replace(self, to)
+    }
+
+    /// Moves to [`ReceiveState::Closed`] from any state; returns the state before.
+    pub(super) fn close(&mut self) -> ReceiveState {
+        match self {
+            ReceiveState::Closed => ReceiveState::Closed,
+            _ => self.go(ReceiveState::Closed),
+        }
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        matches!(
+            self,
+            ReceiveState::AwaitReceive { .. }
+                | ReceiveState::AwaitRoom { .. }
+                | ReceiveState::AwaitCommit { .. }
+                | ReceiveState::Closed
+        )
+    }
+}
+
+/// The first bytes of a header whose rest has not come.
+#[derive(Debug)]
+pub(super) struct PartialHeader {
+    bytes: [u8; HEADER_SIZE_MAX],
+    have: usize,
+}
+
+impl PartialHeader {
+    pub(super) fn new() -> Self {
+        PartialHeader {
+            bytes: [0; HEADER_SIZE_MAX],
+            have: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.have == 0
+    }
+
+    /// Decodes the header at the front of `input` without a copy: the usual case, in which no part
+    /// of it has come before.
+    #[inline]
+    pub(super) fn decode(&self, input: &[u8], order: ByteOrder) -> Result<Decoded, WireError> {
+        match self.have {
+            0 => decode(input, order),
+            _ => Ok(Decoded::Need(0)),
+        }
+    }
+
+    /// Collects the header's bytes from `input`. Returns the number taken, and the header once it
+    /// is whole.
+    pub(super) fn collect(
+        &mut self,
+        input: &[u8],
+        order: ByteOrder,
+    ) -> Result<(usize, Option<FrameHeader>), WireError> {
+        let mut taken = 0;
+        loop {
+            match decode(&self.bytes[..self.have], order)? {
+                Decoded::Frame { header, .. } => {
+                    self.have = 0;
+                    return Ok((taken, Some(header)));
+                }
+                Decoded::Need(total) => {
+                    let step = total.saturating_sub(self.have).min(input.len() - taken);
+                    if step == 0 {
+                        return Ok((taken, None));
+                    }
+                    let room = &mut self.bytes[self.have..self.have + step];
+                    room.copy_from_slice(&input[taken..taken + step]);
+                    self.have += step;
+                    taken += step;
+                }
+            }
+        }
+    }
+}

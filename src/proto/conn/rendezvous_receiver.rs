@@ -1,0 +1,296 @@
+//! Rendezvous, the receiver's half: announced messages whose payload has not come.
+//!
+//! ```text
+//!          RTS, no receive matches            a receive is matched: CTS
+//!   Free ───────────────────────▶ Announced ─────────────────────────▶ Requested
+//!    │                              │                                   ▲    │
+//!    └──RTS, a receive matches: CTS─┼───────────────────────────────────┘    │
+//!                                   ▼                                        ▼
+//!                                  Free: WITHDRAW (WITHDRAWN answers it), our CLOSE, the end
+//!                                        of the connection; Requested also by DATA
+//! ```
+//! A requested message has a receive, which is an operation of the connection until the message is
+//! placed. If the message is withdrawn, the receive is requeued, in its order; if the connection
+//! ends, likewise, unless the receive was directed at this peer (`end.rs`).
+
+use std::collections::BTreeMap;
+
+use crate::buf::Payload;
+use crate::edges::{MachineState, check_edge};
+use crate::error::{Error, ErrorKind, Phase};
+use crate::proto::Host;
+use crate::proto::matching::{Announcement, Arrival, ArrivalOutcome, ClearToSend, PostedReceive};
+use crate::wire::FrameHeader;
+
+use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
+use super::shared_receive::MatchedReceive;
+use super::{Connection, Lifecycle, violation};
+
+/// A message that the peer has announced, and whose payload has not come.
+#[derive(Clone, Copy, Debug)]
+struct IncomingMessage {
+    arrival: Arrival,
+    ack: bool,
+    /// The receive that awaits its payload; `None`: the shared receives store the announcement.
+    receive: Option<MatchedReceive>,
+}
+
+/// The state of the message of one rendezvous index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proto) enum IncomingState {
+    /// The index names no message.
+    Free,
+    /// The shared receives store its announcement.
+    Announced,
+    /// A receive awaits its payload, which the peer was asked for.
+    Requested,
+}
+
+impl MachineState for IncomingState {
+    const EDGES: &'static [(IncomingState, IncomingState)] = {
+        use IncomingState::*;
+        &[
+            (Free, Announced),
+            (Free, Requested),
+            (Announced, Requested),
+            (Announced, Free),
+            (Requested, Free),
+        ]
+    };
+}
+
+impl IncomingState {
+    fn of(message: Option<&IncomingMessage>) -> Self {
+        match message {
+            None => IncomingState::Free,
+            Some(IncomingMessage { receive: None, .. }) => IncomingState::Announced,
+            Some(_) => IncomingState::Requested,
+        }
+    }
+}
+
+/// The announced messages of the peer, by index. At most 254, as there are indices.
+#[derive(Debug, Default)]
+pub(super) struct IncomingAnnouncements {
+    messages: BTreeMap<u8, IncomingMessage>,
+}
+
+impl IncomingAnnouncements {
+    /// True if a receive awaits its payload.
+    pub(super) fn awaits_data(&self) -> bool {
+        self.messages.values().any(|it| it.receive.is_some())
+    }
+
+    /// The receives that await their payload.
+    pub(super) fn awaiting(&self) -> impl Iterator<Item = MatchedReceive> + '_ {
+        self.messages.values().filter_map(|it| it.receive)
+    }
+
+    /// Removes the messages without a receive.
+    pub(super) fn forget_announced(&mut self) {
+        let stored = self.messages.iter().filter(|(_, it)| it.receive.is_none());
+        let stored: Vec<u8> = stored.map(|(index, _)| *index).collect();
+        for index in stored {
+            self.go(index, None);
+        }
+    }
+
+    /// Removes all messages: the connection ends, or the attempt is given up.
+    pub(super) fn clear(&mut self) {
+        while let Some((&index, _)) = self.messages.first_key_value() {
+            self.go(index, None);
+        }
+    }
+
+    /// Moves the message of this index along a legal edge; `None`: the index is free. Returns the
+    /// message before.
+    fn go(&mut self, index: u8, to: Option<IncomingMessage>) -> Option<IncomingMessage> {
+        let next = IncomingState::of(to.as_ref());
+        let before = match to {
+            Some(message) => self.messages.insert(index, message),
+            None => self.messages.remove(&index),
+        };
+        check_edge(IncomingState::of(before.as_ref()), next);
+        before
+    }
+}
+
+impl<T> Connection<T> {
+    /// True if a receive awaits the payload of an announced message.
+    pub(super) fn awaits_data(&self) -> bool {
+        self.binding().is_some_and(|it| it.incoming.awaits_data())
+    }
+
+    /// The announced message of this index.
+    fn incoming(&self, index: u8) -> Option<IncomingMessage> {
+        self.binding()?.incoming.messages.get(&index).copied()
+    }
+
+    fn move_incoming(&mut self, index: u8, to: Option<IncomingMessage>) {
+        if let Some(binding) = self.binding_mut() {
+            binding.incoming.go(index, to);
+        }
+    }
+
+    /// The peer announces a message.
+    pub(super) fn handle_rts(
+        &mut self,
+        header: FrameHeader,
+        host: &mut impl Host<T>,
+    ) -> Result<(), Error> {
+        let FrameHeader::Rts {
+            index,
+            tag,
+            data,
+            ack,
+            len,
+        } = header
+        else {
+            return Ok(());
+        };
+        if self.incoming(index).is_some() {
+            return Err(violation("two announced messages of one index"));
+        }
+        if self.close.is_sent() {
+            return Ok(()); // Void: its sender ends it when it processes our CLOSE.
+        }
+        let (Some(arrival), Some(shared)) = (self.arrival(tag, len, data), host.shared()) else {
+            return Err(violation("an announcement where nothing is shared"));
+        };
+        let mut announcement = Announcement { arrival, index };
+        let receive = match shared.begin_announcement(&mut announcement) {
+            ArrivalOutcome::Matched(receive) => Some(receive),
+            ArrivalOutcome::Store => None,
+            ArrivalOutcome::Stalled => {
+                self.rx.go(ReceiveState::AwaitReceive { header });
+                return Ok(());
+            }
+        };
+        self.receive_credit.count_message(0);
+        let message = IncomingMessage {
+            arrival: announcement.arrival,
+            ack,
+            receive: None,
+        };
+        match receive {
+            Some(receive) => self.request_data(index, message, receive),
+            None => self.move_incoming(index, Some(message)),
+        }
+        Ok(())
+    }
+
+    /// Asks the peer for each stored announcement that a receive was matched with since. A receive
+    /// whose announcement is void is requeued.
+    pub(super) fn answer_announcements(&mut self, host: &mut impl Host<T>) {
+        while let Some(shared) = host.shared()
+            && let Some(ClearToSend {
+                receive,
+                announcement: Announcement { arrival, index },
+            }) = shared.poll_clear_to_send()
+        {
+            let message = self.incoming(index);
+            // If it was withdrawn, another message of this index may have been announced.
+            let is_it =
+                |it: &IncomingMessage| it.receive.is_none() && it.arrival.order == arrival.order;
+            let message = message.filter(is_it);
+            let is_up = self.lifecycle == Lifecycle::Connected && self.fault.is_none();
+            match message.filter(|_| is_up && !self.close.is_sent()) {
+                Some(message) => self.request_data(index, message, receive),
+                None => {
+                    let gone = Error::new(ErrorKind::PeerClosed, "before it had sent the message");
+                    shared.requeue_receive(receive, gone);
+                }
+            }
+        }
+    }
+
+    /// Adopts a receive that was matched with an announced message, and queues the CTS.
+    fn request_data(&mut self, index: u8, message: IncomingMessage, receive: PostedReceive<T>) {
+        let (matched, payload) = self.adopt_receive(receive, Phase::AwaitingPeer);
+        if let Some(op) = self.ops.get_mut(matched.op) {
+            op.payload = Some(payload);
+        }
+        let message = IncomingMessage {
+            receive: Some(matched),
+            ..message
+        };
+        self.move_incoming(index, Some(message));
+        self.tx
+            .push_control(FrameHeader::Cts { index }, Payload::empty());
+    }
+
+    /// The peer withdraws an announcement. A receive that was matched with it is requeued.
+    pub(super) fn handle_withdraw(
+        &mut self,
+        index: u8,
+        host: &mut impl Host<T>,
+    ) -> Result<(), Error> {
+        let message = self.incoming(index);
+        if message.is_some() {
+            self.move_incoming(index, None);
+        }
+        match message {
+            None if self.close.is_sent() => {} // Our CLOSE had voided it.
+            None => return Err(violation("a withdrawal of what is not announced")),
+            Some(IncomingMessage {
+                arrival,
+                receive: None,
+                ..
+            }) => {
+                if let Some(shared) = host.shared() {
+                    shared.withdraw_announcement(&Announcement { arrival, index });
+                }
+            }
+            Some(IncomingMessage {
+                receive: Some(receive),
+                ..
+            }) => {
+                let op = self.ops.get_mut(receive.op);
+                let payload = op.and_then(|op| op.payload.take());
+                let gone = Error::new(ErrorKind::NoMessage, "its sender has withdrawn it");
+                self.requeue_receive(receive, payload.unwrap_or_else(Payload::empty), gone, host);
+            }
+        }
+        self.tx
+            .push_control(FrameHeader::Withdrawn { index }, Payload::empty());
+        Ok(())
+    }
+
+    /// The payload of an announced message begins.
+    pub(super) fn begin_data(&mut self, index: u8, len: u64) -> Result<(), Error> {
+        let announced = self.incoming(index);
+        let Some(IncomingMessage {
+            arrival,
+            ack,
+            receive: Some(matched),
+        }) = announced
+        else {
+            return Err(violation("data that was not asked for"));
+        };
+        if len != arrival.len {
+            return Err(violation("data of another length than announced"));
+        }
+        self.move_incoming(index, None);
+        let op = matched.op;
+        self.set_matched_receive(Some(matched));
+        let payload = self.ops.get_mut(op).and_then(|entry| {
+            entry.phase = Phase::Moving;
+            entry.payload.take()
+        });
+        let payload = payload.expect("a receive keeps its buffer until its data comes");
+        self.rx.go(ReceiveState::Payload(PayloadInProgress {
+            target: PayloadTarget::Receive {
+                op,
+                data: arrival.data,
+                tag: arrival.kind.tag(),
+                order: arrival.order,
+            },
+            capacity: payload.len() as u64,
+            payload: Some(payload),
+            len,
+            done: 0,
+            ack,
+        }));
+        Ok(())
+    }
+}

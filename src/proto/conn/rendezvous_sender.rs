@@ -1,0 +1,299 @@
+//! Rendezvous, the sender's half: a message for which the receiver cannot promise room is announced
+//! (RTS), and its payload stays here until a receive has been matched with it (CTS).
+//!
+//! ```text
+//!                 CTS              DATA is handed out
+//!   Free ──RTS──▶ Announced ──▶ Requested ──▶ Free
+//!                  │ │ │           ▲
+//!                  │ │ │ given up, and the peer has no WITHDRAW
+//!                  │ │ └─▶ GivenUp ┘ CTS
+//!                  │ │ WITHDRAW
+//!                  │ └─▶ Withdrawn ──WITHDRAWN──▶ Free
+//!                  │         └──a CTS crossed it──▶ Crossed ──WITHDRAWN──▶ Free
+//!                  └─▶ Free: the peer closes; GivenUp likewise
+//! ```
+//! A message that is given up is withdrawn, and its memory is free at once. A peer without the
+//! WITHDRAW capability still gets the message when it asks for it.
+//!
+//! Invariant: an index names one message from its RTS until its DATA is handed out, or until the
+//! peer has confirmed the withdrawal.
+
+use crate::buf::Payload;
+use crate::edges::{MachineState, check_edge};
+use crate::error::Error;
+use crate::proto::op::OpKey;
+use crate::wire::{FrameHeader, INDEX_MAX, INDEX_MIN};
+
+use super::tx::{Queued, QueuedKind};
+use super::{Connection, violation};
+
+/// Which messages are announced.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RendezvousPolicy {
+    /// The peer takes announcements of tagged messages.
+    pub(super) tagged: bool,
+    /// The peer takes announcements of untagged messages.
+    pub(super) untagged: bool,
+    /// The peer takes withdrawals.
+    pub(super) withdraws: bool,
+    /// Messages longer than this are announced.
+    pub(super) min: u64,
+}
+
+/// The message of one rendezvous index.
+#[derive(Clone, Copy, Debug)]
+enum OutgoingMessage {
+    Free,
+    Announced(Queued),
+    GivenUp(Queued),
+    Requested,
+    Withdrawn,
+    Crossed,
+}
+
+/// The states of an [`OutgoingMessage`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proto) enum OutgoingState {
+    /// The index names no message.
+    Free,
+    /// The peer may ask for it.
+    Announced,
+    /// The same, but its operation has ended.
+    GivenUp,
+    /// The peer has asked for it.
+    Requested,
+    /// The peer's confirmation is awaited.
+    Withdrawn,
+    /// The same; the peer asked for it before the withdrawal reached it.
+    Crossed,
+}
+
+impl MachineState for OutgoingState {
+    /// An attempt that is given up begins with new [`OutgoingAnnouncements`].
+    const EDGES: &'static [(OutgoingState, OutgoingState)] = {
+        use OutgoingState::*;
+        &[
+            (Free, Announced),
+            (Announced, Requested),
+            (Announced, GivenUp),
+            (Announced, Withdrawn),
+            (Announced, Free),
+            (GivenUp, Requested),
+            (GivenUp, Free),
+            (Requested, Free),
+            (Withdrawn, Crossed),
+            (Withdrawn, Free),
+            (Crossed, Free),
+        ]
+    };
+}
+
+impl OutgoingMessage {
+    fn state(&self) -> OutgoingState {
+        match self {
+            OutgoingMessage::Free => OutgoingState::Free,
+            OutgoingMessage::Announced(_) => OutgoingState::Announced,
+            OutgoingMessage::GivenUp(_) => OutgoingState::GivenUp,
+            OutgoingMessage::Requested => OutgoingState::Requested,
+            OutgoingMessage::Withdrawn => OutgoingState::Withdrawn,
+            OutgoingMessage::Crossed => OutgoingState::Crossed,
+        }
+    }
+
+    /// Moves along a legal edge.
+    fn go(&mut self, to: OutgoingMessage) {
+        check_edge(self.state(), to.state());
+        *self = to;
+    }
+
+    /// The message, while the peer may still ask for it.
+    fn announced(&self) -> Option<&Queued> {
+        match self {
+            OutgoingMessage::Announced(message) | OutgoingMessage::GivenUp(message) => {
+                Some(message)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The announced messages of a connection, by index. At most 254, as there are indices.
+#[derive(Debug)]
+pub(super) struct OutgoingAnnouncements {
+    policy: RendezvousPolicy,
+    /// The first is of [`INDEX_MIN`].
+    messages: Vec<OutgoingMessage>,
+}
+
+impl OutgoingAnnouncements {
+    pub(super) fn new(policy: RendezvousPolicy) -> Self {
+        OutgoingAnnouncements {
+            policy,
+            messages: Vec::new(),
+        }
+    }
+
+    /// True if this message is to be announced, to a peer that stores unexpected messages of up to
+    /// `stored_max` bytes.
+    pub(super) fn needs_announcement(&self, message: &Queued, stored_max: u64) -> bool {
+        let is_taken = match message.kind {
+            QueuedKind::Message => self.policy.untagged,
+            QueuedKind::Tagged => self.policy.tagged,
+            QueuedKind::Rma => false,
+        };
+        is_taken && message.len as u64 > self.policy.min.min(stored_max)
+    }
+
+    fn find_free(&self) -> Option<usize> {
+        let is_free = |it: &OutgoingMessage| matches!(it, OutgoingMessage::Free);
+        let at = self.messages.iter().position(is_free);
+        let at = at.unwrap_or(self.messages.len());
+        (at <= usize::from(INDEX_MAX - INDEX_MIN)).then_some(at)
+    }
+
+    /// True if an index is free.
+    pub(super) fn has_room(&self) -> bool {
+        self.find_free().is_some()
+    }
+
+    /// True if messages that were given up occupy indices, maybe as long as the connection lasts.
+    pub(super) fn has_given_up(&self) -> bool {
+        let is_given_up = |it: &OutgoingMessage| matches!(it, OutgoingMessage::GivenUp(_));
+        self.messages.iter().any(is_given_up)
+    }
+
+    /// The position of this operation's message, while the peer may still ask for it. Linear in the
+    /// indices.
+    fn find(&self, op: OpKey) -> Option<usize> {
+        let is_it = |it: &OutgoingMessage| it.announced().is_some_and(|it| it.op == op);
+        self.messages.iter().position(is_it)
+    }
+
+    /// Withdraws a message that the peer has not asked for; returns its index, for the WITHDRAW.
+    /// `None`: the peer takes no withdrawals, or has asked for it.
+    pub(super) fn withdraw(&mut self, op: OpKey) -> Option<u8> {
+        let at = self.find(op)?;
+        let slot = self.messages.get_mut(at)?;
+        if self.policy.withdraws {
+            slot.go(OutgoingMessage::Withdrawn);
+            return Some(INDEX_MIN + at as u8); // at most INDEX_MAX
+        }
+        if let OutgoingMessage::Announced(message) = *slot {
+            slot.go(OutgoingMessage::GivenUp(message));
+        }
+        None
+    }
+
+    /// Assigns an index to a message that is announced. Call [`has_room`](Self::has_room) before.
+    pub(super) fn announce(&mut self, message: Queued) -> u8 {
+        let at = self.find_free().expect("the caller has checked for room");
+        if at == self.messages.len() {
+            self.messages.push(OutgoingMessage::Free);
+        }
+        self.messages[at].go(OutgoingMessage::Announced(message));
+        INDEX_MIN + at as u8 // at most INDEX_MAX
+    }
+
+    fn slot(&mut self, index: u8) -> Option<&mut OutgoingMessage> {
+        let at = usize::from(index.checked_sub(INDEX_MIN)?);
+        self.messages.get_mut(at)
+    }
+
+    /// The peer asks for this message; `None`: it is withdrawn. `Err`: the index names no message
+    /// that can be asked for.
+    fn request(&mut self, index: u8) -> Result<Option<OpKey>, Error> {
+        let stray = || violation("a clear-to-send that nothing awaits");
+        let slot = self.slot(index).ok_or_else(stray)?;
+        match *slot {
+            OutgoingMessage::Announced(message) | OutgoingMessage::GivenUp(message) => {
+                slot.go(OutgoingMessage::Requested);
+                Ok(Some(message.op))
+            }
+            OutgoingMessage::Withdrawn => {
+                slot.go(OutgoingMessage::Crossed);
+                Ok(None)
+            }
+            OutgoingMessage::Free | OutgoingMessage::Requested | OutgoingMessage::Crossed => {
+                Err(stray())
+            }
+        }
+    }
+
+    /// The DATA of this message is handed out: its index is free.
+    pub(super) fn data_handed_out(&mut self, index: u8) {
+        if let Some(slot) = self.slot(index) {
+            slot.go(OutgoingMessage::Free);
+        }
+    }
+
+    /// Takes back all messages that the peer has not asked for.
+    pub(super) fn drain(&mut self) -> Vec<Queued> {
+        self.drain_before(u64::MAX)
+    }
+
+    /// The same, of the messages that were posted before this one.
+    pub(super) fn drain_before(&mut self, end: u64) -> Vec<Queued> {
+        let mut drained = Vec::new();
+        for slot in &mut self.messages {
+            if let Some(&message) = slot.announced()
+                && message.number < end
+            {
+                slot.go(OutgoingMessage::Free);
+                drained.push(message);
+            }
+        }
+        drained
+    }
+}
+
+impl<T> Connection<T> {
+    /// The peer asks for an announced message: its DATA is queued.
+    pub(super) fn handle_cts(&mut self, index: u8) -> Result<(), Error> {
+        let Some(announcements) = &mut self.tx.announcements else {
+            return Err(violation("a clear-to-send that nothing awaits"));
+        };
+        if let Some(op) = announcements.request(index)? {
+            self.tx.push_announced(op, index);
+        }
+        Ok(())
+    }
+
+    /// The peer confirms a withdrawal: the index is free.
+    pub(super) fn handle_withdrawn(&mut self, index: u8) -> Result<(), Error> {
+        let announcements = self.tx.announcements.as_mut();
+        match announcements.and_then(|it| it.slot(index)) {
+            Some(slot @ (OutgoingMessage::Withdrawn | OutgoingMessage::Crossed)) => {
+                slot.go(OutgoingMessage::Free);
+                Ok(())
+            }
+            _ => Err(violation("word of a withdrawal that nothing awaits")),
+        }
+    }
+
+    /// Withdraws a message that was announced and not asked for, and notifies the peer. False: the
+    /// peer has asked for it, or takes no withdrawals.
+    pub(super) fn withdraw_announced(&mut self, key: OpKey) -> bool {
+        let announcements = self.tx.announcements.as_mut();
+        let Some(index) = announcements.and_then(|it| it.withdraw(key)) else {
+            return false;
+        };
+        let header = FrameHeader::Withdraw { index };
+        self.tx.push_control(header, Payload::empty());
+        true
+    }
+
+    /// True if this operation's message is announced, and the peer has not asked for it.
+    pub(crate) fn is_announced(&self, key: OpKey) -> bool {
+        let announcements = self.tx.announcements.as_ref();
+        announcements.is_some_and(|it| it.find(key).is_some())
+    }
+
+    /// The peer will ask for nothing more: ends the announced messages, which found no receive.
+    pub(super) fn end_announced(&mut self) {
+        let announcements = self.tx.announcements.as_mut();
+        let untaken = announcements.map(OutgoingAnnouncements::drain);
+        for message in untaken.unwrap_or_default() {
+            self.end_untaken(message.op);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Messages of a connection that shares its receives with others. A receive that is matched becomes
+//! an operation of the connection; a message without a receive goes to the shared store.
+
+use crate::buf::Payload;
+use crate::error::{Error, Phase};
+use crate::proto::Host;
+use crate::proto::matching::{Arrival, ArrivalOutcome, MatchCriteria, MessageKind, PostedReceive};
+use crate::proto::op::{OpKey, OpKind, Operation, PostOptions};
+use crate::proto::peers::SourceId;
+use crate::wire::FrameHeader;
+
+use super::Connection;
+use super::receive::zeroed;
+use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
+
+/// A shared receive that is an operation of the connection until its message is placed, with all
+/// that it takes to requeue it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MatchedReceive {
+    pub(super) op: OpKey,
+    wanted: MatchCriteria,
+    /// It takes messages of this peer only.
+    pub(super) source: Option<SourceId>,
+    order: u64,
+    /// Its key among the shared receives.
+    pub(super) key: OpKey,
+}
+
+impl<T> Connection<T> {
+    /// The envelope of a message; `None` if the connection does not share its receives.
+    pub(super) fn arrival(&self, tag: Option<u64>, len: u64, data: Option<u64>) -> Option<Arrival> {
+        self.ids().map(|ids| Arrival {
+            source: ids.source,
+            connection: ids.connection,
+            kind: MessageKind::of(tag),
+            len,
+            data,
+            order: 0,
+        })
+    }
+
+    /// Begins a message: asks the shared receives, and receives its payload into the matched
+    /// buffer, into new memory for the store, or, stalled, not yet.
+    pub(super) fn begin_shared_message(
+        &mut self,
+        header: FrameHeader,
+        mut arrival: Arrival,
+        host: &mut impl Host<T>,
+    ) {
+        let Arrival {
+            kind, len, data, ..
+        } = arrival;
+        let Some(shared) = host.shared() else {
+            debug_assert!(false, "the owner of such a connection shares receives");
+            return;
+        };
+        let (target, payload) = match shared.begin_message(&mut arrival) {
+            ArrivalOutcome::Matched(receive) => {
+                let (matched, payload) = self.adopt_receive(receive, Phase::Moving);
+                let op = matched.op;
+                self.set_matched_receive(Some(matched));
+                let (tag, order) = (kind.tag(), arrival.order);
+                let target = PayloadTarget::Receive {
+                    op,
+                    data,
+                    tag,
+                    order,
+                };
+                (target, payload)
+            }
+            ArrivalOutcome::Store => match zeroed(len) {
+                Some(store) => (
+                    PayloadTarget::SharedUnexpected { arrival },
+                    Payload::from_vec(store),
+                ),
+                None => {
+                    shared.abort_message(&arrival);
+                    self.rx.go(ReceiveState::AwaitReceive { header });
+                    return;
+                }
+            },
+            ArrivalOutcome::Stalled => {
+                self.rx.go(ReceiveState::AwaitReceive { header });
+                return;
+            }
+        };
+        self.receive_credit.count_message(len);
+        self.rx.go(ReceiveState::Payload(PayloadInProgress {
+            target,
+            capacity: payload.len() as u64,
+            payload: Some(payload),
+            len,
+            done: 0,
+            ack: header.wants_ack(),
+        }));
+    }
+
+    /// Enters a matched receive as an operation of the connection; returns how to requeue it, and
+    /// its buffer.
+    pub(super) fn adopt_receive(
+        &mut self,
+        receive: PostedReceive<T>,
+        phase: Phase,
+    ) -> (MatchedReceive, Payload) {
+        let PostedReceive {
+            token,
+            payload,
+            wanted,
+            source,
+            order,
+            key,
+        } = receive;
+        let mut op = Operation::new(OpKind::Receive, payload, token, PostOptions::default());
+        op.phase = phase;
+        let payload = op.take_payload();
+        let op = self.ops.insert(op);
+        let matched = MatchedReceive {
+            op,
+            wanted,
+            source,
+            order,
+            key,
+        };
+        (matched, payload)
+    }
+
+    /// All matched receives of the connection that have not completed.
+    pub(super) fn take_matched_receives(&mut self) -> Vec<MatchedReceive> {
+        let receiving = self.take_matched_receive();
+        let awaiting = (self.binding().into_iter()).flat_map(|it| it.incoming.awaiting());
+        awaiting.chain(receiving).collect()
+    }
+
+    /// Requeues a matched receive whose message does not come: it is posted again in its order, or
+    /// ends with `gone` if it was the receive of a claimed message.
+    pub(super) fn requeue_receive(
+        &mut self,
+        matched: MatchedReceive,
+        payload: Payload,
+        gone: Error,
+        host: &mut impl Host<T>,
+    ) {
+        let (Some(op), Some(shared)) = (self.ops.remove(matched.op), host.shared()) else {
+            debug_assert!(false, "a matched receive is an operation");
+            return;
+        };
+        let receive = PostedReceive {
+            token: op.token,
+            payload,
+            wanted: matched.wanted,
+            source: matched.source,
+            order: matched.order,
+            key: matched.key,
+        };
+        shared.requeue_receive(receive, gone);
+    }
+}

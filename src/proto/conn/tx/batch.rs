@@ -1,0 +1,81 @@
+//! Frames that go to the transport together, as one system call.
+
+use std::collections::VecDeque;
+
+use crate::buf::{Leases, OutFrame};
+use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_MAX};
+
+use super::handed_out::Outgoing;
+use super::injected::Run;
+
+/// The batch that goes out next, while the transport has none. Its lists are used again and again.
+#[derive(Debug, Default)]
+pub(in crate::proto::conn) struct Batch {
+    /// Those that were handed out before and have not gone in full come first.
+    pub(super) frames: VecDeque<OutFrame>,
+    pub(super) leases: Vec<Leases>,
+    pub(super) bytes: usize,
+    /// Frames, those in runs by themselves.
+    pub(super) count: usize,
+    /// Injected messages, which become one frame.
+    pub(super) run: Run,
+}
+
+impl Batch {
+    /// Enough for one system call. One frame at least goes out, however long.
+    #[inline]
+    pub(in crate::proto::conn) fn is_full(&self) -> bool {
+        (self.bytes >= GATHER_BYTES_MAX || self.frames.len() >= GATHER_FRAMES_MAX)
+            && !(self.frames.is_empty() && self.run.is_empty())
+    }
+
+    /// Puts a frame behind those that are there.
+    #[inline]
+    pub(in crate::proto::conn) fn push(&mut self, frame: OutFrame) {
+        self.end_run();
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(frame.remaining());
+        self.frames.push_back(frame);
+    }
+
+    pub(in crate::proto::conn) fn push_lease(&mut self, lease: Leases) {
+        if !lease.is_empty() {
+            self.leases.push(lease);
+        }
+    }
+
+    #[inline]
+    fn end_run(&mut self) {
+        if !self.run.is_empty() {
+            self.frames.push_back(self.run.end());
+        }
+    }
+
+    /// All of it, for the transport. `None`: there is no frame.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<Outgoing> {
+        self.end_run();
+        self.bytes = 0;
+        let count = std::mem::take(&mut self.count);
+        (!self.frames.is_empty()).then(|| Outgoing {
+            frames: std::mem::take(&mut self.frames),
+            leases: std::mem::take(&mut self.leases),
+            is_burst: count > 1,
+        })
+    }
+
+    /// It is not handed out: a region that it reads from refuses, and the connection ends.
+    pub(in crate::proto::conn) fn give_up(&mut self) {
+        self.leases.clear();
+        self.run = Run::default();
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Batch::default();
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.frames.shrink_to_fit();
+        self.leases.shrink_to_fit();
+    }
+}

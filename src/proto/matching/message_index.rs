@@ -1,0 +1,189 @@
+//! Messages without a receive, indexed by what a receive may ask for: O(1) by tag, by sender, by
+//! both, or for any message; linear in the candidates where the receive has a mask.
+
+use std::hash::{Hash, Hasher};
+
+use crate::slab::Key;
+
+use super::multi_list::{Listed, MultiList, hash_words};
+use super::{Announcement, Arrival, MatchCriteria, MessageKind, UnexpectedMessage};
+use crate::proto::peers::{ConnectionId, SourceId};
+
+/// The key of a list of messages. A message is in at most one list per slot; the slots are the
+/// groups below, in [`Listed::list`] of [`MessageEntry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListKey {
+    Untagged,
+    Tagged,
+    UntaggedOf(SourceId),
+    TaggedOf(SourceId),
+    Tag(u64),
+    TagOf(u64, SourceId),
+    /// The announcements of a connection.
+    Announced(ConnectionId),
+    /// Stalled within the promise of their connection, until any bytes are released.
+    StalledOnPromise,
+    /// Stalled beyond it, until uncommitted bytes are released.
+    StalledOnTotal,
+    /// Stalled until bytes of the same sender are released.
+    StalledOnQuota(SourceId),
+}
+
+impl Hash for ListKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let words = match *self {
+            ListKey::Untagged => [0, 0, 0],
+            ListKey::Tagged => [1, 0, 0],
+            ListKey::UntaggedOf(source) => [2, source.0, 0],
+            ListKey::TaggedOf(source) => [3, source.0, 0],
+            ListKey::Tag(tag) => [4, 0, tag],
+            ListKey::TagOf(tag, source) => [5, source.0, tag],
+            ListKey::Announced(connection) => [6, connection.0, 0],
+            ListKey::StalledOnPromise => [7, 0, 0],
+            ListKey::StalledOnTotal => [8, 0, 0],
+            ListKey::StalledOnQuota(source) => [9, source.0, 0],
+        };
+        hash_words(words, state);
+    }
+}
+
+const SLOTS: usize = 5;
+
+/// Where the payload of a message is.
+#[derive(Debug)]
+pub(super) enum MessageBody {
+    /// In the store, whole.
+    Buffered(UnexpectedMessage),
+    /// With its sender, who has announced it.
+    Announced(Announcement),
+    /// In its connection's socket, which is not read meanwhile. The list it waits in; `None` if it
+    /// is too large ever to be admitted.
+    Stalled(Option<ListKey>),
+}
+
+#[derive(Debug)]
+pub(super) struct MessageEntry {
+    pub(super) arrival: Arrival,
+    /// The bytes that admission control charges for it.
+    pub(super) cost: u64,
+    pub(super) body: MessageBody,
+}
+
+impl Listed for MessageEntry {
+    type ListKey = ListKey;
+
+    fn list(&self, slot: usize) -> Option<ListKey> {
+        let source = self.arrival.source;
+        match (slot, self.arrival.kind) {
+            (0, MessageKind::Message) => Some(ListKey::Untagged),
+            (0, MessageKind::Tagged { .. }) => Some(ListKey::Tagged),
+            (1, MessageKind::Message) => Some(ListKey::UntaggedOf(source)),
+            (1, MessageKind::Tagged { .. }) => Some(ListKey::TaggedOf(source)),
+            (2, kind) => kind.tag().map(ListKey::Tag),
+            (3, kind) => kind.tag().map(|tag| ListKey::TagOf(tag, source)),
+            _ => match self.body {
+                MessageBody::Buffered(_) => None,
+                MessageBody::Announced(_) => Some(ListKey::Announced(self.arrival.connection)),
+                MessageBody::Stalled(list) => list,
+            },
+        }
+    }
+}
+
+/// Messages in the order in which they came.
+#[derive(Debug)]
+pub(super) struct MessageIndex {
+    lists: MultiList<MessageEntry, SLOTS>,
+}
+
+impl MessageIndex {
+    pub(super) fn new() -> Self {
+        MessageIndex {
+            lists: MultiList::new(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, order: u64, entry: MessageEntry) -> Key {
+        self.lists.insert(order, entry)
+    }
+
+    pub(super) fn remove(&mut self, key: Key) -> Option<(u64, MessageEntry)> {
+        self.lists.remove(key)
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&MessageEntry> {
+        self.lists.get(key)
+    }
+
+    /// The oldest message that such a receive takes.
+    pub(super) fn find(&self, wanted: MatchCriteria, source: Option<SourceId>) -> Option<Key> {
+        let (all, slot) = match (wanted, source) {
+            (MatchCriteria::Message, None) => (ListKey::Untagged, 0),
+            (MatchCriteria::Message, Some(source)) => (ListKey::UntaggedOf(source), 1),
+            (MatchCriteria::Tagged { tag, ignore: 0 }, None) => (ListKey::Tag(tag), 2),
+            (MatchCriteria::Tagged { tag, ignore: 0 }, Some(source)) => {
+                (ListKey::TagOf(tag, source), 3)
+            }
+            (MatchCriteria::Tagged { .. }, None) => (ListKey::Tagged, 0),
+            (MatchCriteria::Tagged { .. }, Some(source)) => (ListKey::TaggedOf(source), 1),
+        };
+        let mut list = self.lists.walk(all, slot);
+        let found = list.find(|(_, entry)| wanted.takes(entry.arrival.kind));
+        found.map(|(key, _)| key)
+    }
+
+    /// The announcement of this connection with this sequence number.
+    pub(super) fn announced(&self, connection: ConnectionId, order: u64) -> Option<Key> {
+        let mut list = self.lists.walk(ListKey::Announced(connection), SLOTS - 1);
+        let found = list.find(|(_, entry)| entry.arrival.order == order);
+        found.map(|(key, _)| key)
+    }
+
+    pub(super) fn first_announced(&self, connection: ConnectionId) -> Option<Key> {
+        self.lists.first(ListKey::Announced(connection))
+    }
+
+    /// The message that has waited longest in this list.
+    pub(super) fn first_stalled(&self, list: ListKey) -> Option<Key> {
+        self.lists.first(list)
+    }
+
+    /// Moves a stalled message to another list.
+    pub(super) fn stall_in(&mut self, key: Key, list: Option<ListKey>) {
+        self.lists
+            .change(key, |entry| entry.body = MessageBody::Stalled(list));
+    }
+
+    /// The sequence number of a message in the index.
+    pub(super) fn order(&self, key: Key) -> u64 {
+        self.lists.order(key)
+    }
+
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &MessageEntry)> {
+        self.lists.iter()
+    }
+
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.lists.iter().map(|(key, _)| key).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.lists.len()
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.lists.shrink();
+    }
+
+    #[cfg(test)]
+    pub(super) fn lists_kept(&self) -> usize {
+        self.lists.ends_kept()
+    }
+
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        self.lists.check();
+    }
+}

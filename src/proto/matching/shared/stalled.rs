@@ -1,0 +1,117 @@
+//! Stalled senders: a message that is neither matched nor admitted stays in its connection's
+//! socket, and the connection stops reading until the matcher wakes it.
+//!
+//! ```text
+//!   begin_message ──no room──▶ Queued ──a receive, or room──▶ Woken ──asks again──▶ (not stalled)
+//!                               │  ▲
+//!                         claim │  │ the claim is released
+//!                               ▼  │
+//!                             Claimed ──its receive──▶ Assigned ──asks again──▶ matched
+//! ```
+//! A connection may ask again at any time; then its entry is evaluated anew. One that detaches
+//! leaves whatever the state.
+
+use crate::proto::peers::{ConnectionId, SourceId};
+use crate::slab::Key;
+
+use super::super::admission::Admission;
+use super::super::message_index::ListKey;
+use super::super::{Arrival, PostedReceive};
+use super::{ReceiveKey, SharedMatcher};
+
+/// A connection whose message was stalled, and that has not asked again since.
+#[derive(Debug)]
+pub(super) enum StalledSender<T> {
+    /// Its message is in the index of stalled messages.
+    Queued(Key),
+    /// It was woken, for this receive or for room. The number is the order of its message.
+    Woken(u64, Option<ReceiveKey>),
+    /// Its message is claimed.
+    Claimed,
+    /// Its message was claimed, and this receive takes it.
+    Assigned(PostedReceive<T>),
+}
+
+impl<T> SharedMatcher<T> {
+    /// The next connection to wake: it may read on, or owes its peer credit.
+    pub(crate) fn poll_wake(&mut self) -> Option<ConnectionId> {
+        self.wakes.pop_front()
+    }
+
+    /// Evaluates the stalled message of this connection anew. What its promise covers is admitted
+    /// at once, even if others have waited for longer.
+    pub(super) fn recheck_admission(&mut self, connection: ConnectionId) {
+        if let Some(StalledSender::Queued(key)) = self.stalled_senders.get(&connection)
+            && let Some(entry) = self.stalled.get(*key)
+        {
+            match self.admission.evaluate(&entry.arrival, entry.cost, true) {
+                Admission::Granted => self.wake(connection, None),
+                refused => {
+                    let list = stall_list(refused, &entry.arrival);
+                    self.stalled.stall_in(*key, list);
+                }
+            }
+        }
+    }
+
+    /// Wakes the connection of the oldest stalled message that this receive takes.
+    pub(super) fn wake_for(&mut self, receive: ReceiveKey) {
+        if let Some((wanted, source)) = self.posted.takes(receive)
+            && let Some(at) = self.stalled.find(wanted, source)
+            && let Some(entry) = self.stalled.get(at)
+        {
+            self.wake(entry.arrival.connection, Some(receive));
+        }
+    }
+
+    /// Wakes stalled connections in order, as far as bytes were released: of this sender's quota,
+    /// or of the store.
+    pub(super) fn wake_for_space(&mut self, source: Option<SourceId>) {
+        let of_source = source.map(ListKey::StalledOnQuota);
+        let of_all = [ListKey::StalledOnPromise, ListKey::StalledOnTotal];
+        for list in of_source.into_iter().chain(of_all) {
+            // What the connections woken here will be charged when they ask again.
+            let mut granted = 0;
+            while let Some(key) = self.stalled.first_stalled(list)
+                && let Some(entry) = self.stalled.get(key)
+            {
+                let (arrival, cost) = (entry.arrival, entry.cost);
+                let next_list = match self.admission.evaluate(&arrival, cost, false) {
+                    Admission::Granted if self.admission.is_free(granted + cost) => {
+                        granted += cost;
+                        self.wake(arrival.connection, None);
+                        continue;
+                    }
+                    Admission::Granted if list == ListKey::StalledOnPromise => break,
+                    Admission::Granted => Some(ListKey::StalledOnTotal),
+                    refused => stall_list(refused, &arrival),
+                };
+                if next_list == Some(list) {
+                    break;
+                }
+                self.stalled.stall_in(key, next_list);
+            }
+        }
+    }
+
+    /// Wakes a connection whose message is queued.
+    pub(super) fn wake(&mut self, connection: ConnectionId, receive: Option<ReceiveKey>) {
+        if let Some(sender) = self.stalled_senders.get_mut(&connection)
+            && let StalledSender::Queued(key) = *sender
+            && let Some((order, _)) = self.stalled.remove(key)
+        {
+            *sender = StalledSender::Woken(order, receive);
+            self.wakes.push_back(connection);
+        }
+    }
+}
+
+/// The list in which a message waits that was not admitted.
+pub(super) fn stall_list(refused: Admission, arrival: &Arrival) -> Option<ListKey> {
+    match refused {
+        Admission::Granted | Admission::TooLarge => None,
+        Admission::OverQuota => Some(ListKey::StalledOnQuota(arrival.source)),
+        Admission::Overcommitted => Some(ListKey::StalledOnPromise),
+        Admission::StoreFull => Some(ListKey::StalledOnTotal),
+    }
+}

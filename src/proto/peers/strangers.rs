@@ -1,0 +1,78 @@
+//! Peers that the application has not asked for: how many are accepted, and which are remembered.
+
+use std::net::SocketAddr;
+
+use crate::limits::{RDM_UNINVITED_MAX, RDM_UNINVITED_PER_HOST_MAX};
+
+use super::{Peers, host_of};
+
+impl Peers {
+    /// Removes a peer from the table.
+    pub(super) fn forget(&mut self, at: SocketAddr) {
+        self.recall(at);
+        if let Some(peer) = self.peers.remove(&at) {
+            if let Some(timer) = peer.timer {
+                self.timers.remove(&(timer, at));
+            }
+            self.verifications -= usize::from(peer.verification.is_some());
+            if peer.unsolicited {
+                self.count_unsolicited(at, -1);
+            }
+        }
+    }
+
+    /// Retires a disconnected peer that cannot be dialled: it is remembered, but not counted, until
+    /// there are too many of those.
+    pub(super) fn retire(&mut self, at: SocketAddr) {
+        let number = self.next_retired;
+        let Some(peer) = self
+            .peers
+            .get_mut(&at)
+            .filter(|peer| peer.retired.is_none())
+        else {
+            return;
+        };
+        self.next_retired += 1;
+        peer.retired = Some(number);
+        if let Some(timer) = peer.timer.take() {
+            self.timers.remove(&(timer, at));
+        }
+        if peer.unsolicited {
+            self.count_unsolicited(at, -1);
+        }
+        if let Some((_, evicted)) = self.retired.insert((number, at), host_of(at)) {
+            self.forget(evicted);
+        }
+    }
+
+    /// Takes a peer back that was retired.
+    pub(super) fn recall(&mut self, at: SocketAddr) {
+        let Some(peer) = self.peers.get_mut(&at) else {
+            return;
+        };
+        if let Some(number) = peer.retired.take() {
+            let is_uninvited = peer.unsolicited;
+            self.retired.remove((number, at), host_of(at));
+            if is_uninvited {
+                self.count_unsolicited(at, 1);
+            }
+        }
+    }
+
+    /// True if one more unsolicited peer of this host may be accepted.
+    pub(super) fn has_room_for(&self, at: SocketAddr) -> bool {
+        let of_host = self.unsolicited_of.get(&host_of(at)).copied().unwrap_or(0);
+        self.closing.is_none()
+            && self.unsolicited < RDM_UNINVITED_MAX
+            && of_host < RDM_UNINVITED_PER_HOST_MAX
+    }
+
+    pub(super) fn count_unsolicited(&mut self, at: SocketAddr, by: isize) {
+        self.unsolicited = self.unsolicited.saturating_add_signed(by);
+        let of_host = self.unsolicited_of.entry(host_of(at)).or_default();
+        *of_host = of_host.saturating_add_signed(by);
+        if *of_host == 0 {
+            self.unsolicited_of.remove(&host_of(at));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What a request is worth that has not proven a key, and how it is verified.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::address::wins;
+use super::state::{PeerState, RequestProof, Verification};
+use super::{AttemptId, Close, Command, Peers, Request, pause_after};
+use crate::limits::{RDM_CHECK_TIMEOUT, RDM_CHECKS_MAX};
+
+/// What the owner does with the connection of a verification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VerificationOutcome {
+    /// The peer has restarted: the connection replaces the old one, which ends.
+    Promote,
+    /// Closes it.
+    Drop,
+}
+
+/// The verdict on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Reject,
+    Accept,
+    /// Reject it, and dial its address on the side.
+    Verify,
+    /// Reject it: two unproven requests name this peer.
+    Contest,
+    /// Reject it, and dial the peer.
+    Dial,
+}
+
+impl Peers {
+    /// Whether the request would be accepted if its sender proved the key.
+    pub(crate) fn would_accept(&self, request: &Request) -> bool {
+        let state = self.peers.get(&request.from).map(|peer| &peer.state);
+        if request.from == request.to {
+            return self.is_request_of_oneself(request, state);
+        }
+        let proven = Request {
+            is_proven: true,
+            ..*request
+        };
+        self.evaluate(&proven) == Verdict::Accept
+    }
+
+    /// Judges a request by the state of the peer that it names.
+    pub(super) fn evaluate(&self, request: &Request) -> Verdict {
+        let Some(peer) = self.peers.get(&request.from) else {
+            let is_welcome = self.closing.is_none();
+            let has_room = request.is_known || self.has_room_for(request.from);
+            return match is_welcome && has_room {
+                true => Verdict::Accept,
+                false => Verdict::Reject,
+            };
+        };
+        let is_unproven = !request.is_proven;
+        let accept_if = |is_acceptable| match is_acceptable {
+            true => Verdict::Accept,
+            false => Verdict::Reject,
+        };
+        match peer.state {
+            _ if self.closing.is_some() && peer.wanted.is_none() => Verdict::Reject,
+            // It comes back, and is counted again.
+            PeerState::Disconnected { .. } if peer.retired.is_some() => {
+                accept_if(request.is_known || self.has_room_for(request.from))
+            }
+            PeerState::Disconnected { .. } if is_unproven && peer.contested && !peer.undialable => {
+                Verdict::Dial
+            }
+            PeerState::Dialling { .. } if is_unproven && peer.contested => Verdict::Reject,
+            PeerState::Disconnected { .. } | PeerState::Ending { .. } => Verdict::Accept,
+            PeerState::Dialling { .. } => accept_if(wins(request.from, request.to)),
+            PeerState::Accepting {
+                proof: RequestProof::Unproven { .. } | RequestProof::Retracted,
+                ..
+            } if is_unproven => Verdict::Contest,
+            PeerState::Up { incarnation, .. } if is_unproven => {
+                match incarnation == request.incarnation {
+                    true => Verdict::Reject,
+                    false => Verdict::Verify,
+                }
+            }
+            PeerState::Accepting { incarnation, .. } | PeerState::Up { incarnation, .. } => {
+                accept_if(incarnation != request.incarnation)
+            }
+        }
+    }
+
+    /// An unproven request names a connected peer with another incarnation: dials the peer's
+    /// address on the side, if no verification is in progress, paused for, or one too many.
+    pub(super) fn begin_verification(&mut self, at: SocketAddr, now: Instant) {
+        let attempt = self.new_attempt();
+        let Some(peer) = self.peers.get_mut(&at) else {
+            return;
+        };
+        let is_due =
+            peer.verification.is_none() && peer.next_verification.is_none_or(|after| after <= now);
+        if !is_due || peer.undialable || self.verifications >= RDM_CHECKS_MAX {
+            return;
+        }
+        let until = now + RDM_CHECK_TIMEOUT;
+        peer.verification = Some(Verification { attempt, until });
+        self.verifications += 1;
+        self.commands
+            .push_back(Command::Verify { peer: at, attempt });
+        self.set_timer(at, now);
+    }
+
+    /// Ends a verification. False: it was given up before.
+    pub(super) fn end_verification(&mut self, at: SocketAddr, attempt: AttemptId) -> bool {
+        let Some(peer) = self.peers.get_mut(&at) else {
+            return false;
+        };
+        let ended = peer.verification.take_if(|it| it.attempt == attempt);
+        self.verifications -= usize::from(ended.is_some());
+        ended.is_some()
+    }
+
+    /// The request was not the peer's: the pause before the next verification doubles.
+    pub(super) fn count_failed_verification(&mut self, at: SocketAddr, now: Instant) {
+        if let Some(peer) = self.peers.get_mut(&at) {
+            peer.next_verification = Some(now + pause_after(peer.failed_verifications));
+            peer.failed_verifications = peer.failed_verifications.saturating_add(1);
+        }
+        self.set_timer(at, now);
+    }
+
+    /// A verification has become a connection with what listens at the peer's address. It replaces
+    /// the connection with another incarnation; if the old connection is ending or has ended, it is
+    /// the peer's connection from now on.
+    pub(crate) fn handle_verified(
+        &mut self,
+        at: SocketAddr,
+        attempt: AttemptId,
+        incarnation: u32,
+        now: Instant,
+    ) -> VerificationOutcome {
+        if !self.end_verification(at, attempt) {
+            return VerificationOutcome::Drop;
+        }
+        let takes_place = self.peers.get(&at).is_some_and(|peer| match peer.state {
+            PeerState::Up {
+                incarnation: held, ..
+            } => held != incarnation,
+            PeerState::Disconnected { .. } | PeerState::Ending { .. } => true,
+            PeerState::Dialling { .. } | PeerState::Accepting { .. } => false,
+        });
+        if !takes_place {
+            self.count_failed_verification(at, now);
+            return VerificationOutcome::Drop;
+        }
+        self.adopt_connection(at, attempt, incarnation, now);
+        VerificationOutcome::Promote
+    }
+
+    /// A verification has failed. `incarnation`: what listens at the peer's address reported it
+    /// with its reject. Without a key that proves as much as a connection.
+    pub(crate) fn handle_verification_failed(
+        &mut self,
+        at: SocketAddr,
+        attempt: AttemptId,
+        incarnation: Option<u32>,
+        now: Instant,
+    ) {
+        if !self.end_verification(at, attempt) {
+            return;
+        }
+        let Some(peer) = self.peers.get(&at) else {
+            return;
+        };
+        match (peer.state, incarnation) {
+            (
+                PeerState::Up {
+                    attempt,
+                    incarnation: held,
+                    ..
+                },
+                Some(said),
+            ) if held != said => {
+                self.commands.push_back(Command::Close {
+                    peer: at,
+                    attempt,
+                    why: Close::Restarted,
+                });
+                self.set_timer(at, now);
+            }
+            _ => self.count_failed_verification(at, now),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! One TCP connection, driven by readiness.
+//!
+//! A connection whose socket has died stays open: each system call reports its own error, and what
+//! arrived before the death can still be read.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown, sockopt};
+use tokio::io::unix::AsyncFd;
+
+use super::calls::{
+    ReceivedBytes, connect_result, interrupted, receive_direct, receive_stage, send_some,
+    would_block,
+};
+use super::tcp_info::{set_keep_alive, stats};
+use super::{IoDirection, poll_io, poll_ready, register};
+use crate::buf::StagePool;
+use crate::error::{Error, ErrorKind, Result};
+use crate::transport::stream::{Stream, Submissions};
+use crate::transport::{KeepAliveConfig, LinkStats, RawLink, Receive};
+
+pub(super) struct EpollStream {
+    /// `None` once the connection is broken, or taken out.
+    fd: Option<AsyncFd<OwnedFd>>,
+    stages: Arc<StagePool>,
+    /// The socket may hold bytes although its readiness was cleared, by a watch or by a receive
+    /// that did not ask for it.
+    unread: bool,
+    /// An error that the system reports only once, found by a watch. The end of the stream that a
+    /// later receive finds is due to it.
+    watch_error: Option<Error>,
+}
+
+impl EpollStream {
+    /// Must be called within the runtime whose reactor watches the socket.
+    pub(super) fn new(fd: OwnedFd, stages: Arc<StagePool>) -> Result<Self> {
+        Ok(EpollStream {
+            fd: Some(register(fd, "watching a connection")?),
+            stages,
+            unread: false,
+            watch_error: None,
+        })
+    }
+
+    fn received(&mut self, io: &mut Submissions, bytes: ReceivedBytes) {
+        let ReceivedBytes { len, stage, .. } = bytes;
+        if len == 0
+            && let Some(error) = self.watch_error.take()
+        {
+            return io.fail_receive(error);
+        }
+        if len == 0 {
+            return io.end_stream();
+        }
+        if let Some(direct) = io.armed_direct() {
+            // SAFETY: `receive_direct` gave the kernel the payload's spans from this offset on, and
+            // the kernel says that it has written so many bytes.
+            unsafe { direct.payload.assume_written(direct.offset, len) };
+        }
+        io.end_receive(len, stage);
+    }
+}
+
+fn receive(
+    fd: &OwnedFd,
+    armed: &Receive,
+    stages: &Arc<StagePool>,
+    size_max: usize,
+) -> io::Result<ReceivedBytes> {
+    match armed {
+        Receive::Stage => receive_stage(fd, stages, size_max),
+        Receive::Direct(direct) => receive_direct(fd, direct, size_max),
+    }
+}
+
+/// The reactor's error, or that of the call.
+fn flatten<T>(result: Result<io::Result<T>>, doing: &'static str) -> Result<T> {
+    result?.map_err(|error| Error::from_io(&error, doing))
+}
+
+impl Stream for EpollStream {
+    fn poll_connect(&mut self, io: &mut Submissions) -> Poll<Result<SocketAddr>> {
+        let Some(fd) = &self.fd else {
+            return Poll::Pending;
+        };
+        let connected = ready!(poll_io(fd, IoDirection::Write, &io.waker, |fd| {
+            Ok((connect_result(fd, io.peer)?, false))
+        }));
+        Poll::Ready(flatten(connected, "connecting"))
+    }
+
+    fn poll_send(&mut self, io: &mut Submissions) {
+        let (Some(fd), Some(batch)) = (&self.fd, io.batch()) else {
+            return;
+        };
+        // A short send does not say that the socket is full: it may have met a page that cannot be
+        // read, and then no edge would ever come. The next call finds out.
+        let sent = poll_io(fd, IoDirection::Write, &io.waker, |fd| {
+            Ok((send_some(fd, batch, io.sizes.send)?, false))
+        });
+        if let Poll::Ready(sent) = sent {
+            io.end_send(flatten(sent, "sending"));
+        }
+    }
+
+    fn poll_receive(&mut self, io: &mut Submissions) {
+        // 1. Bytes whose readiness was cleared give no edge: they are tried for without.
+        while self.unread && io.armed().is_some() {
+            self.try_receive(io);
+        }
+        // 2. Else the reactor says when to try.
+        let (Some(fd), Some(armed)) = (&self.fd, io.armed()) else {
+            return;
+        };
+        let received = poll_io(fd, IoDirection::Read, &io.waker, |fd| {
+            let bytes = receive(fd, armed, &self.stages, io.sizes.receive)?;
+            let drained = bytes.drained;
+            Ok((bytes, drained))
+        });
+        match received {
+            Poll::Pending => {}
+            Poll::Ready(received) => match flatten(received, "receiving") {
+                Ok(bytes) => self.received(io, bytes),
+                Err(error) => io.fail_receive(error),
+            },
+        }
+    }
+
+    fn try_receive(&mut self, io: &mut Submissions) {
+        let (Some(fd), Some(armed)) = (&self.fd, io.armed()) else {
+            return;
+        };
+        match receive(fd.get_ref(), armed, &self.stages, io.sizes.receive) {
+            Ok(bytes) => {
+                // Until the socket is found empty there is no edge for what it holds.
+                self.unread = !bytes.drained;
+                self.received(io, bytes);
+            }
+            Err(error) if would_block(&error) => self.unread = false,
+            Err(error) if interrupted(&error) => {}
+            Err(error) => io.fail_receive(Error::from_io(&error, "receiving")),
+        }
+    }
+
+    /// Clears what readiness there is, so that only the peer's end wakes: bytes that stay unread
+    /// would keep the socket ready. Tokio never clears the mark of a closed peer.
+    fn poll_watch(&mut self, io: &mut Submissions) {
+        let Some(fd) = &self.fd else { return };
+        let error = loop {
+            let mut guard = match poll_ready(fd, IoDirection::Read, &io.waker) {
+                Poll::Pending => return,
+                Poll::Ready(Err(error)) => break error,
+                Poll::Ready(Ok(guard)) => guard,
+            };
+            if guard.ready().is_read_closed() {
+                guard.retain_ready();
+                break match sockopt::socket_error(guard.get_inner()) {
+                    Ok(Err(error)) => {
+                        let error = Error::from_io(&error.into(), "watching a connection");
+                        self.watch_error = Some(error.clone());
+                        error
+                    }
+                    _ => Error::new(ErrorKind::PeerClosed, "it ended its stream"),
+                };
+            }
+            guard.clear_ready();
+            self.unread = true;
+        };
+        io.end_watch(error);
+    }
+
+    fn arm(&mut self, io: &mut Submissions) {
+        let Some(fd) = &self.fd else { return };
+        match poll_ready(fd, IoDirection::Read, &io.waker) {
+            Poll::Pending if !self.unread => {}
+            Poll::Ready(Ok(mut guard)) => {
+                guard.retain_ready();
+                io.notify();
+            }
+            Poll::Pending | Poll::Ready(Err(_)) => io.notify(),
+        }
+    }
+
+    fn abort(&mut self) {
+        if let Some(fd) = self.fd.take() {
+            // A zero linger time makes close send a reset and drop what was not sent.
+            let _ = sockopt::set_socket_linger(fd.get_ref(), Some(Duration::ZERO));
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Some(fd) = &self.fd {
+            // Fails only if the connection is gone already, which its reading side reports.
+            let _ = shutdown(fd.get_ref(), Shutdown::Write);
+        }
+    }
+
+    fn unread_bytes(&self) -> usize {
+        let Some(fd) = &self.fd else { return 0 };
+        let count = rustix::io::ioctl_fionread(fd.get_ref()).unwrap_or(0);
+        usize::try_from(count).unwrap_or(usize::MAX)
+    }
+
+    fn stats(&self) -> Option<LinkStats> {
+        stats(self.fd.as_ref()?.get_ref()).ok()
+    }
+
+    fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool {
+        let fd = self.fd.as_ref();
+        fd.is_some_and(|fd| set_keep_alive(fd.get_ref(), config))
+    }
+
+    fn take_raw(&mut self, io: &Submissions) -> Option<RawLink> {
+        Some(RawLink::Socket {
+            fd: self.fd.take()?.into_inner(),
+            peer: io.peer,
+            local: io.local,
+        })
+    }
+}

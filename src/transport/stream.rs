@@ -1,0 +1,268 @@
+//! A link over any byte stream: what is tried in which order. What is submitted is kept, in drawn
+//! states, by [`Submissions`]; the system calls are the backend's ([`Stream`]).
+
+mod submissions;
+
+use std::net::SocketAddr;
+use std::task::{Poll, Waker};
+
+pub(super) use submissions::Submissions;
+pub(super) use submissions::{ConnPhase, RecvPhase, SendPhase};
+use submissions::{RecvSlot, SendSlot};
+
+#[cfg(any(test, feature = "test-util"))]
+use super::IoSizes;
+use super::{KeepAliveConfig, Link, LinkStats, Outcome, RawLink, Receive, SendBatch};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The system calls of one backend for one connection. All but the last four methods end what is
+/// submitted by [`Submissions`], at once or in a later call.
+pub(super) trait Stream: Send {
+    /// How the connect ended. Pending: the waker is registered.
+    fn poll_connect(&mut self, io: &mut Submissions) -> Poll<Result<SocketAddr>>;
+
+    /// Sends the submitted batch, or takes the completion of the one in flight.
+    fn poll_send(&mut self, io: &mut Submissions);
+
+    /// Receives for the armed receive, or takes the completion of the one in flight.
+    fn poll_receive(&mut self, io: &mut Submissions);
+
+    /// Reports the peer's end, without reading.
+    fn poll_watch(&mut self, io: &mut Submissions);
+
+    /// A receive or a watch was submitted: registers the waker for it, or wakes it. Reads nothing.
+    fn arm(&mut self, io: &mut Submissions);
+
+    /// Tries the armed receive without asking for readiness.
+    fn try_receive(&mut self, _io: &mut Submissions) {}
+
+    /// Asks the kernel to end the send in flight.
+    fn cancel_send(&mut self) {}
+
+    /// Asks the kernel to end the receive in flight.
+    fn cancel_receive(&mut self) {}
+
+    /// Closes the connection with a reset, and asks the kernel to end all that is in flight.
+    fn abort(&mut self);
+
+    fn finish(&mut self);
+
+    fn unread_bytes(&self) -> usize;
+
+    fn stats(&self) -> Option<LinkStats>;
+
+    fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool;
+
+    /// Takes the connection out, if the kernel has nothing of it.
+    fn take_raw(&mut self, io: &Submissions) -> Option<RawLink>;
+}
+
+/// A link over a backend's stream.
+pub(super) struct StreamLink<S> {
+    io: Submissions,
+    stream: S,
+}
+
+impl<S: Stream> StreamLink<S> {
+    /// A link on which `connect` has begun. The waker is registered, or woken.
+    pub(super) fn connecting(stream: S, local: SocketAddr, peer: SocketAddr, waker: Waker) -> Self {
+        let mut link = StreamLink {
+            io: Submissions::new(ConnPhase::Connecting, local, peer, waker),
+            stream,
+        };
+        link.poll_connect();
+        if link.io.conn != ConnPhase::Connecting {
+            link.io.notify();
+        }
+        link
+    }
+
+    /// A connected link.
+    pub(super) fn connected(stream: S, local: SocketAddr, peer: SocketAddr, waker: Waker) -> Self {
+        StreamLink {
+            io: Submissions::new(ConnPhase::Open, local, peer, waker),
+            stream,
+        }
+    }
+
+    fn poll_connect(&mut self) {
+        let Poll::Ready(result) = self.stream.poll_connect(&mut self.io) else {
+            return;
+        };
+        if result.is_err() {
+            self.stream.abort();
+        }
+        self.io.end_connect(result);
+    }
+
+    fn poll_send(&mut self) {
+        if !matches!(self.io.send, SendSlot::Idle | SendSlot::Ended(..)) {
+            self.stream.poll_send(&mut self.io);
+        }
+    }
+
+    fn poll_receive(&mut self) {
+        match self.io.recv {
+            RecvSlot::Idle | RecvSlot::Ended(_) => {}
+            RecvSlot::Watching => self.stream.poll_watch(&mut self.io),
+            _ => self.stream.poll_receive(&mut self.io),
+        }
+    }
+
+    /// Tries both directions by turns, until one of them has an outcome.
+    fn poll_io(&mut self) -> Option<Outcome> {
+        if self.io.send_first {
+            self.poll_send();
+            if self.io.send.phase() != SendPhase::Ended {
+                self.poll_receive();
+            }
+        } else {
+            self.poll_receive();
+            if self.io.recv.phase() != RecvPhase::Ended {
+                self.poll_send();
+            }
+        }
+        self.io.take_outcome()
+    }
+
+    /// A receive or watch was submitted.
+    fn arm(&mut self, submitted: bool) {
+        if !submitted {
+            self.io.notify();
+        } else if self.io.is_up() && !self.io.will_be_polled {
+            self.stream.arm(&mut self.io);
+        }
+    }
+}
+
+impl<S: Stream> Link for StreamLink<S> {
+    fn local_addr(&self) -> SocketAddr {
+        self.io.local
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.io.peer
+    }
+
+    fn send(&mut self, batch: SendBatch) {
+        if self.io.submit_send(batch) && self.io.is_up() {
+            self.stream.poll_send(&mut self.io);
+        }
+    }
+
+    fn cancel_send(&mut self) {
+        match self.io.send {
+            SendSlot::Submitted(_) => {
+                self.io.end_send(Ok(0));
+                self.io.notify();
+            }
+            SendSlot::InFlight => {
+                self.io.send.go(SendSlot::Cancelling);
+                self.stream.cancel_send();
+            }
+            _ => {}
+        }
+    }
+
+    fn receive(&mut self, receive: Receive) {
+        let submitted = self.io.submit_receive(receive);
+        self.arm(submitted);
+    }
+
+    fn cancel_receive(&mut self) {
+        match self.io.recv {
+            RecvSlot::Armed(_) => {
+                self.io.end_cancelled();
+                self.io.notify();
+            }
+            RecvSlot::Watching => _ = self.io.recv.go(RecvSlot::Idle),
+            RecvSlot::InFlight => {
+                self.io.recv.go(RecvSlot::Cancelling);
+                self.stream.cancel_receive();
+            }
+            _ => {}
+        }
+    }
+
+    fn watch(&mut self) {
+        let submitted = self.io.submit_watch();
+        self.arm(submitted);
+    }
+
+    fn poll_outcome(&mut self) -> Option<Outcome> {
+        // 1. What ended within the call that submitted it, or by a cancellation.
+        if let Some(outcome) = self.io.take_outcome() {
+            return Some(outcome);
+        }
+        // 2. Before it is connected nothing else can move.
+        if self.io.conn == ConnPhase::Connecting {
+            self.poll_connect();
+            let outcome = self.io.take_outcome();
+            self.io.will_be_polled = outcome.is_some();
+            return outcome;
+        }
+        // 3. What the kernel takes or gives now. Without an outcome the wakers are registered.
+        let outcome = self.poll_io();
+        self.io.will_be_polled = outcome.is_some();
+        outcome
+    }
+
+    fn try_receive(&mut self) -> Option<Outcome> {
+        if !self.io.is_up() || self.io.armed().is_none() {
+            return None;
+        }
+        self.stream.try_receive(&mut self.io);
+        let outcome = self.io.take_received()?;
+        self.io.will_be_polled = true;
+        Some(outcome)
+    }
+
+    fn finish(&mut self) {
+        debug_assert!(
+            matches!(self.io.send, SendSlot::Idle),
+            "what is submitted is sent first"
+        );
+        self.stream.finish();
+    }
+
+    fn reset(&mut self) {
+        if self.io.error().is_some() {
+            return;
+        }
+        self.stream.abort();
+        let error = Error::new(ErrorKind::ConnectionReset, "by this side");
+        match self.io.conn {
+            ConnPhase::Connecting => self.io.end_connect(Err(error)),
+            _ => self.io.break_off(error),
+        }
+        self.io.notify();
+    }
+
+    fn unread_bytes(&self) -> usize {
+        self.stream.unread_bytes()
+    }
+
+    fn stats(&self) -> Option<LinkStats> {
+        self.stream.stats()
+    }
+
+    fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool {
+        self.stream.set_keep_alive(config)
+    }
+
+    fn take_raw(&mut self) -> Option<RawLink> {
+        let is_idle = self.io.conn == ConnPhase::Open
+            && matches!(self.io.send, SendSlot::Idle)
+            && matches!(self.io.recv, RecvSlot::Idle | RecvSlot::Watching);
+        match is_idle {
+            true => self.stream.take_raw(&self.io),
+            false => None,
+        }
+    }
+
+    #[cfg(any(test, feature = "test-util"))]
+    fn set_io_sizes(&mut self, sizes: IoSizes) {
+        debug_assert!(sizes.send > 0 && sizes.receive > 0, "nothing would move");
+        self.io.sizes = sizes;
+    }
+}

@@ -1,0 +1,498 @@
+//! What is submitted to a link, and how it ended, until that is reported.
+//!
+//! ```text
+//!   connection   Connecting ──▶ Established ──▶ Open ──▶ Broken
+//!                     │              └────────────────────▲
+//!                     └────────▶ Failed ──────────────────┘
+//!
+//!   send         Idle ──▶ Submitted ──▶ Ended ──▶ Idle
+//!                          │  ▲  ▲
+//!                          ▼  │  │           (only a ring has anything in flight)
+//!                        InFlight │
+//!                          ▼      │
+//!                        Cancelling
+//!
+//!   receive      Idle ──▶ Armed ──▶ Ended ──▶ Idle
+//!                 ▲ │      ▲ │ ▲ ▲      ▲
+//!                 │ ▼      │ ▼ │ │      │
+//!                Watching ─┘ InFlight ──┼──▶ Cancelling ──▶ Armed
+//!                 └─────────────────────┘
+//! ```
+//! `Established`, `Failed` and `Ended` hold an outcome until [`Link::poll_outcome`] takes it. So
+//! each submission has exactly one, and no queue of outcomes is needed.
+
+use std::mem;
+use std::net::SocketAddr;
+use std::task::Waker;
+
+use crate::buf::Stage;
+use crate::edges::{MachineState, check_edge};
+use crate::error::{Error, OperationKind, Result};
+use crate::transport::{DirectBuffer, IoSizes, Outcome, Receive, Received, SendBatch};
+
+/// How far the connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transport) enum ConnPhase {
+    Connecting,
+    /// Connected, which has not been reported.
+    Established,
+    Open,
+    /// The connect failed, which has not been reported.
+    Failed,
+    /// Whatever is submitted ends with an error.
+    Broken,
+}
+
+impl MachineState for ConnPhase {
+    const EDGES: &'static [(ConnPhase, ConnPhase)] = {
+        use ConnPhase::*;
+        &[
+            (Connecting, Established),
+            (Connecting, Failed),
+            (Established, Open),
+            (Established, Broken),
+            (Open, Broken),
+            (Failed, Broken),
+        ]
+    };
+}
+
+/// The batch, wherever it is.
+pub(super) enum SendSlot {
+    Idle,
+    Submitted(SendBatch),
+    /// The ring has it.
+    InFlight,
+    /// The ring has it, and was asked to give it back.
+    Cancelling,
+    Ended(SendBatch, Result<usize>),
+}
+
+/// The states of a send, without what they hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transport) enum SendPhase {
+    Idle,
+    Submitted,
+    InFlight,
+    Cancelling,
+    Ended,
+}
+
+impl MachineState for SendPhase {
+    const EDGES: &'static [(SendPhase, SendPhase)] = {
+        use SendPhase::*;
+        &[
+            (Idle, Submitted),
+            (Submitted, Ended),
+            (Submitted, InFlight),
+            (InFlight, Submitted),
+            (InFlight, Cancelling),
+            (Cancelling, Submitted),
+            (Ended, Idle),
+        ]
+    };
+}
+
+impl SendSlot {
+    pub(super) fn phase(&self) -> SendPhase {
+        match self {
+            SendSlot::Idle => SendPhase::Idle,
+            SendSlot::Submitted(_) => SendPhase::Submitted,
+            SendSlot::InFlight => SendPhase::InFlight,
+            SendSlot::Cancelling => SendPhase::Cancelling,
+            SendSlot::Ended(..) => SendPhase::Ended,
+        }
+    }
+
+    /// Moves along a legal edge; gives what was there.
+    pub(super) fn go(&mut self, to: SendSlot) -> SendSlot {
+        check_edge(self.phase(), to.phase());
+        mem::replace(self, to)
+    }
+}
+
+/// The receive, wherever it is, or the watch in its place.
+pub(super) enum RecvSlot {
+    Idle,
+    /// Reading is paused; the peer's end is watched for.
+    Watching,
+    Armed(Receive),
+    /// The ring has the destination.
+    InFlight,
+    /// The ring has the destination, and was asked to give it back.
+    Cancelling,
+    Ended(Outcome),
+}
+
+/// The states of a receive, without what they hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transport) enum RecvPhase {
+    Idle,
+    Watching,
+    Armed,
+    InFlight,
+    Cancelling,
+    Ended,
+}
+
+impl MachineState for RecvPhase {
+    const EDGES: &'static [(RecvPhase, RecvPhase)] = {
+        use RecvPhase::*;
+        &[
+            (Idle, Armed),
+            (Idle, Watching),
+            (Watching, Armed),
+            (Watching, Idle),
+            (Watching, Ended),
+            (Armed, Ended),
+            (Armed, InFlight),
+            (InFlight, Armed),
+            (InFlight, Cancelling),
+            (Cancelling, Armed),
+            (Ended, Idle),
+            // A watch that has ended, unreported: the receive will find the same end.
+            (Ended, Armed),
+        ]
+    };
+}
+
+impl RecvSlot {
+    pub(super) fn phase(&self) -> RecvPhase {
+        match self {
+            RecvSlot::Idle => RecvPhase::Idle,
+            RecvSlot::Watching => RecvPhase::Watching,
+            RecvSlot::Armed(_) => RecvPhase::Armed,
+            RecvSlot::InFlight => RecvPhase::InFlight,
+            RecvSlot::Cancelling => RecvPhase::Cancelling,
+            RecvSlot::Ended(_) => RecvPhase::Ended,
+        }
+    }
+
+    /// Moves along a legal edge; gives what was there.
+    pub(super) fn go(&mut self, to: RecvSlot) -> RecvSlot {
+        check_edge(self.phase(), to.phase());
+        mem::replace(self, to)
+    }
+}
+
+/// What is submitted to a link, and the outcomes that it has not reported.
+pub(in crate::transport) struct Submissions {
+    pub(super) conn: ConnPhase,
+    /// Why the connection failed or broke.
+    error: Option<Error>,
+    pub(super) send: SendSlot,
+    pub(super) recv: RecvSlot,
+    /// The most bytes of one send and one receive.
+    pub(in crate::transport) sizes: IoSizes,
+    pub(in crate::transport) waker: Waker,
+    pub(in crate::transport) peer: SocketAddr,
+    pub(in crate::transport) local: SocketAddr,
+    /// Whose turn it is when both directions could move.
+    pub(super) send_first: bool,
+    /// The last try gave an outcome, so the caller polls again and needs no wake.
+    pub(super) will_be_polled: bool,
+}
+
+#[cfg_attr(
+    not(feature = "io-uring"),
+    allow(dead_code, reason = "only a ring has anything in flight")
+)]
+impl Submissions {
+    pub(super) fn new(conn: ConnPhase, local: SocketAddr, peer: SocketAddr, waker: Waker) -> Self {
+        Submissions {
+            conn,
+            error: None,
+            send: SendSlot::Idle,
+            recv: RecvSlot::Idle,
+            sizes: IoSizes::default(),
+            waker,
+            peer,
+            local,
+            send_first: false,
+            will_be_polled: false,
+        }
+    }
+
+    fn set_conn(&mut self, to: ConnPhase) {
+        check_edge(self.conn, to);
+        self.conn = to;
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.conn, ConnPhase::Established | ConnPhase::Open)
+    }
+
+    /// Why whatever is submitted ends with an error, if it does.
+    pub(in crate::transport) fn error(&self) -> Option<&Error> {
+        self.error.as_ref()
+    }
+
+    /// Wakes, unless the caller polls anyway.
+    pub(in crate::transport) fn notify(&self) {
+        if !self.will_be_polled {
+            self.waker.wake_by_ref();
+        }
+    }
+
+    /// Wakes if the receive or watch has ended, unless the caller polls anyway.
+    pub(in crate::transport) fn notify_if_received(&self) {
+        if matches!(self.recv, RecvSlot::Ended(_)) {
+            self.notify();
+        }
+    }
+
+    // The send.
+
+    /// False: the link is broken, and the batch has ended already.
+    #[must_use]
+    pub(super) fn submit_send(&mut self, batch: SendBatch) -> bool {
+        assert!(
+            matches!(self.send, SendSlot::Idle),
+            "one batch is submitted at a time"
+        );
+        debug_assert!(
+            !batch.leases.is_empty()
+                || (batch.frames.iter()).all(|frame| frame.payload().needs_no_lease()),
+            "the regions of a batch are leased"
+        );
+        self.send.go(SendSlot::Submitted(batch));
+        self.end_if_broken()
+    }
+
+    /// The batch to be sent.
+    pub(in crate::transport) fn batch(&self) -> Option<&SendBatch> {
+        match &self.send {
+            SendSlot::Submitted(batch) => Some(batch),
+            _ => None,
+        }
+    }
+
+    pub(in crate::transport) fn is_send_in_flight(&self) -> bool {
+        matches!(self.send, SendSlot::InFlight | SendSlot::Cancelling)
+    }
+
+    /// The submitted batch, for the ring.
+    pub(in crate::transport) fn take_batch(&mut self) -> Option<SendBatch> {
+        self.batch()?;
+        match self.send.go(SendSlot::InFlight) {
+            SendSlot::Submitted(batch) => Some(batch),
+            _ => None,
+        }
+    }
+
+    /// The ring gives the batch back. True if it was asked to.
+    pub(in crate::transport) fn return_batch(&mut self, batch: SendBatch) -> bool {
+        let was = self.send.go(SendSlot::Submitted(batch));
+        matches!(was, SendSlot::Cancelling)
+    }
+
+    /// Ends the submitted send, if there is one.
+    pub(in crate::transport) fn end_send(&mut self, result: Result<usize>) {
+        if self.batch().is_none() {
+            return;
+        }
+        let result = result.map_err(|error| error.with_peer(self.peer));
+        if let SendSlot::Submitted(batch) = mem::replace(&mut self.send, SendSlot::Idle) {
+            check_edge(SendPhase::Submitted, SendPhase::Ended);
+            self.send = SendSlot::Ended(batch, result);
+        }
+    }
+
+    // The receive.
+
+    /// False: the link is broken, and the receive has ended already.
+    #[must_use]
+    pub(super) fn submit_receive(&mut self, receive: Receive) -> bool {
+        assert!(
+            matches!(
+                self.recv,
+                RecvSlot::Idle | RecvSlot::Watching | RecvSlot::Ended(Outcome::PeerGone(_))
+            ),
+            "one receive is armed at a time"
+        );
+        if let Receive::Direct(direct) = &receive {
+            assert!(direct.len > 0, "a direct receive asks for a byte at least");
+            // What the unsafe code of a backend rests on, so checked in every build.
+            assert!(
+                direct.payload.is_writable(),
+                "bytes are received into writable memory"
+            );
+            assert!(
+                direct.payload.needs_no_lease() || !direct.leases.is_empty(),
+                "the regions of a receive are leased"
+            );
+        }
+        self.recv.go(RecvSlot::Armed(receive));
+        self.end_if_broken()
+    }
+
+    /// False: the link is broken, and the watch has ended already.
+    #[must_use]
+    pub(super) fn submit_watch(&mut self) -> bool {
+        if !matches!(self.recv, RecvSlot::Watching) {
+            self.recv.go(RecvSlot::Watching);
+        }
+        self.end_if_broken()
+    }
+
+    /// The receive to be filled.
+    pub(in crate::transport) fn armed(&self) -> Option<&Receive> {
+        match &self.recv {
+            RecvSlot::Armed(receive) => Some(receive),
+            _ => None,
+        }
+    }
+
+    /// The destination of the receive to be filled, and its size, where its bytes are to be copied.
+    pub(in crate::transport) fn armed_direct(&mut self) -> Option<&mut DirectBuffer> {
+        match &mut self.recv {
+            RecvSlot::Armed(Receive::Direct(direct)) => Some(direct),
+            _ => None,
+        }
+    }
+
+    pub(in crate::transport) fn is_receive_in_flight(&self) -> bool {
+        matches!(self.recv, RecvSlot::InFlight | RecvSlot::Cancelling)
+    }
+
+    /// The destination of the armed receive, for the ring.
+    pub(in crate::transport) fn take_direct(&mut self) -> Option<DirectBuffer> {
+        self.armed_direct()?;
+        match self.recv.go(RecvSlot::InFlight) {
+            RecvSlot::Armed(Receive::Direct(direct)) => Some(direct),
+            _ => None,
+        }
+    }
+
+    /// The ring gives the destination back. True if it was asked to.
+    pub(in crate::transport) fn return_direct(&mut self, direct: DirectBuffer) -> bool {
+        let was = self.recv.go(RecvSlot::Armed(Receive::Direct(direct)));
+        matches!(was, RecvSlot::Cancelling)
+    }
+
+    /// Ends the armed receive with bytes: in its destination, or in a stage.
+    pub(in crate::transport) fn end_receive(&mut self, len: usize, stage: Option<Stage>) {
+        self.end_receive_with(|direct| match direct {
+            Some(direct) => Received::Direct { direct, len },
+            None => Received::Stage(stage.expect("bytes without a destination are in a stage")),
+        });
+    }
+
+    /// Ends the armed receive with the end of the peer's stream.
+    pub(in crate::transport) fn end_stream(&mut self) {
+        self.end_receive_with(|returned| Received::End { returned });
+    }
+
+    /// Ends the armed receive without bytes: it was cancelled, or its region refuses.
+    pub(in crate::transport) fn end_cancelled(&mut self) {
+        self.end_receive_with(|returned| Received::Cancelled { returned });
+    }
+
+    fn end_receive_with(&mut self, received: impl FnOnce(Option<DirectBuffer>) -> Received) {
+        if self.armed().is_none() {
+            return;
+        }
+        if let RecvSlot::Armed(receive) = mem::replace(&mut self.recv, RecvSlot::Idle) {
+            let returned = match receive {
+                Receive::Stage => None,
+                Receive::Direct(direct) => Some(direct),
+            };
+            check_edge(RecvPhase::Armed, RecvPhase::Ended);
+            self.recv = RecvSlot::Ended(Outcome::Received(received(returned)));
+        }
+    }
+
+    /// Ends the armed receive with an error.
+    pub(in crate::transport) fn fail_receive(&mut self, error: Error) {
+        let error = error.with_peer(self.peer);
+        self.end_receive_with(|returned| Received::Failed { error, returned });
+    }
+
+    /// Ends the watch: the peer has closed, or is gone.
+    pub(in crate::transport) fn end_watch(&mut self, error: Error) {
+        let error = error.with_peer(self.peer);
+        self.recv.go(RecvSlot::Ended(Outcome::PeerGone(error)));
+    }
+
+    // The connection.
+
+    /// The connect has ended.
+    pub(in crate::transport) fn end_connect(&mut self, result: Result<SocketAddr>) {
+        match result {
+            Ok(local) => {
+                self.local = local;
+                self.set_conn(ConnPhase::Established);
+            }
+            Err(error) => {
+                self.set_conn(ConnPhase::Failed);
+                self.break_off(error.with_operation(OperationKind::Connect));
+            }
+        }
+    }
+
+    /// Whatever is submitted ends with `error`, now and from now on. What is in flight ends when
+    /// the ring gives it back.
+    pub(super) fn break_off(&mut self, error: Error) {
+        if self.is_up() {
+            self.set_conn(ConnPhase::Broken);
+        }
+        self.error = Some(error.with_peer(self.peer));
+        self.end_if_broken();
+    }
+
+    /// Ends what is submitted with the error of a broken link. True: it is not broken.
+    fn end_if_broken(&mut self) -> bool {
+        let Some(error) = self.error.clone() else {
+            return true;
+        };
+        self.end_send(Err(error.clone()));
+        match self.recv {
+            RecvSlot::Armed(_) => self.fail_receive(error),
+            RecvSlot::Watching => self.end_watch(error),
+            _ => {}
+        }
+        false
+    }
+
+    /// Takes the next outcome: first that of the connection, then by turns.
+    pub(super) fn take_outcome(&mut self) -> Option<Outcome> {
+        match (self.conn, &self.error) {
+            (ConnPhase::Established, _) => {
+                self.set_conn(ConnPhase::Open);
+                return Some(Outcome::Connected);
+            }
+            (ConnPhase::Failed, Some(error)) => {
+                let error = error.clone();
+                self.set_conn(ConnPhase::Broken);
+                return Some(Outcome::Failed(error));
+            }
+            _ => {}
+        }
+        match self.send_first {
+            true => self.take_sent().or_else(|| self.take_received()),
+            false => self.take_received().or_else(|| self.take_sent()),
+        }
+    }
+
+    fn take_sent(&mut self) -> Option<Outcome> {
+        if !matches!(self.send, SendSlot::Ended(..)) {
+            return None;
+        }
+        self.send_first = false;
+        match self.send.go(SendSlot::Idle) {
+            SendSlot::Ended(batch, result) => Some(Outcome::Sent { batch, result }),
+            _ => None,
+        }
+    }
+
+    pub(super) fn take_received(&mut self) -> Option<Outcome> {
+        if !matches!(self.recv, RecvSlot::Ended(_)) {
+            return None;
+        }
+        self.send_first = true;
+        match self.recv.go(RecvSlot::Idle) {
+            RecvSlot::Ended(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! One TCP connection whose receives, and sends that find no room, are the ring's.
+//!
+//! # Receiving
+//!
+//! Staged receives are for headers and small frames. They take a provided buffer, and their bytes
+//! wait there for the link. One of them may outlive the submission it was made for, since it uses
+//! no memory of the application: what it brings is the next receive's. A connection that receives
+//! nothing else gets a multishot one, which needs no arming per message.
+//!
+//! A direct receive first takes what has been received; then it waits for the end of a staged
+//! receive in flight, which it cancels; then it is the one receive of the socket (memory-model rule
+//! 5).
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use io_uring::IoUring;
+use rustix::net::{Shutdown, shutdown, sockopt};
+
+use super::completions::LinkCompletions;
+use super::harvest::is_retryable;
+use super::op::OpSlot;
+use super::ring::{Ring, State};
+use crate::buf::{AccessError, Stage, StagePool};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::RING_STAGES_BEFORE_MULTISHOT;
+use crate::slab::Key;
+use crate::transport::epoll::{
+    connect_result, interrupted, send_some, set_keep_alive, stats, would_block,
+};
+use crate::transport::stream::{Stream, Submissions};
+use crate::transport::{IoSizes, KeepAliveConfig, LinkStats, RawLink};
+
+/// What ends a watch.
+const PEER_END: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
+
+pub(super) struct UringStream {
+    ring: Arc<Ring>,
+    slot: Key,
+    /// `None` once the connection is broken, or taken out.
+    fd: Option<Arc<OwnedFd>>,
+    /// Staged receives since the last direct one.
+    staged: u32,
+    /// An error that the system reports only once, found by a watch. The end of the stream that a
+    /// later receive finds is due to it.
+    watch_error: Option<Error>,
+}
+
+impl UringStream {
+    /// A socket on which `connect` has begun.
+    pub(super) fn new(ring: &Arc<Ring>, fd: OwnedFd, waker: Waker, stages: Arc<StagePool>) -> Self {
+        let completions = LinkCompletions::new(waker, stages);
+        UringStream {
+            ring: Arc::clone(ring),
+            slot: ring.insert_link(completions),
+            fd: Some(Arc::new(fd)),
+            staged: 0,
+            watch_error: None,
+        }
+    }
+
+    /// A connected socket.
+    pub(super) fn connected(
+        ring: &Arc<Ring>,
+        fd: OwnedFd,
+        waker: Waker,
+        stages: Arc<StagePool>,
+    ) -> Result<Self> {
+        make_blocking(&fd)?;
+        Ok(Self::new(ring, fd, waker, stages))
+    }
+
+    /// Tries the batch here; what finds no room, or is gathered with others', goes to the ring.
+    fn try_send(&mut self, io: &mut Submissions) {
+        let Some(fd) = &self.fd else { return };
+        let size_max = io.sizes.send;
+        while !self.ring.batches_sends() {
+            let Some(batch) = io.batch() else { return };
+            match send_some(fd, batch, size_max) {
+                Ok(count) => return io.end_send(Ok(count)),
+                Err(error) if interrupted(&error) => {}
+                Err(error) if would_block(&error) => break,
+                Err(error) => return io.end_send(Err(Error::from_io(&error, "sending"))),
+            }
+        }
+        if let Some(batch) = io.take_batch() {
+            (self.ring).with(|state, ring| state.push_send(ring, self.slot, fd, batch, size_max));
+        }
+    }
+
+    /// Takes the completion of the direct receive in flight.
+    fn take_direct_end(&mut self, io: &mut Submissions) {
+        let ended = (self.ring).with(|state, _| state.take_direct_end(self.slot));
+        let Some((direct, result)) = ended else {
+            return;
+        };
+        let cancelled = io.return_direct(direct);
+        if let Some(error) = io.error().cloned() {
+            return io.fail_receive(error);
+        }
+        match usize::try_from(result) {
+            Ok(0) => self.stream_ended(io),
+            Ok(len) => {
+                if let Some(direct) = io.armed_direct() {
+                    // SAFETY: the entry had the payload's spans from this offset on, and its
+                    // completion says that the kernel has written so many bytes.
+                    unsafe { direct.payload.assume_written(direct.offset, len) };
+                }
+                io.end_receive(len, None);
+            }
+            Err(_) if is_retryable(result) && cancelled => io.end_cancelled(),
+            Err(_) if is_retryable(result) => self.poll_receive(io),
+            Err(_) => io.fail_receive(Error::from_io(&os_error(result), "receiving")),
+        }
+    }
+
+    /// Ends the armed receive with staged bytes, of which there are no more than it wants: as they
+    /// are, or copied to their destination.
+    fn received(&mut self, io: &mut Submissions, stage: Stage) {
+        let copied = io.armed_direct().map_or(Ok(()), |direct| {
+            direct.payload.copy_in(direct.offset, &stage)
+        });
+        match copied {
+            Ok(()) => io.end_receive(stage.len(), Some(stage)),
+            // The region refuses. What was copied before that is copied again, if the rest of the
+            // bytes may come in later.
+            Err(AccessError::Closed(_)) => {
+                (self.ring).with(|state, _| state.link(self.slot).put_back(stage));
+                io.end_cancelled();
+            }
+            Err(fault) => io.fail_receive(fault.error("receiving")),
+        }
+    }
+
+    fn stream_ended(&mut self, io: &mut Submissions) {
+        match self.watch_error.take() {
+            Some(error) => io.fail_receive(error),
+            None => io.end_stream(),
+        }
+    }
+
+    /// Cancels what is in flight, and takes in what has ended by it.
+    fn cancel(&self, choose: impl FnOnce(&mut LinkCompletions) -> Vec<&mut OpSlot>) {
+        self.ring.with(|state, ring| {
+            let ops = choose(state.link(self.slot)).into_iter();
+            let ops: Vec<Key> = ops.filter_map(OpSlot::cancel).collect();
+            ops.into_iter().for_each(|op| state.push_cancel(ring, op));
+            state.submit_and_harvest(ring);
+        });
+    }
+}
+
+/// Gives the armed receive to the ring, unless it waits for a staged one that is there.
+fn start_receive(
+    state: &mut State,
+    ring: &IoUring,
+    slot: Key,
+    fd: &Arc<OwnedFd>,
+    staged: &mut u32,
+    io: &mut Submissions,
+) {
+    let size_max = io.sizes.receive;
+    let is_direct = io.armed_direct().is_some();
+    let in_flight = state.link(slot).read;
+    if is_direct {
+        *staged = 0;
+    }
+    match (in_flight, is_direct) {
+        (OpSlot::Idle, true) => {
+            if let Some(direct) = io.take_direct() {
+                state.push_direct(ring, slot, fd, direct, size_max);
+            }
+        }
+        (OpSlot::Idle, false) => {
+            let is_limited = size_max != IoSizes::default().receive;
+            let multishot = *staged >= RING_STAGES_BEFORE_MULTISHOT && !is_limited;
+            *staged = staged.saturating_add(1);
+            state.push_stage(ring, slot, fd, multishot, size_max);
+        }
+        (_, true) => {
+            if let Some(op) = state.link(slot).read.cancel() {
+                state.push_cancel(ring, op);
+            }
+        }
+        (_, false) => {}
+    }
+}
+
+/// What a staged receive brought.
+enum StagedEnd {
+    Bytes(Stage),
+    /// Zero, or the system's error, negative.
+    End(i32),
+}
+
+impl Stream for UringStream {
+    fn poll_connect(&mut self, io: &mut Submissions) -> Poll<Result<SocketAddr>> {
+        let Some(fd) = &self.fd else {
+            return Poll::Pending;
+        };
+        // 1. Take the result of the poll for writability.
+        let polled = self
+            .ring
+            .with(|state, _| state.link(self.slot).polled.take());
+        let result = match polled {
+            None => None,
+            Some(result) if is_retryable(result) => None,
+            Some(result) if result < 0 => Some(Err(os_error(result))),
+            // 2. The socket knows how the connect ended.
+            Some(_) => match connect_result(fd, io.peer) {
+                Err(error) if would_block(&error) => None,
+                result => Some(result),
+            },
+        };
+        // 3. Poll until it has ended.
+        match result {
+            None => {
+                self.ring.with(|state, ring| {
+                    if state.link(self.slot).poll.is_idle() {
+                        state.push_poll(ring, self.slot, fd, libc::POLLOUT as u32);
+                    }
+                });
+                Poll::Pending
+            }
+            Some(result) => Poll::Ready(
+                result
+                    .map_err(|error| Error::from_io(&error, "connecting"))
+                    .and_then(|local| make_blocking(fd).map(|()| local)),
+            ),
+        }
+    }
+
+    fn poll_send(&mut self, io: &mut Submissions) {
+        if !io.is_send_in_flight() {
+            return self.try_send(io);
+        }
+        let sent = (self.ring).with(|state, _| state.take_sent(self.slot));
+        let Some((batch, result)) = sent else { return };
+        let cancelled = io.return_batch(batch);
+        let result = match (io.error(), usize::try_from(result)) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Ok(count)) => Ok(count),
+            (None, Err(_)) if is_retryable(result) && cancelled => Ok(0),
+            (None, Err(_)) if is_retryable(result) => return self.try_send(io),
+            (None, Err(_)) => Err(Error::from_io(&os_error(result), "sending")),
+        };
+        io.end_send(result);
+    }
+
+    fn poll_receive(&mut self, io: &mut Submissions) {
+        if io.is_receive_in_flight() {
+            return self.take_direct_end(io);
+        }
+        let Some(fd) = &self.fd else { return };
+        let size_max = io.sizes.receive;
+        let wanted = io
+            .armed_direct()
+            .map_or(size_max, |direct| direct.len.min(size_max));
+        let (slot, staged) = (self.slot, &mut self.staged);
+        // 1. Bytes that staged receives have brought, then the end of the stream.
+        // 2. Else the receive goes to the ring.
+        let end = self.ring.with(|state, ring| {
+            if let Some(stage) = state.take_received(slot, wanted) {
+                return Some(StagedEnd::Bytes(stage));
+            }
+            if let Some(result) = state.link(slot).stage_end.take() {
+                return Some(StagedEnd::End(result));
+            }
+            start_receive(state, ring, slot, fd, staged, io);
+            None
+        });
+        match end {
+            None => {}
+            Some(StagedEnd::Bytes(stage)) => self.received(io, stage),
+            Some(StagedEnd::End(0)) => self.stream_ended(io),
+            Some(StagedEnd::End(result)) => {
+                io.fail_receive(Error::from_io(&os_error(result), "receiving"));
+            }
+        }
+    }
+
+    fn poll_watch(&mut self, io: &mut Submissions) {
+        let Some(fd) = &self.fd else { return };
+        let (end, polled) = self.ring.with(|state, ring| {
+            let link = state.link(self.slot);
+            if let Some(end) = link.stage_end.take() {
+                return (Some(end), None);
+            }
+            // A staged receive would take bytes that are not wanted now, and an error that is to be
+            // reported here.
+            if !link.read.is_idle() {
+                if let Some(op) = link.read.cancel() {
+                    state.push_cancel(ring, op);
+                }
+                return (None, None);
+            }
+            let polled = link.polled.take();
+            if link.poll.is_idle() && polled.is_none_or(is_retryable) {
+                state.push_poll(ring, self.slot, fd, PEER_END);
+            }
+            (None, polled.filter(|result| !is_retryable(*result)))
+        });
+        let error = match (end, polled) {
+            (None, None) => return,
+            (Some(end), _) if end < 0 => Some(os_error(end)),
+            (Some(_), _) => None,
+            (None, Some(_)) => match sockopt::socket_error(fd) {
+                Ok(Err(error)) => Some(error.into()),
+                _ => None,
+            },
+        };
+        let error = error.map(|error| Error::from_io(&error, "watching a connection"));
+        io.end_watch(match error {
+            Some(error) => self.watch_error.insert(error).clone(),
+            None => Error::new(ErrorKind::PeerClosed, "it ended its stream"),
+        });
+    }
+
+    fn arm(&mut self, io: &mut Submissions) {
+        if io.armed().is_none() {
+            self.poll_watch(io);
+            return io.notify_if_received();
+        }
+        let Some(fd) = &self.fd else { return };
+        let (slot, staged) = (self.slot, &mut self.staged);
+        let has_received = self.ring.with(|state, ring| {
+            let has_received = state.link(slot).has_received();
+            if !has_received {
+                start_receive(state, ring, slot, fd, staged, io);
+            }
+            has_received
+        });
+        if has_received {
+            io.notify();
+        }
+    }
+
+    fn cancel_send(&mut self) {
+        self.cancel(|link| vec![&mut link.send]);
+    }
+
+    fn cancel_receive(&mut self) {
+        self.cancel(|link| vec![&mut link.read]);
+    }
+
+    fn abort(&mut self) {
+        let Some(fd) = self.fd.take() else { return };
+        // A zero linger time makes close send a reset and drop what was not sent.
+        let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
+        drop(fd);
+        // The last of the operations in flight closes the socket.
+        self.cancel(|link| vec![&mut link.send, &mut link.read, &mut link.poll]);
+    }
+
+    fn finish(&mut self) {
+        if let Some(fd) = &self.fd {
+            // Fails only if the connection is gone already, which its reading side reports.
+            let _ = shutdown(fd, Shutdown::Write);
+        }
+    }
+
+    fn unread_bytes(&self) -> usize {
+        let Some(fd) = &self.fd else { return 0 };
+        let received = self
+            .ring
+            .with(|state, _| state.link(self.slot).unread_bytes());
+        let count = rustix::io::ioctl_fionread(fd).unwrap_or(0);
+        usize::try_from(count)
+            .unwrap_or(usize::MAX)
+            .saturating_add(received)
+    }
+
+    fn stats(&self) -> Option<LinkStats> {
+        stats(self.fd.as_ref()?).ok()
+    }
+
+    fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool {
+        self.fd
+            .as_ref()
+            .is_some_and(|fd| set_keep_alive(fd, config))
+    }
+
+    fn take_raw(&mut self, io: &Submissions) -> Option<RawLink> {
+        // A receive in flight would take bytes of the next owner's.
+        self.cancel(|link| vec![&mut link.read, &mut link.poll]);
+        let is_clean = self.ring.with(|state, _| {
+            let link = state.link(self.slot);
+            link.read.is_idle() && !link.has_received()
+        });
+        if !is_clean {
+            return None;
+        }
+        // A poll that ends late keeps its own share of the descriptor.
+        let fd = match Arc::try_unwrap(self.fd.take()?) {
+            Ok(fd) => fd,
+            Err(shared) => shared.try_clone().ok()?,
+        };
+        Some(RawLink::Socket {
+            fd,
+            peer: io.peer,
+            local: io.local,
+        })
+    }
+}
+
+impl Drop for UringStream {
+    fn drop(&mut self) {
+        let fd = self.fd.take();
+        self.ring.abandon(self.slot, |state| {
+            // Closing a socket with unread bytes resets the connection; these were read from it
+            // already, by the ring.
+            if let Some(fd) = fd
+                && state.link(self.slot).unread_bytes() > 0
+            {
+                let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
+            }
+        });
+    }
+}
+
+/// The ring waits for a socket by itself, unless the socket is non-blocking. Calls outside of the
+/// ring are made non-blocking one by one.
+fn make_blocking(fd: &OwnedFd) -> Result<()> {
+    rustix::io::ioctl_fionbio(fd, false)
+        .map_err(|error| Error::from_io(&error.into(), "preparing a connection"))
+}
+
+fn os_error(result: i32) -> io::Error {
+    io::Error::from_raw_os_error(-result)
+}
