@@ -9,7 +9,7 @@ use crate::common::{backends, on, on_every_backend};
 use tokio_fabric::testing::{FaultPlan, Net, Peer, connect_endpoints};
 use tokio_fabric::{
     Access, Endpoint, Error, ErrorKind, Event, EventQueue, Failed, MemoryRegion, RemoteRegion,
-    ep::{EndpointBuilder, OnRefusal},
+    ep::{EndpointBuilder, Liveness, OnRefusal},
     error::{OperationKind, Phase, Refusal},
 };
 
@@ -406,7 +406,9 @@ fn a_region_revoked_in_mid_payload_ends_the_operation_and_not_the_connection() {
             let tick = Duration::from_millis(1);
             let net = net.faults(FaultPlan::seeded(3).delay(tick..=tick));
             let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-            let (x, y) = connected(&a, &b, living_with(1)).await;
+            // Nor does a machine that is slower still make a peer of it that is silent.
+            let patient = |it: EndpointBuilder| living_with(1)(it).liveness(Liveness::OFF);
+            let (x, y) = connected(&a, &b, patient).await;
             let other = open_region(&b, vec![3u8; 64]).await;
             let (mut broken, mut buffer) = (0, vec![1u8; LEN]);
             for round in 0..12 {
