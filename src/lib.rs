@@ -20,7 +20,7 @@
 //! exactly once.
 //!
 //! The words are libfabric's: the docs name the call or structure each item answers to, as
-//! `fi_mr(3)`, and `docs/features.md` lists what works.
+//! `fi_mr(3)`, and `docs/features.md` goes from libfabric's names to these.
 //!
 //! # Quick start
 //!
@@ -118,6 +118,10 @@
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+#[cfg(doc)]
+#[doc = include_str!("../docs/features.md")]
+pub mod features {}
 
 #[cfg(feature = "__instructions")]
 #[doc(hidden)]

@@ -7,8 +7,8 @@ use crate::buf::RegionMemory;
 use crate::cntr::Counter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
-use crate::info::{Caps, MrMode};
-use crate::mr::{MemoryRegion, MrBind, MrFlags, RegionSlice};
+use crate::info::Caps;
+use crate::mr::{MemoryRegion, MrBind};
 use crate::sync::Attachable;
 
 impl<B: 'static> MemoryRegion<B> {
@@ -84,25 +84,6 @@ fn enabled_already() -> Error {
 }
 
 impl Domain {
-    /// Judges a buffer of a collective operation (`FI_MR_COLLECTIVE`): with
-    /// [`MrMode::COLLECTIVE`] it is of a region of this domain that was registered with
-    /// [`MrFlags::COLLECTIVE`]; without the mode any will do. For libraries that build such
-    /// operations of this one's messages and RMA.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`], naming the mode.
-    pub fn check_collective(&self, buffer: &RegionSlice) -> Result<()> {
-        let memory = buffer.memory();
-        let flags = MrFlags::from_bits_truncate(memory.traits().flags);
-        let registered = flags.contains(MrFlags::COLLECTIVE) && self.has_registered(memory);
-        if registered || !self.inner.mr_mode.contains(MrMode::COLLECTIVE) {
-            return Ok(());
-        }
-        let message = "with FI_MR_COLLECTIVE, buffers of collective operations are registered \
-                       with MrFlags::COLLECTIVE";
-        Err(Error::new(ErrorKind::InvalidArgument, message))
-    }
-
     /// Whether this memory is of a region of this domain.
     pub(crate) fn has_registered(&self, memory: &RegionMemory) -> bool {
         memory.traits().domain == Some(self.inner.id)

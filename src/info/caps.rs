@@ -201,7 +201,8 @@ bitflags! {
         const ENDPOINT = 1 << 9;
         /// Device memory is registered before use.
         const HMEM = 1 << 10;
-        /// Buffers of collective operations are registered for them.
+        /// Buffers of collective operations are registered for them. The library has no such
+        /// operations, so this may be said and cannot be required.
         const COLLECTIVE = 1 << 11;
     }
 }

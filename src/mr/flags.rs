@@ -14,9 +14,6 @@ bitflags! {
         /// It is persistent memory, a shared mapping of a file, and writes may be asked to be
         /// persistent when they end (`FI_RMA_PMEM`).
         const RMA_PMEM = 1 << 49;
-        /// Collective operations may use it (`FI_COLLECTIVE`, see
-        /// [`MrMode::COLLECTIVE`](crate::info::MrMode::COLLECTIVE)).
-        const COLLECTIVE = 1 << 6;
     }
 }
 

@@ -40,10 +40,6 @@ impl RegionSlice {
         }
     }
 
-    pub(crate) fn memory(&self) -> &RegionMemory {
-        &self.memory
-    }
-
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len

@@ -142,7 +142,6 @@ fn large_transfers_arrive_whole() {
 
 /// fi_domain(3): "Applications may include a small message with a data transfer that is placed
 /// directly into a remote completion queue"
-/// fi_domain(3): "This is referred to as remote CQ data (sometimes referred to as immediate data)."
 /// fi_domain(3): "This field indicates the number of bytes that the provider supports for remote CQ
 /// data."
 /// fi_domain(3): "the minimum size of remote CQ data must be at least 4-bytes."

@@ -98,8 +98,6 @@ fn injected_messages_are_copied_and_limited() {
 /// before.
 /// fi_domain(3): `FI_DELIVERY_COMPLETE`, flag (completion model).
 /// fi_domain(3): `FI_TRANSMIT_COMPLETE`, flag (completion model).
-/// fi_domain(3): "The completion status may also be dependent upon the completion model selected
-/// byt the application"
 #[test]
 fn delivery_complete_waits_for_the_peer_and_transmit_complete_does_not() {
     on_every_backend(|net| async move {
@@ -122,8 +120,6 @@ fn delivery_complete_waits_for_the_peer_and_transmit_complete_does_not() {
     });
 }
 
-/// fi_domain(3): "messages that are larger than the buffers provided by the application is provider
-/// specific."
 /// fi_domain(3): "Providers may either truncate the message and report a successful completion, or
 /// fail the operation."
 /// fi_domain(3): "send operations may complete successfully, yet be truncated at the receive side."
@@ -178,7 +174,6 @@ fn a_message_that_does_not_fit_is_truncated_and_the_connection_lives() {
 /// table.
 /// fi_domain(3): "the target endpoint's receive queue, posted receive buffers (no Rx buffers), the
 /// receive side completion queue"
-/// fi_domain(3): "The defined behavior is that seen by the initiator of a request."
 /// fi_domain(3): "internally retrying requests (which will be hidden from the application)."
 /// fi_domain(3): `FI_RM_ENABLED`, enumeration value.
 /// fi_domain(3): "Resource management is enabled for this provider domain."

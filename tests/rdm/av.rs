@@ -160,7 +160,8 @@ async fn a_table_has_dense_indices_in_the_order_of_insertion() {
 /// as fi_av_lookup to learn which specific addresses failed to insert" fi_av(3): "The resulting
 /// status of attempting to insert each address will be written to the corresponding array
 /// location." fi_av(3): `FI_SYNC_ERR`: each address has its own result. A failed one leaves its
-/// index free.
+/// index free. fi_av(3): "the fi_addr buffer associated with a failed or aborted insertion will be
+/// set to FI_ADDR_NOTAVAIL." Here it is an error in its place.
 #[tokio::test]
 async fn each_address_fails_on_its_own() {
     let vector = open();

@@ -11,6 +11,7 @@ use tokio_fabric::testing::Net;
 use tokio_fabric::{
     Access, AddressVector, Backend, Caps, DgramEndpoint, Domain, EndpointType, ErrorKind, Hints,
     av::FabricAddr, cq::CompletionFlags, dgram::DgramEndpointBuilder, error::OperationKind,
+    info::ResourceManagement,
 };
 
 const HERE: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
@@ -67,6 +68,15 @@ fn pair(
     let (from, to) = (a.open(), b.open());
     let name = a.knows(&to);
     (a, from, b, to, name)
+}
+
+/// Two domains with resource management enabled, and two with it disabled, which changes nothing.
+fn with_and_without_resource_management(net: &Net) -> [[DgramDomain; 2]; 2] {
+    [ResourceManagement::Enabled, ResourceManagement::Disabled].map(|setting| {
+        [(); 2].map(|()| {
+            DgramDomain::with(net, hints().domain(|domain| domain.resource_mgmt(setting)))
+        })
+    })
 }
 
 /// Waits for what the other side must come to, without a bell to wait for.
@@ -207,21 +217,24 @@ fn a_plain_udp_socket_is_a_peer() {
 /// fi_domain(3), the resource management table: `No Rx Buffer, DGRAM EP-with RM: dropped` and
 /// `Target EP, DGRAM EP-with RM: dropped`; "if the target EP queues are unable to accept incoming
 /// messages, received messages will be dropped." They are counted, and the sender gets no error.
+/// Without resource management too: `No Rx Buffer, DGRAM EP-no RM: dropped` and
+/// `Target EP, DGRAM EP-no RM: dropped`.
 #[test]
 fn without_a_receive_datagrams_are_dropped_and_counted() {
     on_every_backend(|net| async move {
-        let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
-        let from = a.open();
-        let to = b.builder().unexpected_bytes(0).open().unwrap();
-        let name = a.knows(&to);
-        for sent in 1..=20 {
-            from.send(vec![1; 32], name).await.unwrap();
-            until("the drop is counted", || to.dropped() == sent).await;
+        for [a, b] in with_and_without_resource_management(&net) {
+            let from = a.open();
+            let to = b.builder().unexpected_bytes(0).open().unwrap();
+            let name = a.knows(&to);
+            for sent in 1..=20 {
+                from.send(vec![1; 32], name).await.unwrap();
+                until("the drop is counted", || to.dropped() == sent).await;
+            }
+            let receive = to.recv(vec![0; 64]).post().unwrap();
+            from.send("heard", name).await.unwrap();
+            assert_eq!(receive.await.unwrap().0.len, 5);
+            assert_eq!((to.dropped(), to.unexpected_bytes()), (20, 0));
         }
-        let receive = to.recv(vec![0; 64]).post().unwrap();
-        from.send("heard", name).await.unwrap();
-        assert_eq!(receive.await.unwrap().0.len, 5);
-        assert_eq!((to.dropped(), to.unexpected_bytes()), (20, 0));
     });
 }
 
@@ -250,80 +263,88 @@ fn datagrams_are_kept_within_the_budget() {
 
 /// fi_domain(3), the resource management table: `Rx Buf Overrun, DGRAM EP-with RM: truncate or
 /// drop`. We truncate, and report both lengths; "olen specifies the amount of data that did not fit".
+/// Without resource management too: `Rx Buf Overrun, DGRAM EP-no RM: truncate or drop`.
 #[test]
 fn a_datagram_that_is_too_long_is_truncated() {
     on_every_backend(|net| async move {
-        let (_a, from, _b, to, name) = pair(&net);
-        for early in [false, true] {
-            let receive = (!early).then(|| to.recv(vec![0; 4]).post().unwrap());
-            from.send("longer than that", name).await.unwrap();
-            let failed = match receive {
-                Some(receive) => receive.await.unwrap_err(),
-                None => {
-                    until("it is kept", || to.unexpected_bytes() > 0).await;
-                    to.recv(vec![0; 4]).await.unwrap_err()
-                }
-            };
-            assert_eq!(failed.kind(), ErrorKind::Truncated);
-            assert_eq!((failed.received_len(), failed.overflow_len()), (4, 12));
-            assert_eq!(failed.into_parts().1.unwrap(), b"long");
+        for [a, b] in with_and_without_resource_management(&net) {
+            let (from, to) = (a.open(), b.open());
+            let name = a.knows(&to);
+            for early in [false, true] {
+                let receive = (!early).then(|| to.recv(vec![0; 4]).post().unwrap());
+                from.send("longer than that", name).await.unwrap();
+                let failed = match receive {
+                    Some(receive) => receive.await.unwrap_err(),
+                    None => {
+                        until("it is kept", || to.unexpected_bytes() > 0).await;
+                        to.recv(vec![0; 4]).await.unwrap_err()
+                    }
+                };
+                assert_eq!(failed.kind(), ErrorKind::Truncated);
+                assert_eq!((failed.received_len(), failed.overflow_len()), (4, 12));
+                assert_eq!(failed.into_parts().1.unwrap(), b"long");
+            }
+            from.send("fine", name).await.unwrap();
+            assert_eq!(
+                to.recv(vec![0; 4]).await.unwrap().1,
+                b"fine",
+                "the endpoint lives"
+            );
         }
-        from.send("fine", name).await.unwrap();
-        assert_eq!(
-            to.recv(vec![0; 4]).await.unwrap().1,
-            b"fine",
-            "the endpoint lives"
-        );
     });
 }
 
 /// fi_domain(3), the resource management table: `Rx Ctx, DGRAM EP-with RM: EAGAIN`. A post that may
 /// wait has its turn when there is room.
+/// Without resource management too, instead of `Rx Ctx, DGRAM EP-no RM: undefined error`.
 #[test]
 fn a_full_receive_context_is_again() {
     on_every_backend(|net| async move {
-        let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
-        let from = a.open();
-        let to = b.builder().receive_size(1).open().unwrap();
-        let name = a.knows(&to);
-        let first = to.recv(vec![0; 8]).post().unwrap();
-        let refused = to.recv(vec![0; 8]).try_post().unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Again);
-        assert_eq!(refused.into_parts().1.unwrap().len(), 8);
-        let second = to.recv(vec![0; 8]).post().unwrap();
-        from.send("1", name).await.unwrap();
-        from.send("2", name).await.unwrap();
-        assert_eq!(first.await.unwrap().1[0], b'1');
-        assert_eq!(second.await.unwrap().1[0], b'2');
+        for [a, b] in with_and_without_resource_management(&net) {
+            let from = a.open();
+            let to = b.builder().receive_size(1).open().unwrap();
+            let name = a.knows(&to);
+            let first = to.recv(vec![0; 8]).post().unwrap();
+            let refused = to.recv(vec![0; 8]).try_post().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Again);
+            assert_eq!(refused.into_parts().1.unwrap().len(), 8);
+            let second = to.recv(vec![0; 8]).post().unwrap();
+            from.send("1", name).await.unwrap();
+            from.send("2", name).await.unwrap();
+            assert_eq!(first.await.unwrap().1[0], b'1');
+            assert_eq!(second.await.unwrap().1[0], b'2');
+        }
     });
 }
 
 /// fi_domain(3), the resource management table: `Tx Ctx, DGRAM EP-with RM: EAGAIN`.
+/// Without resource management too, instead of `Tx Ctx, DGRAM EP-no RM: undefined error`.
 #[test]
 fn a_full_transmit_context_is_again() {
     for backend in backends() {
         // On one thread the driver does not run in between.
         on(backend, |net| async move {
-            let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
-            let from = a.builder().transmit_size(2).open().unwrap();
-            let to = b.open();
-            let name = a.knows(&to);
-            let held: Vec<_> = (0..2)
-                .map(|_| from.send("held", name).more().post().unwrap())
-                .collect();
-            let refused = from.send("no room", name).try_post().unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::Again);
-            assert_eq!(
-                from.inject(b"nor", name).unwrap_err().kind(),
-                ErrorKind::Again
-            );
-            let waits = from.send("waits", name).post().unwrap();
-            for held in held {
-                held.await.unwrap();
-            }
-            waits.await.unwrap();
-            for len in [4, 4, 5] {
-                assert_eq!(to.recv(vec![0; 8]).await.unwrap().0.len, len);
+            for [a, b] in with_and_without_resource_management(&net) {
+                let from = a.builder().transmit_size(2).open().unwrap();
+                let to = b.open();
+                let name = a.knows(&to);
+                let held: Vec<_> = (0..2)
+                    .map(|_| from.send("held", name).more().post().unwrap())
+                    .collect();
+                let refused = from.send("no room", name).try_post().unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Again);
+                assert_eq!(
+                    from.inject(b"nor", name).unwrap_err().kind(),
+                    ErrorKind::Again
+                );
+                let waits = from.send("waits", name).post().unwrap();
+                for held in held {
+                    held.await.unwrap();
+                }
+                waits.await.unwrap();
+                for len in [4, 4, 5] {
+                    assert_eq!(to.recv(vec![0; 8]).await.unwrap().0.len, len);
+                }
             }
         });
     }
@@ -331,41 +352,44 @@ fn a_full_transmit_context_is_again() {
 
 /// fi_domain(3), the resource management table: `Tx CQ, DGRAM EP-with RM: EAGAIN` and `Rx CQ, DGRAM
 /// EP-with RM: EAGAIN`.
+/// Without resource management too, instead of `Tx CQ, DGRAM EP-no RM: undefined error` and
+/// `Rx CQ, DGRAM EP-no RM: undefined error`.
 #[test]
 fn a_full_completion_queue_is_again() {
     on_every_backend(|net| async move {
-        let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
-        let (out, into) = (
-            a.domain.completion_queue().size(1).open().unwrap(),
-            b.domain.completion_queue().size(1).open().unwrap(),
-        );
-        let from = a.builder().transmit_queue(&out).open().unwrap();
-        let to = b.builder().receive_queue(&into).open().unwrap();
-        let name = a.knows(&to);
-        to.recv(vec![0; 8]).queue(1u64).try_post().unwrap();
-        let refused = to.recv(vec![0; 8]).queue(2u64).try_post().unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Again);
-        let waits = to.recv(vec![0; 8]).queue(2u64).post().unwrap();
-        from.send("first", name).queue(3u64).try_post().unwrap();
-        let refused = from
-            .send("second", name)
-            .queue(4u64)
-            .try_post()
-            .unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Again);
+        for [a, b] in with_and_without_resource_management(&net) {
+            let (out, into) = (
+                a.domain.completion_queue().size(1).open().unwrap(),
+                b.domain.completion_queue().size(1).open().unwrap(),
+            );
+            let from = a.builder().transmit_queue(&out).open().unwrap();
+            let to = b.builder().receive_queue(&into).open().unwrap();
+            let name = a.knows(&to);
+            to.recv(vec![0; 8]).queue(1u64).try_post().unwrap();
+            let refused = to.recv(vec![0; 8]).queue(2u64).try_post().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Again);
+            let waits = to.recv(vec![0; 8]).queue(2u64).post().unwrap();
+            from.send("first", name).queue(3u64).try_post().unwrap();
+            let refused = from
+                .send("second", name)
+                .queue(4u64)
+                .try_post()
+                .unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Again);
 
-        let sent = out.next().await.unwrap();
-        assert_eq!((sent.context.0, sent.operation), (3, OperationKind::Send));
-        assert_eq!(sent.flags, CompletionFlags::SEND | CompletionFlags::MSG);
-        from.send("second", name).queue(4u64).try_post().unwrap();
-        let mut got = into.next().await.unwrap();
-        assert_eq!((got.context.0, got.len), (1, 5));
-        assert_eq!(got.flags, CompletionFlags::RECV | CompletionFlags::MSG);
-        assert_eq!(got.source_addr(), Some(from.local_addr()));
-        let buffer: Vec<u8> = got.take_buffer().unwrap().downcast().unwrap();
-        assert_eq!(&buffer[..5], b"first");
-        waits.await.unwrap();
-        assert_eq!(into.next().await.unwrap().context.0, 2);
+            let sent = out.next().await.unwrap();
+            assert_eq!((sent.context.0, sent.operation), (3, OperationKind::Send));
+            assert_eq!(sent.flags, CompletionFlags::SEND | CompletionFlags::MSG);
+            from.send("second", name).queue(4u64).try_post().unwrap();
+            let mut got = into.next().await.unwrap();
+            assert_eq!((got.context.0, got.len), (1, 5));
+            assert_eq!(got.flags, CompletionFlags::RECV | CompletionFlags::MSG);
+            assert_eq!(got.source_addr(), Some(from.local_addr()));
+            let buffer: Vec<u8> = got.take_buffer().unwrap().downcast().unwrap();
+            assert_eq!(&buffer[..5], b"first");
+            waits.await.unwrap();
+            assert_eq!(into.next().await.unwrap().context.0, 2);
+        }
     });
 }
 

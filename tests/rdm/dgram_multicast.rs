@@ -95,6 +95,7 @@ async fn a_group_hears(mut one: Member, mut two: Member, outsider: Member, group
 }
 
 /// fi_cm(3): "This call attaches an endpoint to a multicast group." IPv4.
+/// fi_msg(3): `FI_MULTICAST`, flag of fi_sendmsg: the address says it here.
 #[test]
 fn members_of_a_group_hear_it() {
     on_every_backend(|net| async move {

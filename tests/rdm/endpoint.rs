@@ -95,6 +95,10 @@ fn messages_of_one_sender_keep_their_order() {
 /// FI_ADDR_NOTAVAIL."
 /// fi_cq(3): "In no case do providers insert addresses into an AV separate from an application
 /// calling fi_av_insert or similar call."
+/// fi_av(3): "This flag associates a user-assigned identifier with each AV entry that is returned
+/// with any completion entry in place of the AV’s address." Here it comes beside the address.
+/// fi_av(3): "the fi_addr_t value reported by a completion event is replaced with a user-specified
+/// value instead."
 #[test]
 fn the_sender_is_named_if_the_vector_has_it() {
     on_every_backend(|net| async move {

@@ -1,9 +1,9 @@
 //! Remote memory access over connectionless endpoints (`fi_rma(3)`).
 
 use crate::common::on_every_backend;
-use crate::common::peers::{bytes_of, open_region};
+use crate::common::peers::{bytes_of, open_region, peer_with};
 use tokio_fabric::{
-    ErrorKind, Hints, UserContext,
+    EndpointType, ErrorKind, Hints, UserContext,
     cq::CompletionFlags,
     domain::DomainBind,
     ep::OnRefusal,
@@ -194,5 +194,95 @@ fn rma_passes_messages_without_receives() {
         for sent in flood {
             sent.await.unwrap();
         }
+    });
+}
+
+/// Of connectionless endpoints as of connected ones.
+/// fi_domain(3): `FI_MR_LOCAL`, mode bit.
+/// fi_domain(3): "Data buffers used in send and receive operations and as the source buffer for RMA
+/// and atomic operations must be registered"
+/// fi_mr(3): "applications must register all data buffers that will be accessed by the local
+/// hardware"
+#[test]
+fn with_local_all_buffers_are_registered() {
+    on_every_backend(|net| async move {
+        let hints = Hints::new().endpoint(EndpointType::Rdm);
+        let hints = hints.domain(|domain| domain.required_mr_mode(MrMode::LOCAL));
+        let strict = peer_with(&net, hints, DomainBind::empty());
+        let other = net.peer().unwrap();
+        let (x, y) = (
+            strict.rdm_endpoint().unwrap(),
+            other.rdm_endpoint().unwrap(),
+        );
+        let to_y = x.insert(y.local_addr()).unwrap();
+        let to_x = y.insert(x.local_addr()).unwrap();
+        let far = open_region(&other, vec![0u8; 8]).await;
+        let plain = || vec![3u8; 8];
+        for refused in [
+            x.send(plain(), to_y).await.map(drop),
+            x.send_tagged(plain(), to_y, 5).await.map(drop),
+            x.recv(plain()).await.map(drop),
+            x.recv_tagged(plain(), 5).await.map(drop),
+            x.write(plain(), to_y, far.remote()).await.map(drop),
+            x.read(plain(), to_y, far.remote()).await.map(drop),
+        ] {
+            let failed = refused.unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::InvalidArgument);
+            assert!(failed.to_string().contains("FI_MR_LOCAL"), "{failed}");
+            assert_eq!(failed.into_parts().1, Some(plain()));
+        }
+        let region = open_region(&strict, vec![4u8; 8]).await;
+        let slice = || region.slice(..).unwrap();
+        x.send(slice(), to_y).await.unwrap();
+        assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().1, [4; 8]);
+        x.send_tagged(slice(), to_y, 5).await.unwrap();
+        assert_eq!(y.recv_tagged(vec![0u8; 8], 5).await.unwrap().1, [4; 8]);
+        let write = x.write(slice(), to_y, far.remote());
+        write.delivery_complete().await.unwrap();
+        assert_eq!(bytes_of(&far), [4; 8]);
+        far.write_at(0, &[5; 8]).unwrap();
+        x.read(slice(), to_y, far.remote()).await.unwrap();
+        assert_eq!(bytes_of(&region), [5; 8]);
+        y.send(vec![6u8; 8], to_x).await.unwrap();
+        x.recv(slice()).await.unwrap();
+        assert_eq!(bytes_of(&region), [6; 8]);
+        y.send_tagged(vec![7u8; 8], to_x, 5).await.unwrap();
+        x.recv_tagged(slice(), 5).await.unwrap();
+        assert_eq!(bytes_of(&region), [7; 8]);
+    });
+}
+
+/// Of connectionless endpoints as of connected ones.
+/// fi_domain(3): `FI_MR_RAW`, mode bit.
+/// fi_domain(3): "The provider requires additional setup as part of their memory registration
+/// process."
+/// fi_domain(3): "This mode is required by providers that use a memory key that is larger than
+/// 64-bits."
+#[test]
+fn with_raw_a_region_is_reached_by_its_mapped_raw_key() {
+    on_every_backend(|net| async move {
+        let hints = Hints::new().endpoint(EndpointType::Rdm);
+        let hints = hints.domain(|domain| domain.required_mr_mode(MrMode::RAW));
+        let (one, two) = (
+            net.peer().unwrap(),
+            peer_with(&net, hints, DomainBind::empty()),
+        );
+        let (x, y) = (one.rdm_endpoint().unwrap(), two.rdm_endpoint().unwrap());
+        let to_y = x.insert(y.local_addr()).unwrap();
+        let region = open_region(&two, vec![1u8; 100]).await;
+        let (base_addr, raw) = region.raw_key();
+        let mapped = one.domain.map_raw(base_addr, &raw).unwrap();
+        let remote = mapped.remote(100);
+        let write = x.write(vec![2u8; 10], to_y, remote.slice(10..20).unwrap());
+        write.delivery_complete().await.unwrap();
+        assert_eq!(
+            bytes_of(&region)[9..21],
+            [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]
+        );
+        let read = x.read(vec![0u8; 2], to_y, remote.slice(9..11).unwrap());
+        assert_eq!(read.await.unwrap().1, [1, 2]);
+        // Without the mapping there is no key to use.
+        let read = x.read(vec![0u8; 8], to_y, region.remote());
+        assert_eq!(read.await.unwrap_err().kind(), ErrorKind::KeyRejected);
     });
 }

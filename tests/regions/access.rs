@@ -102,6 +102,10 @@ fn peers_have_the_rights_that_were_granted_and_no_others() {
 /// using the memory registration calls."
 /// fi_mr(3): "Obtains the local memory descriptor associated with a MR."
 /// fi_mr(3): "Return a local descriptor associated with a registered memory region"
+/// fi_mr(3): "the mem_desc parameter into data transfer operations is ignored." Not here: what a
+/// region was registered for counts without FI_MR_LOCAL too.
+/// fi_mr(3): "a memory region registered for FI_WRITE access may also behave as if FI_SEND were
+/// specified as well." Here it does not.
 #[test]
 fn local_operations_need_their_right() {
     on_every_backend(|net| async move {
@@ -354,6 +358,8 @@ fn basic_is_virtual_addresses_and_the_librarys_keys() {
 /// fi_mr(3): "provide a valid mem_desc parameter into applicable data transfer operations."
 /// fi_domain(3): "optimized around having applications register memory for locally accessed data
 /// buffers."
+/// fi_domain(3): "The mr_mode field indicates the type of memory registration that is required, and
+/// when registration is necessary."
 #[test]
 fn with_local_all_buffers_must_be_registered() {
     on_every_backend(|net| async move {

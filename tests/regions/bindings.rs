@@ -1,5 +1,5 @@
 //! Regions with counters and endpoints bound to them, and their enabling (`fi_mr(3)`: fi_mr_bind,
-//! fi_mr_enable, FI_MR_RMA_EVENT, FI_MR_ENDPOINT, FI_MR_COLLECTIVE).
+//! fi_mr_enable, FI_MR_RMA_EVENT, FI_MR_ENDPOINT).
 
 use crate::common::on_every_backend;
 use crate::common::peers::{bytes_of, open_region, peer_with, read, toward};
@@ -99,6 +99,8 @@ fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
 /// fi_mr(3): `fi_mr_bind(bfid)`: "Fabric identifier of an associated resource."
 /// fi_mr(3): `fi_mr_bind(flags)`, argument.
 /// fi_domain(3): `fi_mr_bind`, function.
+/// fi_mr(3): "Counter bindings are needed by providers that support the generation of completions
+/// based on fabric operations."
 #[test]
 fn bound_counters_count_each_access_of_their_region_once() {
     on_every_backend(|net| async move {
@@ -290,6 +292,8 @@ fn closing_a_busy_region_races_with_its_peers() {
 /// fi_mr(3): "To bind the MR with an endpoint, the application must use fi_mr_bind()."
 /// fi_mr(3): "To enable the memory region, the application must call fi_mr_enable()."
 /// fi_mr(3): "When binding the memory region to an endpoint, flags should be 0."
+/// fi_mr(3): "Endpoint bindings are needed if the provider associates memory regions with
+/// endpoints"
 #[test]
 fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
     on_every_backend(|net| async move {
@@ -320,31 +324,6 @@ fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
         sent.unwrap();
         assert_eq!(received.unwrap().1, [0xaa; 8]);
     });
-}
-
-/// fi_domain(3): `FI_MR_COLLECTIVE`, mode bit.
-/// fi_domain(3): "Requires data buffers passed to collective operations be explicitly registered
-/// for collective operations"
-/// fi_domain(3): `FI_COLLECTIVE`, flag of registration.
-#[tokio::test]
-async fn with_collective_buffers_are_registered_for_it() {
-    let net = Net::loopback();
-    let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::COLLECTIVE));
-    let strict = peer_with(&net, hints, DomainBind::empty());
-    assert_eq!(strict.domain.info().domain.mr_mode, MrMode::COLLECTIVE);
-    let loose = net.peer().unwrap();
-    let judge = |judge: &Peer, owner: &Peer, flags| {
-        let slice = with_flags(owner, flags).slice(..).unwrap();
-        judge
-            .domain
-            .check_collective(&slice)
-            .map_err(|error| error.kind())
-    };
-    let invalid = Err(ErrorKind::InvalidArgument);
-    assert_eq!(judge(&strict, &strict, MrFlags::COLLECTIVE), Ok(()));
-    assert_eq!(judge(&strict, &strict, MrFlags::empty()), invalid);
-    assert_eq!(judge(&strict, &loose, MrFlags::COLLECTIVE), invalid);
-    assert_eq!(judge(&loose, &loose, MrFlags::empty()), Ok(()));
 }
 
 /// fi_mr(3): "applications must register all data buffers that will be accessed by the local

@@ -122,6 +122,8 @@ async fn what_came_back_is_what_went_in_and_is_registered_again() {
 /// fi_mr(3): "This value is returned as part of any asynchronous event associated with the
 /// registration."
 /// fi_mr(3): "User specified context associated with the memory region."
+/// fi_domain(3): "They include address vector, memory registration, and connection management
+/// routines."
 #[test]
 fn bound_with_reg_mr_the_event_reports_the_end() {
     on_every_backend(|net| async move {

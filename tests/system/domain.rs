@@ -31,7 +31,6 @@ fn runtime(threads: usize, io: bool, time: bool) -> tokio::runtime::Runtime {
 
 /// api.md decision 10: "Misuse that depends on run-time state is an error, never a panic": no
 /// runtime, or one without what the backend needs.
-/// fi_domain(3): "On error, a negative value corresponding to fabric errno is returned."
 #[test]
 fn without_a_suitable_runtime_opening_is_an_error() {
     for backend in backends() {
@@ -122,6 +121,8 @@ fn endpoint_of(event: Option<Event>) -> EndpointId {
 /// asynchronous control events"
 /// fi_domain(3): "events that occur on the domain or active endpoints allocated on a domain."
 /// fi_domain(3): "This includes CM events."
+/// fi_domain(3): "They include address vector, memory registration, and connection management
+/// routines."
 #[test]
 fn the_domains_queue_takes_the_events_of_its_endpoints() {
     on_every_backend(|net| async move {
@@ -218,14 +219,6 @@ fn a_domain_is_bound_once_and_flags_are_checked() {
 /// fi_domain(3): `FI_PROGRESS_AUTO`, enumeration value.
 /// fi_domain(3): "make forward progress on an asynchronous operation without further intervention
 /// by the application."
-/// fi_domain(3): "the ability of the underlying implementation to complete processing of an
-/// asynchronous request."
-/// fi_domain(3): "the method that the provider uses to make progress on asynchronous control
-/// operations."
-/// fi_domain(3): "Data progress indicates the method that the provider uses to make progress on
-/// data transfer operations."
-/// fi_domain(3): "Progress frequently requires action being taken at both the transmitting and
-/// receiving sides of an operation."
 /// fi_domain(3): "provided as output to fi_getinfo in the absence of any progress hints"
 /// fi_domain(3): "All providers are required to support FI_PROGRESS_AUTO."
 /// fi_domain(3): "It is recommended that providers support FI_PROGRESS_AUTO."

@@ -364,6 +364,8 @@ fn threads_named(name: &str) -> (usize, Duration) {
 }
 
 /// README: "the driver spins for so long after the last activity, then sleeps".
+/// fi_domain(3): "progress threads cannot be blocked when communication is idle, which results in
+/// threads spinning in progress functions." These sleep, a thread's and a task's alike.
 #[test]
 fn a_driver_that_spins_rests_after_a_while() {
     alone("driver::spinning_ends");

@@ -222,6 +222,8 @@ fn the_papers_agree_with_the_repository() {
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
         "bench/README.md",
+        "docs/declined.md",
+        "docs/features.md",
         "docs/figures.md",
         "docs/performance.md",
         "examples/README.md",

@@ -115,7 +115,6 @@ fn directions_limit_rma() {
 /// fi_getinfo(3): "A provider may optionally report non-selected secondary capabilities if doing so
 /// would not compromise performance or security."
 /// fi_domain(3): "All domain capabilities are considered secondary capabilities."
-/// fi_domain(3): "The following are supported secondary capabilities:"
 #[test]
 fn secondary_caps_are_offered_unasked() {
     assert!(

@@ -56,7 +56,8 @@ fn what_only_datagrams_have_chooses_them() {
 }
 
 /// fi_domain(3), the resource management table: `Unmatched RMA, DGRAM EP-with RM: not applicable`
-/// and `RMA Overrun, DGRAM EP-with RM: not applicable`: there is none.
+/// and `RMA Overrun, DGRAM EP-with RM: not applicable`: there is none. Nor without it: `Unmatched
+/// RMA, DGRAM EP-no RM: not applicable` and `RMA Overrun, DGRAM EP-no RM: not applicable`.
 #[test]
 fn datagrams_have_no_remote_memory() {
     for hints in [
@@ -66,8 +67,11 @@ fn datagrams_have_no_remote_memory() {
         Hints::new().domain(|domain| domain.auth_key(AuthKey::new(*b"a key of the domain's own"))),
         Hints::new().tx(|tx| tx.msg_order(MsgOrder::SAS)),
     ] {
-        let error = datagrams(hints, None).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NoMatch, "{error}");
+        for setting in [ResourceManagement::Enabled, ResourceManagement::Disabled] {
+            let hints = hints.clone().domain(|domain| domain.resource_mgmt(setting));
+            let error = datagrams(hints, None).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NoMatch, "{error}");
+        }
     }
 }
 

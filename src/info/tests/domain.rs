@@ -5,7 +5,6 @@ use super::*;
 /// fi_domain(3): "When specified, providers will return a threading model that allows for the
 /// greatest level of parallelism."
 /// fi_domain(3): `FI_THREAD_UNSPEC`, enumeration value.
-/// fi_domain(3): "This value indicates that no threading model has been defined."
 /// fi_domain(3): "It may be used on input hints to the fi_getinfo call."
 #[test]
 fn unspecified_threading_is_safe() {
@@ -19,8 +18,6 @@ fn unspecified_threading_is_safe() {
 
 /// fi_domain(3): "All providers are required to support FI_THREAD_SAFE."
 /// fi_domain(3): `fi_threading`, enumeration.
-/// fi_domain(3): "The threading model specifies the level of serialization required of an
-/// application"
 /// fi_domain(3): "All providers are required to support FI_THREAD_SAFE."
 #[test]
 fn every_threading_promise_is_taken() {
@@ -44,6 +41,7 @@ fn unified_progress_is_for_control_only() {
 
 /// fi_domain(3): "It should be noted that even if resource management is disabled, the provider
 /// implementation and protocol may still provide some level of protection against overruns."
+/// fi_domain(3): `FI_RM_DISABLED`, enumeration value.
 #[test]
 fn resource_management_is_on_even_if_not_wanted() {
     let info =
@@ -245,11 +243,9 @@ fn every_domain_attribute_is_hinted_and_told() {
 /// Models that are not said are wildcards, and the answer has one.
 /// fi_domain(3): `fi_progress`, enumeration.
 /// fi_domain(3): `FI_PROGRESS_UNSPEC`, enumeration value.
-/// fi_domain(3): "This value indicates that no progress model has been defined."
 /// fi_domain(3): "It may be used on input hints to the fi_getinfo call."
 /// fi_domain(3): `fi_resource_mgmt`, enumeration.
 /// fi_domain(3): `FI_RM_UNSPEC`, enumeration value.
-/// fi_domain(3): "This value indicates that no resource management model has been defined."
 /// fi_domain(3): "It may be used on input hints to the fi_getinfo call."
 #[test]
 fn unspecified_progress_and_resource_management_are_answered() {

@@ -54,6 +54,10 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint domain.required_mr_mode", "HMEM", "VIRT_ADDR"],
         ),
         (
+            new().domain(|domain| domain.required_mr_mode(MrMode::COLLECTIVE)),
+            &["hint domain.required_mr_mode", "COLLECTIVE", "VIRT_ADDR"],
+        ),
+        (
             new().domain(|domain| domain.mr_key_size(9)),
             &["hint domain.mr_key_size", "9", "8"],
         ),
