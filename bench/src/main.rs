@@ -7,6 +7,7 @@ mod end;
 mod job;
 mod launch;
 mod libfabric;
+mod lock;
 mod machine;
 mod measure;
 mod noise;

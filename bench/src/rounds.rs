@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::bounce;
 use crate::case::{Case, Figures};
 use crate::launch::Launcher;
+use crate::lock;
 use crate::noise::{self, Watch};
 use crate::options::Options;
 use crate::pin::Cpus;
@@ -83,6 +84,7 @@ pub struct Round {
     /// By subject; one that failed is not there.
     pub facts: BTreeMap<&'static str, Figures>,
     pub bounce_ns: f64,
+    pub lock_ns: f64,
     pub others_share: f64,
 }
 
@@ -122,6 +124,7 @@ fn shared_round(plan: &Plan, outcome: &mut Outcome) -> Round {
     let cpus = plan.cpus.placed(outcome.case.placement);
     let mut round = Round {
         bounce_ns: bounce::nanoseconds(plan.cpus),
+        lock_ns: lock::nanoseconds(plan.cpus),
         ..Round::default()
     };
     let watch = Watch::start(cpus);
@@ -163,6 +166,7 @@ fn one_round(plan: &Plan, outcome: &mut Outcome, turn: usize, bar: &ProgressBar)
     }
     let mut round = Round {
         bounce_ns: bounce::nanoseconds(plan.cpus),
+        lock_ns: lock::nanoseconds(plan.cpus),
         ..Round::default()
     };
     let watch = Watch::start(cpus);

@@ -255,6 +255,8 @@ fn an_endpoint_whose_connect_failed_can_try_again() {
 }
 
 /// Receives posted before the connection are there for its first message, on both sides.
+/// fi_msg(3): "For connected endpoints, receive buffers may be posted prior to connect or accept
+/// being called on the endpoint."
 #[test]
 fn receives_may_be_posted_before_the_connection() {
     on_every_backend(|net| async move {

@@ -284,3 +284,28 @@ fn a_bound_queue_is_busy() {
         x.send("undisturbed").await.unwrap();
     });
 }
+
+/// What was posted before the connection was refused ends with the refusal, its words included.
+/// fi_domain(3): `fi_cq_err_entry.err_data_size`, structure field.
+/// fi_domain(3): "This value corresponds to the err_data_size field in struct fi_cq_err_entry and
+/// struct fi_eq_err_entry."
+#[test]
+fn completions_carry_the_peers_words() {
+    on_every_backend(|net| async move {
+        let (a, _b, listener, requests) = listening(&net);
+        let queue = a.domain.completion_queue().open().unwrap();
+        for words in [&b""[..], b"no", &[5; 256]] {
+            let x = a.domain.endpoint().completion_queue(&queue).open().unwrap();
+            x.recv(vec![0u8; 4]).queue(9u64).await.unwrap();
+            drop(x.connect(listener.local_addr()).into_future());
+            let request = request(&requests).await;
+            request.reject().data(words).send().unwrap();
+            let completion = queue.next().await.unwrap();
+            assert_eq!(completion.context, UserContext(9));
+            let failed = completion.result.unwrap_err().error;
+            assert_eq!(failed.kind(), ErrorKind::ConnectionRefused, "{failed}");
+            assert_eq!(&failed.data()[..], words);
+            assert!(failed.data().len() <= a.domain.info().domain.max_err_data);
+        }
+    });
+}

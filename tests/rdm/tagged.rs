@@ -37,6 +37,8 @@ async fn early(from: &RdmSide, messages: &[(u64, &'static str)]) {
 /// corresponding receive buffer."
 /// fi_tagged(3): "Posted receives are searched in the order in which they were posted in order to
 /// match sends."
+/// fi_tagged(3): "In general, message tags are checked against receive buffers in the order in which
+/// messages have been posted to the endpoint."
 #[test]
 fn tags_match_in_all_bits_that_are_not_ignored() {
     on_every_backend(|net| async move {

@@ -57,11 +57,12 @@ impl Report {
         );
         format!(
             "Rounds: {} per case, {} in all, {thrown} more thrown away; others took {} % of the \
-             time; bounce {} ns per hop.\n",
+             time; bounce {} ns per hop; an uncontended lock {} ns.\n",
             spread(per_case, 0),
             all().count(),
             spread(Spread::of(all().map(|round| round.others_share * 100.0)), 0),
             spread(Spread::of(all().map(|round| round.bounce_ns)), 0),
+            spread(Spread::of(all().map(|round| round.lock_ns)), 1),
         )
     }
 }

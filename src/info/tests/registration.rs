@@ -4,6 +4,7 @@ use super::*;
 
 /// fi_domain(3): "For library versions 1.5 and later, this is the default if no mr_mode bits are
 /// set."
+/// fi_domain(3): "Only scalable memory registration operations are requested or supported."
 #[test]
 fn mr_mode_is_scalable_by_default() {
     for hints in [
