@@ -1,6 +1,6 @@
 //! What the crate exports, read from its source: enough of it to say whether the path of an item,
-//! `Type::member` or `module::Type`, exists. (That rustdoc resolves the same links is what the
-//! documentation's own check shows.)
+//! `Type::member` or `module::Type`, exists. Members that a macro writes are not seen. (That
+//! rustdoc resolves the same links is what the documentation's own check shows.)
 
 use std::collections::{HashMap, HashSet};
 

@@ -54,7 +54,9 @@ pub fn check_page(page: &str, ledger: &Ledger, exports: &Exports, complaints: &m
         Some(_) => {}
     }
     for link in links(page).into_iter().filter(|link| !exports.has(link)) {
-        complaints.push(format!("features.md: the crate exports no `{link}`"));
+        complaints.push(format!(
+            "features.md: the crate exports no `{link}` (or a macro writes it: name its type)"
+        ));
     }
     let named = states_by_name(ledger);
     let subjects: Vec<&str> = page
