@@ -1,10 +1,12 @@
 //! A slab whose keys carry a generation, so that a key kept too long finds nothing instead of the
 //! slot's next tenant.
 //!
-//! An entry has a second key once it is [retired](Slab::retire): by its first one it is gone, by
-//! the second it is there until it is removed.
+//! An entry may be [retired](Slab::retire) into a value of another type: by its key it is gone then,
+//! and a second key finds that value until it is taken.
 
+use std::convert::Infallible;
 use std::fmt;
+use std::mem;
 
 /// Index and generation of one entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,16 +38,20 @@ impl fmt::Debug for Key {
 /// Of the generation of an entry that is retired; others have even ones.
 const RETIRED: u32 = 1;
 
-/// One slot.
-struct SlabEntry<T> {
+struct SlabEntry<T, R> {
     generation: u32,
-    /// `None` while it is free.
-    value: Option<T>,
+    slot: SlabSlot<T, R>,
 }
 
-/// Entries by [`Key`].
-pub(crate) struct Slab<T> {
-    entries: Vec<SlabEntry<T>>,
+enum SlabSlot<T, R> {
+    Free,
+    Live(T),
+    Retired(R),
+}
+
+/// Entries by [`Key`]; `R` is what they are once they are retired.
+pub(crate) struct Slab<T, R = Infallible> {
+    entries: Vec<SlabEntry<T, R>>,
     /// The free ones; that which came free last is taken first.
     free: Vec<u32>,
     next_generation: u32,
@@ -53,13 +59,13 @@ pub(crate) struct Slab<T> {
     len: usize,
 }
 
-impl<T> fmt::Debug for Slab<T> {
+impl<T, R> fmt::Debug for Slab<T, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slab").field("len", &self.len).finish()
     }
 }
 
-impl<T> Slab<T> {
+impl<T, R> Slab<T, R> {
     pub(crate) fn new() -> Self {
         Slab {
             entries: Vec::new(),
@@ -78,9 +84,9 @@ impl<T> Slab<T> {
         self.len += 1;
         let entry = &mut self.entries[index as usize];
         entry.generation = generation;
-        match &mut entry.value {
-            slot @ None => *slot = Some(value),
-            Some(_) => unreachable!("it is among the free ones"),
+        match &mut entry.slot {
+            slot @ SlabSlot::Free => *slot = SlabSlot::Live(value),
+            _ => unreachable!("it is among the free ones"),
         }
         Key { index, generation }
     }
@@ -91,75 +97,104 @@ impl<T> Slab<T> {
         let index = u32::try_from(self.entries.len()).expect("a slab never holds 2^32 entries");
         self.entries.push(SlabEntry {
             generation: RETIRED,
-            value: None,
+            slot: SlabSlot::Free,
         });
         index
     }
 
     /// Gives the memory of free slots behind the last entry back.
     pub(crate) fn shrink(&mut self) {
-        while self.entries.pop_if(|entry| entry.value.is_none()).is_some() {}
+        let is_free = |entry: &mut SlabEntry<T, R>| matches!(entry.slot, SlabSlot::Free);
+        while self.entries.pop_if(is_free).is_some() {}
         let len = self.entries.len();
         self.free.retain(|index| (*index as usize) < len);
         self.entries.shrink_to_fit();
         self.free.shrink_to_fit();
     }
 
-    /// Takes the entry's key away: it is found by the one that is returned only, and counts and is
-    /// listed no more.
+    fn entry_mut(&mut self, key: Key) -> Option<&mut SlabEntry<T, R>> {
+        let entry = self.entries.get_mut(key.index as usize)?;
+        (entry.generation == key.generation).then_some(entry)
+    }
+
+    /// Makes another value of an entry, which is found by the key that is returned only, and counts
+    /// and is listed no more.
     #[inline]
-    pub(crate) fn retire(&mut self, key: Key) -> Option<(Key, &mut T)> {
-        debug_assert_eq!(key.generation & RETIRED, 0, "an entry retires once");
+    pub(crate) fn retire(&mut self, key: Key, into: impl FnOnce(T) -> R) -> Option<(Key, &mut R)> {
         let entry = self.entries.get_mut(key.index as usize)?;
         if entry.generation != key.generation {
             return None;
         }
-        let value = entry.value.as_mut()?;
+        match mem::replace(&mut entry.slot, SlabSlot::Free) {
+            SlabSlot::Live(value) => entry.slot = SlabSlot::Retired(into(value)),
+            other => {
+                entry.slot = other;
+                return None;
+            }
+        }
         entry.generation |= RETIRED;
         self.len -= 1;
+        let SlabSlot::Retired(retired) = &mut entry.slot else {
+            return None;
+        };
         let key = Key {
             generation: entry.generation,
             ..key
         };
-        Some((key, value))
+        Some((key, retired))
+    }
+
+    /// What an entry was retired into.
+    #[inline]
+    pub(crate) fn retired_mut(&mut self, key: Key) -> Option<&mut R> {
+        match &mut self.entry_mut(key)?.slot {
+            SlabSlot::Retired(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Drops what an entry was retired into, where it lies.
+    #[inline]
+    pub(crate) fn drop_retired(&mut self, key: Key) {
+        if let Some(entry) = self.entry_mut(key)
+            && let SlabSlot::Retired(_) = entry.slot
+        {
+            entry.slot = SlabSlot::Free;
+            self.free.push(key.index);
+        }
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        let entry = self.entries.get_mut(key.index as usize)?;
-        if entry.generation != key.generation || entry.value.is_none() {
-            return None;
-        }
-        self.free.push(key.index);
-        self.len -= usize::from(key.generation & RETIRED == 0);
-        entry.value.take()
-    }
-
-    /// As [`remove`](Self::remove), but the value is dropped where it lies.
-    #[inline]
-    pub(crate) fn discard(&mut self, key: Key) {
-        if let Some(entry) = self.entries.get_mut(key.index as usize)
-            && entry.generation == key.generation
-            && entry.value.is_some()
-        {
-            entry.value = None;
-            self.free.push(key.index);
-            self.len -= usize::from(key.generation & RETIRED == 0);
+        let slot = &mut self.entry_mut(key)?.slot;
+        match mem::replace(slot, SlabSlot::Free) {
+            SlabSlot::Live(value) => {
+                self.free.push(key.index);
+                self.len -= 1;
+                Some(value)
+            }
+            other => {
+                *slot = other;
+                None
+            }
         }
     }
 
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
         match self.entries.get(key.index as usize) {
-            Some(entry) if entry.generation == key.generation => entry.value.as_ref(),
+            Some(SlabEntry {
+                generation,
+                slot: SlabSlot::Live(value),
+            }) if *generation == key.generation => Some(value),
             _ => None,
         }
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        match self.entries.get_mut(key.index as usize) {
-            Some(entry) if entry.generation == key.generation => entry.value.as_mut(),
+        match &mut self.entry_mut(key)?.slot {
+            SlabSlot::Live(value) => Some(value),
             _ => None,
         }
     }
@@ -168,12 +203,14 @@ impl<T> Slab<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         let slots = self.entries.iter().enumerate();
         slots.filter_map(|(index, entry)| {
+            let SlabSlot::Live(value) = &entry.slot else {
+                return None;
+            };
             let key = Key {
                 index: index as u32,
                 generation: entry.generation,
             };
-            let value = entry.value.as_ref()?;
-            (key.generation & RETIRED == 0).then_some((key, value))
+            Some((key, value))
         })
     }
 
@@ -203,7 +240,7 @@ mod tests {
     /// The order of age survives the wrap of the generations.
     #[test]
     fn keys_come_by_age_also_across_the_wrap() {
-        let mut slab = Slab::new();
+        let mut slab: Slab<_> = Slab::new();
         slab.next_generation = u32::MAX - 3;
         let keys: Vec<Key> = (0..4).map(|at| slab.insert(at)).collect();
         slab.remove(keys[1]);
@@ -214,7 +251,7 @@ mod tests {
     /// A stale key finds nothing, whatever is in its slot now.
     #[test]
     fn stale_key_finds_nothing() {
-        let mut slab = Slab::new();
+        let mut slab: Slab<_> = Slab::new();
         let old = slab.insert("old");
         assert_eq!(slab.remove(old), Some("old"));
         let new = slab.insert("new");
@@ -228,24 +265,27 @@ mod tests {
     /// is removed by that.
     #[test]
     fn a_retired_entry_is_found_by_its_second_key_alone() {
-        let mut slab = Slab::new();
+        let mut slab: Slab<&str, usize> = Slab::new();
         let first = slab.insert("one");
-        let (second, value) = slab.retire(first).unwrap();
-        assert_eq!(*value, "one");
+        let (second, retired) = slab.retire(first, str::len).unwrap();
+        assert_eq!(*retired, 3);
         assert_eq!((slab.get(first), slab.len()), (None, 0));
-        assert_eq!(slab.retire(first), None);
+        assert_eq!(slab.retire(first, str::len), None);
+        assert_eq!(slab.retired_mut(first), None);
         assert_eq!(slab.keys(), []);
-        let other = slab.insert("two");
-        assert_eq!(slab.get(second), Some(&"one"));
-        assert_eq!(slab.remove(second), Some("one"));
+        let other = slab.insert("three");
+        assert_eq!(slab.retired_mut(second), Some(&mut 3));
+        assert_eq!(slab.get(second), None);
         assert_eq!(slab.remove(second), None);
-        assert_eq!((slab.get(other), slab.len()), (Some(&"two"), 1));
+        slab.drop_retired(second);
+        assert_eq!(slab.retired_mut(second), None);
+        assert_eq!((slab.get(other), slab.len()), (Some(&"three"), 1));
     }
 
     /// Memory of slots behind the last entry is given back, and what is there stays.
     #[test]
     fn a_slab_that_shrinks_keeps_its_entries() {
-        let mut slab = Slab::new();
+        let mut slab: Slab<_> = Slab::new();
         let keys: Vec<Key> = (0..8).map(|at| slab.insert(at)).collect();
         for at in [1, 4, 5, 6, 7] {
             slab.remove(keys[at]);

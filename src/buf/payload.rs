@@ -7,7 +7,6 @@ use super::buffer::Buffer;
 use super::memory::{Memory, RegionUse};
 use super::owned_buffer::OwnedBuffer;
 use super::span::{Span, SpanList};
-use crate::limits::RMA_IOV_LIMIT;
 use crate::sync::{GateError, GateGuard, Role};
 
 /// The memory of one operation, part after part, addressed as one range of bytes. Moved by value:
@@ -415,10 +414,10 @@ impl From<OwnedBuffer> for Payload {
     }
 }
 
-/// Entries of the gates of one payload's regions, for one kernel operation. Those of an RMA take no
+/// Entries of the gates of one payload's regions, for one kernel operation. One region takes no
 /// allocation.
 #[derive(Debug, Default)]
-pub(crate) struct Leases(SmallVec<[GateGuard; RMA_IOV_LIMIT]>);
+pub(crate) struct Leases(SmallVec<[GateGuard; 1]>);
 
 impl Leases {
     /// No lease.

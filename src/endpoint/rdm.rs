@@ -125,7 +125,7 @@ impl PostEndpoint for Inner {
     }
 
     fn source_name(&self, end: &OpResult) -> Option<SourceName> {
-        end.source.map(|source| self.source_name(source.0))
+        end.source().map(|source| self.source_name(source.0))
     }
 }
 

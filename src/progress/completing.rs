@@ -147,7 +147,7 @@ impl CompletionContext<'_> {
         if let Some(tag) = result.tag {
             completion = completion.with_tag(tag);
         }
-        let numbered = result.source.zip(self.sources);
+        let numbered = result.source().zip(self.sources);
         let numbered = numbered.map(|(id, all)| Source::Numbered(id.0, Arc::clone(all)));
         if let Some(source) = numbered.or(self.sender.map(Source::Named)) {
             completion = completion.with_source(source);

@@ -18,7 +18,7 @@ use crate::limits::{STALE_ENTRIES_MIN, UNEXPECTED_OVERHEAD};
 use crate::slab::Slab;
 
 use super::Withdrawn;
-use super::op::{OpKey, OpResult, Operation, RefusedPost};
+use super::op::{EndedOperation, MessageOrigin, OpKey, OpResult, Operation, RefusedPost};
 use posted::DatagramReceives;
 
 /// The bounds of a datagram endpoint.
@@ -77,7 +77,7 @@ impl Early {
 /// A datagram endpoint's operations. `T` is where each reports.
 #[derive(Debug)]
 pub(crate) struct Dgram<T> {
-    ops: Slab<DgramOp<T>>,
+    ops: Slab<DgramOp<T>, EndedOperation<T>>,
     transmit: Context,
     receive: Context,
     /// Sends, in order; those that were withdrawn leave their names here.
@@ -270,7 +270,7 @@ impl<T> Dgram<T> {
         };
         if let Some(result) = self.complete(key, result, len) {
             result.overflow = overflow;
-            result.from = Some(from);
+            result.origin = Some(MessageOrigin::Address(from));
         }
     }
 
@@ -281,32 +281,32 @@ impl<T> Dgram<T> {
         result: Result<(), Error>,
         len: usize,
     ) -> Option<&mut OpResult> {
-        let (
-            completed,
-            DgramOp {
-                operation: op,
-                peer,
-            },
-        ) = self.ops.retire(key)?;
-        let phase = std::mem::replace(&mut op.phase, Phase::Ended);
+        let DgramOp { operation, peer } = self.ops.get(key)?;
+        let (phase, is_receive, peer) = (operation.phase, operation.is_receive(), *peer);
+        let (completed, ended) = self.ops.retire(key, |DgramOp { mut operation, .. }| {
+            let kind = operation.operation();
+            let result = result.map_err(|error| {
+                let error = match peer {
+                    Some(peer) => error.with_peer(peer),
+                    None => error,
+                };
+                error.with_operation(kind).with_phase(phase)
+            });
+            let payload = operation.take_payload();
+            EndedOperation {
+                token: operation.token,
+                result: OpResult::new(kind, result, len, payload),
+            }
+        })?;
         if phase != Phase::Waiting {
-            let context = match op.is_receive() {
+            let context = match is_receive {
                 true => &mut self.receive,
                 false => &mut self.transmit,
             };
             context.used -= 1;
         }
         self.completed.push_back(completed);
-        let kind = op.operation();
-        let result = result.map_err(|error| {
-            let error = match *peer {
-                Some(peer) => error.with_peer(peer),
-                None => error,
-            };
-            error.with_operation(kind).with_phase(phase)
-        });
-        let payload = op.take_payload();
-        Some(op.result.insert(OpResult::new(kind, result, len, payload)))
+        Some(&mut ended.result)
     }
 
     /// Delivers the next result: `to` gets it where it lies, with the note of where it reports.
@@ -315,9 +315,9 @@ impl<T> Dgram<T> {
         to: impl FnOnce(&mut T, &mut OpResult) -> R,
     ) -> Option<R> {
         let completed = self.completed.pop_front()?;
-        let op = &mut self.ops.get_mut(completed)?.operation;
-        let delivered = to(&mut op.token, op.result.as_mut()?);
-        self.ops.discard(completed);
+        let ended = self.ops.retired_mut(completed)?;
+        let delivered = to(&mut ended.token, &mut ended.result);
+        self.ops.drop_retired(completed);
         Some(delivered)
     }
 

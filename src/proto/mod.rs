@@ -36,7 +36,9 @@ pub(crate) use matching::{
     ClearToSend, MatchCriteria, MatchResult, MessageKind, PostedReceive, ReceiveKey, SharedMatcher,
     UnexpectedBudget, UnexpectedMessage,
 };
-pub(crate) use op::{AtomicRequest, OpKey, OpKind, OpResult, Operation, PostOptions, RefusedPost};
+pub(crate) use op::{
+    AtomicRequest, MessageOrigin, OpKey, OpKind, OpResult, Operation, PostOptions, RefusedPost,
+};
 pub(crate) use peers::{
     Answer, AttemptId, Close, Command, ConnectionId, Failure, GiveUp, HostShares, PeerSettings,
     Peers, Request, SourceId, VerificationOutcome, canonical, host_of,

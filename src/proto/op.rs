@@ -108,6 +108,18 @@ impl<T> RefusedPost<T> {
     }
 }
 
+/// Where a message came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MessageOrigin {
+    /// A peer, and the connection that brought it.
+    Peer {
+        source: SourceId,
+        connection: ConnectionId,
+    },
+    /// Of a datagram.
+    Address(SocketAddr),
+}
+
 /// How an operation ended.
 #[derive(Debug)]
 pub(crate) struct OpResult {
@@ -122,15 +134,11 @@ pub(crate) struct OpResult {
     pub(crate) data: Option<u64>,
     /// The tag of a received message that has one.
     pub(crate) tag: Option<u64>,
-    /// Who sent a message that a shared receive got.
-    pub(crate) source: Option<SourceId>,
-    /// The connection that brought it.
-    pub(crate) connection: Option<ConnectionId>,
+    /// Where a message came from that a shared receive got, or a datagram.
+    pub(crate) origin: Option<MessageOrigin>,
     /// The place of a received message among those of the connection, or of all that share
     /// receives, in case it is given back.
     pub(crate) order: u64,
-    /// Where a received datagram came from.
-    pub(crate) from: Option<SocketAddr>,
     /// The operation's memory, back.
     pub(crate) payload: Payload,
 }
@@ -151,11 +159,25 @@ impl OpResult {
             overflow: 0,
             data: None,
             tag: None,
-            source: None,
-            connection: None,
+            origin: None,
             order: 0,
-            from: None,
             payload,
+        }
+    }
+
+    /// Who sent a message that a shared receive got.
+    pub(crate) fn source(&self) -> Option<SourceId> {
+        match self.origin {
+            Some(MessageOrigin::Peer { source, .. }) => Some(source),
+            _ => None,
+        }
+    }
+
+    /// Where a received datagram came from.
+    pub(crate) fn sender_address(&self) -> Option<SocketAddr> {
+        match self.origin {
+            Some(MessageOrigin::Address(address)) => Some(address),
+            _ => None,
         }
     }
 
@@ -195,8 +217,13 @@ pub(crate) struct Operation<T> {
     pub(crate) answer: Option<Result<(), Refusal>>,
     /// The owner of a receive went away while a message was landing in it.
     pub(crate) detached: bool,
-    /// How it ended, until that is delivered.
-    pub(crate) result: Option<OpResult>,
+}
+
+/// An operation that has ended, until its result is delivered.
+#[derive(Debug)]
+pub(crate) struct EndedOperation<T> {
+    pub(crate) token: T,
+    pub(crate) result: OpResult,
 }
 
 impl<T> Operation<T> {
@@ -218,7 +245,6 @@ impl<T> Operation<T> {
             number: 0,
             answer: None,
             detached: false,
-            result: None,
         }
     }
 

@@ -46,7 +46,7 @@ impl PostEndpoint for Inner {
     }
 
     fn source_name(&self, end: &OpResult) -> Option<SourceName> {
-        end.from
+        end.sender_address()
             .map(|from| SourceName::new(from, self.vector.find(from)))
     }
 }

@@ -131,7 +131,7 @@ impl DgramPort {
                 endpoint: self.id,
                 counter: counters.of(result.operation),
                 sources: None,
-                sender: (result.from).map(|from| SourceName::new(from, vector.find(from))),
+                sender: (result.sender_address()).map(|it| SourceName::new(it, vector.find(it))),
             };
             context.deliver(report, result, &mut deferred.wakes)
         };
@@ -149,17 +149,9 @@ impl DgramPort {
 
 /// A datagram whose receive was dropped after it had ended is not lost.
 fn give_back(machine: &mut Dgram<Report>, drops: &mut Vec<Payload>, result: OpResult) {
-    let OpResult {
-        result,
-        len,
-        overflow,
-        from,
-        payload,
-        ..
-    } = result;
-    let arrived = result.map_or_else(|error| error.kind() == ErrorKind::Truncated, |()| true);
-    match from.filter(|_| arrived) {
-        Some(from) => machine.give_back(payload, len, overflow, from),
-        None => drops.push(payload),
+    let from = result.sender_address().filter(|_| result.is_message());
+    match from {
+        Some(from) => machine.give_back(result.payload, result.len, result.overflow, from),
+        None => drops.push(result.payload),
     }
 }

@@ -322,9 +322,11 @@ impl LivenessMachine {
             return LivenessAction::Dead(DeathReason::SystemSilent(inputs.unanswered));
         }
         let can_hear = is_watched && inputs.is_reading && inputs.answers_probes;
-        // The system has bytes that this side has not read.
+        // The system has bytes that this side has not read. What came shortly before the last
+        // heartbeat is not among them: else a connection that is idle from its beginning would
+        // not be probed in its first interval, nor would one of those that share its answer.
         let has_come =
-            (inputs.silent).is_some_and(|silent| silent < elapsed + LIVENESS_CLOCK_SLACK);
+            (inputs.silent).is_some_and(|silent| silent + LIVENESS_CLOCK_SLACK < elapsed);
         let is_late = now.saturating_duration_since(due) > self.config.interval / 2;
         if !can_hear || has_come {
             self.is_alive();

@@ -40,15 +40,15 @@ use crate::cq::CqSlot;
 use crate::error::{Error, Result};
 use crate::id::UserContext;
 use crate::progress::arming::{PeerStream, RecvState, SendState};
-use crate::progress::closed::{CloseNotify, ClosedState};
+use crate::progress::closed::CloseNotify;
 use crate::progress::commit::Commit;
 use crate::progress::deadlines::Deadlines;
 use crate::progress::deferred::Deferred;
 use crate::progress::inline_send::InlineSend;
-use crate::progress::link_life::{LinkLife, LinkState};
+use crate::progress::link_life::LinkLife;
 use crate::progress::liveness::PortLiveness;
 use crate::progress::report::Report;
-use crate::proto::{Connection, Lifecycle};
+use crate::proto::Connection;
 use crate::transport::Link;
 
 use super::{Bindings, PortKind, PortParts};
@@ -211,6 +211,9 @@ impl PortState {
     /// Holds the states against the table of the module.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self, is_superseded: bool) {
+        use crate::progress::closed::ClosedState;
+        use crate::progress::link_life::LinkState;
+        use crate::proto::Lifecycle;
         use Lifecycle::{Accepting, Connected, Connecting, Idle};
         use LinkState::{AwaitingEof, Closed, Draining, Flushing, Lingering, Open, Retracting};
 

@@ -9,8 +9,8 @@ use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::progress::completing::{CompletionContext, Undelivered};
 use crate::progress::report::Report;
 use crate::proto::{
-    Announcement, Arrival, ClearToSend, MatchResult, MessageKind, OpKey, OpResult, PostedReceive,
-    UnexpectedMessage,
+    Announcement, Arrival, ClearToSend, MatchResult, MessageKind, MessageOrigin, OpKey, OpResult,
+    PostedReceive, UnexpectedMessage,
 };
 use crate::sync::WakeList;
 
@@ -59,7 +59,7 @@ pub(super) fn unmatched_end(payload: Payload, error: Error, phase: Phase) -> OpR
 /// The message of a completed receive of a context, to be requeued. `Err`: the memory, of which no
 /// message can be made.
 pub(in crate::progress) fn message_of(end: OpResult) -> Result<UnexpectedMessage, Payload> {
-    let (Some(source), Some(connection)) = (end.source, end.connection) else {
+    let Some(MessageOrigin::Peer { source, connection }) = end.origin else {
         return Err(end.payload);
     };
     // A message cannot wait in a region, whose owner writes there and may revoke it: it is copied
@@ -107,8 +107,7 @@ fn deliver(receive: PostedReceive<Report>, message: UnexpectedMessage) -> (Repor
         overflow,
         data: arrival.data,
         tag: arrival.kind.tag(),
-        source: Some(arrival.source),
-        connection: Some(arrival.connection),
+        origin: Some(arrival.origin()),
         order: arrival.order,
         ..OpResult::new(OperationKind::Receive, result, len, payload)
     };

@@ -139,8 +139,7 @@ impl Sender {
                 receive.payload.copy_in(0, &[byte]).unwrap();
                 let mut end = OpResult::empty();
                 end.len = 1;
-                end.source = Some(arrival.source);
-                end.connection = Some(arrival.connection);
+                end.origin = Some(arrival.origin());
                 end.order = arrival.order;
                 end.payload = receive.payload;
                 let context = Arc::clone(&self.0.context);

@@ -269,8 +269,7 @@ impl Sender {
         receive.payload.copy_in(0, bytes).unwrap();
         let mut end = OpResult {
             tag: arrival.kind.tag(),
-            source: Some(arrival.source),
-            connection: Some(arrival.connection),
+            origin: Some(arrival.origin()),
             order: arrival.order,
             ..OpResult::new(OperationKind::Receive, Ok(()), bytes.len(), receive.payload)
         };
@@ -308,7 +307,7 @@ fn an_unexpected_message_ends_a_receive_at_once() {
     let receive = fixture.post(tagged(7), 8);
     let end = receive.end();
     assert_eq!((bytes_of(&end), end.tag), (b"first".to_vec(), Some(7)));
-    assert_eq!(end.source, Some(SourceId(1)));
+    assert_eq!(end.source(), Some(SourceId(1)));
     assert!(other.is_pending());
     assert_eq!(
         (

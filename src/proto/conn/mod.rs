@@ -52,7 +52,7 @@ use crate::info::MsgOrder;
 use crate::proto::event::ConnEvent;
 use crate::proto::matching::fifo::FifoMatcher;
 use crate::proto::matching::{Arrival, MessageKind, UnexpectedMessage};
-use crate::proto::op::{OpKey, OpResult, Operation};
+use crate::proto::op::{EndedOperation, MessageOrigin, OpKey, OpResult, Operation};
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, CmDecoder};
 
@@ -173,7 +173,7 @@ pub(crate) struct Connection<T> {
     rx: ReceiveState,
     /// Of use in [`ReceiveState::Header`].
     partial: PartialHeader,
-    ops: Slab<Operation<T>>,
+    ops: Slab<Operation<T>, EndedOperation<T>>,
     tx_context: ContextQueue,
     receive_credit: ReceiveCredit,
     close: CloseState,
@@ -210,7 +210,7 @@ impl<T> Connection<T> {
             side,
             tx: Tx::new(sizes.send_order),
             rx: ReceiveState::Header,
-            partial: PartialHeader::new(),
+            partial: PartialHeader::default(),
             ops: Slab::new(),
             tx_context: ContextQueue::new(sizes.tx_size),
             receive_credit: ReceiveCredit::default(),
@@ -235,10 +235,20 @@ impl<T> Connection<T> {
         len: usize,
         payload: Payload,
     ) -> Option<&mut OpResult> {
-        let (completed, op) = self.ops.retire(key)?;
-        let phase = std::mem::replace(&mut op.phase, Phase::Ended);
-        // 1. Its place in its context is free, and a fence behind it waits for one less.
-        let is_receive = op.is_receive();
+        let op = self.ops.get(key)?;
+        let (phase, is_receive, number) = (op.phase, op.is_receive(), op.number);
+        // 1. The result takes the place of the operation, where the owner reads it.
+        let (completed, ended) = self.ops.retire(key, |op| {
+            let operation = op.operation();
+            let result = result.map_err(|error| error.with_operation(operation).with_phase(phase));
+            EndedOperation {
+                token: op.token,
+                result: OpResult::new(operation, result, len, payload),
+            }
+        })?;
+        self.work += 1;
+        self.events.push(ConnEvent::Completed(completed));
+        // 2. Its place in its context is free, and a fence behind it waits for one less.
         if phase != Phase::Waiting {
             let context = match &mut self.side {
                 ReceiveSide::Own(own) if is_receive => Some(&mut own.context),
@@ -250,18 +260,10 @@ impl<T> Connection<T> {
                 context.freed = true;
             }
             if !is_receive {
-                self.tx.fences.ended(op.number);
+                self.tx.fences.ended(number);
             }
         }
-        self.work += 1;
-        // 2. The result is written where the owner reads it.
-        self.events.push(ConnEvent::Completed(completed));
-        let operation = op.operation();
-        let result = result.map_err(|error| error.with_operation(operation).with_phase(phase));
-        Some(
-            op.result
-                .insert(OpResult::new(operation, result, len, payload)),
-        )
+        Some(&mut ended.result)
     }
 
     /// Completes a receive that got a message.
@@ -275,8 +277,8 @@ impl<T> Connection<T> {
         result.data = received.data;
         result.tag = received.tag;
         result.order = received.order;
-        result.source = ids.map(|ids| ids.source);
-        result.connection = ids.map(|ids| ids.connection);
+        result.origin =
+            ids.map(|ConnIds { source, connection }| MessageOrigin::Peer { source, connection });
     }
 
     /// Delivers the result of a completed operation: `to` gets it where it lies, with the owner's
@@ -287,9 +289,9 @@ impl<T> Connection<T> {
         completed: OpKey,
         to: impl FnOnce(&mut T, &mut OpResult) -> R,
     ) -> Option<R> {
-        let op = self.ops.get_mut(completed)?;
-        let delivered = to(&mut op.token, op.result.as_mut()?);
-        self.ops.discard(completed);
+        let ended = self.ops.retired_mut(completed)?;
+        let delivered = to(&mut ended.token, &mut ended.result);
+        self.ops.drop_retired(completed);
         Some(delivered)
     }
 
@@ -305,6 +307,7 @@ impl<T> Connection<T> {
         self.awaited_acks.shrink_to_fit();
         self.awaited_reads.shrink_to_fit();
         self.events.shrink_to_fit();
+        self.partial.shrink();
         self.tx_context.backlog.shrink_to_fit();
     }
 

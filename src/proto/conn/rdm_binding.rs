@@ -225,7 +225,7 @@ impl<T> Connection<T> {
         self.extension.reset();
         self.tx.forget_attempt();
         self.rx = ReceiveState::Header;
-        self.partial = PartialHeader::new();
+        self.partial = PartialHeader::default();
         self.receive_credit = ReceiveCredit::default();
         self.last_bytes = None;
         self.refusals = Refusals::default();

@@ -172,32 +172,28 @@ impl ReceiveState {
     }
 }
 
-/// The first bytes of a header whose rest has not come.
-#[derive(Debug)]
-pub(super) struct PartialHeader {
-    bytes: [u8; HEADER_SIZE_MAX],
-    have: usize,
-}
+/// The first bytes of a header whose rest has not come: at most [`HEADER_SIZE_MAX`]. Its memory is
+/// kept for the next one until the connection is idle.
+#[derive(Debug, Default)]
+pub(super) struct PartialHeader(Vec<u8>);
 
 impl PartialHeader {
-    pub(super) fn new() -> Self {
-        PartialHeader {
-            bytes: [0; HEADER_SIZE_MAX],
-            have: 0,
-        }
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.have == 0
+    /// Frees its memory, if nothing is in it.
+    pub(super) fn shrink(&mut self) {
+        self.0.shrink_to_fit();
     }
 
     /// Decodes the header at the front of `input` without a copy: the usual case, in which no part
     /// of it has come before.
     #[inline]
     pub(super) fn decode(&self, input: &[u8], order: ByteOrder) -> Result<Decoded, WireError> {
-        match self.have {
-            0 => decode(input, order),
-            _ => Ok(Decoded::Need(0)),
+        match self.is_empty() {
+            true => decode(input, order),
+            false => Ok(Decoded::Need(0)),
         }
     }
 
@@ -210,19 +206,19 @@ impl PartialHeader {
     ) -> Result<(usize, Option<FrameHeader>), WireError> {
         let mut taken = 0;
         loop {
-            match decode(&self.bytes[..self.have], order)? {
+            match decode(&self.0, order)? {
                 Decoded::Frame { header, .. } => {
-                    self.have = 0;
+                    self.0.clear();
                     return Ok((taken, Some(header)));
                 }
                 Decoded::Need(total) => {
-                    let step = total.saturating_sub(self.have).min(input.len() - taken);
+                    let have = self.0.len();
+                    let step = total.saturating_sub(have).min(input.len() - taken);
                     if step == 0 {
                         return Ok((taken, None));
                     }
-                    let room = &mut self.bytes[self.have..self.have + step];
-                    room.copy_from_slice(&input[taken..taken + step]);
-                    self.have += step;
+                    self.0.reserve_exact(HEADER_SIZE_MAX.saturating_sub(have));
+                    self.0.extend_from_slice(&input[taken..taken + step]);
                     taken += step;
                 }
             }

@@ -12,6 +12,7 @@ mod shared;
 mod tests;
 
 use crate::buf::Payload;
+use crate::proto::op::MessageOrigin;
 use crate::proto::op::OpKey;
 
 use super::peers::{ConnectionId, SourceId};
@@ -80,6 +81,15 @@ pub(crate) struct Arrival {
     /// Sequence number among all messages. The matcher assigns it when it admits the message (0
     /// before); a requeued message keeps it, so that a sender's messages stay in order.
     pub(crate) order: u64,
+}
+
+impl Arrival {
+    pub(crate) fn origin(&self) -> MessageOrigin {
+        MessageOrigin::Peer {
+            source: self.source,
+            connection: self.connection,
+        }
+    }
 }
 
 /// A posted receive, unmatched or just matched.

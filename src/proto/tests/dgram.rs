@@ -173,7 +173,8 @@ fn a_datagram_given_back_is_the_first() {
     machine.give_back(Payload::from_vec(b"first...".to_vec()), 5, 0, peer(1));
     for (name, len) in [(0, 5), (1, 6)] {
         machine.post(receive(name), None, |_| true).unwrap();
-        let delivered = machine.deliver_next(|name, result| (*name, result.len, result.from));
+        let delivered =
+            machine.deliver_next(|name, result| (*name, result.len, result.sender_address()));
         assert_eq!(delivered, Some((name, len, Some(peer(1)))));
     }
 }

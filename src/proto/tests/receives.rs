@@ -121,8 +121,7 @@ impl Shared {
             overflow,
             data: early.arrival.data,
             tag: early.arrival.kind.tag(),
-            source: Some(early.arrival.source),
-            connection: Some(early.arrival.connection),
+            origin: Some(early.arrival.origin()),
             order: early.arrival.order,
             ..OpResult::new(OperationKind::Receive, result, len, payload)
         };

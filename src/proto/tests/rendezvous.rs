@@ -75,7 +75,7 @@ fn the_captured_exchange_is_what_two_machines_say() {
     hear(&mut pair.b, &data);
     assert_eq!(pair.a.end_of(1), (Ok(20_000), message.clone()));
     let end = &pair.b.ended[&1];
-    assert_eq!((end.tag, end.source), (Some(1), Some(SourceId(2))));
+    assert_eq!((end.tag, end.source()), (Some(1), Some(SourceId(2))));
     assert_eq!(pair.b.end_of(1), (Ok(20_000), message));
 }
 

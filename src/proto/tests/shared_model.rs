@@ -286,7 +286,7 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model, source: u64) {
         let message = from.messages.get(&number).expect("a message that was sent");
         assert!(wants(receive.wanted, message.kind));
         assert_eq!((end.tag, end.data), (message.kind.tag(), message.data));
-        assert_eq!(end.source.map(|it| it.0), Some(source));
+        assert_eq!(end.source().map(|it| it.0), Some(source));
         assert_eq!(end.len, message.bytes.len().min(receive.len));
         assert_eq!(end.overflow, message.bytes.len() - end.len);
         assert_eq!(end.result.is_ok(), end.overflow == 0);

@@ -133,6 +133,23 @@ fn any_byte_ends_a_probe() {
     }
 }
 
+/// A connection that is idle from its beginning was silent for its first interval, and is probed: bytes
+/// that came a moment before that are none that wait to be read.
+#[test]
+fn a_connection_that_is_idle_from_its_beginning_probes_after_its_first_interval() {
+    let idle = LivenessInputs {
+        outstanding: Some(ProbeInterval::Idle),
+        ..AWAITING
+    };
+    let mut it = Fixture::watched(&idle);
+    let next = it.machine.next().expect("a heartbeat is due");
+    let silent = LivenessInputs {
+        silent: Some(next - it.now + Duration::from_millis(3)),
+        ..idle
+    };
+    assert_eq!(it.tick(&silent), LivenessAction::Probe);
+}
+
 /// "An interval counts as missed only if we were reading all the time", and a side that does not
 /// read answers unasked.
 #[test]
