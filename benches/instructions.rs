@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 1807,
+        most: 1856,
         run: || {
             let mut side = Side::new();
             repeat(|| side.send(None));
@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a tagged message of 64 B over RDM",
-        most: 1926,
+        most: 1974,
         run: || {
             let mut side = Side::of_peer();
             repeat(|| side.send(Some(steps::TAG)));
@@ -62,7 +62,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA write of 64 B, with its ack",
-        most: 2514,
+        most: 2582,
         run: || {
             let mut side = Side::new();
             let ack = steps::ack();
@@ -71,7 +71,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA read of 64 B",
-        most: 2769,
+        most: 2828,
         run: || {
             let mut side = Side::new();
             let response = steps::read_response();
@@ -97,7 +97,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of a tagged message and a shared receive (RDM)",
-        most: 3481,
+        most: 3622,
         run: || {
             let mut side = Side::of_peer();
             let message = steps::tagged_message();

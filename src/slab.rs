@@ -1,8 +1,8 @@
 //! A slab whose keys carry a generation, so that a key kept too long finds nothing instead of the
 //! slot's next tenant.
 //!
-//! An entry may be [retired](Slab::retire) into a value of another type: by its key it is gone then,
-//! and a second key finds that value until it is taken.
+//! An entry may be [retired](Slab::retire) into a value of another type: by its key it is gone
+//! then, and a second key finds that value until it is dropped.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -112,31 +112,33 @@ impl<T, R> Slab<T, R> {
         self.free.shrink_to_fit();
     }
 
+    #[inline]
     fn entry_mut(&mut self, key: Key) -> Option<&mut SlabEntry<T, R>> {
         let entry = self.entries.get_mut(key.index as usize)?;
         (entry.generation == key.generation).then_some(entry)
+    }
+
+    #[inline]
+    fn live_in(entries: &mut [SlabEntry<T, R>], key: Key) -> Option<&mut SlabEntry<T, R>> {
+        let entry = entries.get_mut(key.index as usize)?;
+        let is_live = matches!(entry.slot, SlabSlot::Live(_));
+        (is_live && entry.generation == key.generation).then_some(entry)
     }
 
     /// Makes another value of an entry, which is found by the key that is returned only, and counts
     /// and is listed no more.
     #[inline]
     pub(crate) fn retire(&mut self, key: Key, into: impl FnOnce(T) -> R) -> Option<(Key, &mut R)> {
-        let entry = self.entries.get_mut(key.index as usize)?;
-        if entry.generation != key.generation {
+        let entry = Self::live_in(&mut self.entries, key)?;
+        let SlabSlot::Live(value) = mem::replace(&mut entry.slot, SlabSlot::Free) else {
             return None;
-        }
-        match mem::replace(&mut entry.slot, SlabSlot::Free) {
-            SlabSlot::Live(value) => entry.slot = SlabSlot::Retired(into(value)),
-            other => {
-                entry.slot = other;
-                return None;
-            }
-        }
+        };
+        entry.slot = SlabSlot::Retired(into(value));
         entry.generation |= RETIRED;
-        self.len -= 1;
         let SlabSlot::Retired(retired) = &mut entry.slot else {
             return None;
         };
+        self.len -= 1;
         let key = Key {
             generation: entry.generation,
             ..key
@@ -166,18 +168,13 @@ impl<T, R> Slab<T, R> {
 
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        let slot = &mut self.entry_mut(key)?.slot;
-        match mem::replace(slot, SlabSlot::Free) {
-            SlabSlot::Live(value) => {
-                self.free.push(key.index);
-                self.len -= 1;
-                Some(value)
-            }
-            other => {
-                *slot = other;
-                None
-            }
-        }
+        let entry = Self::live_in(&mut self.entries, key)?;
+        let SlabSlot::Live(value) = mem::replace(&mut entry.slot, SlabSlot::Free) else {
+            return None;
+        };
+        self.free.push(key.index);
+        self.len -= 1;
+        Some(value)
     }
 
     #[inline]

@@ -34,6 +34,7 @@ pub(crate) struct CloseNotify {
 }
 
 impl CloseNotify {
+    #[cfg(debug_assertions)]
     pub(super) fn state(&self) -> ClosedState {
         self.state
     }

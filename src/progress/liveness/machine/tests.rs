@@ -133,8 +133,8 @@ fn any_byte_ends_a_probe() {
     }
 }
 
-/// A connection that is idle from its beginning was silent for its first interval, and is probed: bytes
-/// that came a moment before that are none that wait to be read.
+/// A connection that is idle from its beginning was silent for its first interval, and is probed:
+/// bytes that came a moment before that are none that wait to be read.
 #[test]
 fn a_connection_that_is_idle_from_its_beginning_probes_after_its_first_interval() {
     let idle = LivenessInputs {
