@@ -169,7 +169,7 @@ fn a_raw_key_that_was_changed_or_made_up_opens_nothing() {
 /// fi_mr(3): "On output, key_size is set to the size of the buffer needed to store the key, which
 /// may be larger than the input value."
 /// fi_mr(3): "The needed key_size can also be obtained through the mr_key_size domain attribute
-/// (fi_domain_attr) field."
+/// (fi_domain_attr) field." That of a domain with the mode.
 /// fi_domain(3): "Key sizes larger than 8 bytes require using the FI_RAW_KEY mode bit."
 /// fi_domain(3): `FI_RAW_KEY`, mode bit (the page's name for FI_MR_RAW).
 /// fi_mr(3): `fi_mr_raw_attr(base_addr)`, `fi_mr_raw_attr(raw_key)`, `fi_mr_raw_attr(key_size)`,
