@@ -71,6 +71,9 @@ pub enum ErrorKind {
     BadFlags,
     /// Nothing offered fits the hints, or nothing has the name that was looked for (`FI_ENODATA`).
     NoMatch,
+    /// It takes a capability, or a direction of one, that the endpoint or domain was opened
+    /// without; the message names it (`FI_EOPNOTSUPP`).
+    NoCapability,
     /// Not supported by this object (`FI_ENOSYS`).
     Unsupported,
     /// The address is in use (`FI_EADDRINUSE`).
@@ -128,6 +131,7 @@ impl ErrorKind {
             ErrorKind::BadAddress => 14,
             ErrorKind::BadFlags => 260,
             ErrorKind::NoMatch => 61,
+            ErrorKind::NoCapability => 95,
             ErrorKind::Unsupported => 38,
             ErrorKind::AddressInUse => 98,
             ErrorKind::AddressNotAvailable => 99,
@@ -167,6 +171,7 @@ impl ErrorKind {
             ErrorKind::BadAddress => "the memory is not there",
             ErrorKind::BadFlags => "flags not supported",
             ErrorKind::NoMatch => "nothing that is there fits",
+            ErrorKind::NoCapability => "opened without the capability",
             ErrorKind::Unsupported => "not supported",
             ErrorKind::AddressInUse => "address in use",
             ErrorKind::AddressNotAvailable => "address not available",
@@ -521,7 +526,7 @@ impl From<Error> for std::io::Error {
             ErrorKind::TimedOut => Io::TimedOut,
             ErrorKind::ProtocolViolation => Io::InvalidData,
             ErrorKind::AccessDenied | ErrorKind::NotAuthorized => Io::PermissionDenied,
-            ErrorKind::Unsupported => Io::Unsupported,
+            ErrorKind::Unsupported | ErrorKind::NoCapability => Io::Unsupported,
             ErrorKind::AddressInUse => Io::AddrInUse,
             ErrorKind::AddressNotAvailable => Io::AddrNotAvailable,
             ErrorKind::LimitReached => Io::OutOfMemory,

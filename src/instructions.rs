@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use crate::buf::{Payload, RegionUse};
 use crate::error::{Error, Refusal};
 use crate::limits::HEADER_SIZE_MAX;
+use crate::info::{Caps, SideCaps};
 use crate::mr::AccessRequest;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnEvent, ConnIds, Connection,
@@ -125,6 +126,10 @@ impl Host<()> for Alone {
 
     fn resolve(&mut self, _: &AccessRequest) -> Result<RegionUse, Refusal> {
         Err(Refusal::UnknownKey)
+    }
+
+    fn admits(&self, need: Caps) -> bool {
+        SideCaps::ALL.has(need)
     }
 
     fn shared(&mut self) -> Option<&mut dyn Receives<()>> {

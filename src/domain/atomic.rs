@@ -35,14 +35,11 @@ impl Domain {
     }
 
     fn offered(&self, attr: Option<AtomicAttr>) -> Result<AtomicAttr> {
-        attr.filter(|_| self.offers_atomics()).ok_or_else(|| {
+        let offers = |cap| self.inner.caps.has(Caps::ATOMIC | cap);
+        let offered = offers(Caps::READ) || offers(Caps::WRITE);
+        attr.filter(|_| offered).ok_or_else(|| {
             let message = "the operation is not offered for this type, or not in this domain";
             Error::new(ErrorKind::Unsupported, message)
         })
-    }
-
-    /// Whether atomic operations may be asked for.
-    pub(crate) fn offers_atomics(&self) -> bool {
-        self.inner.info.caps.contains(Caps::ATOMIC)
     }
 }

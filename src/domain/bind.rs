@@ -8,7 +8,7 @@ use crate::cntr::Counter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
 use crate::info::Caps;
-use crate::mr::{MemoryRegion, MrBind};
+use crate::mr::{Access, MemoryRegion, MrBind};
 use crate::sync::Attachable;
 
 impl<B: 'static> MemoryRegion<B> {
@@ -89,13 +89,13 @@ impl Domain {
         memory.traits().domain == Some(self.inner.id)
     }
 
-    /// Whether writes may be asked to be persistent.
-    pub(crate) fn offers_persistence(&self) -> bool {
-        self.inner.info.caps.contains(Caps::RMA_PMEM)
+    /// The rights of regions that the capabilities of its endpoints leave a use for.
+    pub(super) fn rights(&self) -> Access {
+        self.inner.rights
     }
 
     /// Whether peers' accesses are counted for regions.
     pub(crate) fn counts_rma_events(&self) -> bool {
-        self.inner.info.caps.contains(Caps::RMA_EVENT)
+        self.inner.caps.has(Caps::RMA_EVENT)
     }
 }

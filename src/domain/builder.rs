@@ -15,6 +15,7 @@ use crate::transport::{self, TransportOptions};
 
 use super::auth::domain_secret;
 use super::blocking::BlockingPool;
+use super::request::rights_within;
 use super::{Binding, Domain, Inner, expected_regions};
 
 /// Opens a domain (`fi_domain`, `fi_domain(3)`); made by `Fabric::domain`.
@@ -137,6 +138,7 @@ impl DomainBuilder {
                 key_size: self.info.domain.mr_key_size,
             }
         };
+        let caps = self.info.caps_of_all_kinds();
         let auth_secret = domain_secret(self.info.domain.auth_key.as_ref())?;
         let random = self.transport.random.clone();
         let raw = mr_mode.contains(MrMode::RAW);
@@ -164,6 +166,8 @@ impl DomainBuilder {
             inner: Arc::new(Inner {
                 source: self.info.source.filter(|_| self.source_chosen),
                 info: self.info,
+                caps,
+                rights: rights_within(caps),
                 transport: self.transport,
                 shards,
                 regions,

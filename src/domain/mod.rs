@@ -30,9 +30,9 @@ use crate::cq::{CompletionQueue, CompletionQueueBuilder};
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{DomainId, UserContext};
-use crate::info::{Driver, Info, MrMode};
+use crate::info::{Driver, Info, MrMode, SideCaps};
 use crate::limits::{CQ_INTERNAL_SIZE, MR_CAPACITY_AHEAD_MAX, MR_COUNT};
-use crate::mr::{AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
+use crate::mr::{Access, AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
 use crate::progress::{Engine, Shards};
 use crate::sync::{Dependence, Dependents, Keep, Lock};
 use crate::transport::{self, Backend, Selection, TransportOptions};
@@ -87,6 +87,10 @@ pub struct Domain {
 
 struct Inner {
     info: Info,
+    /// What its endpoints can do, of all kinds together.
+    caps: SideCaps,
+    /// The rights of regions that they leave a use for.
+    rights: Access,
     /// What listeners of the domain's endpoints are opened with.
     transport: TransportOptions,
     /// Where connections leave from, if the application chose; else routing decides.

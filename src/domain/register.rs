@@ -50,19 +50,25 @@ impl<B: RegisterBufs, R: RegionHandle> fmt::Debug for Register<B, R> {
 
 impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     pub(super) fn new(domain: Domain, buffers: B) -> Self {
+        let request = Request::new(R::ACCESS_MAX & domain.inner.rights);
         Register {
             domain,
             buffers,
             request: Request {
                 fault_in: R::IS_WRITABLE && B::IS_OWNED,
-                ..Request::new(R::ACCESS_MAX)
+                ..request
             },
             _region: PhantomData,
         }
     }
 
     /// What the region may be used for, here and by peers (`access` of `fi_mr_reg`). Default:
-    /// everything, and of a read-only region all of [`Access::READ_ONLY`], which is all it can be.
+    /// everything that the domain's capabilities leave a use for, and of a read-only region what
+    /// of it is in [`Access::READ_ONLY`], which is all it can be.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoCapability`] names rights that nothing could use: `REMOTE_WRITE`, say, in a
+    /// domain that was opened without RMA and atomic operations, or not to be written by peers.
     pub fn access(mut self, access: Access) -> Self {
         self.request.access = access;
         self

@@ -9,7 +9,7 @@ use crate::buf::{
 };
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::UserContext;
-use crate::info::{AuthKey, Caps, MrMode};
+use crate::info::{AuthKey, Caps, MrMode, SideCaps};
 use crate::mr::{Access, MrFlags, PreparedRegion, RegisterError};
 use crate::op_error::Failed;
 
@@ -68,16 +68,20 @@ impl Request {
             let message = format!("flags: {unknown:#x} are no flags of a registration");
             return Err(Error::new(ErrorKind::BadFlags, message));
         }
+        if !domain.inner.rights.contains(self.access) {
+            return Err(useless(self.access - domain.inner.rights));
+        }
         domain.check_auth_key(self.auth_key.as_ref())?;
         if self.flags.is_empty() {
             return Ok(());
         }
-        let caps = domain.info().caps;
-        for (flag, cap, name) in [
+        let caps = domain.inner.caps;
+        let persists = Caps::RMA_PMEM | Caps::REMOTE_WRITE;
+        for (flag, need, name) in [
             (MrFlags::RMA_EVENT, Caps::RMA_EVENT, "RMA_EVENT"),
-            (MrFlags::RMA_PMEM, Caps::RMA_PMEM, "RMA_PMEM"),
+            (MrFlags::RMA_PMEM, persists, "RMA_PMEM"),
         ] {
-            if self.flags.contains(flag) && !caps.contains(cap) {
+            if self.flags.contains(flag) && !caps.has(need) {
                 let message = format!(
                     "{name}: the domain was opened without that capability; ask for it in the hints"
                 );
@@ -104,6 +108,32 @@ impl Request {
             progress.add(bytes);
         }
     }
+}
+
+/// The rights of regions that the capabilities of a domain's endpoints leave a use for.
+pub(super) fn rights_within(caps: SideCaps) -> Access {
+    let mut rights = Access::empty();
+    for right in Access::all() {
+        // Both have the same bits.
+        let direction = Caps::from_bits_retain(right.bits());
+        let kinds = [Caps::MSG, Caps::TAGGED, Caps::RMA, Caps::ATOMIC];
+        if kinds.iter().any(|kind| caps.has(*kind | direction)) {
+            rights |= right;
+        }
+    }
+    rights
+}
+
+/// Refuses rights that nothing could ever use: peers would be given what the domain does not have.
+#[cold]
+fn useless(rights: Access) -> Error {
+    let mut names = String::new();
+    // Writing to a string cannot fail.
+    let _ = bitflags::parser::to_writer(&rights, &mut names);
+    let message = format!(
+        "access: {names}, which the capabilities leave no use for that the domain was opened with"
+    );
+    Error::new(ErrorKind::NoCapability, message)
 }
 
 /// What a registration does with the pages of its memory, besides pinning them if that is asked

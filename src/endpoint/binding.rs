@@ -5,7 +5,7 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
-use crate::info::AuthKey;
+use crate::info::{AuthKey, EndpointType, SideCaps};
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{CounterSet, ExtensionConfig, PortSizes, SendOrder};
 
@@ -16,6 +16,8 @@ use super::common::Common;
 #[derive(Debug)]
 pub(super) struct Binding {
     pub(super) domain: Domain,
+    /// What it can do, by its kind and the domain's Info.
+    pub(super) caps: SideCaps,
     pub(super) transmit_queue: Option<CompletionQueue>,
     pub(super) receive_queue: Option<CompletionQueue>,
     pub(super) counters: CounterSet,
@@ -27,8 +29,8 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    /// Nothing is bound; sizes are those of the domain's Info.
-    pub(super) fn new(domain: &Domain) -> Self {
+    /// Nothing is bound; capabilities and sizes are those of the domain's Info.
+    pub(super) fn new(domain: &Domain, kind: EndpointType) -> Self {
         let info = domain.info();
         let or_default = |size| {
             if size == 0 {
@@ -39,6 +41,7 @@ impl Binding {
         };
         Binding {
             domain: domain.clone(),
+            caps: info.caps_of(kind),
             transmit_queue: None,
             receive_queue: None,
             counters: CounterSet::default(),
@@ -108,6 +111,7 @@ impl Binding {
         Ok(Common {
             id,
             domain: self.domain,
+            caps: self.caps,
             transmit_queue: self.transmit_queue,
             receive_queue,
             _keep: keep,

@@ -6,6 +6,7 @@ use crate::domain::Domain;
 use crate::eq::EventQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
+use crate::info::{Caps, EndpointType};
 use crate::progress::{Bindings, Port};
 
 use super::binding::{Binding, binding_setters};
@@ -24,7 +25,7 @@ impl Domain {
     /// Starts an endpoint of this domain (`fi_endpoint`).
     pub fn endpoint(&self) -> EndpointBuilder {
         EndpointBuilder {
-            binding: Binding::new(self),
+            binding: Binding::new(self, EndpointType::Msg),
             events: None,
         }
     }
@@ -96,9 +97,10 @@ impl EndpointBuilder {
         };
         let bindings = Bindings {
             receive_queue: common.receive_queue.clone(),
+            caps: common.caps,
             counters: counters.boxed(),
             sources: None,
-            rma_events: common.domain.counts_rma_events(),
+            rma_events: common.caps.has(Caps::RMA_EVENT),
             connected,
             shutdown,
             events: events.as_ref().map(EventQueue::downgrade),

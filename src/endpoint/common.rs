@@ -5,6 +5,7 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::EndpointId;
+use crate::info::SideCaps;
 use crate::limits::{INJECT_SIZE_MAX, IOV_LIMIT};
 use crate::sync::{Dependence, Keep};
 
@@ -12,6 +13,8 @@ use crate::sync::{Dependence, Keep};
 pub(super) struct Common {
     pub(super) id: EndpointId,
     pub(super) domain: Domain,
+    /// What it can do: asked by every post.
+    pub(super) caps: SideCaps,
     pub(super) transmit_queue: Option<CompletionQueue>,
     pub(super) receive_queue: CompletionQueue,
     pub(super) _keep: Keep,

@@ -7,6 +7,7 @@ use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::cq::{CompletionFlags, SourceName};
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
+use crate::info::Caps;
 use crate::progress::PostOptions;
 use crate::proto::MatchCriteria;
 
@@ -114,6 +115,8 @@ impl Endpoint {
     }
 
     fn inject_message(&self, bytes: &[u8], data: Option<u64>) -> Result<()> {
+        let capable = self.inner.common.caps.check(Caps::MSG | Caps::SEND);
+        capable.map_err(|error| error.with_operation(OperationKind::Inject))?;
         check_inject(bytes)?;
         self.inner.port.inject(bytes, data)
     }
@@ -187,7 +190,27 @@ impl RdmEndpoint {
     ) -> Result<()> {
         check_inject(bytes)?;
         let target = PostTarget::new(&self.inner, Scope::Peer(peer));
-        target.post_injected(OpSpec::Inject { tag, data }, Payload::copied(bytes))
+        let posted =
+            target.post_injected(send_caps(tag), OpSpec::Inject { tag, data }, Payload::copied(bytes));
+        posted.map_err(|error| error.with_operation(OperationKind::Inject))
+    }
+}
+
+/// The capabilities that sending a message takes.
+#[inline]
+fn send_caps(tag: Option<u64>) -> Caps {
+    match tag {
+        None => Caps::MSG | Caps::SEND,
+        Some(_) => Caps::TAGGED | Caps::SEND,
+    }
+}
+
+/// What a fence takes besides.
+#[inline]
+pub(super) fn fence_caps(fence: bool) -> Caps {
+    match fence {
+        true => Caps::FENCE,
+        false => Caps::empty(),
     }
 }
 
@@ -262,6 +285,11 @@ impl<B: IoBufs> OpBuilder<B> for SendMessage<B> {
         self.target.common()
     }
 
+    #[inline]
+    fn caps(&self) -> Caps {
+        send_caps(self.tag) | fence_caps(self.fence)
+    }
+
     fn options(&self) -> PostOptions {
         PostOptions {
             more: self.more,
@@ -306,10 +334,9 @@ impl<B: IoBufsMut> RecvFrom<B> {
     /// has gone, or has restarted, is reported by [`RdmEndpoint::peers`].
     ///
     /// # Errors
-    /// The post ends with [`ErrorKind::BadFlags`](crate::ErrorKind::BadFlags) if the domain's Info
-    /// is one of connectionless endpoints without
-    /// [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV). (`fi_msg(3)` has the choice ignored
-    /// then: it would deliver another peer's message.)
+    /// The post ends with [`ErrorKind::NoCapability`](crate::ErrorKind::NoCapability) if the
+    /// endpoint was opened without [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV).
+    /// (`fi_msg(3)` has the choice ignored then: it would deliver another peer's message.)
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.target.select_source(peer);
         self
@@ -330,6 +357,11 @@ macro_rules! receive_builder {
 
             fn common(&self) -> &super::common::Common {
                 self.target.common()
+            }
+
+            #[inline]
+            fn caps(&self) -> crate::Caps {
+                self.target.receive_caps()
             }
 
             fn options(&self) -> crate::progress::PostOptions {

@@ -4,6 +4,7 @@ use crate::buf::IoBufMut;
 use crate::cq::CompletionFlags;
 use crate::error::OperationKind;
 use crate::id::{FabricAddr, UserContext};
+use crate::info::Caps;
 use crate::progress::PostOptions;
 use crate::proto::MatchCriteria;
 
@@ -80,6 +81,10 @@ impl<B: IoBufMut> OpBuilder<B> for MultiRecv<B> {
 
     fn common(&self) -> &Common {
         self.target.common()
+    }
+
+    fn caps(&self) -> Caps {
+        self.target.receive_caps() | Caps::MULTI_RECV
     }
 
     fn options(&self) -> PostOptions {

@@ -10,7 +10,8 @@ use crate::buf::IoBufsMut;
 use crate::cq::{Completion, CompletionError, CompletionFlags, SourceName};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::{FabricAddr, UserContext};
-use crate::progress::{ClaimId, PostOptions};
+use crate::info::Caps;
+use crate::progress::{ClaimId, PostOptions, ReceiveSelector};
 use crate::proto::{Arrival, MatchCriteria};
 
 use super::RdmEndpoint;
@@ -54,13 +55,20 @@ impl Peek {
         self
     }
 
+    /// What it means to the receives, if the endpoint may receive such messages.
+    fn selector(&self) -> Result<ReceiveSelector> {
+        let inner = &self.endpoint.inner;
+        inner.common.caps.check(self.selector.caps())?;
+        inner.resolve_selector(self.selector)
+    }
+
     /// Describes the message within this call, and leaves it where it is.
     ///
     /// # Errors
     /// [`ErrorKind::NoMessage`] if there is none, [`ErrorKind::InvalidArgument`] for an address
     /// that was removed or is another vector's.
     pub fn now(self) -> Result<MessageInfo> {
-        let selector = self.endpoint.inner.resolve_selector(self.selector)?;
+        let selector = self.selector()?;
         let found = self.endpoint.inner.receives.peek(selector);
         let arrival = found.ok_or_else(no_message)?;
         Ok(self.endpoint.message_info(&arrival))
@@ -71,7 +79,7 @@ impl Peek {
     /// # Errors
     /// As of [`now`](Self::now).
     pub fn claim(self) -> Result<ClaimedMessage> {
-        let selector = self.endpoint.inner.resolve_selector(self.selector)?;
+        let selector = self.selector()?;
         let found = self.endpoint.inner.receives.claim(selector);
         let (claimed, arrival) = found.ok_or_else(no_message)?;
         Ok(ClaimedMessage {
@@ -88,7 +96,7 @@ impl Peek {
     /// # Errors
     /// As of [`now`](Self::now).
     pub fn discard(self) -> Result<MessageInfo> {
-        let selector = self.endpoint.inner.resolve_selector(self.selector)?;
+        let selector = self.selector()?;
         let found = self.endpoint.inner.receives.discard(selector);
         let arrival = found.ok_or_else(no_message)?;
         Ok(self.endpoint.message_info(&arrival))
@@ -101,7 +109,7 @@ impl Peek {
     /// [`ErrorKind::Again`] if the queue is full; nothing was looked at then.
     /// [`ErrorKind::InvalidArgument`] as of [`now`](Self::now).
     pub fn queue(self, context: impl Into<UserContext>) -> Result<()> {
-        let selector = self.endpoint.inner.resolve_selector(self.selector)?;
+        let selector = self.selector()?;
         let common = &self.endpoint.inner.common;
         let full = || Error::new(ErrorKind::Again, "the completion queue is full");
         let slot = common.receive_queue.try_reserve().ok_or_else(full)?;
@@ -248,6 +256,10 @@ impl<B: IoBufsMut> OpBuilder<B> for RecvClaimed<B> {
 
     fn common(&self) -> &Common {
         self.target.common()
+    }
+
+    fn caps(&self) -> Caps {
+        self.target.receive_caps()
     }
 
     fn options(&self) -> PostOptions {

@@ -7,6 +7,7 @@ use crate::cq::CompletionFlags;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::UserContext;
+use crate::info::Caps;
 use crate::mr::Access;
 use crate::op_error::Failed;
 use crate::progress::{OpCell, PostOptions, Report};
@@ -25,6 +26,8 @@ pub(super) trait OpBuilder<B: IoBufs>: Sized {
     fn completion_flags(&self) -> CompletionFlags;
     /// The endpoint it is posted to.
     fn common(&self) -> &Common;
+    /// The capabilities of the endpoint that it takes.
+    fn caps(&self) -> Caps;
     /// How it is posted, besides whether it waits for room.
     fn options(&self) -> PostOptions;
     /// Splits into where it is posted, the buffers, and what is to be done with them.
@@ -84,10 +87,6 @@ impl OpSpec {
                 ack,
                 commit,
             } => {
-                if commit && !domain.offers_persistence() {
-                    let message = "commit_complete: the domain was opened without RMA_PMEM";
-                    return Err(Error::new(ErrorKind::BadFlags, message));
-                }
                 Ok(OpKind::Write {
                     data,
                     ack,
@@ -153,9 +152,13 @@ fn post<B: IoBufs, D: OpBuilder<B>>(
         wait,
         ..builder.options()
     };
+    let need = builder.caps();
     let (target, buffers, spec) = builder.into_parts();
     let fail = |error: Error, buffers| Failed::new(error.with_operation(operation), buffers);
     let common = target.common();
+    if let Err(error) = common.caps.check(need) {
+        return Err(fail(error, Some(buffers)));
+    }
     if let Err(error) = common.check_buffers(&buffers) {
         return Err(fail(error, Some(buffers)));
     }

@@ -66,8 +66,6 @@ pub(super) struct Inner {
     sources: Arc<dyn Sources>,
     /// Completions of receives name the sender (`FI_SOURCE`).
     tells_sources: bool,
-    /// Receives may be narrowed to one peer (`FI_DIRECTED_RECV`).
-    directed: bool,
     /// What buffers for several messages keep free for the next (`FI_OPT_MIN_MULTI_RECV`).
     pub(super) free_min: usize,
     pub(super) common: Common,
@@ -366,9 +364,6 @@ impl Inner {
 
     /// What a selector means to the receives.
     pub(super) fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
-        if selector.source.is_some() && !self.directed {
-            return Err(not_directed());
-        }
         let source = selector.source.map(|peer| self.vector.socket_addr(peer));
         Ok(ReceiveSelector {
             wanted: selector.wanted,
@@ -436,12 +431,4 @@ impl fmt::Debug for RdmEndpoint {
             .field("local_addr", &self.local_addr())
             .finish_non_exhaustive()
     }
-}
-
-/// The error of a receive or a peek that is directed at one peer, in a domain without the
-/// capability: fi_msg(3) has such a choice ignored, which would deliver another peer's message.
-pub(super) fn not_directed() -> Error {
-    let what = "from: only a domain with the capability DIRECTED_RECV takes messages of one peer; \
-                ask for it in the Hints: caps(... | Caps::DIRECTED_RECV)";
-    Error::new(ErrorKind::BadFlags, what)
 }

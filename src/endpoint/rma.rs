@@ -6,9 +6,11 @@ use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::cq::CompletionFlags;
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
+use crate::info::Caps;
 use crate::progress::PostOptions;
 
 use super::common::{Common, check_inject};
+use super::msg::fence_caps;
 use super::post::{OpBuilder, OpSpec, posting_forms};
 use super::remote::RemoteRegions;
 use super::target::{PostTarget, Scope};
@@ -170,7 +172,7 @@ fn inject_write(
         ack: false,
         commit: false,
     };
-    target.post_injected(spec, Payload::copied(bytes))
+    target.post_injected(Caps::RMA | Caps::WRITE, spec, Payload::copied(bytes))
 }
 
 /// An RMA write to be posted; see [`Endpoint::write`] and [`RdmEndpoint::write`].
@@ -251,6 +253,15 @@ impl<B: IoBufs> OpBuilder<B> for RmaWrite<B> {
         self.target.common()
     }
 
+    #[inline]
+    fn caps(&self) -> Caps {
+        let commit = match self.commit {
+            true => Caps::RMA_PMEM,
+            false => Caps::empty(),
+        };
+        Caps::RMA | Caps::WRITE | fence_caps(self.fence) | commit
+    }
+
     fn options(&self) -> PostOptions {
         PostOptions {
             more: self.more,
@@ -313,6 +324,11 @@ impl<B: IoBufsMut> OpBuilder<B> for RmaRead<B> {
 
     fn common(&self) -> &Common {
         self.target.common()
+    }
+
+    #[inline]
+    fn caps(&self) -> Caps {
+        Caps::RMA | Caps::READ | fence_caps(self.fence)
     }
 
     fn options(&self) -> PostOptions {

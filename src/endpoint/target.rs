@@ -7,6 +7,7 @@ use crate::buf::Payload;
 use crate::cq::SourceName;
 use crate::error::{Error, Phase, Result};
 use crate::id::{FabricAddr, OperationId};
+use crate::info::Caps;
 use crate::progress::{DgramPort, OpCell, Port, PostOptions, PostedOp, Report};
 use crate::proto::{MatchCriteria, OpKey, OpKind, OpResult, Operation, Withdrawn};
 
@@ -122,6 +123,21 @@ impl Selector {
         }
     }
 
+    /// The capabilities that receiving these takes. Directed at one peer it is never ignored, as
+    /// fi_msg(3) has it without `FI_DIRECTED_RECV`: that would deliver another peer's message.
+    #[inline]
+    pub(super) fn caps(&self) -> Caps {
+        let message = match self.wanted {
+            MatchCriteria::Message => Caps::MSG,
+            MatchCriteria::Tagged { .. } => Caps::TAGGED,
+        };
+        let directed = match self.source {
+            Some(_) => Caps::DIRECTED_RECV,
+            None => Caps::empty(),
+        };
+        message | Caps::RECV | directed
+    }
+
     /// These bits of the tag do not matter.
     pub(super) fn ignore(&mut self, mask: u64) {
         if let MatchCriteria::Tagged { ignore, .. } = &mut self.wanted {
@@ -163,6 +179,16 @@ impl PostTarget {
         self.endpoint.common()
     }
 
+    /// The capabilities that a receive takes which is posted to it.
+    #[inline]
+    pub(super) fn receive_caps(&self) -> Caps {
+        match &self.scope {
+            Scope::Receives(selector) => selector.caps(),
+            Scope::Claimed(_) => Caps::TAGGED | Caps::RECV,
+            Scope::Connection | Scope::Peer(_) => Caps::MSG | Caps::RECV,
+        }
+    }
+
     /// Posts, and says where to ask after the operation.
     #[inline]
     pub(super) fn post(
@@ -185,8 +211,10 @@ impl PostTarget {
         ))
     }
 
-    /// Posts what has been copied: its end is only counted, and it never waits.
-    pub(super) fn post_injected(self, spec: OpSpec, payload: Payload) -> Result<()> {
+    /// Posts what has been copied, which takes these capabilities: its end is only counted, and it
+    /// never waits.
+    pub(super) fn post_injected(self, need: Caps, spec: OpSpec, payload: Payload) -> Result<()> {
+        self.common().caps.check(need)?;
         let posted = self.post(spec, payload, Report::Nowhere, PostOptions::default());
         posted.map(drop).map_err(|(error, _)| error)
     }

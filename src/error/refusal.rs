@@ -29,6 +29,9 @@ pub enum Refusal {
     /// Of an atomic operation: the peer does not know the operation or the type, or has no atomics
     /// on this memory, an [`AddressRange`](crate::buf::AddressRange).
     Unsupported,
+    /// The endpoint that the access came to was opened without the capability for it: it admits no
+    /// RMA, or no atomic operations, or only reads or only writes.
+    NoCapability,
     /// A reason of a later version of this library, by its number.
     Other(u8),
 }
@@ -55,6 +58,7 @@ impl fmt::Display for Refusal {
             Refusal::Fault => "the region's memory is not there",
             Refusal::Misaligned => "the address is not aligned for an atomic operation",
             Refusal::Unsupported => "there is no such atomic operation on this memory",
+            Refusal::NoCapability => "the peer's endpoint was opened without the capability for it",
             Refusal::Other(code) => return write!(f, "reason {code}"),
         })
     }

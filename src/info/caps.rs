@@ -137,10 +137,10 @@ impl Caps {
         .union(Caps::XPU);
 
     pub(super) const MESSAGE_DIRECTIONS: Caps = Caps::SEND.union(Caps::RECV);
+    pub(super) const RMA_TARGET: Caps = Caps::REMOTE_READ.union(Caps::REMOTE_WRITE);
     pub(super) const RMA_DIRECTIONS: Caps = Caps::READ
         .union(Caps::WRITE)
-        .union(Caps::REMOTE_READ)
-        .union(Caps::REMOTE_WRITE);
+        .union(Caps::RMA_TARGET);
 }
 
 bitflags! {

@@ -16,6 +16,7 @@ mod hints;
 mod kinds;
 mod offer;
 mod resolve;
+mod sides;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,7 @@ pub use kinds::{
     Protocol, ResourceManagement, Threading, TrafficClass,
 };
 pub(crate) use resolve::resolve;
+pub(crate) use sides::SideCaps;
 
 /// One way to communicate that fits the hints: a network interface, the address on it, and every
 /// attribute of the fabric, domain and endpoint to be had there (`struct fi_info` of
@@ -68,6 +70,9 @@ pub struct Info {
     /// The I/O backend the hints named. Whether it can be had is found out when a domain is
     /// opened; `None` is `epoll`.
     pub backend: Option<String>,
+    /// The capabilities that the hints asked for: what endpoints of other kinds get in a domain of
+    /// this Info.
+    pub(crate) asked: Caps,
 }
 
 /// One line: endpoint type, interface and addresses.

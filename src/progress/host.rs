@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use crate::buf::{AccessError, RegionUse};
 use crate::cq::{CompletionQueue, CqSlot};
 use crate::error::Refusal;
+use crate::info::{Caps, SideCaps};
 use crate::mr::{Access, AccessContext, AccessRequest, MrTable};
 use crate::proto::{Connection, Host, Receives};
 use crate::sync::{Lock, WakeList};
@@ -19,6 +20,7 @@ pub(super) struct PortHost<'a> {
     regions: &'a Lock<MrTable>,
     port: &'a Port,
     queue: &'a CompletionQueue,
+    caps: SideCaps,
     remote_slots: &'a mut VecDeque<CqSlot>,
     receives: Option<&'a mut PortReceives>,
     wakes: &'a mut WakeList,
@@ -46,6 +48,10 @@ impl Host<Report> for PortHost<'_> {
         }
     }
 
+    fn admits(&self, need: Caps) -> bool {
+        self.caps.has(need)
+    }
+
     fn demands_tags(&self) -> bool {
         self.port.engine.demands_tags
     }
@@ -67,6 +73,7 @@ impl PortState {
             regions: &port.engine.regions,
             port,
             queue: &self.bindings.receive_queue,
+            caps: self.bindings.caps,
             remote_slots: &mut self.remote_slots,
             receives: match &mut self.kind {
                 PortKind::Msg => None,

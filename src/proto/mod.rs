@@ -46,6 +46,7 @@ pub(crate) use peers::{
 pub(crate) use receives::Receives;
 
 use crate::error::Refusal;
+use crate::info::Caps;
 use crate::mr::AccessRequest;
 
 /// What a connection asks of its owner in the middle of an input.
@@ -60,6 +61,9 @@ pub(crate) trait Host<T> {
 
     /// Finds the region a peer names, if it grants what the peer claims.
     fn resolve(&mut self, request: &AccessRequest) -> Result<crate::buf::RegionUse, Refusal>;
+
+    /// True if the endpoint's capabilities admit this of its peer.
+    fn admits(&self, need: Caps) -> bool;
 
     /// True if behind each segment of a peer's access comes an empty one with the proof of its key
     /// (`FI_MR_RAW`).

@@ -209,6 +209,7 @@ pub(super) fn reason_of(byte: u8) -> Option<Refusal> {
         6 => Refusal::Fault,
         7 => Refusal::Misaligned,
         8 => Refusal::Unsupported,
+        9 => Refusal::NoCapability,
         other => Refusal::Other(other),
     })
 }
@@ -224,6 +225,7 @@ pub(super) fn reason_byte(reason: Refusal) -> u8 {
         Refusal::Fault => 6,
         Refusal::Misaligned => 7,
         Refusal::Unsupported => 8,
+        Refusal::NoCapability => 9,
         Refusal::Other(other) => other,
     }
 }

@@ -257,6 +257,7 @@ fn errors_have_libfabrics_numbers() {
         (InvalidArgument, 22),
         (Unsupported, 38),
         (NoMatch, 61),
+        (NoCapability, 95),
         (TooLarge, 90),
         (Incompatible, 92),
         (AddressInUse, 98),

@@ -5,6 +5,7 @@ mod api_contract;
 mod atomics;
 mod auth;
 mod cancel;
+mod capabilities;
 mod close;
 mod cm;
 #[path = "../common/mod.rs"]

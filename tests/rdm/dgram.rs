@@ -449,7 +449,7 @@ fn without_the_capability_a_directed_receive_is_refused() {
             .unwrap();
         let name = peers.insert(endpoint.local_addr()).now().unwrap();
         let refused = endpoint.recv(vec![0; 8]).from(name).post().unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::BadFlags);
+        assert_eq!(refused.kind(), ErrorKind::NoCapability);
     });
 }
 

@@ -181,7 +181,7 @@ fn source_and_direction_are_capabilities() {
             y.peek_tagged(1).from(absent).claim().unwrap_err(),
         ];
         for error in refused {
-            assert_eq!(error.kind(), ErrorKind::BadFlags, "{error}");
+            assert_eq!(error.kind(), ErrorKind::NoCapability, "{error}");
             assert!(error.to_string().contains("DIRECTED_RECV"), "{error}");
         }
         let (received, _) = y.recv(vec![0u8; 16]).await.unwrap();

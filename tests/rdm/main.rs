@@ -6,6 +6,7 @@ mod av;
 mod av_events;
 mod av_shared;
 mod binding;
+mod capabilities;
 #[path = "../common/mod.rs"]
 mod common;
 mod dgram;

@@ -164,5 +164,5 @@ async fn only_mapped_files_are_registered_as_persistent() {
     let region = register(&target, &mapped, PAGE).unwrap();
     let (x, _y) = connect(&without, &target).await.unwrap();
     let write = x.write(vec![0u8; 8], region.remote()).commit_complete();
-    assert_eq!(write.await.unwrap_err().kind(), ErrorKind::BadFlags);
+    assert_eq!(write.await.unwrap_err().kind(), ErrorKind::NoCapability);
 }

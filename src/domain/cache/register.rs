@@ -50,6 +50,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
             true => Access::LOCAL,
             false => Access::LOCAL & Access::READ_ONLY,
         };
+        let access = access & cache.domain.rights();
         CacheRegister {
             cache,
             memory,

@@ -6,13 +6,14 @@ use crate::buf::{ConvertMany, LocalUse, Payload};
 use crate::cq::CompletionFlags;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::info::{AtomicAttr, AtomicOp, AtomicType, CompareOp};
+use crate::info::{AtomicAttr, AtomicOp, AtomicType, Caps, CompareOp};
 use crate::mr::{Access, RegionSlice};
 use crate::progress::PostOptions;
 use crate::proto::{AtomicRequest, OpKind};
 use crate::wire::{AtomicCall, AtomicForm, BIG_ENDIAN};
 
 use super::super::common::{Common, check_inject};
+use super::super::msg::fence_caps;
 use super::super::post::{OpBuilder, OpSpec};
 use super::super::remote::RemoteRegions;
 use super::super::target::PostTarget;
@@ -108,6 +109,19 @@ impl Described {
         self.call.form == AtomicForm::Fetch && self.call.operation == AtomicOp::Read.to_number()
     }
 
+    /// The capabilities that it takes here: the directions of the rights that it takes there.
+    fn caps(&self) -> Caps {
+        let need = self.need();
+        let direction = |right, direction| match need.contains(right) {
+            true => direction,
+            false => Caps::empty(),
+        };
+        Caps::ATOMIC
+            | direction(Access::REMOTE_READ, Caps::READ)
+            | direction(Access::REMOTE_WRITE, Caps::WRITE)
+            | fence_caps(self.options.fence)
+    }
+
     fn need(&self) -> Access {
         match self.call.form {
             AtomicForm::Update => Access::REMOTE_WRITE,
@@ -119,10 +133,7 @@ impl Described {
     /// Judges what can be known without looking at memory; gives the size of a number.
     fn check(&self) -> Result<usize> {
         let error = |kind, message: String| Err(Error::new(kind, message));
-        if !self.target.common().domain.offers_atomics() {
-            let message = "the domain was opened without ATOMIC";
-            return error(ErrorKind::Unsupported, message.into());
-        }
+        self.target.common().caps.check(self.caps())?;
         let Some(AtomicAttr { count, size }) = self.attr else {
             let message = "it is not offered for numbers of this type, or fetches nothing";
             return error(ErrorKind::Unsupported, message.into());
@@ -158,7 +169,7 @@ impl Described {
 
     fn try_prepare(self) -> Result<Prepared> {
         let size = self.check()?;
-        let need = self.need();
+        let (need, caps) = (self.need(), self.caps());
         let mut sent = Vec::new();
         let only_reads = self.only_reads();
         let Described {
@@ -188,6 +199,7 @@ impl Described {
         Ok(Prepared {
             target,
             memory,
+            caps,
             options,
             spec: AtomicSpec {
                 call,
@@ -205,6 +217,7 @@ impl Described {
         let operation = self.operation_kind();
         let inject = || {
             self.check()?;
+            let need = self.caps();
             let mut bytes = Vec::new();
             match self.operands.own() {
                 Some(own) => bytes.extend_from_slice(own),
@@ -220,7 +233,7 @@ impl Described {
                 remote: self.remote,
             };
             let spec = OpSpec::Atomic(Box::new(spec));
-            self.target.post_injected(spec, Payload::copied(&bytes))
+            self.target.post_injected(need, spec, Payload::copied(&bytes))
         };
         inject().map_err(|error| error.with_operation(operation))
     }
@@ -268,6 +281,7 @@ pub(super) struct Prepared {
     target: PostTarget,
     /// Operands of one that does not fetch, else where results go.
     memory: AtomicMemory,
+    caps: Caps,
     options: PostOptions,
     spec: AtomicSpec,
 }
@@ -322,6 +336,10 @@ impl OpBuilder<AtomicMemory> for Prepared {
 
     fn common(&self) -> &Common {
         self.target.common()
+    }
+
+    fn caps(&self) -> Caps {
+        self.caps
     }
 
     fn options(&self) -> PostOptions {

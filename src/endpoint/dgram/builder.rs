@@ -192,6 +192,12 @@ impl DgramEndpointBuilder {
             dependences.push(counter.depend(name.clone())?);
         }
         let (message_max, inject_size) = limits(&domain);
+        let caps = domain.info().caps_of(EndpointType::Dgram);
+        let mut sizes = self.sizes;
+        if !caps.has(Caps::MSG | Caps::RECV) {
+            // Nothing can ask for what comes: it is dropped, and counted.
+            sizes.unexpected_bytes = 0;
+        }
         let any = match domain.info().address_format {
             AddressFormat::SockaddrIn6 => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
             _ => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -202,7 +208,7 @@ impl DgramEndpointBuilder {
                 shared: self.shared,
                 buffer_bytes: self.buffer_bytes,
             },
-            sizes: self.sizes,
+            sizes,
             message_max,
             vector: vector.clone(),
             counters: self.counters,
@@ -211,10 +217,10 @@ impl DgramEndpointBuilder {
             port: DgramPort::open(domain.engine_for_endpoint(), id, config)?,
             vector,
             inject_size,
-            directs: directs(&domain),
             common: Common {
                 id,
                 domain,
+                caps,
                 transmit_queue: self.transmit_queue,
                 receive_queue,
                 _keep: keep,
@@ -225,12 +231,6 @@ impl DgramEndpointBuilder {
             inner: Arc::new(inner),
         })
     }
-}
-
-/// Whether receives may be of one peer only (`FI_DIRECTED_RECV`).
-fn directs(domain: &Domain) -> bool {
-    let info = domain.info();
-    info.endpoint.endpoint_type != EndpointType::Dgram || info.caps.contains(Caps::DIRECTED_RECV)
 }
 
 /// Bytes of a message, and of an injected one.

@@ -69,8 +69,6 @@ pub(super) struct Inner {
     pub(super) vector: AddressVector,
     pub(super) common: Common,
     inject_size: usize,
-    /// Receives may be of one peer only.
-    directs: bool,
 }
 
 impl Drop for Inner {

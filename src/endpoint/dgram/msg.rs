@@ -11,6 +11,7 @@ use crate::endpoint::post::{OpBuilder, OpSpec, posting_forms};
 use crate::endpoint::target::{PostTarget, Scope, Selector};
 use crate::error::{OperationKind, Result};
 use crate::id::FabricAddr;
+use crate::info::Caps;
 use crate::progress::PostOptions;
 use crate::proto::MatchCriteria;
 use crate::transport::too_long;
@@ -67,7 +68,8 @@ impl DgramEndpoint {
             data: None,
         };
         let target = PostTarget::new(&self.inner, Scope::Peer(peer));
-        (target.post_injected(spec, Payload::copied(bytes))).map_err(wrong)
+        let posted = target.post_injected(Caps::MSG | Caps::SEND, spec, Payload::copied(bytes));
+        posted.map_err(wrong)
     }
 }
 
@@ -102,6 +104,10 @@ impl<B: IoBufs> OpBuilder<B> for SendDatagram<B> {
         self.target.common()
     }
 
+    fn caps(&self) -> Caps {
+        Caps::MSG | Caps::SEND
+    }
+
     fn options(&self) -> PostOptions {
         PostOptions {
             more: self.more,
@@ -132,7 +138,7 @@ pub struct RecvDatagram<B: IoBufsMut> {
 
 impl<B: IoBufsMut> RecvDatagram<B> {
     /// Takes a message of this peer only (`FI_DIRECTED_RECV`), which the domain's Info must offer,
-    /// else posting is [`BadFlags`](crate::ErrorKind::BadFlags). Default: of any.
+    /// else posting is [`NoCapability`](crate::ErrorKind::NoCapability). Default: of any.
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.target.select_source(peer);
         self
@@ -150,6 +156,10 @@ impl<B: IoBufsMut> OpBuilder<B> for RecvDatagram<B> {
 
     fn common(&self) -> &Common {
         self.target.common()
+    }
+
+    fn caps(&self) -> Caps {
+        self.target.receive_caps()
     }
 
     fn options(&self) -> PostOptions {

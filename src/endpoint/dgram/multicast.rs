@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{DgramEndpoint, Inner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
+use crate::info::Caps;
 use crate::transport::Membership;
 
 impl DgramEndpoint {
@@ -53,13 +54,21 @@ impl Join {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an address that is no group's, of another IP version, or
     /// for an endpoint that is bound to one address and so hears none;
-    /// [`ErrorKind::AddressInUse`] if the endpoint is in the group already.
+    /// [`ErrorKind::AddressInUse`] if the endpoint is in the group already;
+    /// [`ErrorKind::NoCapability`] if it was opened without [`Caps::MULTICAST`], or without the
+    /// direction.
     pub fn now(self) -> Result<MulticastGroup> {
         let inner = &self.endpoint.inner;
         if !self.group.ip().is_multicast() {
             let what = format!("group: {} is no multicast address", self.group.ip());
             return Err(Error::new(ErrorKind::InvalidArgument, what));
         }
+        let direction = match self.hears {
+            true => Caps::RECV,
+            false => Caps::SEND,
+        };
+        inner.common.caps.check(Caps::MULTICAST)?;
+        inner.common.caps.check(Caps::MSG | direction)?;
         let chosen = inner.common.domain.source().map(|source| source.ip());
         let usable = |ip: &IpAddr| {
             ip.is_ipv4() && self.group.is_ipv4() && !ip.is_unspecified() && !ip.is_multicast()

@@ -7,9 +7,9 @@ use crate::buf::Payload;
 use crate::cq::SourceName;
 use crate::endpoint::common::Common;
 use crate::endpoint::post::OpSpec;
-use crate::endpoint::rdm::not_directed;
 use crate::endpoint::target::{OpOwner, PostEndpoint, PostResult, Scope, Selector, operation_of};
 use crate::error::Result;
+use crate::info::Caps;
 use crate::progress::{PostOptions, Report};
 use crate::proto::OpResult;
 
@@ -56,12 +56,13 @@ impl Inner {
     fn peer_of(&self, scope: &Scope) -> Result<Option<SocketAddr>> {
         let peer = match scope {
             Scope::Peer(peer) => Some(*peer),
-            Scope::Receives(Selector { source, .. }) if source.is_some() && !self.directs => {
-                return Err(not_directed());
-            }
             Scope::Receives(Selector { source, .. }) => *source,
             Scope::Connection | Scope::Claimed(_) => unreachable!("datagrams have neither"),
         };
-        peer.map(|peer| self.vector.socket_addr(peer)).transpose()
+        let address = peer.map(|peer| self.vector.socket_addr(peer)).transpose()?;
+        if matches!(scope, Scope::Peer(_)) && address.is_some_and(|it| it.ip().is_multicast()) {
+            self.common.caps.check(Caps::MSG | Caps::SEND | Caps::MULTICAST)?;
+        }
+        Ok(address)
     }
 }

@@ -41,10 +41,11 @@ impl Domain {
     /// Starts a connectionless endpoint of this domain (`fi_endpoint` with `FI_EP_RDM`).
     ///
     /// A domain whose Info is not of connectionless endpoints can have them too; they then have
-    /// every capability there is.
+    /// the capabilities that an Info of theirs would have for the same hints: all there are, if the
+    /// hints asked for none.
     pub fn rdm_endpoint(&self) -> RdmEndpointBuilder {
         RdmEndpointBuilder {
-            binding: Binding::new(self),
+            binding: Binding::new(self, EndpointType::Rdm),
             vector: None,
             listen_at: None,
             unexpected_bytes_per_peer: UNEXPECTED_BYTES_PER_PEER_DEFAULT,
@@ -157,13 +158,13 @@ impl RdmEndpointBuilder {
             None => domain.internal_vector()?,
         };
         common.dependences.push(vector.depend(format!("{id:?}"))?);
-        let caps = capabilities(&domain);
+        let caps = common.caps;
         let addresses = Arc::<SourceAddresses>::default();
         let names = Arc::new(SourceNames {
             addresses: Arc::clone(&addresses),
             vector: vector.clone(),
         });
-        let sources = caps.contains(Caps::SOURCE).then(|| Arc::clone(&names) as _);
+        let sources = caps.has(Caps::SOURCE).then(|| Arc::clone(&names) as _);
         let receives = ReceiveContext::new(ReceiveConfig {
             endpoint: id,
             size: sizes.rx_size,
@@ -183,9 +184,10 @@ impl RdmEndpointBuilder {
             extension,
             bindings: RdmBindings {
                 receive_queue: common.receive_queue.clone(),
+                caps,
                 counters,
                 sources,
-                rma_events: domain.counts_rma_events(),
+                rma_events: caps.has(Caps::RMA_EVENT),
             },
             receives: Arc::clone(&receives),
             addresses,
@@ -208,22 +210,12 @@ impl RdmEndpointBuilder {
             vector,
             ports: Ports::new(),
             sources: names,
-            tells_sources: caps.contains(Caps::SOURCE),
+            tells_sources: caps.has(Caps::SOURCE),
             free_min: self.free_min,
-            directed: caps.contains(Caps::DIRECTED_RECV),
             common,
         };
         Ok(RdmEndpoint {
             inner: Arc::new(inner),
         })
-    }
-}
-
-/// What the endpoint can do: as the domain's Info says, if it is of connectionless endpoints.
-fn capabilities(domain: &Domain) -> Caps {
-    let info = domain.info();
-    match info.endpoint.endpoint_type {
-        EndpointType::Rdm => info.caps,
-        _ => Caps::all(),
     }
 }

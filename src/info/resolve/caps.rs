@@ -39,7 +39,7 @@ pub(super) fn caps(hints: &Hints, offer: &Offer) -> Result<Caps> {
 }
 
 /// Without a direction, a primary capability has them all.
-fn with_directions(caps: Caps) -> Caps {
+pub(in crate::info) fn with_directions(caps: Caps) -> Caps {
     let mut full = caps;
     if caps.intersects(Caps::MSG | Caps::TAGGED) && !caps.intersects(Caps::MESSAGE_DIRECTIONS) {
         full |= Caps::MESSAGE_DIRECTIONS;
@@ -59,7 +59,7 @@ pub(super) fn side_caps(
     offer: &Offer,
     endpoint: Caps,
 ) -> Result<Caps> {
-    let mut caps = endpoint & applicable;
+    let mut caps = side_of(endpoint, applicable);
     if let Some(asked) = asked.filter(|asked| !asked.is_empty()) {
         if let Some(wrong) = beyond(asked, applicable) {
             return Err(bad_flags(format!(
@@ -77,11 +77,18 @@ pub(super) fn side_caps(
         }
         caps &= with_directions(asked);
     }
+    Ok(side_of(caps, applicable))
+}
+
+/// The capabilities of an endpoint that apply to one of its sides. A primary capability that has no
+/// direction on this side is dropped.
+pub(in crate::info) fn side_of(endpoint: Caps, applicable: Caps) -> Caps {
+    let mut caps = endpoint & applicable;
     if !caps.intersects(Caps::MESSAGE_DIRECTIONS) {
         caps.remove(Caps::MSG | Caps::TAGGED);
     }
     if !caps.intersects(Caps::RMA_DIRECTIONS) {
-        caps.remove(Caps::RMA | Caps::RMA_EVENT | Caps::RMA_PMEM);
+        caps.remove(Caps::RMA | Caps::ATOMIC | Caps::RMA_EVENT | Caps::RMA_PMEM);
     }
-    Ok(caps)
+    caps
 }

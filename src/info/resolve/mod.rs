@@ -21,6 +21,7 @@ use super::{Info, Interface, address};
 use crate::error::Result;
 
 use caps::caps;
+pub(super) use caps::{side_of, with_directions};
 use domain::{auth_key, domain, no_key};
 use endpoint::{endpoint, receive, transmit};
 
@@ -135,6 +136,7 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
             rx,
             interface: interface.clone(),
             backend: hints.backend.clone(),
+            asked: hints.caps.unwrap_or_default(),
         });
     }
     match refusal {

@@ -9,6 +9,7 @@ mod domain;
 mod properties;
 mod refusals;
 mod registration;
+mod sides;
 
 use super::*;
 use crate::error::{Error, ErrorKind};

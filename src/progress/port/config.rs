@@ -7,6 +7,7 @@ use crate::cq::{CompletionQueue, Sources};
 use crate::eq::{EventSlot, WeakEventQueue};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::UserContext;
+use crate::info::SideCaps;
 use crate::mr::AuthSecret;
 use crate::progress::engine::Engine;
 use crate::progress::liveness::Liveness;
@@ -100,6 +101,8 @@ impl CounterSet {
 pub(crate) struct Bindings {
     /// Takes the completions of peers' writes with CQ data, which are posted by no operation here.
     pub(crate) receive_queue: CompletionQueue,
+    /// What the endpoint can do: what it admits of its peer.
+    pub(crate) caps: SideCaps,
     /// `None`: nothing is counted.
     pub(crate) counters: Option<Box<CounterSet>>,
     /// Resolves the senders of messages, if completions have them (`FI_SOURCE`).

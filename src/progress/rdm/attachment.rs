@@ -85,6 +85,7 @@ impl Port {
         let config = &rdm.config;
         let bindings = Bindings {
             receive_queue: config.bindings.receive_queue.clone(),
+            caps: config.bindings.caps,
             counters: config.bindings.counters.clone().boxed(),
             sources: config.bindings.sources.clone(),
             rma_events: config.bindings.rma_events,

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use crate::cq::{CompletionQueue, Sources};
 use crate::error::{Error, ErrorKind, Result};
+use crate::info::SideCaps;
 use crate::id::EndpointId;
 use crate::proto::{ConnIds, ConnectionId, SourceId, canonical};
 use crate::sync::{Lock, MutexGuard};
@@ -70,6 +71,8 @@ pub enum IdlePolicy {
 pub(crate) struct RdmBindings {
     /// Takes completions without a posted operation.
     pub(crate) receive_queue: CompletionQueue,
+    /// What the endpoint can do: what it admits of its peers.
+    pub(crate) caps: SideCaps,
     pub(crate) counters: CounterSet,
     /// Names the senders in completions, if they are to be named (`FI_SOURCE`).
     pub(crate) sources: Option<Arc<dyn Sources>>,

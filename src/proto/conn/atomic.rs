@@ -9,6 +9,7 @@
 
 use crate::buf::{ConvertMany, Payload};
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
+use crate::info::Caps;
 use crate::limits::ATOMIC_SIZE_MAX;
 use crate::proto::Host;
 use crate::proto::atomic::Atomic;
@@ -78,7 +79,7 @@ impl<T> Connection<T> {
                         "an atomic operation without its operands, or on parts of numbers",
                     ));
                 }
-                let found = resolve_all(segments, atomic.need(call.form), false, host);
+                let found = resolve_all(segments, Caps::ATOMIC, atomic.need(call.form), false, host);
                 let memory = found.and_then(|it| it.check_atomics(atomic.size()).map(|()| it));
                 memory.map(|memory| (atomic, memory))
             }

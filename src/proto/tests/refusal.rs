@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::pair::{PLAIN, Pair, REMOTE, Rng, Side, bytes_of, segments, sizes};
 use crate::error::{ErrorKind, OperationKind, Refusal};
+use crate::info::{Caps, SideCaps};
 use crate::limits::{DIRECT_RECEIVE_MIN, REFUSALS_MAX};
 use crate::mr::Access;
 use crate::proto::{ExtensionParams, OFFERED, Sizes};
@@ -470,4 +471,74 @@ fn a_plain_peer_is_told_by_the_end_of_the_connection() {
         let fault = pair.b.machine.fault().map(|error| error.kind());
         assert_eq!(fault, Some(ErrorKind::AccessDenied));
     }
+}
+
+/// docs/extension.md, section 3: reason 9. The endpoint is asked before any region is looked for,
+/// the operation is answered in its place, and the connection lives.
+#[test]
+fn what_the_endpoint_was_opened_without_is_refused_with_that_reason() {
+    let mut pair = living_with(1);
+    let region = pair.b.world.region(1, vec![5; 64], REMOTE);
+    pair.b.world.caps = only(Caps::RMA | Caps::REMOTE_READ);
+    pair.a.write(1, b"12345678", &[(1, 0, 8)]);
+    pair.a.read(2, 8, &[(1, 0, 8)]);
+    pair.a.write(3, b"12345678", &[(99, 0, 8)]);
+    pair.run();
+    assert_eq!(refusal_of(&mut pair.a, 1), Some(Refusal::NoCapability));
+    assert_eq!(pair.a.end_of(2), (Ok(8), vec![5; 8]));
+    // Nor is a peer told which keys there are; and this is no guess.
+    assert_eq!(refusal_of(&mut pair.a, 3), Some(Refusal::NoCapability));
+    pair.b.world.caps = only(Caps::RMA | Caps::REMOTE_WRITE);
+    pair.a.read(4, 8, &[(1, 0, 8)]);
+    pair.a.write(5, b"12345678", &[(1, 0, 8)]);
+    pair.run();
+    assert_eq!(refusal_of(&mut pair.a, 4), Some(Refusal::NoCapability));
+    assert_eq!(pair.a.end_of(5).0, Ok(8));
+    let mut bytes = [0; 9];
+    region.read_at(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"12345678\x05");
+    assert!(!pair.b.machine.is_over_guess_limit());
+}
+
+/// Toward a plain peer the end of the connection is all that says so.
+#[test]
+fn a_plain_peer_is_refused_by_the_end_of_the_connection() {
+    for read in [false, true] {
+        let mut pair = Pair::connected();
+        let region = pair.b.world.region(1, vec![5; 8], REMOTE);
+        pair.b.world.caps = only(Caps::ATOMIC | Caps::REMOTE_READ | Caps::REMOTE_WRITE);
+        match read {
+            true => pair.a.read(1, 8, &[(1, 0, 8)]),
+            false => pair.a.write(1, b"12345678", &[(1, 0, 8)]),
+        };
+        flush(&mut pair.a, &mut pair.b.wire);
+        while pair.b.move_in(usize::MAX) {}
+        let fault = pair.b.machine.fault().expect("it ends the connection");
+        assert_eq!(fault.kind(), ErrorKind::AccessDenied);
+        assert!(fault.to_string().contains("capability"), "{fault}");
+        let mut bytes = [0; 8];
+        region.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [5; 8]);
+    }
+}
+
+/// A message that no receive can ever be posted for does not wait for one: it ends the connection,
+/// and what comes behind it is not held up.
+#[test]
+fn a_message_to_an_endpoint_that_receives_none_ends_the_connection() {
+    for caps in [Caps::RMA | Caps::REMOTE_WRITE, Caps::MSG | Caps::SEND, Caps::RECV] {
+        let mut pair = living_with(100);
+        pair.b.world.caps = only(caps);
+        pair.a.send(1, b"hello");
+        flush(&mut pair.a, &mut pair.b.wire);
+        while pair.b.move_in(usize::MAX) {}
+        let fault = pair.b.machine.fault().expect("it ends the connection");
+        assert_eq!(fault.kind(), ErrorKind::NoCapability);
+        assert!(fault.to_string().contains("MSG and RECV"), "{fault}");
+    }
+}
+
+/// What both sides of an endpoint can do that has these capabilities and no others.
+fn only(caps: Caps) -> SideCaps {
+    SideCaps::of_both(caps)
 }

@@ -8,6 +8,7 @@ use super::receives::Shared;
 use crate::buf::{Leases, OutFrame, Payload, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::id::EndpointId;
+use crate::info::{Caps, SideCaps};
 use crate::mr::{Access, AccessRequest, KeyPolicy, MrAddressing, MrTable, RawKeys};
 use crate::proto::{
     ConnEvent, Connection, ExtensionParams, Host, Lifecycle, OpKey, OpKind, OpResult, Operation,
@@ -59,6 +60,8 @@ pub(super) struct World {
     pub(super) slots: usize,
     /// Slots reserved for remote data that has not been told yet.
     pub(super) unasked: usize,
+    /// What the endpoint admits of its peer.
+    pub(super) caps: SideCaps,
     /// Receives that are shared with other connections.
     pub(super) shared: Option<Shared>,
 }
@@ -75,6 +78,7 @@ impl World {
             ),
             slots: usize::MAX / 2,
             unasked: 0,
+            caps: SideCaps::ALL,
             shared: None,
         }
     }
@@ -113,6 +117,10 @@ impl Host<u64> for World {
 
     fn resolve(&mut self, request: &AccessRequest) -> Result<RegionUse, Refusal> {
         self.regions.resolve(request, EndpointId::next())
+    }
+
+    fn admits(&self, need: Caps) -> bool {
+        self.caps.has(need)
     }
 
     fn shared(&mut self) -> Option<&mut dyn Receives<u64>> {

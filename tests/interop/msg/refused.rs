@@ -181,3 +181,19 @@ fn bad_segment_read_to_c() {
 fn bad_segment_read_from_c() {
     from_c("badsegment-read", Mistake::Segment, READ);
 }
+
+/// fi_getinfo(3): "a provider must enable support for only those primary capabilities which were
+/// selected": a write to an endpoint that was opened without RMA touches no byte of ours, and the
+/// next connection works.
+#[test]
+fn missing_capability_write_from_c() {
+    from_c("rights", Mistake::Capability, WRITE);
+}
+
+/// fi_getinfo(3): "a provider must enable support for only those primary capabilities which were
+/// selected": a read from an endpoint that was opened without RMA touches no byte of ours, and the
+/// next connection works.
+#[test]
+fn missing_capability_read_from_c() {
+    from_c("rights-read", Mistake::Capability, READ);
+}

@@ -1,7 +1,7 @@
 //! Scenarios about access that the target must refuse: the connection ends, no byte is written, and
 //! the target goes on.
 
-use tokio_fabric::{Access, Endpoint, RemoteRegion};
+use tokio_fabric::{Access, Caps, Endpoint, Hints, RemoteRegion};
 
 use super::memory::{assert_region, at, open_initiator, open_target, region};
 use super::session::{Session, assert_bytes, await_done, pattern};
@@ -15,6 +15,8 @@ pub enum Mistake {
     Bounds,
     Wrap,
     Rights,
+    /// None: the target's endpoint was opened without the capability.
+    Capability,
     Segment,
 }
 
@@ -48,7 +50,7 @@ impl Refused {
             Mistake::Key => vec![RemoteRegion::new(addr, 64, key.wrapping_add(1))],
             Mistake::Bounds => vec![RemoteRegion::new(addr + LEN as u64 - 32, 64, key)],
             Mistake::Wrap => vec![RemoteRegion::new(u64::MAX - 31, 64, key)],
-            Mistake::Rights => vec![RemoteRegion::new(addr, 64, key)],
+            Mistake::Rights | Mistake::Capability => vec![RemoteRegion::new(addr, 64, key)],
             Mistake::Segment => (0..4)
                 .map(|i| RemoteRegion::new(addr + 100 * i, 16, key.wrapping_add((i == 2).into())))
                 .collect(),
@@ -81,6 +83,9 @@ impl Refused {
     }
 
     async fn refuse(self, session: &mut Session) {
+        if self.mistake == Mistake::Capability {
+            session.reopen(Hints::new().caps(Caps::MSG | Caps::ATOMIC));
+        }
         let mut access = Access::REMOTE;
         if self.mistake == Mistake::Rights {
             access -= if self.write {
@@ -96,6 +101,9 @@ impl Refused {
         assert!(!error.is_canceled(), "{error}");
         assert_region(&region, &[0xEE; LEN]);
         region.deregister().await.unwrap();
+        if self.mistake == Mistake::Capability {
+            session.reopen(Hints::new());
+        }
     }
 }
 

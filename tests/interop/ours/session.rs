@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Backend, CompletionQueue, Endpoint, Event, EventQueue, PassiveEndpoint, RemoteRegion,
+    Backend, CompletionQueue, Endpoint, Event, EventQueue, Hints, PassiveEndpoint, RemoteRegion,
     eq::ConnRequest,
     op::{Op, Received},
 };
@@ -76,6 +76,13 @@ impl Session {
             request: None,
             endpoint: None,
         }
+    }
+
+    /// Opens the domain of its endpoints anew, with these hints.
+    pub fn reopen(&mut self, hints: Hints) {
+        let fabric = Net::on(Backend::Epoll).fabric_with(hints).unwrap();
+        self.peer = Peer::of(fabric).unwrap();
+        self.completions = self.peer.domain.completion_queue().open().unwrap();
     }
 
     /// The endpoint of the present connection.

@@ -212,7 +212,7 @@ fn queries_return_what_is_offered_and_nothing_else_is_done() {
             .atomic(AtomicOp::Sum, 1u64, first(&region, 8))
             .post()
             .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::NoCapability);
     });
 }
 

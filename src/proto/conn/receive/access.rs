@@ -2,6 +2,7 @@
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase, Refusal};
+use crate::info::Caps;
 use crate::mr::{Access, AccessRequest, Tag};
 use crate::proto::Host;
 use crate::proto::conn::acks::AwaitedRead;
@@ -24,7 +25,7 @@ impl<T> Connection<T> {
             return Err(violation("a write that wants no answer"));
         }
         let len = segments.total();
-        match resolve_all(&segments, Access::REMOTE_WRITE, commit, host) {
+        match resolve_all(&segments, Caps::RMA, Access::REMOTE_WRITE, commit, host) {
             Ok(_) if data.is_some() && !host.reserve_unasked() => {
                 let header = FrameHeader::Write {
                     data,
@@ -57,7 +58,7 @@ impl<T> Connection<T> {
         segments: &Segments,
         host: &mut impl Host<T>,
     ) -> Result<(), Error> {
-        match resolve_all(segments, Access::REMOTE_READ, false, host) {
+        match resolve_all(segments, Caps::RMA, Access::REMOTE_READ, false, host) {
             Ok(memory) if self.has_refusals() => self.tx.read_answers.give(memory),
             Ok(memory) => {
                 let len = segments.total();
@@ -104,13 +105,22 @@ impl<T> Connection<T> {
     }
 }
 
-/// Resolves the segments of a peer's access to memory, in order.
+const _: () = assert!(Access::REMOTE_READ.bits() == Caps::REMOTE_READ.bits());
+const _: () = assert!(Access::REMOTE_WRITE.bits() == Caps::REMOTE_WRITE.bits());
+
+/// Resolves the segments of a peer's access to memory, in order, if the endpoint has the capability
+/// for it.
 pub(in crate::proto::conn) fn resolve_all<T>(
     segments: &Segments,
+    capability: Caps,
     need: Access,
     persistent: bool,
     host: &mut impl Host<T>,
 ) -> Result<Payload, Refusal> {
+    // Rights that peers need have the same bits as the directions of capabilities.
+    if !host.admits(capability | Caps::from_bits_retain(need.bits())) {
+        return Err(Refusal::NoCapability);
+    }
     let mut memory = Payload::empty();
     let mut rest = segments.as_slice().iter();
     let tagged = host.demands_tags();

@@ -1,6 +1,7 @@
 //! Dispatch of frames by their headers.
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
+use crate::info::Caps;
 use crate::limits::READ_REQUESTS_MAX;
 use crate::proto::Host;
 use crate::proto::conn::receive_state::ReceiveState;
@@ -25,14 +26,21 @@ impl<T> Connection<T> {
             header
             && let Some(arrival) = self.arrival(header.tag(), len, data)
         {
+            check_received(header.tag(), host)?;
             self.begin_shared_message(header, arrival, host);
             self.complete_payload(host);
             return Ok(());
         }
         match header {
-            FrameHeader::Message { data, ack, len } => self.begin_message(data, ack, len),
+            FrameHeader::Message { data, ack, len } => {
+                check_received(None, host)?;
+                self.begin_message(data, ack, len);
+            }
             FrameHeader::Tagged { .. } => return Err(WireError::TaggedOnMsg.into()),
-            FrameHeader::Rts { .. } => self.handle_rts(header, host)?,
+            FrameHeader::Rts { tag, .. } => {
+                check_received(tag, host)?;
+                self.handle_rts(header, host)?;
+            }
             FrameHeader::Cts { index } => self.handle_cts(index)?,
             FrameHeader::Data { index, len, .. } => self.begin_data(index, len)?,
             FrameHeader::Withdraw { index } => self.handle_withdraw(index, host)?,
@@ -73,4 +81,29 @@ impl<T> Connection<T> {
         self.complete_payload(host);
         Ok(())
     }
+}
+
+/// Refuses a message that the endpoint can never receive, which else would wait for a receive and
+/// hold up what comes behind it. All that the wire has for that is the end of the connection.
+#[inline]
+fn check_received<T>(tag: Option<u64>, host: &impl Host<T>) -> Result<(), Error> {
+    let message = match tag {
+        None => Caps::MSG,
+        Some(_) => Caps::TAGGED,
+    };
+    match host.admits(message.union(Caps::RECV)) {
+        true => Ok(()),
+        false => Err(not_received(tag)),
+    }
+}
+
+#[cold]
+fn not_received(tag: Option<u64>) -> Error {
+    let what = match tag {
+        None => "the peer sent a message, and this endpoint was opened without MSG and RECV",
+        Some(_) => {
+            "the peer sent a tagged message, and this endpoint was opened without TAGGED and RECV"
+        }
+    };
+    Error::new(ErrorKind::NoCapability, what)
 }
