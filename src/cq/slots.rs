@@ -20,4 +20,10 @@ impl CqSlot {
     pub(crate) fn fill(self, completion: Completion, wakes: &mut WakeList) {
         self.slot.fill(completion, wakes);
     }
+
+    /// Frees the place of an operation that is not reported. The caller drops `wakes` with no lock
+    /// held.
+    pub(crate) fn free(self, wakes: &mut WakeList) {
+        self.slot.free(wakes);
+    }
 }

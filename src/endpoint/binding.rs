@@ -5,12 +5,13 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
-use crate::info::{AuthKey, EndpointType, SideCaps};
+use crate::info::{AuthKey, EndpointType, OpFlags, SideCaps};
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{CounterSet, ExtensionConfig, PortSizes, SendOrder};
 
 use super::OnRefusal;
 use super::common::Common;
+use super::defaults::{Defaults, SelectiveQueues};
 
 /// What builders of endpoints have in common.
 #[derive(Debug)]
@@ -18,6 +19,9 @@ pub(super) struct Binding {
     pub(super) domain: Domain,
     /// What it can do, by its kind and the domain's Info.
     pub(super) caps: SideCaps,
+    /// Its default flags, likewise, of both sides.
+    pub(super) op_flags: (OpFlags, OpFlags),
+    pub(super) selective: SelectiveQueues,
     pub(super) transmit_queue: Option<CompletionQueue>,
     pub(super) receive_queue: Option<CompletionQueue>,
     pub(super) counters: CounterSet,
@@ -42,6 +46,8 @@ impl Binding {
         Binding {
             domain: domain.clone(),
             caps: info.caps_of(kind),
+            op_flags: info.op_flags_of(kind),
+            selective: SelectiveQueues::default(),
             transmit_queue: None,
             receive_queue: None,
             counters: CounterSet::default(),
@@ -112,6 +118,7 @@ impl Binding {
             id,
             domain: self.domain,
             caps: self.caps,
+            defaults: Defaults::new(self.op_flags, self.selective),
             transmit_queue: self.transmit_queue,
             receive_queue,
             _keep: keep,
@@ -149,6 +156,27 @@ macro_rules! binding_setters {
             /// that would free one.
             pub fn completion_queue(self, queue: &crate::CompletionQueue) -> Self {
                 self.transmit_queue(queue).receive_queue(queue)
+            }
+
+            /// Binds the transmit queue selectively (`FI_TRANSMIT | FI_SELECTIVE_COMPLETION`): of the
+            /// operations posted with `.queue(context)` it reports those that fail, and of others
+            /// those that [ask for it](crate::op::Queued::completion), or all if
+            /// [`OpFlags::COMPLETION`](crate::info::OpFlags::COMPLETION) is among the Info's
+            /// `tx.op_flags`. The buffers of one that ends well unreported are freed; counters count
+            /// it. Each still keeps a slot of the queue while it is under way, so a failure always
+            /// finds one. Default: all are reported.
+            pub fn selective_transmit(mut self) -> Self {
+                self.binding.selective.transmit = true;
+                self
+            }
+
+            /// The same of the receive queue (`FI_RECV | FI_SELECTIVE_COMPLETION`) and receives: of
+            /// use where messages come into regions, since other buffers are freed with what came.
+            /// Completions that no operation was posted for, and buffers for several messages, are
+            /// reported in any case.
+            pub fn selective_receive(mut self) -> Self {
+                self.binding.selective.receive = true;
+                self
             }
 
             /// Counts sends that ended (`FI_SEND`), injected ones included.

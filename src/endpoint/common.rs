@@ -9,12 +9,16 @@ use crate::info::SideCaps;
 use crate::limits::{INJECT_SIZE_MAX, IOV_LIMIT};
 use crate::sync::{Dependence, Keep};
 
+use super::defaults::Defaults;
+
 /// The part of an endpoint that is the same whatever kind it is of.
 pub(super) struct Common {
     pub(super) id: EndpointId,
     pub(super) domain: Domain,
     /// What it can do: asked by every post.
     pub(super) caps: SideCaps,
+    /// What its operations do when their call says nothing.
+    pub(super) defaults: Defaults,
     pub(super) transmit_queue: Option<CompletionQueue>,
     pub(super) receive_queue: CompletionQueue,
     pub(super) _keep: Keep,

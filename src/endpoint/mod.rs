@@ -7,6 +7,7 @@ mod binding;
 mod builder;
 mod cm;
 mod common;
+mod defaults;
 mod dgram;
 mod messages;
 mod msg;

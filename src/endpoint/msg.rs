@@ -12,6 +12,7 @@ use crate::progress::PostOptions;
 use crate::proto::MatchCriteria;
 
 use super::common::{Common, check_inject};
+use super::defaults::CompletionLevel;
 use super::op::{CompletionFields, OpOutput, sealed};
 use super::post::{OpBuilder, OpSpec, posting_forms};
 use super::target::{PostTarget, Scope, Selector};
@@ -63,7 +64,7 @@ impl OpOutput for Received {}
 impl Endpoint {
     /// Sends a message (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or an array or `Vec` of
     /// up to four as one message. `""` is an empty one. Ends when the buffers may be reused, or as
-    /// said by [`delivery_complete`](SendMessage::delivery_complete).
+    /// said by [`delivery_complete`](SendMessage::delivery_complete) or the Info's `tx.op_flags`.
     pub fn send<B: IoBufs>(&self, buffers: B) -> SendMessage<B> {
         SendMessage::new(
             PostTarget::new(&self.inner, Scope::Connection),
@@ -222,7 +223,8 @@ pub struct SendMessage<B: IoBufs> {
     buffers: B,
     tag: Option<u64>,
     data: Option<u64>,
-    ack: bool,
+    /// `None`: the endpoint's default.
+    level: Option<CompletionLevel>,
     more: bool,
     fence: bool,
     timeout: Option<Duration>,
@@ -235,7 +237,7 @@ impl<B: IoBufs> SendMessage<B> {
             buffers,
             tag,
             data: None,
-            ack: false,
+            level: None,
             more: false,
             fence: false,
             timeout: None,
@@ -248,9 +250,23 @@ impl<B: IoBufs> SendMessage<B> {
         self
     }
 
+    /// Ends when the buffers may be used again (`FI_INJECT_COMPLETE`), which is the default unless
+    /// the Info's `tx.op_flags` say otherwise.
+    pub fn inject_complete(mut self) -> Self {
+        self.level = Some(CompletionLevel::Injected);
+        self
+    }
+
+    /// Ends only when the message no longer depends on the network and this side
+    /// (`FI_TRANSMIT_COMPLETE`), which over TCP is when the peer has acknowledged it: as
+    /// [`delivery_complete`](Self::delivery_complete).
+    pub fn transmit_complete(self) -> Self {
+        self.delivery_complete()
+    }
+
     /// Ends only when the message is in the peer's memory (`FI_DELIVERY_COMPLETE`).
     pub fn delivery_complete(mut self) -> Self {
-        self.ack = true;
+        self.level = Some(CompletionLevel::Acknowledged);
         self
     }
 
@@ -300,10 +316,11 @@ impl<B: IoBufs> OpBuilder<B> for SendMessage<B> {
     }
 
     fn into_parts(self) -> (PostTarget, B, OpSpec) {
+        let level = self.level.unwrap_or(self.target.common().defaults.sends);
         let spec = OpSpec::Send {
             tag: self.tag,
             data: self.data,
-            ack: self.ack,
+            ack: level != CompletionLevel::Injected,
         };
         (self.target, self.buffers, spec)
     }

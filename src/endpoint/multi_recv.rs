@@ -63,10 +63,7 @@ impl<B: IoBufMut> MultiRecv<B> {
 
     /// Reports to the endpoint's receive queue, with this context.
     pub fn queue(self, context: impl Into<UserContext>) -> Queued<Self> {
-        Queued {
-            builder: self,
-            context: context.into(),
-        }
+        Queued::new(self, context.into())
     }
 }
 

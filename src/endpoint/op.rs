@@ -190,6 +190,36 @@ impl<B: IoBufs, R: OpOutput> fmt::Debug for Op<B, R> {
 pub struct Queued<D> {
     pub(super) builder: D,
     pub(super) context: crate::id::UserContext,
+    /// It is reported however it ends.
+    pub(super) completion: bool,
+}
+
+impl<D> Queued<D> {
+    pub(super) fn new(builder: D, context: crate::id::UserContext) -> Self {
+        Queued {
+            builder,
+            context,
+            completion: false,
+        }
+    }
+
+    /// Reports its end also if it ends well, to a queue that is bound selectively
+    /// (`FI_COMPLETION`;
+    /// [`selective_transmit`](crate::ep::EndpointBuilder::selective_transmit)). Any other queue
+    /// reports all ends.
+    pub fn completion(mut self) -> Self {
+        self.completion = true;
+        self
+    }
+
+    /// The same of what the builder becomes.
+    pub(super) fn prepare<P>(self, prepare: impl FnOnce(D) -> Result<P>) -> Result<Queued<P>> {
+        Ok(Queued {
+            builder: prepare(self.builder)?,
+            context: self.context,
+            completion: self.completion,
+        })
+    }
 }
 
 impl<D: fmt::Debug> fmt::Debug for Queued<D> {

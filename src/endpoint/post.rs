@@ -6,7 +6,6 @@ use crate::buf::{IoBufs, LocalUse};
 use crate::cq::CompletionFlags;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::id::UserContext;
 use crate::info::Caps;
 use crate::mr::Access;
 use crate::op_error::Failed;
@@ -15,7 +14,7 @@ use crate::proto::OpKind;
 
 use super::atomic::AtomicSpec;
 use super::common::Common;
-use super::op::{Op, OpOutput, QueuedOp};
+use super::op::{Op, OpOutput, Queued, QueuedOp};
 use super::remote::RemoteRegions;
 use super::target::{OpHandle, PostTarget};
 
@@ -115,10 +114,14 @@ pub(super) fn post_op<B: IoBufs, R: OpOutput, D: OpBuilder<B>>(
 
 /// Posts to the completion queue of its direction.
 pub(super) fn post_queued<B: IoBufs, D: OpBuilder<B>>(
-    builder: D,
-    context: UserContext,
+    queued: Queued<D>,
     wait: bool,
 ) -> Result<QueuedOp<B>, Failed<B>> {
+    let Queued {
+        builder,
+        context,
+        completion,
+    } = queued;
     let operation = builder.operation_kind();
     if builder.common().queue_for(operation).is_none() {
         let message = "it was opened without a transmit_queue";
@@ -131,6 +134,7 @@ pub(super) fn post_queued<B: IoBufs, D: OpBuilder<B>>(
         queue: common.queue_for(operation).expect("seen above").clone(),
         context,
         flags,
+        errors_only: !completion && common.defaults.errors_only(operation),
         slot: None,
         waiting: None,
     };
@@ -225,10 +229,7 @@ macro_rules! posting_forms {
 
             /// Reports to the endpoint's completion queue, with this context, instead of a future.
             pub fn queue(self, context: impl Into<crate::UserContext>) -> super::Queued<Self> {
-                super::Queued {
-                    builder: self,
-                    context: context.into(),
-                }
+                super::Queued::new(self, context.into())
             }
         }
 
@@ -269,13 +270,13 @@ macro_rules! queued_forms {
             /// As for the form without a queue; [`ErrorKind::BadState`](crate::ErrorKind::BadState)
             /// if the endpoint has no queue for this direction.
             pub fn post(self) -> crate::Result<super::QueuedOp<B>, crate::Failed<B>> {
-                super::post::post_queued(self.builder, self.context, true)
+                super::post::post_queued(self, true)
             }
 
             /// As [`post`](Self::post), but a full context or queue is
             /// [`ErrorKind::Again`](crate::ErrorKind::Again), with the buffers.
             pub fn try_post(self) -> crate::Result<crate::id::OperationId, crate::Failed<B>> {
-                super::post::post_queued(self.builder, self.context, false).map(|op| op.id())
+                super::post::post_queued(self, false).map(|op| op.id())
             }
         }
 

@@ -19,7 +19,7 @@ use crate::progress::{
     CloseWatch, OpCell, PeerReader, Port, PostOptions, PostedOp, Rdm, ReceiveContext,
     ReceiveSelector, Report,
 };
-use crate::proto::{OpKey, OpResult, Operation, SourceId, Withdrawn};
+use crate::proto::{MatchCriteria, OpKey, OpResult, Operation, SourceId, Withdrawn};
 
 use super::common::Common;
 use super::post::OpSpec;
@@ -95,6 +95,9 @@ impl PostEndpoint for Inner {
                 let posted = match spec {
                     OpSpec::ReceiveMany { free_min } => {
                         self.post_multi(selector, free_min, payload, report, options)?
+                    }
+                    _ if self.takes_many(&selector, &report) => {
+                        self.post_multi(selector, self.free_min, payload, report, options)?
                     }
                     _ => self.post_receive(selector, payload, report, options)?,
                 };
@@ -336,6 +339,14 @@ impl Inner {
             Ok(selector) => self.receives.post(selector, payload, report, options),
             Err(error) => Err((error, payload)),
         }
+    }
+
+    /// True if a receive is a buffer for several messages by the endpoint's default flags: one
+    /// that is awaited ends with its message, so it can only take one.
+    fn takes_many(&self, selector: &Selector, report: &Report) -> bool {
+        self.common.defaults.multi_recv
+            && matches!(selector.wanted, MatchCriteria::Message)
+            && matches!(report, Report::Queue { .. })
     }
 
     /// Posts a buffer for several messages.

@@ -10,6 +10,7 @@ use crate::info::Caps;
 use crate::progress::PostOptions;
 
 use super::common::{Common, check_inject};
+use super::defaults::CompletionLevel;
 use super::msg::fence_caps;
 use super::post::{OpBuilder, OpSpec, posting_forms};
 use super::remote::RemoteRegions;
@@ -182,8 +183,8 @@ pub struct RmaWrite<B: IoBufs> {
     buffers: B,
     remote: RemoteRegions,
     data: Option<u64>,
-    ack: bool,
-    commit: bool,
+    /// `None`: the endpoint's default.
+    level: Option<CompletionLevel>,
     more: bool,
     fence: bool,
     timeout: Option<Duration>,
@@ -196,8 +197,7 @@ impl<B: IoBufs> RmaWrite<B> {
             buffers,
             remote,
             data: None,
-            ack: false,
-            commit: false,
+            level: None,
             more: false,
             fence: false,
             timeout: None,
@@ -211,9 +211,24 @@ impl<B: IoBufs> RmaWrite<B> {
         self
     }
 
+    /// Ends when the buffers may be used again (`FI_INJECT_COMPLETE`), unless both sides have the
+    /// extension, by which every write is answered. The default, unless the Info's `tx.op_flags`
+    /// say otherwise.
+    pub fn inject_complete(mut self) -> Self {
+        self.level = Some(CompletionLevel::Injected);
+        self
+    }
+
+    /// Ends only when the write no longer depends on the network and this side
+    /// (`FI_TRANSMIT_COMPLETE`), which over TCP is when the peer has acknowledged it: as
+    /// [`delivery_complete`](Self::delivery_complete).
+    pub fn transmit_complete(self) -> Self {
+        self.delivery_complete()
+    }
+
     /// Ends only when the bytes are in the peer's memory (`FI_DELIVERY_COMPLETE`).
     pub fn delivery_complete(mut self) -> Self {
-        self.ack = true;
+        self.level = Some(CompletionLevel::Acknowledged);
         self
     }
 
@@ -222,7 +237,7 @@ impl<B: IoBufs> RmaWrite<B> {
     /// [`MrFlags::RMA_PMEM`](crate::mr::MrFlags::RMA_PMEM), else it is refused; both sides need
     /// [`Caps::RMA_PMEM`](crate::Caps::RMA_PMEM). Later frames of the connection wait for it.
     pub fn commit_complete(mut self) -> Self {
-        self.commit = true;
+        self.level = Some(CompletionLevel::Persistent);
         self
     }
 
@@ -237,6 +252,13 @@ impl<B: IoBufs> RmaWrite<B> {
     pub fn fence(mut self) -> Self {
         self.fence = true;
         self
+    }
+}
+
+impl<B: IoBufs> RmaWrite<B> {
+    #[inline]
+    fn level(&self) -> CompletionLevel {
+        self.level.unwrap_or(self.target.common().defaults.writes)
     }
 }
 
@@ -255,9 +277,9 @@ impl<B: IoBufs> OpBuilder<B> for RmaWrite<B> {
 
     #[inline]
     fn caps(&self) -> Caps {
-        let commit = match self.commit {
-            true => Caps::RMA_PMEM,
-            false => Caps::empty(),
+        let commit = match self.level() {
+            CompletionLevel::Persistent => Caps::RMA_PMEM,
+            _ => Caps::empty(),
         };
         Caps::RMA | Caps::WRITE | fence_caps(self.fence) | commit
     }
@@ -272,11 +294,12 @@ impl<B: IoBufs> OpBuilder<B> for RmaWrite<B> {
     }
 
     fn into_parts(self) -> (PostTarget, B, OpSpec) {
+        let level = self.level();
         let spec = OpSpec::Write {
             remote: self.remote,
             data: self.data,
-            ack: self.ack,
-            commit: self.commit,
+            ack: level == CompletionLevel::Acknowledged,
+            commit: level == CompletionLevel::Persistent,
         };
         (self.target, self.buffers, spec)
     }

@@ -285,7 +285,8 @@ bitflags! {
         const MULTI_RECV = 1 << 16;
         /// Successful operations are reported although the queue was bound selectively.
         const COMPLETION = 1 << 24;
-        /// Buffers are free again when the call returns.
+        /// Buffers are free again when the call returns. Not offered as a default: buffers are given
+        /// by value, and calls that copy are calls of their own (`inject`).
         const INJECT = 1 << 25;
         /// Ends when the buffers may be used again.
         const INJECT_COMPLETE = 1 << 26;

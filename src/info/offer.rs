@@ -31,7 +31,7 @@ pub(super) struct Offer {
     pub(super) max_order_size: u64,
     /// The bits of a tag, in the form of `mem_tag_format`; 0 without tags.
     pub(super) mem_tag_format: u64,
-    /// Default flags that operations may be given.
+    /// Default flags that operations may be given, those that take a capability if it is asked for.
     pub(super) tx_op_flags: OpFlags,
     pub(super) rx_op_flags: OpFlags,
     pub(super) inject_size: usize,
@@ -80,10 +80,10 @@ const MSG: Offer = Offer {
     is_packet: false,
     max_order_size: u64::MAX,
     mem_tag_format: 0,
-    tx_op_flags: OpFlags::INJECT
-        .union(OpFlags::INJECT_COMPLETE)
+    tx_op_flags: OpFlags::INJECT_COMPLETE
         .union(OpFlags::TRANSMIT_COMPLETE)
         .union(OpFlags::DELIVERY_COMPLETE)
+        .union(OpFlags::COMMIT_COMPLETE)
         .union(OpFlags::COMPLETION),
     rx_op_flags: OpFlags::COMPLETION,
     inject_size: limits::INJECT_SIZE_MAX,
@@ -115,8 +115,7 @@ const DGRAM: Offer = Offer {
     is_packet: true,
     max_order_size: 0,
     mem_tag_format: 0,
-    tx_op_flags: OpFlags::INJECT
-        .union(OpFlags::INJECT_COMPLETE)
+    tx_op_flags: OpFlags::INJECT_COMPLETE
         .union(OpFlags::TRANSMIT_COMPLETE)
         .union(OpFlags::MULTICAST)
         .union(OpFlags::COMPLETION),
@@ -139,6 +138,7 @@ const RDM: Offer = Offer {
         .union(Caps::SOURCE)
         .union(Caps::AV_USER_ID),
     mem_tag_format: TAG_GENERIC,
+    rx_op_flags: OpFlags::COMPLETION.union(OpFlags::MULTI_RECV),
     ..MSG
 };
 

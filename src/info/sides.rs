@@ -1,11 +1,11 @@
 //! What an endpoint of each kind can do that is opened with an Info: the one place that decides.
 
 use super::Info;
-use super::caps::Caps;
+use super::caps::{Caps, OpFlags};
 use super::check::names;
 use super::kinds::EndpointType;
 use super::offer::{OFFERS, Offer};
-use super::resolve::{side_of, with_directions};
+use super::resolve::{flags_within, side_of, with_directions};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The capabilities of an endpoint: what may be posted to it, and what its peers may ask of it.
@@ -106,6 +106,18 @@ impl Info {
             tx: side(Caps::TRANSMIT, self.tx.caps),
             rx: side(Caps::RECEIVE, self.rx.caps),
         }
+    }
+
+    /// What operations of an endpoint of this kind do when their call says nothing, on its transmit
+    /// and its receive side: the Info's default flags, as far as they make sense there.
+    pub(crate) fn op_flags_of(&self, kind: EndpointType) -> (OpFlags, OpFlags) {
+        let caps = self.caps_of(kind);
+        let offer = offer_of(kind);
+        let (tx, rx) = offer.map_or_else(Default::default, |it| (it.tx_op_flags, it.rx_op_flags));
+        (
+            self.tx.op_flags & flags_within(tx, caps.tx),
+            self.rx.op_flags & flags_within(rx, caps.rx),
+        )
     }
 
     /// What an endpoint of any kind can do in a domain of this Info.

@@ -95,10 +95,16 @@ impl CompletionContext<'_> {
             Report::Queue {
                 context,
                 flags,
+                errors_only,
                 slot,
                 waiting,
                 ..
             } => match slot.take() {
+                // Bound selectively, and not asked for: what ends well is counted only.
+                Some(slot) if *errors_only && result.result.is_ok() => {
+                    slot.free(wakes);
+                    Undelivered::memory_of(result)
+                }
                 Some(slot) => {
                     slot.fill(self.completion(*context, *flags, result), wakes);
                     Undelivered::Nothing

@@ -233,6 +233,8 @@ pub(crate) enum Report {
         /// Of which interface the operation is: what its completion's flags say beside the
         /// direction.
         flags: CompletionFlags,
+        /// It is reported only if it fails (`FI_SELECTIVE_COMPLETION`).
+        errors_only: bool,
         slot: Option<CqSlot>,
         waiting: Option<Arc<OpCell>>,
     },

@@ -385,15 +385,26 @@ impl<T> Slot<T> {
     }
 }
 
-impl<T> Drop for Slot<T> {
-    fn drop(&mut self) {
+impl<T> Slot<T> {
+    /// Frees the place, as dropping it does; those who wait for one are woken when `wakes` is
+    /// dropped.
+    pub(crate) fn free(mut self, wakes: &mut WakeList) {
+        self.free_into(wakes);
+    }
+
+    fn free_into(&mut self, wakes: &mut WakeList) {
         let Some(shared) = self.shared.take() else {
             return;
         };
-        let mut wakes = WakeList::new();
         let mut state = shared.state.lock("free a slot");
         state.reserved -= 1;
-        state.room.take_all(&mut wakes);
+        state.room.take_all(wakes);
+    }
+}
+
+impl<T> Drop for Slot<T> {
+    fn drop(&mut self) {
+        self.free_into(&mut WakeList::new());
     }
 }
 

@@ -17,6 +17,7 @@ mod deadlines;
 mod eq;
 mod extension;
 mod moved;
+mod op_flags;
 mod refusal;
 mod rma;
 mod send_recv;

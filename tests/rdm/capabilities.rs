@@ -6,7 +6,7 @@ use tokio_fabric::error::Refusal;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
     Access, Caps, EndpointType, Error, ErrorKind, Hints, RdmEndpoint, av::FabricAddr,
-    domain::DomainBind,
+    domain::DomainBind, info::OpFlags,
 };
 
 fn peer(net: &Net, kind: EndpointType, caps: Caps) -> Peer {
@@ -133,5 +133,23 @@ fn datagram_endpoints_do_what_they_were_opened_for() {
         let received = receiver.recv(vec![0u8; 8]).post().unwrap();
         sender.send("hello", to).await.unwrap();
         assert_eq!(received.await.unwrap().0.len, 5);
+    });
+}
+
+/// fi_endpoint(3), FI_MULTICAST: "Any fi_addr_t passed into a data transfer operation will be
+/// treated as a multicast address." What is none is refused.
+#[test]
+fn by_default_flags_datagrams_go_to_groups_only() {
+    on_each_at_once(|net| async move {
+        let hints = Hints::new().endpoint(EndpointType::Dgram);
+        let hints = hints.tx(|tx| tx.op_flags(OpFlags::MULTICAST));
+        let one = peer_with(&net, hints, DomainBind::empty());
+        let vector = one.domain.address_vector().open().unwrap();
+        let builder = one.domain.dgram_endpoint().address_vector(&vector);
+        let endpoint = builder.bind(crate::common::peers::any()).open().unwrap();
+        let itself = vector.insert(endpoint.local_addr()).now().unwrap();
+        let error = endpoint.send("", itself).post().unwrap_err().into_error();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("multicast"), "{error}");
     });
 }

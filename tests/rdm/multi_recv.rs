@@ -1,7 +1,11 @@
 //! Buffers that take several messages (`FI_MULTI_RECV`).
 
 use crate::common::on_every_backend;
-use tokio_fabric::{ErrorKind, RdmEndpoint, UserContext, cq::CompletionFlags};
+use crate::common::peers::{any, peer_with};
+use tokio_fabric::{
+    EndpointType, ErrorKind, Hints, RdmEndpoint, UserContext, cq::CompletionFlags,
+    domain::DomainBind, info::OpFlags,
+};
 
 const MSG: CompletionFlags = CompletionFlags::RECV.union(CompletionFlags::MSG);
 
@@ -220,5 +224,36 @@ fn a_buffer_may_be_for_one_peer() {
         assert_eq!(piece(y, 1).await, b"mine");
         assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().0.len, 5);
         assert_eq!(y.recv_tagged(vec![0u8; 8], 1).await.unwrap().0.len, 6);
+    });
+}
+
+/// fi_endpoint(3), FI_MULTI_RECV: "Indicates that all posted receive operations will default to
+/// multi-receive mode": those that report to a queue. One that is awaited ends with its message.
+#[test]
+fn by_default_flags_receives_take_several_messages() {
+    on_every_backend(|net| async move {
+        let hints = Hints::new().endpoint(EndpointType::Rdm);
+        let hints = hints.rx(|rx| rx.op_flags(OpFlags::MULTI_RECV));
+        let (a, b) = (net.peer().unwrap(), peer_with(&net, hints, DomainBind::empty()));
+        let x = a.rdm_endpoint().unwrap();
+        let y = b.domain.rdm_endpoint().listen_at(any()).min_multi_recv(8);
+        let y = y.open().unwrap();
+        let to_y = x.insert(y.local_addr()).unwrap();
+        y.recv(vec![0u8; 16]).queue(7u64).await.unwrap();
+        for expected in ["one", "two", "three"] {
+            x.send(expected, to_y).await.unwrap();
+            assert_eq!(piece(&y, 7).await, expected.as_bytes());
+        }
+        release(&y, 7).await;
+        let awaited = y.recv(vec![0u8; 16]).post().unwrap();
+        x.send("four", to_y).await.unwrap();
+        let (received, bytes) = awaited.await.unwrap();
+        assert_eq!(&bytes[..received.len], b"four");
+        // Tagged ones take one message each, wherever they report.
+        y.recv_tagged(vec![0u8; 16], 1).queue(8u64).await.unwrap();
+        x.send_tagged("five", to_y, 1).await.unwrap();
+        let told = y.receive_queue().next().await.unwrap();
+        assert!(told.flags.contains(CompletionFlags::TAGGED));
+        assert!(y.receive_queue().is_empty());
     });
 }

@@ -258,10 +258,7 @@ macro_rules! atomic_forms {
             /// There, results are the buffer of the [`Completion`](crate::Completion), in this
             /// machine's byte order, unless they went into a region.
             pub fn queue(self, context: impl Into<UserContext>) -> Queued<Self> {
-                Queued {
-                    builder: self,
-                    context: context.into(),
-                }
+                Queued::new(self, context.into())
             }
         }
 
@@ -282,15 +279,16 @@ macro_rules! atomic_forms {
             /// As for the form without a queue; [`ErrorKind::BadState`](crate::ErrorKind::BadState)
             /// if the endpoint has no queue for this direction.
             pub fn post(self) -> Result<QueuedOp<AtomicMemory>, Failed<AtomicMemory>> {
-                let prepared = self.builder.0.prepare().map_err(|it| Failed::new(it, None))?;
-                post_queued(prepared, self.context, true)
+                let prepared = self.prepare(|it| it.0.prepare());
+                post_queued(prepared.map_err(|it| Failed::new(it, None))?, true)
             }
 
             /// As [`post`](Self::post), but a full context or queue is
             /// [`ErrorKind::Again`](crate::ErrorKind::Again).
             pub fn try_post(self) -> Result<OperationId, Failed<AtomicMemory>> {
-                let prepared = self.builder.0.prepare().map_err(|it| Failed::new(it, None))?;
-                post_queued(prepared, self.context, false).map(|op| op.id())
+                let prepared = self.prepare(|it| it.0.prepare());
+                let posted = post_queued(prepared.map_err(|it| Failed::new(it, None))?, false);
+                posted.map(|op| op.id())
             }
         }
 

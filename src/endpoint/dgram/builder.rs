@@ -9,6 +9,7 @@ use crate::cntr::Counter;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::endpoint::common::Common;
+use crate::endpoint::defaults::{Defaults, SelectiveQueues};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
 use crate::info::{AddressFormat, Caps, EndpointType};
@@ -26,6 +27,7 @@ pub struct DgramEndpointBuilder {
     transmit_queue: Option<CompletionQueue>,
     receive_queue: Option<CompletionQueue>,
     counters: CounterSet,
+    selective: SelectiveQueues,
     sizes: DgramSizes,
     bind: Option<SocketAddr>,
     shared: bool,
@@ -52,6 +54,7 @@ impl Domain {
             transmit_queue: None,
             receive_queue: None,
             counters: CounterSet::default(),
+            selective: SelectiveQueues::default(),
             sizes: DgramSizes {
                 tx_size: size(info.tx.size),
                 rx_size: size(info.rx.size),
@@ -87,6 +90,20 @@ impl DgramEndpointBuilder {
     /// One queue for both directions.
     pub fn completion_queue(self, queue: &CompletionQueue) -> Self {
         self.transmit_queue(queue).receive_queue(queue)
+    }
+
+    /// Binds the transmit queue selectively, as
+    /// [`EndpointBuilder::selective_transmit`](crate::ep::EndpointBuilder::selective_transmit).
+    pub fn selective_transmit(mut self) -> Self {
+        self.selective.transmit = true;
+        self
+    }
+
+    /// Binds the receive queue selectively, as
+    /// [`EndpointBuilder::selective_receive`](crate::ep::EndpointBuilder::selective_receive).
+    pub fn selective_receive(mut self) -> Self {
+        self.selective.receive = true;
+        self
     }
 
     /// Counts sends that ended (`FI_SEND`), injected ones included.
@@ -219,8 +236,12 @@ impl DgramEndpointBuilder {
             inject_size,
             common: Common {
                 id,
-                domain,
                 caps,
+                defaults: Defaults::new(
+                    domain.info().op_flags_of(EndpointType::Dgram),
+                    self.selective,
+                ),
+                domain,
                 transmit_queue: self.transmit_queue,
                 receive_queue,
                 _keep: keep,

@@ -8,7 +8,7 @@ use crate::cq::SourceName;
 use crate::endpoint::common::Common;
 use crate::endpoint::post::OpSpec;
 use crate::endpoint::target::{OpOwner, PostEndpoint, PostResult, Scope, Selector, operation_of};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::info::Caps;
 use crate::progress::{PostOptions, Report};
 use crate::proto::OpResult;
@@ -60,8 +60,13 @@ impl Inner {
             Scope::Connection | Scope::Claimed(_) => unreachable!("datagrams have neither"),
         };
         let address = peer.map(|peer| self.vector.socket_addr(peer)).transpose()?;
-        if matches!(scope, Scope::Peer(_)) && address.is_some_and(|it| it.ip().is_multicast()) {
-            self.common.caps.check(Caps::MSG | Caps::SEND | Caps::MULTICAST)?;
+        if let (Scope::Peer(_), Some(to)) = (scope, address) {
+            if to.ip().is_multicast() {
+                self.common.caps.check(Caps::MSG | Caps::SEND | Caps::MULTICAST)?;
+            } else if self.common.defaults.multicast {
+                let what = format!("{to} is no multicast address, as tx.op_flags say it is");
+                return Err(Error::new(ErrorKind::InvalidArgument, what));
+            }
         }
         Ok(address)
     }

@@ -96,14 +96,15 @@ pub(super) fn transmit(
         false => offer.rma_iov_limit,
     };
     let asked_flags = hints.tx.op_flags.unwrap_or_default();
+    let caps = side_caps("tx.caps", hints.tx.caps, Caps::TRANSMIT, offer, endpoint)?;
     Ok(TxAttr {
-        caps: side_caps("tx.caps", hints.tx.caps, Caps::TRANSMIT, offer, endpoint)?,
+        caps,
         mode: Mode::empty(),
         op_flags: op_flags(
             "tx.op_flags",
             asked_flags,
             OpFlags::TRANSMIT,
-            offer.tx_op_flags,
+            flags_within(offer.tx_op_flags, caps),
         )?,
         msg_order: msg_order(hints, offer),
         comp_order: offer.tx_comp_order,
@@ -131,14 +132,15 @@ pub(super) fn receive(hints: &Hints, offer: &Offer, endpoint: Caps) -> Result<Rx
     )?;
     let asked_flags = hints.rx.op_flags.unwrap_or_default();
     let buffered = hints.rx.total_buffered_recv.filter(|bytes| *bytes != 0);
+    let caps = side_caps("rx.caps", hints.rx.caps, Caps::RECEIVE, offer, endpoint)?;
     Ok(RxAttr {
-        caps: side_caps("rx.caps", hints.rx.caps, Caps::RECEIVE, offer, endpoint)?,
+        caps,
         mode: Mode::empty(),
         op_flags: op_flags(
             "rx.op_flags",
             asked_flags,
             OpFlags::RECEIVE,
-            offer.rx_op_flags,
+            flags_within(offer.rx_op_flags, caps),
         )?,
         msg_order: msg_order(hints, offer),
         comp_order: CompOrder::STRICT,
@@ -178,6 +180,17 @@ fn contexts(hint: &'static str, asked: Option<ContextCount>, side: Caps) -> Resu
 fn msg_order(hints: &Hints, offer: &Offer) -> MsgOrder {
     let asked = hints.tx.msg_order.unwrap_or_default() | hints.rx.msg_order.unwrap_or_default();
     offer.msg_order | (asked & offer.msg_order_on_demand)
+}
+
+/// The flags that make sense with these capabilities of a side.
+pub(in crate::info) fn flags_within(offered: OpFlags, caps: Caps) -> OpFlags {
+    let takes = [
+        (OpFlags::COMMIT_COMPLETE, Caps::RMA_PMEM),
+        (OpFlags::MULTI_RECV, Caps::MULTI_RECV),
+        (OpFlags::MULTICAST, Caps::MULTICAST),
+    ];
+    let lacking = takes.into_iter().filter(|(_, cap)| !caps.contains(*cap));
+    lacking.fold(offered, |left, (flag, _)| left - flag)
 }
 
 fn op_flags(

@@ -22,6 +22,7 @@ use crate::error::Result;
 
 use caps::caps;
 pub(super) use caps::{side_of, with_directions};
+pub(super) use endpoint::flags_within;
 use domain::{auth_key, domain, no_key};
 use endpoint::{endpoint, receive, transmit};
 

@@ -261,6 +261,30 @@ fn default_flags_are_kept_and_those_of_the_other_side_are_bad() {
     );
 }
 
+/// What is offered as a default flag is what is done: that which takes a capability, with that
+/// capability.
+#[test]
+fn default_flags_are_offered_where_they_mean_something() {
+    let tx = |flags| Hints::new().tx(|tx| tx.op_flags(flags));
+    let rx = |flags| Hints::new().rx(|rx| rx.op_flags(flags));
+    answers(tx(OpFlags::COMMIT_COMPLETE));
+    no_match(tx(OpFlags::COMMIT_COMPLETE).caps(Caps::RMA), &["tx.op_flags", "COMMIT"]);
+    no_match(tx(OpFlags::INJECT), &["tx.op_flags", "INJECT"]);
+    let many = best(rx(OpFlags::MULTI_RECV));
+    assert_eq!(many.endpoint.endpoint_type, EndpointType::Rdm);
+    no_match(
+        rx(OpFlags::MULTI_RECV).caps(Caps::TAGGED),
+        &["rx.op_flags", "MULTI_RECV"],
+    );
+    // Another kind of endpoint has those that mean something there.
+    let many = best(rx(OpFlags::MULTI_RECV | OpFlags::COMPLETION));
+    let (_, rx) = many.op_flags_of(EndpointType::Msg);
+    assert_eq!(rx, OpFlags::COMPLETION);
+    let committed = best(tx(OpFlags::COMMIT_COMPLETE | OpFlags::TRANSMIT_COMPLETE));
+    let (tx, _) = committed.op_flags_of(EndpointType::Dgram);
+    assert_eq!(tx, OpFlags::TRANSMIT_COMPLETE);
+}
+
 /// fi_endpoint(3): "FI_ORDER_NONE is an alias for the value 0."
 #[test]
 fn no_order_asked_gives_the_order_there_is() {

@@ -150,7 +150,9 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint rx.caps", "SOURCE"],
         ),
         (
-            new().tx(|tx| tx.op_flags(OpFlags::COMMIT_COMPLETE)),
+            new()
+                .caps(Caps::MSG | Caps::RMA)
+                .tx(|tx| tx.op_flags(OpFlags::COMMIT_COMPLETE)),
             &["hint tx.op_flags", "COMMIT_COMPLETE"],
         ),
         (

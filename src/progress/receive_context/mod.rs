@@ -172,6 +172,7 @@ impl ReceiveContext {
             queue: self.config.queue.clone(),
             context,
             flags,
+            errors_only: false,
             slot: None,
             waiting: None,
         };

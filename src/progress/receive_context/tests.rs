@@ -135,6 +135,7 @@ impl Fixture {
             queue: self.queue.clone(),
             context: UserContext(context),
             flags: CompletionFlags::MSG,
+            errors_only: false,
             slot: None,
             waiting: None,
         };

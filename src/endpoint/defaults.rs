@@ -1,0 +1,71 @@
+//! What operations do when their call says nothing (`op_flags` of `fi_endpoint(3)`).
+
+use crate::error::OperationKind;
+use crate::info::OpFlags;
+
+/// When an operation that transmits has ended (`fi_cq(3)`, completion levels).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CompletionLevel {
+    /// When its buffers may be used again (`FI_INJECT_COMPLETE`).
+    Injected,
+    /// When the peer has acknowledged it: it is in the peer's memory. `FI_TRANSMIT_COMPLETE` wants
+    /// no more than that it no longer depends on the network or this side; over TCP only the peer
+    /// can know.
+    Acknowledged,
+    /// When it is persistent there (`FI_COMMIT_COMPLETE`).
+    Persistent,
+}
+
+/// The default flags of an endpoint, as its operations look at them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Defaults {
+    /// Of messages, which are made persistent nowhere.
+    pub(super) sends: CompletionLevel,
+    pub(super) writes: CompletionLevel,
+    /// Receives that report to a queue take several messages (`FI_MULTI_RECV`).
+    pub(super) multi_recv: bool,
+    /// Peers are multicast groups (`FI_MULTICAST`).
+    pub(super) multicast: bool,
+    /// Of the transmit and of the receive queue: what ends well is reported only if it asks for it
+    /// (`FI_SELECTIVE_COMPLETION`, unless `FI_COMPLETION` is a default flag).
+    transmit_errors_only: bool,
+    receive_errors_only: bool,
+}
+
+/// Which of an endpoint's queues are bound selectively (`FI_SELECTIVE_COMPLETION`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SelectiveQueues {
+    pub(super) transmit: bool,
+    pub(super) receive: bool,
+}
+
+impl Defaults {
+    /// Those of an endpoint with these default flags and bindings.
+    pub(super) fn new((tx, rx): (OpFlags, OpFlags), selective: SelectiveQueues) -> Self {
+        let acknowledged = OpFlags::DELIVERY_COMPLETE | OpFlags::TRANSMIT_COMPLETE;
+        let sends = match tx.intersects(acknowledged) {
+            true => CompletionLevel::Acknowledged,
+            false => CompletionLevel::Injected,
+        };
+        let writes = match tx.contains(OpFlags::COMMIT_COMPLETE) {
+            true => CompletionLevel::Persistent,
+            false => sends,
+        };
+        Defaults {
+            sends,
+            writes,
+            multi_recv: rx.contains(OpFlags::MULTI_RECV),
+            multicast: tx.contains(OpFlags::MULTICAST),
+            transmit_errors_only: selective.transmit && !tx.contains(OpFlags::COMPLETION),
+            receive_errors_only: selective.receive && !rx.contains(OpFlags::COMPLETION),
+        }
+    }
+
+    /// True if such an operation is reported only if it fails, unless it asks for more.
+    pub(super) fn errors_only(&self, operation: OperationKind) -> bool {
+        match operation {
+            OperationKind::Receive => self.receive_errors_only,
+            _ => self.transmit_errors_only,
+        }
+    }
+}
