@@ -46,19 +46,20 @@ pub const PROGRESS_SHARDS_MAX: usize = 256;
 /// Names shown in the message of a refused close; more are only counted, so that it stays readable.
 pub(crate) const DEPENDENT_NAMES_MAX: usize = 8;
 
-// The numbers of objects that an Info states. Only memory and descriptors bound them; these are
-// what C programs see of the `tcp` provider, and size their tables by.
+// The numbers of objects that a domain offers, unless its hints ask for fewer. Memory and
+// descriptors end sooner; who asks for more asks for what no process of today can have.
 
 /// Buffers per memory region.
 pub(crate) const MR_IOV_LIMIT: usize = 16;
-/// Completion queues of a domain.
-pub(crate) const CQ_COUNT: usize = 256;
-/// Endpoints of a domain, and contexts.
-pub(crate) const EP_COUNT: usize = 8192;
-/// Counters of a domain.
-pub(crate) const CNTR_COUNT: usize = 8192;
-/// Memory regions of a domain.
-pub(crate) const MR_COUNT: usize = 65_536;
+/// Completion queues of a domain: one for each endpoint.
+pub(crate) const CQ_COUNT_MAX: usize = EP_COUNT_MAX;
+/// Endpoints of a domain, and contexts: as many as the system lets a process have descriptors
+/// (`fs.nr_open`).
+pub(crate) const EP_COUNT_MAX: usize = 1 << 20;
+/// Counters of a domain: one for each endpoint and each kind of operation that counters tell apart.
+pub(crate) const CNTR_COUNT_MAX: usize = 6 * EP_COUNT_MAX;
+/// Memory regions of a domain: 16 for each endpoint; the table alone then takes gigabytes.
+pub(crate) const MR_COUNT_MAX: usize = 16 * EP_COUNT_MAX;
 
 // Memory registration.
 

@@ -51,8 +51,9 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// Starts a queue; `keep` stays alive until the queue is closed.
-    pub(crate) fn builder(keep: Option<Keep>) -> CompletionQueueBuilder {
+    /// Starts a queue; `keep` stays alive until the queue is closed, an error of it is that of
+    /// opening the queue.
+    pub(crate) fn builder(keep: Result<Option<Keep>>) -> CompletionQueueBuilder {
         CompletionQueueBuilder { size: 0, keep }
     }
 
@@ -205,7 +206,7 @@ impl fmt::Debug for CompletionQueue {
 pub struct CompletionQueueBuilder {
     /// Places; 0 is the default.
     size: usize,
-    keep: Option<Keep>,
+    keep: Result<Option<Keep>>,
 }
 
 impl CompletionQueueBuilder {
@@ -221,13 +222,14 @@ impl CompletionQueueBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LimitReached`] if there is no memory for a queue of this size.
+    /// [`ErrorKind::LimitReached`] for one more than the domain offers (`cq_cnt`), and if there is
+    /// no memory for a queue of this size; [`ErrorKind::BadState`] if the domain is closed.
     pub fn open(self) -> Result<CompletionQueue> {
         let size = match self.size {
             0 => CQ_SIZE_DEFAULT,
             size => size,
         };
-        let ring = Ring::new(size, self.keep)?;
+        let ring = Ring::new(size, self.keep?)?;
         Ok(CompletionQueue {
             reader: Reader::new(ring),
         })

@@ -11,10 +11,11 @@ use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::progress::{EngineConfig, Shards};
 use crate::sync::{Dependence, Dependents, Keep, Lock};
-use crate::transport::{self, TransportOptions};
+use crate::transport::{self, Backend, TransportOptions};
 
 use super::auth::domain_secret;
 use super::blocking::BlockingPool;
+use super::counts::OpenCounts;
 use super::request::rights_within;
 use super::{Binding, Domain, Inner, expected_regions};
 
@@ -113,6 +114,9 @@ impl DomainBuilder {
     pub fn open(mut self) -> Result<Domain> {
         let driver = self.driver.unwrap_or(self.info.domain.driver);
         self.info.domain.driver = driver;
+        if self.transport.backend == Some(Backend::Loopback) {
+            self.info.reaches_this_process_only();
+        }
         self.transport.own_thread = driver == Driver::Thread;
         check_shards(self.progress_shards)?;
         let shards = (0..self.progress_shards).map(|_| transport::open(&self.transport));
@@ -139,6 +143,7 @@ impl DomainBuilder {
             }
         };
         let caps = self.info.caps_of_all_kinds();
+        let counts = OpenCounts::new(&self.info.domain);
         let auth_secret = domain_secret(self.info.domain.auth_key.as_ref())?;
         let random = self.transport.random.clone();
         let raw = mr_mode.contains(MrMode::RAW);
@@ -148,7 +153,8 @@ impl DomainBuilder {
             RawKeys::new(raw, &random)?,
             random.clone(),
         )
-        .expecting(expected_regions(&self.info));
+        .expecting(expected_regions(&self.info))
+        .at_most(self.info.domain.mr_cnt);
         let regions = Arc::new(Lock::new(table));
         let blocking = match first.executor.runtime() {
             Some(runtime) if random.is_seeded() => BlockingPool::tasks(runtime.clone()),
@@ -178,6 +184,7 @@ impl DomainBuilder {
                 }),
                 registers: AtomicBool::new(false),
                 dependents: Dependents::new(),
+                counts,
                 context: self.context,
                 mr_mode,
                 id: DomainId::next(),
@@ -219,7 +226,7 @@ mod tests {
         // What every domain may have is made when it is needed.
         assert_eq!(capacity(Hints::new()), (0, 0));
         // An exaggeration costs no more than a large program.
-        let (regions, _) = capacity(Hints::new().domain(|domain| domain.mr_cnt(1 << 40)));
+        let (regions, _) = capacity(Hints::new().domain(|domain| domain.mr_cnt(1 << 23)));
         assert!(regions < 4 << 20);
     }
 }

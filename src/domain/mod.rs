@@ -9,6 +9,7 @@ mod bind;
 mod blocking;
 mod builder;
 mod cache;
+mod counts;
 mod handle;
 mod raw;
 mod refresh;
@@ -18,6 +19,7 @@ mod registration;
 mod request;
 mod watch;
 
+use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,13 +33,14 @@ use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{DomainId, UserContext};
 use crate::info::{Driver, Info, MrMode, SideCaps};
-use crate::limits::{CQ_INTERNAL_SIZE, MR_CAPACITY_AHEAD_MAX, MR_COUNT};
+use crate::limits::{CQ_INTERNAL_SIZE, MR_CAPACITY_AHEAD_MAX, MR_COUNT_MAX};
 use crate::mr::{Access, AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
 use crate::progress::{Engine, Shards};
 use crate::sync::{Dependence, Dependents, Keep, Lock};
 use crate::transport::{self, Backend, Selection, TransportOptions};
 
 use blocking::BlockingPool;
+use counts::OpenCounts;
 
 pub use builder::DomainBuilder;
 pub use cache::{CacheRegister, CacheRegistration, RegistrationCache, RegistrationCacheBuilder};
@@ -103,6 +106,7 @@ struct Inner {
     /// Bound with `REG_MR`.
     registers: AtomicBool,
     dependents: Dependents,
+    counts: OpenCounts,
     context: Option<UserContext>,
     mr_mode: MrMode,
     id: DomainId,
@@ -123,12 +127,11 @@ struct Binding {
     _fabric: Option<Dependence>,
 }
 
-/// How many regions to be ready for from the start: what the application asked for beyond the usual
-/// (`mr_cnt` of `fi_domain(3)`), since tables for what every domain may have would be wasted on
-/// most.
+/// How many regions to be ready for from the start: what the application asked for (`mr_cnt` of
+/// `fi_domain(3)`), since tables for what every domain may have would be wasted on most.
 fn expected_regions(info: &Info) -> usize {
     match info.domain.mr_cnt {
-        asked if asked > MR_COUNT => asked.min(MR_CAPACITY_AHEAD_MAX),
+        asked if asked < MR_COUNT_MAX => asked.min(MR_CAPACITY_AHEAD_MAX),
         _ => 0,
     }
 }
@@ -254,14 +257,22 @@ impl Domain {
         Register::new(self.clone(), bytes)
     }
 
-    /// Starts a completion queue of this domain (`fi_cq_open`, `fi_cq(3)`).
+    /// Starts a completion queue of this domain (`fi_cq_open`, `fi_cq(3)`), one of those that the
+    /// domain offers (`cq_cnt`).
     pub fn completion_queue(&self) -> CompletionQueueBuilder {
-        CompletionQueue::builder(self.keep("completion queue"))
+        let counted = self.inner.counts.queue();
+        let keep = counted.and_then(|it| self.keep_counted("completion queue", it));
+        CompletionQueue::builder(keep.map(Some))
     }
 
     /// Opens a counter of this domain (`fi_cntr_open`, `fi_cntr(3)`), at 0.
-    pub fn counter(&self) -> Counter {
-        Counter::open(self.keep("counter"))
+    ///
+    /// # Errors
+    /// [`ErrorKind::LimitReached`] for one more than the domain offers (`cntr_cnt`),
+    /// [`ErrorKind::BadState`] if it is closed.
+    pub fn counter(&self) -> Result<Counter> {
+        let counted = self.inner.counts.counter()?;
+        Ok(Counter::open(Some(self.keep_counted("counter", counted)?)))
     }
 
     /// Starts an address vector of this domain (`fi_av_open`, `fi_av(3)`).
@@ -368,9 +379,20 @@ impl Domain {
             .ok_or_else(|| Error::new(ErrorKind::BadState, "the domain is closed"))
     }
 
+    /// As [`Domain::keep_open`], of an object that counts as open meanwhile.
+    fn keep_counted(&self, name: &'static str, counted: impl Any + Send + Sync) -> Result<Keep> {
+        Ok(Box::new((self.keep_open(name)?, counted)))
+    }
+
+    /// As [`Domain::keep_open`], of an endpoint with these capabilities.
+    pub(crate) fn keep_endpoint(&self, name: &'static str, caps: SideCaps) -> Result<Keep> {
+        let counted = self.inner.counts.endpoint(caps)?;
+        self.keep_counted(name, counted)
+    }
+
     /// A completion queue for an endpoint that was given none.
     pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
-        CompletionQueue::builder(None).size(CQ_INTERNAL_SIZE).open()
+        CompletionQueue::builder(Ok(None)).size(CQ_INTERNAL_SIZE).open()
     }
 
     /// An address vector for an endpoint that was given none: it is part of the endpoint, and so

@@ -100,7 +100,7 @@ impl Binding {
     /// Binds the endpoint of this name to its queues and counters, and opens a queue for what
     /// no operation posted if it was given none.
     pub(super) fn bind(self, id: EndpointId) -> Result<Common> {
-        let keep = self.domain.keep_open("endpoint")?;
+        let keep = self.domain.keep_endpoint("endpoint", self.caps)?;
         let receive_queue = match self.receive_queue {
             Some(queue) => queue,
             None => self.domain.internal_queue()?,

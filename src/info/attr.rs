@@ -30,8 +30,9 @@ pub struct FabricAttr {
 }
 
 /// A domain: a network interface with all objects opened on it (`struct fi_domain_attr`,
-/// `fi_domain(3)`). Counts are what is reported as optimal, not walls: the system's limits on
-/// memory and descriptors are met first.
+/// `fi_domain(3)`). Counts say how many can be open at a time: one more is refused with
+/// [`LimitReached`](crate::ErrorKind::LimitReached). They are what the hints asked for, by default
+/// so large that the system's limits on memory and descriptors are met first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DomainAttr {
@@ -67,9 +68,9 @@ pub struct DomainAttr {
     pub cq_cnt: usize,
     /// Endpoints.
     pub ep_cnt: usize,
-    /// Transmit contexts of all endpoints together.
+    /// Transmit contexts of all endpoints together: one of each that can transmit.
     pub tx_ctx_cnt: usize,
-    /// Receive contexts of all endpoints together.
+    /// Receive contexts of all endpoints together: one of each that peers can reach.
     pub rx_ctx_cnt: usize,
     /// Transmit contexts of one endpoint, at most.
     pub max_ep_tx_ctx: usize,
@@ -83,7 +84,8 @@ pub struct DomainAttr {
     pub cntr_cnt: usize,
     /// Pieces of memory that one region may consist of, at most.
     pub mr_iov_limit: usize,
-    /// Local and remote communication.
+    /// Local and remote communication: remote not on the loopback interface, and not in the
+    /// in-process backend. And what address vectors can do.
     pub caps: Caps,
     /// Always empty.
     pub mode: Mode,

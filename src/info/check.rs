@@ -8,9 +8,10 @@ use bitflags::parser::{WriteHex, to_writer};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Something of which there is as much as memory allows.
-pub(super) fn at_least(asked: Option<usize>, default: usize) -> usize {
-    asked.unwrap_or(0).max(default)
+/// How many of something can be opened: as many as were asked for, by default as many as can be.
+pub(super) fn count(hint: &'static str, asked: Option<usize>, max: usize) -> Result<usize> {
+    limit(hint, asked, max)?;
+    Ok(asked.filter(|count| *count != 0).unwrap_or(max))
 }
 
 /// The whole of what is offered, if it is enough. Asking for nothing asks for 0.

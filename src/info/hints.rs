@@ -70,8 +70,8 @@ hints! {
     ///
     /// Each hint is a demand: what cannot meet it is left out of the answer. A hint that is not
     /// given, is 0, empty or `Unspec` is a wildcard. The one exception is [`mode`](Self::mode):
-    /// modes not given are modes the program does not support. Limits and sizes ask for *at least*
-    /// that much.
+    /// modes not given are modes the program does not support. Limits ask for *at least* that much;
+    /// sizes and counts of objects for that much.
     ///
     /// Most programs name an [`endpoint`](Self::endpoint), sometimes [`caps`](Self::caps) and a
     /// [`backend`](Self::backend). The attributes of single objects are in groups, as in
@@ -189,13 +189,14 @@ hints! {
         mr_key_size: usize,
         /// Bytes of remote CQ data; at most 8.
         cq_data_size: usize,
-        /// Completion queues of a domain.
+        /// Completion queues of a domain: so many can be open, and one more is refused. Default, and
+        /// most: 1,048,576.
         cq_cnt: usize,
-        /// Endpoints of a domain.
+        /// Endpoints of a domain, likewise. Default, and most: 1,048,576.
         ep_cnt: usize,
-        /// Transmit contexts of a domain.
+        /// Transmit contexts of a domain, likewise: each endpoint that can transmit has one.
         tx_ctx_cnt: usize,
-        /// Receive contexts of a domain.
+        /// Receive contexts of a domain, likewise: each endpoint that peers can reach has one.
         rx_ctx_cnt: usize,
         /// Transmit contexts that an endpoint may have; at most 1.
         max_ep_tx_ctx: usize,
@@ -205,7 +206,7 @@ hints! {
         max_ep_stx_ctx: usize,
         /// Endpoints that may share a receive context; not offered yet.
         max_ep_srx_ctx: usize,
-        /// Counters of a domain.
+        /// Counters of a domain, likewise. Default, and most: 6,291,456.
         cntr_cnt: usize,
         /// Pieces of memory per region; at most 16.
         mr_iov_limit: usize,
@@ -217,7 +218,8 @@ hints! {
         auth_key: AuthKey,
         /// Bytes of data with an error event; at most 256.
         max_err_data: usize,
-        /// Memory regions of a domain.
+        /// Memory regions of a domain, likewise; tables are made for them when it is opened. Default,
+        /// and most: 16,777,216.
         mr_cnt: usize,
         /// The domain's class of traffic. Offered: [`TrafficClass::BestEffort`].
         traffic_class: TrafficClass,

@@ -75,6 +75,14 @@ pub struct Info {
     pub(crate) asked: Caps,
 }
 
+impl Info {
+    /// The domain moves bytes within this process, whatever interface it is named by.
+    pub(crate) fn reaches_this_process_only(&mut self) {
+        self.caps.remove(Caps::REMOTE_COMM);
+        self.domain.caps.remove(Caps::REMOTE_COMM);
+    }
+}
+
 /// One line: endpoint type, interface and addresses.
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

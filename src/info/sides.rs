@@ -33,6 +33,16 @@ impl SideCaps {
         SideCaps { tx: caps, rx: caps }
     }
 
+    /// True if there is something to do on the transmit side.
+    pub(crate) fn transmits(&self) -> bool {
+        !self.tx.is_empty()
+    }
+
+    /// True if there is something to do on the receive side.
+    pub(crate) fn receives(&self) -> bool {
+        !self.rx.is_empty()
+    }
+
     /// True if the side that `need` is of has all of it: the receive side if any of it can be of
     /// that side only (to receive, to be read, to be written), else the transmit side.
     #[inline]

@@ -110,6 +110,8 @@ pub(crate) struct MrTable {
     pool: KeyPool,
     /// The domain is closed: nothing is registered any more.
     closed: bool,
+    /// Regions that it takes (`mr_cnt` of `fi_domain(3)`).
+    count_max: usize,
     /// Notified when the last region is removed; present once a task waits for that.
     emptied: Option<Arc<Notify>>,
 }
@@ -129,6 +131,7 @@ impl MrTable {
             recent: RecentKeys::default(),
             pool: KeyPool::new(random),
             closed: false,
+            count_max: usize::MAX,
             emptied: None,
         }
     }
@@ -139,8 +142,15 @@ impl MrTable {
         self
     }
 
+    /// Takes no more regions than these.
+    pub(crate) fn at_most(mut self, regions: usize) -> Self {
+        self.count_max = regions;
+        self
+    }
+
     /// Enters a region under the requested key, or under one of our choice.
     ///
+    /// `LimitReached` for one more than the domain offers;
     /// `KeyInUse` (`FI_ENOKEY`) if the key is taken, `KeyRejected` (`FI_EKEYREJECTED`) if it is out
     /// of range or the application has no say.
     #[inline]
@@ -152,6 +162,9 @@ impl MrTable {
     ) -> Result<u64> {
         if self.closed {
             return Err(Error::new(ErrorKind::BadState, "the domain is closed"));
+        }
+        if self.regions.len() >= self.count_max {
+            return Err(self.full());
         }
         let key = match requested {
             Some(key) => {
@@ -181,6 +194,16 @@ impl MrTable {
                 "another region of the domain has the requested_key",
             )),
         }
+    }
+
+    #[cold]
+    fn full(&self) -> Error {
+        let what = format!(
+            "the domain's mr_cnt is {}, and as many regions are registered: deregister one, or ask \
+             for more in the hints (Hints::domain)",
+            self.count_max
+        );
+        Error::new(ErrorKind::LimitReached, what)
     }
 
     /// Removes a key, if it still names this region: it may have been given to another since.

@@ -11,9 +11,9 @@ use tokio_fabric::{ErrorKind, cntr::CounterError};
 fn each_kind_of_operation_counts_where_it_was_bound() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let counter = || a.domain.counter();
+        let counter = || a.domain.counter().unwrap();
         let (sends, reads, writes) = (counter(), counter(), counter());
-        let counter = || b.domain.counter();
+        let counter = || b.domain.counter().unwrap();
         let (receives, remote_reads, remote_writes) = (counter(), counter(), counter());
         let queue = a.domain.completion_queue().open().unwrap();
         let x = a
@@ -67,7 +67,7 @@ fn each_kind_of_operation_counts_where_it_was_bound() {
 fn failures_count_apart_and_unblock_waits() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let receives = a.domain.counter();
+        let receives = a.domain.counter().unwrap();
         let x = a
             .domain
             .endpoint()
@@ -111,7 +111,7 @@ fn failures_count_apart_and_unblock_waits() {
 fn a_counter_of_an_open_endpoint_is_busy() {
     on_every_backend(|net| async move {
         let a = net.peer().unwrap();
-        let counter = a.domain.counter();
+        let counter = a.domain.counter().unwrap();
         let x = a.domain.endpoint().send_counter(&counter).open().unwrap();
         assert_eq!(counter.close().await.unwrap_err().kind(), ErrorKind::Busy);
         drop(x);

@@ -247,7 +247,7 @@ fn a_receive_that_a_message_lands_in_ends_without_its_buffer() {
 fn a_timed_out_operation_is_counted_once() {
     on_every_backend_at_once(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let counter = a.domain.counter();
+        let counter = a.domain.counter().unwrap();
         let builder = a.domain.endpoint().send_counter(&counter);
         let x = builder.open().unwrap();
         let y = b.domain.endpoint().unexpected_bytes(0).extension(false);

@@ -218,7 +218,7 @@ fn work_beside_the_runtime_wakes_the_task_that_awaits_it_now() {
 /// Counters.
 #[tokio::test]
 async fn a_counter_wakes_the_task_that_awaits_it_now() {
-    let counter = Net::loopback().peer().unwrap().domain.counter();
+    let counter = Net::loopback().peer().unwrap().domain.counter().unwrap();
     let look = counter.clone();
     let counted = moved(counter.wait_for(2), move || {
         look.read();

@@ -117,7 +117,7 @@ fn a_selective_queue_reports_failures_and_what_asks_for_it() {
         let region = open_region(&b, vec![0u8; 8]).await;
         // Fewer places than operations: those that end unreported give theirs back.
         let queue = a.domain.completion_queue().size(2).open().unwrap();
-        let counter = a.domain.counter();
+        let counter = a.domain.counter().unwrap();
         let living = OnRefusal::Continue { limit: 100 };
         let builder = a.domain.endpoint().on_refusal(living);
         let builder = builder.transmit_queue(&queue).selective_transmit();
@@ -156,7 +156,7 @@ fn by_default_flags_a_selective_queue_reports_all() {
             let hints = Hints::new().tx(|it| it.op_flags(flags)).rx(|it| it.op_flags(flags));
             let (a, b) = (peer_with(&net, hints, DomainBind::empty()), net.peer().unwrap());
             let queue = a.domain.completion_queue().open().unwrap();
-            let got = a.domain.counter();
+            let got = a.domain.counter().unwrap();
             let builder = a.domain.endpoint().completion_queue(&queue);
             let builder = builder.selective_transmit().selective_receive();
             let x = builder.receive_counter(&got).open().unwrap();
@@ -167,7 +167,7 @@ fn by_default_flags_a_selective_queue_reports_all() {
             }
             y.send("one").await.unwrap();
             y.send("two").await.unwrap();
-            got.wait_for(2).await.unwrap();
+            got.wait(2).await.unwrap();
             x.send("silent").queue(3u64).await.unwrap();
             x.send("asked").queue(4u64).completion().await.unwrap();
             for context in reported {

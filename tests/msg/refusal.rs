@@ -118,14 +118,14 @@ fn a_refused_operation_ends_with_its_reason_and_the_connection_lives() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let queue = a.domain.completion_queue().open().unwrap();
-        let (writes, reads) = (a.domain.counter(), a.domain.counter());
+        let (writes, reads) = (a.domain.counter().unwrap(), a.domain.counter().unwrap());
         let x = living_with(1000)(a.domain.endpoint())
             .completion_queue(&queue)
             .write_counter(&writes)
             .read_counter(&reads)
             .open()
             .unwrap();
-        let (done, told) = (b.domain.counter(), b.domain.counter());
+        let (done, told) = (b.domain.counter().unwrap(), b.domain.counter().unwrap());
         let y = living_with(1000)(b.domain.endpoint())
             .remote_write_counter(&done)
             .remote_read_counter(&told)
@@ -222,7 +222,7 @@ fn by_default_the_initiators_connection_is_torn_down_after_the_operation() {
 fn an_injected_write_that_is_refused_counts_as_a_failure() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let writes = a.domain.counter();
+        let writes = a.domain.counter().unwrap();
         let x = a.domain.endpoint().write_counter(&writes).open().unwrap();
         let y = b.domain.endpoint().open().unwrap();
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();

@@ -108,8 +108,8 @@ fn completions_go_to_the_queue_of_their_direction() {
 fn counters_count_tagged_and_untagged_messages_alike() {
     on_every_backend(|net| async move {
         let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
-        let (sent, got) = (one.domain.counter(), two.domain.counter());
-        let (written, read) = (one.domain.counter(), one.domain.counter());
+        let (sent, got) = (one.domain.counter().unwrap(), two.domain.counter().unwrap());
+        let (written, read) = (one.domain.counter().unwrap(), one.domain.counter().unwrap());
         let builder = one
             .domain
             .rdm_endpoint()

@@ -501,7 +501,7 @@ fn a_burst_keeps_its_boundaries() {
 fn counters_count_each_direction() {
     on_every_backend(|net| async move {
         let (a, b) = (DgramDomain::new(&net), DgramDomain::new(&net));
-        let (sends, receives) = (a.domain.counter(), b.domain.counter());
+        let (sends, receives) = (a.domain.counter().unwrap(), b.domain.counter().unwrap());
         let from = a.builder().send_counter(&sends).open().unwrap();
         let to = b.builder().receive_counter(&receives).open().unwrap();
         let name = a.knows(&to);

@@ -227,8 +227,9 @@ fn a_buffer_may_be_for_one_peer() {
     });
 }
 
-/// fi_endpoint(3), FI_MULTI_RECV: "Indicates that all posted receive operations will default to
-/// multi-receive mode": those that report to a queue. One that is awaited ends with its message.
+/// fi_endpoint(3), FI_MULTI_RECV: "Applies to posted receive operations. This flag allows the user
+/// to post a single buffer that will receive multiple incoming messages." By default flags that
+/// holds of those that report to a queue; one that is awaited ends with its message.
 #[test]
 fn by_default_flags_receives_take_several_messages() {
     on_every_backend(|net| async move {

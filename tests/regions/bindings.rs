@@ -60,7 +60,7 @@ fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
         let error = write(&x, region.remote()).await.unwrap_err();
         assert!(is_held(&error), "{error}");
         assert_eq!(bytes_of(&region)[..9], [2, 2, 2, 2, 2, 2, 2, 2, 1]);
-        let (writes, both) = (target.domain.counter(), target.domain.counter());
+        let (writes, both) = (target.domain.counter().unwrap(), target.domain.counter().unwrap());
         region.bind_counter(&writes, MrBind::REMOTE_WRITE).unwrap();
         region.bind_counter(&both, MrBind::all()).unwrap();
         region.enable().unwrap();
@@ -107,7 +107,7 @@ fn bound_counters_count_each_access_of_their_region_once() {
         let (_initiator, target, x, _y) = toward(&net, Hints::new()).await;
         let counted = with_flags(&target, MrFlags::RMA_EVENT);
         let quiet = with_flags(&target, MrFlags::empty());
-        let (reads, writes) = (target.domain.counter(), target.domain.counter());
+        let (reads, writes) = (target.domain.counter().unwrap(), target.domain.counter().unwrap());
         counted.bind_counter(&reads, MrBind::REMOTE_READ).unwrap();
         counted.bind_counter(&writes, MrBind::REMOTE_WRITE).unwrap();
         let remote = counted.remote();
@@ -173,7 +173,7 @@ async fn flags_and_bindings_that_the_domain_cannot_honour_are_refused() {
     assert_eq!(refusal.into_parts().1, Some(vec![0u8; 8]));
     let region = register().await.unwrap();
     let error = region
-        .bind_counter(&without.domain.counter(), MrBind::all())
+        .bind_counter(&without.domain.counter().unwrap(), MrBind::all())
         .unwrap_err();
     assert_eq!(
         (error.kind(), error.fi_errno()),
@@ -214,7 +214,7 @@ async fn flags_and_bindings_that_the_domain_cannot_honour_are_refused() {
         .flags(MrFlags::RMA_EVENT)
         .await
         .unwrap();
-    let counter = with.domain.counter();
+    let counter = with.domain.counter().unwrap();
     let unknown = MrBind::from_bits_retain(1 << 3);
     let error = region.bind_counter(&counter, unknown).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadFlags);
@@ -239,7 +239,7 @@ fn a_region_with_open_counters_or_endpoints_is_busy() {
     on_every_backend(|net| async move {
         let (_initiator, target, x, y) = toward(&net, Hints::new()).await;
         let region = with_flags(&target, MrFlags::RMA_EVENT);
-        let (closed, dropped) = (target.domain.counter(), target.domain.counter());
+        let (closed, dropped) = (target.domain.counter().unwrap(), target.domain.counter().unwrap());
         region.bind_counter(&closed, MrBind::REMOTE_WRITE).unwrap();
         region.bind_counter(&dropped, MrBind::REMOTE_READ).unwrap();
         region.bind_endpoint(&y).unwrap();
@@ -266,7 +266,7 @@ fn closing_a_busy_region_races_with_its_peers() {
     on_every_backend(|net| async move {
         let (_initiator, target, x, y) = toward(&net, Hints::new()).await;
         let region = with_flags(&target, MrFlags::RMA_EVENT);
-        let counter = target.domain.counter();
+        let counter = target.domain.counter().unwrap();
         region.bind_counter(&counter, MrBind::all()).unwrap();
         region.bind_endpoint(&y).unwrap();
         let asked = region.clone();

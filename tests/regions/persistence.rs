@@ -66,7 +66,7 @@ fn a_committed_write_is_on_the_device_when_it_ends() {
         let file = file(64);
         let pages = Pages::of_file(file.as_file(), 64);
         let region = register(&target, &pages, 64 * PAGE).unwrap();
-        let commits = target.domain.counter();
+        let commits = target.domain.counter().unwrap();
         region.bind_counter(&commits, MrBind::REMOTE_WRITE).unwrap();
         // A write that was reported as landed need not be on the device.
         let remote = region.remote();

@@ -82,7 +82,7 @@ fn a_promise_to_serialize_need_not_be_kept() {
             let [a, b] = peers(&net, EndpointType::Msg, promised);
             let (queue, counter) = (
                 a.domain.completion_queue().open().unwrap(),
-                a.domain.counter(),
+                a.domain.counter().unwrap(),
             );
             let x = a.domain.endpoint().completion_queue(&queue);
             let x = x.send_counter(&counter).open().unwrap();
@@ -112,7 +112,7 @@ fn a_promise_to_serialize_need_not_be_kept_by_connectionless_endpoints() {
             let [a, b] = peers(&net, EndpointType::Rdm, promised);
             let (queue, counter) = (
                 a.domain.completion_queue().open().unwrap(),
-                a.domain.counter(),
+                a.domain.counter().unwrap(),
             );
             let x = a.domain.rdm_endpoint().completion_queue(&queue);
             let x = x.send_counter(&counter).listen_at(any()).open().unwrap();

@@ -191,7 +191,8 @@ impl DgramEndpointBuilder {
             let what = "the domain has an authorization key, which no datagram can prove";
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
-        let keep = domain.keep_open("datagram endpoint")?;
+        let caps = domain.info().caps_of(EndpointType::Dgram);
+        let keep = domain.keep_endpoint("datagram endpoint", caps)?;
         let receive_queue = match self.receive_queue {
             Some(queue) => queue,
             None => domain.internal_queue()?,
@@ -209,7 +210,6 @@ impl DgramEndpointBuilder {
             dependences.push(counter.depend(name.clone())?);
         }
         let (message_max, inject_size) = limits(&domain);
-        let caps = domain.info().caps_of(EndpointType::Dgram);
         let mut sizes = self.sizes;
         if !caps.has(Caps::MSG | Caps::RECV) {
             // Nothing can ask for what comes: it is dropped, and counted.

@@ -3,13 +3,15 @@
 use crate::error::Result;
 use crate::info::attr::{AuthKey, DomainAttr};
 use crate::info::caps::{Caps, Mode, MrMode};
-use crate::info::check::{at_least, choose, invalid, limit, names, no_match, within};
+use crate::info::check::{choose, count, invalid, limit, names, no_match, within};
 use crate::info::hints::Hints;
 use crate::info::kinds::{
     ApiVersion, Driver, Persistence, Progress, ResourceManagement, Threading, TrafficClass,
 };
 use crate::info::offer::{DOMAIN_CAPS, Offer};
-use crate::limits::{self, CNTR_COUNT, CQ_COUNT, EP_COUNT, MR_COUNT, MR_IOV_LIMIT};
+use crate::limits::{
+    self, CNTR_COUNT_MAX, CQ_COUNT_MAX, EP_COUNT_MAX, MR_COUNT_MAX, MR_IOV_LIMIT,
+};
 
 const REQUIRABLE_MR_MODE: MrMode = MrMode::BASIC
     .union(MrMode::SCALABLE)
@@ -61,15 +63,15 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
             hints.domain.cq_data_size,
             offer.cq_data_size,
         )?,
-        cq_cnt: at_least(hints.domain.cq_cnt, CQ_COUNT),
-        ep_cnt: at_least(hints.domain.ep_cnt, EP_COUNT),
-        tx_ctx_cnt: at_least(hints.domain.tx_ctx_cnt, EP_COUNT),
-        rx_ctx_cnt: at_least(hints.domain.rx_ctx_cnt, EP_COUNT),
+        cq_cnt: count("domain.cq_cnt", hints.domain.cq_cnt, CQ_COUNT_MAX)?,
+        ep_cnt: count("domain.ep_cnt", hints.domain.ep_cnt, EP_COUNT_MAX)?,
+        tx_ctx_cnt: count("domain.tx_ctx_cnt", hints.domain.tx_ctx_cnt, EP_COUNT_MAX)?,
+        rx_ctx_cnt: count("domain.rx_ctx_cnt", hints.domain.rx_ctx_cnt, EP_COUNT_MAX)?,
         max_ep_tx_ctx: limit("domain.max_ep_tx_ctx", hints.domain.max_ep_tx_ctx, 1)?,
         max_ep_rx_ctx: limit("domain.max_ep_rx_ctx", hints.domain.max_ep_rx_ctx, 1)?,
         max_ep_stx_ctx: limit("domain.max_ep_stx_ctx", hints.domain.max_ep_stx_ctx, 0)?,
         max_ep_srx_ctx: limit("domain.max_ep_srx_ctx", hints.domain.max_ep_srx_ctx, 0)?,
-        cntr_cnt: at_least(hints.domain.cntr_cnt, CNTR_COUNT),
+        cntr_cnt: count("domain.cntr_cnt", hints.domain.cntr_cnt, CNTR_COUNT_MAX)?,
         mr_iov_limit: limit(
             "domain.mr_iov_limit",
             hints.domain.mr_iov_limit,
@@ -83,7 +85,7 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
             hints.domain.max_err_data,
             limits::ERR_DATA_SIZE_MAX,
         )?,
-        mr_cnt: at_least(hints.domain.mr_cnt, MR_COUNT),
+        mr_cnt: count("domain.mr_cnt", hints.domain.mr_cnt, MR_COUNT_MAX)?,
         traffic_class: traffic_class("domain.traffic_class", hints.domain.traffic_class)?,
         persistence: Persistence::Synchronize,
         max_ep_auth_key: limit("domain.max_ep_auth_key", hints.domain.max_ep_auth_key, 0)?,

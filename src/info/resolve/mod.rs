@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 
 use super::attr::{DomainAttr, FabricAttr};
 use super::caps::{Caps, Mode};
-use super::check::{choose, no_match};
+use super::check::{choose, names, no_match};
 use super::hints::Hints;
 use super::kinds::{AddressFormat, ApiVersion, EndpointType};
 use super::offer::{OFFERS, Offer};
@@ -100,6 +100,17 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
     let mut refusal = None;
     for route in routes {
         let interface = route.interface;
+        let lacking = match reaches_others(hints, interface) {
+            true => Caps::empty(),
+            false => Caps::REMOTE_COMM,
+        };
+        let asked = [("caps", hints.caps), ("domain.caps", hints.domain.caps)];
+        let wants_more = |(_, it): &(_, Option<Caps>)| it.is_some_and(|it| it.intersects(lacking));
+        if let Some((hint, _)) = asked.into_iter().find(wants_more) {
+            let offered = format!("LOCAL_COMM on {}", interface.name);
+            refusal = refusal.or(Some(no_match(hint, names(lacking), offered)));
+            continue;
+        }
         let on_packets = offer.on(interface);
         let offer = on_packets.as_ref().unwrap_or(offer);
         let sides = (|| {
@@ -116,7 +127,7 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
             }
         };
         infos.push(Info {
-            caps,
+            caps: caps - lacking,
             mode: Mode::empty(),
             address_format: match interface.address.is_ipv4() {
                 true => AddressFormat::SockaddrIn,
@@ -130,6 +141,7 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
             },
             domain: DomainAttr {
                 name: interface.name.clone(),
+                caps: domain.caps - lacking,
                 ..domain.clone()
             },
             endpoint,
@@ -144,6 +156,12 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
         Some(error) if infos.is_empty() => Err(error),
         _ => Ok(infos),
     }
+}
+
+/// False where there is nobody to reach but this machine's endpoints, or this process's.
+fn reaches_others(hints: &Hints, interface: &Interface) -> bool {
+    let in_process = hints.backend.as_deref() == Some("loopback");
+    !interface.loopback && !in_process
 }
 
 /// All but the name, which is the interface's.

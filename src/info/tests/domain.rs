@@ -277,6 +277,54 @@ fn both_communication_capabilities_can_be_asked_for() {
     }
 }
 
+/// What is reported follows the interface and the backend: the loopback interface, and what moves
+/// bytes within the process, reach no other machine.
+/// fi_domain(3): "this field indicates that the underlying device supports loopback communication."
+/// fi_getinfo(3): "If requested, a provider must support the capability or fail the fi_getinfo
+/// request (FI_ENODATA)."
+#[test]
+fn remote_communication_is_offered_where_there_is_any() {
+    let of = |name: &str| best(Hints::new().interface(name));
+    let both = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    for info in [of("eth0"), of("lo"), best(Hints::new().interface("eth0").backend("loopback"))] {
+        let is_remote = info.domain.name == "eth0" && info.backend.is_none();
+        let expected = if is_remote { both } else { Caps::LOCAL_COMM };
+        assert_eq!(info.caps & both, expected, "{info}");
+        assert_eq!(info.domain.caps & both, expected, "{info}");
+    }
+    for hints in [
+        Hints::new().caps(Caps::MSG | Caps::REMOTE_COMM),
+        Hints::new().domain(|domain| domain.caps(Caps::REMOTE_COMM)),
+    ] {
+        assert!(all_answers(hints.clone()).iter().all(|info| !info.interface.loopback));
+        no_match(hints.clone().interface("lo"), &["caps", "REMOTE_COMM", "LOCAL_COMM on lo"]);
+        no_match(hints.backend("loopback"), &["caps", "REMOTE_COMM", "LOCAL_COMM"]);
+    }
+}
+
+/// fi_domain(3): "The total number of endpoints supported by the domain, relative to any specified
+/// or default endpoint attributes." No more is offered than could be had.
+#[test]
+fn counts_beyond_what_can_be_had_are_refused() {
+    type Set = fn(DomainHints, usize) -> DomainHints;
+    let cases: [(&str, Set, usize); 6] = [
+        ("cq_cnt", DomainHints::cq_cnt, limits::CQ_COUNT_MAX),
+        ("ep_cnt", DomainHints::ep_cnt, limits::EP_COUNT_MAX),
+        ("tx_ctx_cnt", DomainHints::tx_ctx_cnt, limits::EP_COUNT_MAX),
+        ("rx_ctx_cnt", DomainHints::rx_ctx_cnt, limits::EP_COUNT_MAX),
+        ("cntr_cnt", DomainHints::cntr_cnt, limits::CNTR_COUNT_MAX),
+        ("mr_cnt", DomainHints::mr_cnt, limits::MR_COUNT_MAX),
+    ];
+    for (name, set, max) in cases {
+        answers(Hints::new().domain(|domain| set(domain, max)));
+        let hint = format!("hint domain.{name}");
+        no_match(
+            Hints::new().domain(|domain| set(domain, max + 1)),
+            &[&hint, &max.to_string()],
+        );
+    }
+}
+
 /// Vectors with names can always be opened; those whose every address has an identifier, where that
 /// is asked for.
 /// fi_domain(3): `FI_SHARED_AV`, capability.

@@ -53,7 +53,7 @@ fn context() -> Arc<ReceiveContext> {
         unexpected_bytes: 1 << 16,
         unexpected_bytes_per_peer: 1 << 16,
         addresses: Arc::default(),
-        queue: CompletionQueue::builder(None).size(1).open().unwrap(),
+        queue: CompletionQueue::builder(Ok(None)).size(1).open().unwrap(),
         counter: None,
         sources: None,
     })

@@ -56,7 +56,7 @@ struct Sender {
 
 impl Fixture {
     fn new(size: usize, unexpected_bytes: usize, slots: usize) -> Self {
-        let queue = CompletionQueue::builder(None);
+        let queue = CompletionQueue::builder(Ok(None));
         let queue = queue.size(slots).open().unwrap();
         let counter = Counter::open(None);
         let context = ReceiveContext::new(ReceiveConfig {

@@ -116,7 +116,7 @@ impl LedgerEndpoint {
         let events = peer.fabric.event_queue().open()?;
         let transmits = domain.completion_queue().size(TRANSMIT_QUEUE_SIZE).open()?;
         let receives = domain.completion_queue().size(RECEIVE_QUEUE_SIZE).open()?;
-        let counters = [(); 4].map(|()| domain.counter());
+        let counters = [(); 4].map(|()| domain.counter().unwrap());
         let endpoint = domain
             .endpoint()
             .event_queue(&events)

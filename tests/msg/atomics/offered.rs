@@ -20,13 +20,13 @@ use tokio_fabric::{
 fn counters_of_endpoints_and_regions_count_them() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let (writes, reads) = (a.domain.counter(), a.domain.counter());
+        let (writes, reads) = (a.domain.counter().unwrap(), a.domain.counter().unwrap());
         let x = (a.domain.endpoint())
             .on_refusal(OnRefusal::Continue { limit: 9 })
             .write_counter(&writes)
             .read_counter(&reads);
         let x = x.open().unwrap();
-        let (written, told) = (b.domain.counter(), b.domain.counter());
+        let (written, told) = (b.domain.counter().unwrap(), b.domain.counter().unwrap());
         let y = (b.domain.endpoint())
             .on_refusal(OnRefusal::Continue { limit: 9 })
             .remote_write_counter(&written)
@@ -35,7 +35,7 @@ fn counters_of_endpoints_and_regions_count_them() {
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();
         let registering = b.domain.register(vec![0u8; 64]).flags(MrFlags::RMA_EVENT);
         let region = registering.now().map_err(Error::from).unwrap();
-        let (changed, looked_at) = (b.domain.counter(), b.domain.counter());
+        let (changed, looked_at) = (b.domain.counter().unwrap(), b.domain.counter().unwrap());
         region.bind_counter(&changed, MrBind::REMOTE_WRITE).unwrap();
         region
             .bind_counter(&looked_at, MrBind::REMOTE_READ)

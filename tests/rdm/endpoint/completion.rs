@@ -61,7 +61,7 @@ fn completions_say_what_ended() {
 fn injected_messages_are_copied_and_limited() {
     on_every_backend(|net| async move {
         let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
-        let sent = one.domain.counter();
+        let sent = one.domain.counter().unwrap();
         let queue = one.domain.completion_queue().open().unwrap();
         let opened = one.domain.rdm_endpoint().completion_queue(&queue);
         let x = opened
@@ -198,7 +198,7 @@ fn an_operation_reports_in_exactly_one_place() {
     on_every_backend(|net| async move {
         let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
         let queue = one.domain.completion_queue().open().unwrap();
-        let (sent, got) = (one.domain.counter(), one.domain.counter());
+        let (sent, got) = (one.domain.counter().unwrap(), one.domain.counter().unwrap());
         let opened = one.domain.rdm_endpoint().completion_queue(&queue);
         let opened = opened.send_counter(&sent).receive_counter(&got);
         let x = opened

@@ -36,7 +36,7 @@ fn close_is_busy_and_names_what_is_open() {
         let queue = a.domain.completion_queue().open().unwrap();
         busy("completion queue").await;
         queue.close().await.unwrap();
-        let counter = a.domain.counter();
+        let counter = a.domain.counter().unwrap();
         busy("counter").await;
         drop(counter);
         let vector = a.domain.address_vector().open().unwrap();
@@ -202,7 +202,7 @@ fn closed_waits_for_all_that_belongs_to_a_domain() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         let queue = a.domain.completion_queue().open().unwrap();
-        let counter = a.domain.counter();
+        let counter = a.domain.counter().unwrap();
         let x = a.domain.endpoint().transmit_queue(&queue);
         let x = x.send_counter(&counter).open().unwrap();
         let y = b.domain.endpoint().open().unwrap();

@@ -1,0 +1,99 @@
+//! How many objects of each kind a domain has open: what its Info offers, and no more (`cq_cnt`,
+//! `ep_cnt` and the other counts of `fi_domain(3)`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::info::{DomainAttr, SideCaps};
+
+/// The objects of one kind.
+#[derive(Debug)]
+struct Count {
+    open: AtomicUsize,
+    max: usize,
+    /// The attribute that bounds them.
+    attribute: &'static str,
+}
+
+impl Count {
+    fn new(attribute: &'static str, max: usize) -> Arc<Self> {
+        Arc::new(Count {
+            open: AtomicUsize::new(0),
+            max,
+            attribute,
+        })
+    }
+
+    /// Counts one more until the returned value is dropped.
+    fn take(self: &Arc<Self>) -> Result<Counted> {
+        // Nothing is read or written by leave of this number.
+        let more = |open| (open < self.max).then_some(open + 1);
+        let taken = (self.open).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        match taken {
+            Ok(_) => Ok(Counted(Arc::clone(self))),
+            Err(open) => Err(beyond(self.attribute, self.max, open)),
+        }
+    }
+}
+
+/// The error of one object more than a domain offers.
+#[cold]
+fn beyond(attribute: &str, max: usize, open: usize) -> Error {
+    let what = format!(
+        "the domain's {attribute} is {max}, and {open} are open: close one, or ask for more in the \
+         hints (Hints::domain)"
+    );
+    Error::new(ErrorKind::LimitReached, what)
+}
+
+/// An open object. Dropping it makes room for another one.
+#[derive(Debug)]
+pub(super) struct Counted(Arc<Count>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a domain has open, by kind.
+#[derive(Debug)]
+pub(super) struct OpenCounts {
+    endpoints: Arc<Count>,
+    transmit_contexts: Arc<Count>,
+    receive_contexts: Arc<Count>,
+    queues: Arc<Count>,
+    counters: Arc<Count>,
+}
+
+impl OpenCounts {
+    /// Nothing is open of what a domain with these attributes offers.
+    pub(super) fn new(offered: &DomainAttr) -> Self {
+        OpenCounts {
+            endpoints: Count::new("ep_cnt", offered.ep_cnt),
+            transmit_contexts: Count::new("tx_ctx_cnt", offered.tx_ctx_cnt),
+            receive_contexts: Count::new("rx_ctx_cnt", offered.rx_ctx_cnt),
+            queues: Count::new("cq_cnt", offered.cq_cnt),
+            counters: Count::new("cntr_cnt", offered.cntr_cnt),
+        }
+    }
+
+    /// An endpoint, with a context for each side on which there is something to do.
+    pub(super) fn endpoint(&self, caps: SideCaps) -> Result<[Option<Counted>; 3]> {
+        let context = |count: &Arc<Count>, is_used: bool| is_used.then(|| count.take()).transpose();
+        Ok([
+            Some(self.endpoints.take()?),
+            context(&self.transmit_contexts, caps.transmits())?,
+            context(&self.receive_contexts, caps.receives())?,
+        ])
+    }
+
+    pub(super) fn queue(&self) -> Result<Counted> {
+        self.queues.take()
+    }
+
+    pub(super) fn counter(&self) -> Result<Counted> {
+        self.counters.take()
+    }
+}
