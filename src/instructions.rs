@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 
 use crate::buf::{Payload, RegionUse};
 use crate::error::{Error, Refusal};
-use crate::limits::HEADER_SIZE_MAX;
 use crate::info::{Caps, SideCaps};
+use crate::limits::HEADER_SIZE_MAX;
 use crate::mr::AccessRequest;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnEvent, ConnIds, Connection,

@@ -56,7 +56,7 @@ pub(crate) const CQ_COUNT_MAX: usize = EP_COUNT_MAX;
 /// Endpoints of a domain, and contexts: as many as the system lets a process have descriptors
 /// (`fs.nr_open`).
 pub(crate) const EP_COUNT_MAX: usize = 1 << 20;
-/// Counters of a domain: one for each endpoint and each kind of operation that counters tell apart.
+/// Counters of a domain: for each endpoint as many as can be bound to it.
 pub(crate) const CNTR_COUNT_MAX: usize = 6 * EP_COUNT_MAX;
 /// Memory regions of a domain: 16 for each endpoint; the table alone then takes gigabytes.
 pub(crate) const MR_COUNT_MAX: usize = 16 * EP_COUNT_MAX;

@@ -9,7 +9,10 @@ use crate::id::{self, EndpointId};
 use crate::sync::WakeList;
 
 fn queue(size: usize) -> CompletionQueue {
-    CompletionQueue::builder(Ok(None)).size(size).open().unwrap()
+    CompletionQueue::builder(Ok(None))
+        .size(size)
+        .open()
+        .unwrap()
 }
 
 fn send(context: u64) -> Completion {

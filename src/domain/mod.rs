@@ -392,7 +392,9 @@ impl Domain {
 
     /// A completion queue for an endpoint that was given none.
     pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
-        CompletionQueue::builder(Ok(None)).size(CQ_INTERNAL_SIZE).open()
+        CompletionQueue::builder(Ok(None))
+            .size(CQ_INTERNAL_SIZE)
+            .open()
     }
 
     /// An address vector for an endpoint that was given none: it is part of the endpoint, and so

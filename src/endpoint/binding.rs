@@ -158,13 +158,13 @@ macro_rules! binding_setters {
                 self.transmit_queue(queue).receive_queue(queue)
             }
 
-            /// Binds the transmit queue selectively (`FI_TRANSMIT | FI_SELECTIVE_COMPLETION`): of the
-            /// operations posted with `.queue(context)` it reports those that fail, and of others
-            /// those that [ask for it](crate::op::Queued::completion), or all if
+            /// Binds the transmit queue selectively (`FI_TRANSMIT | FI_SELECTIVE_COMPLETION`): of
+            /// the operations posted with `.queue(context)` it reports those that fail, and of
+            /// others those that [ask for it](crate::op::Queued::completion), or all if
             /// [`OpFlags::COMPLETION`](crate::info::OpFlags::COMPLETION) is among the Info's
-            /// `tx.op_flags`. The buffers of one that ends well unreported are freed; counters count
-            /// it. Each still keeps a slot of the queue while it is under way, so a failure always
-            /// finds one. Default: all are reported.
+            /// `tx.op_flags`. The buffers of one that ends well unreported are freed; counters
+            /// count it. Each still keeps a slot of the queue while it is under way, so a failure
+            /// always finds one. Default: all are reported.
             pub fn selective_transmit(mut self) -> Self {
                 self.binding.selective.transmit = true;
                 self

@@ -191,8 +191,11 @@ impl RdmEndpoint {
     ) -> Result<()> {
         check_inject(bytes)?;
         let target = PostTarget::new(&self.inner, Scope::Peer(peer));
-        let posted =
-            target.post_injected(send_caps(tag), OpSpec::Inject { tag, data }, Payload::copied(bytes));
+        let posted = target.post_injected(
+            send_caps(tag),
+            OpSpec::Inject { tag, data },
+            Payload::copied(bytes),
+        );
         posted.map_err(|error| error.with_operation(OperationKind::Inject))
     }
 }

@@ -85,14 +85,12 @@ impl OpSpec {
                 data,
                 ack,
                 commit,
-            } => {
-                Ok(OpKind::Write {
-                    data,
-                    ack,
-                    commit,
-                    segments: remote.segments(len, Access::REMOTE_WRITE, domain)?,
-                })
-            }
+            } => Ok(OpKind::Write {
+                data,
+                ack,
+                commit,
+                segments: remote.segments(len, Access::REMOTE_WRITE, domain)?,
+            }),
             OpSpec::Read { remote } => Ok(OpKind::Read {
                 segments: remote.segments(len, Access::REMOTE_READ, domain)?,
             }),

@@ -138,9 +138,7 @@ impl Caps {
 
     pub(super) const MESSAGE_DIRECTIONS: Caps = Caps::SEND.union(Caps::RECV);
     pub(super) const RMA_TARGET: Caps = Caps::REMOTE_READ.union(Caps::REMOTE_WRITE);
-    pub(super) const RMA_DIRECTIONS: Caps = Caps::READ
-        .union(Caps::WRITE)
-        .union(Caps::RMA_TARGET);
+    pub(super) const RMA_DIRECTIONS: Caps = Caps::READ.union(Caps::WRITE).union(Caps::RMA_TARGET);
 }
 
 bitflags! {
@@ -285,8 +283,8 @@ bitflags! {
         const MULTI_RECV = 1 << 16;
         /// Successful operations are reported although the queue was bound selectively.
         const COMPLETION = 1 << 24;
-        /// Buffers are free again when the call returns. Not offered as a default: buffers are given
-        /// by value, and calls that copy are calls of their own (`inject`).
+        /// Buffers are free again when the call returns. Not offered as a default: buffers are
+        /// given by value, and calls that copy are calls of their own (`inject`).
         const INJECT = 1 << 25;
         /// Ends when the buffers may be used again.
         const INJECT_COMPLETE = 1 << 26;

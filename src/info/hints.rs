@@ -92,7 +92,8 @@ hints! {
         /// [`EndpointType::Dgram`]: provider `udp`, [`Protocol::UDP`] and [`Caps::MULTICAST`] mean
         /// that too. Hints that name none get the reliable ones that fit, connected ones first.
         endpoint: EndpointType,
-        /// Capabilities. Primary ones without a direction mean all directions.
+        /// Capabilities. Primary ones without a direction mean all directions. Endpoints do what
+        /// they were opened for and nothing else; without this hint, all that there is.
         caps: Caps,
         /// Modes the program can live with. None is ever imposed.
         mode: Mode,
@@ -189,8 +190,8 @@ hints! {
         mr_key_size: usize,
         /// Bytes of remote CQ data; at most 8.
         cq_data_size: usize,
-        /// Completion queues of a domain: so many can be open, and one more is refused. Default, and
-        /// most: 1,048,576.
+        /// Completion queues of a domain: so many can be open, and one more is refused. Default,
+        /// and most: 1,048,576.
         cq_cnt: usize,
         /// Endpoints of a domain, likewise. Default, and most: 1,048,576.
         ep_cnt: usize,
@@ -218,8 +219,8 @@ hints! {
         auth_key: AuthKey,
         /// Bytes of data with an error event; at most 256.
         max_err_data: usize,
-        /// Memory regions of a domain, likewise; tables are made for them when it is opened. Default,
-        /// and most: 16,777,216.
+        /// Memory regions of a domain, likewise; tables are made for them when it is opened.
+        /// Default, and most: 16,777,216.
         mr_cnt: usize,
         /// The domain's class of traffic. Offered: [`TrafficClass::BestEffort`].
         traffic_class: TrafficClass,
@@ -276,7 +277,9 @@ hints! {
         caps: Caps,
         /// Modes of the transmit side the program can live with.
         mode: Mode,
-        /// Default flags of transmit operations.
+        /// What transmit operations do when their call says nothing: a completion level
+        /// (`COMMIT_COMPLETE` with [`Caps::RMA_PMEM`]), `COMPLETION` on queues that are bound
+        /// selectively, `MULTICAST` of datagrams.
         op_flags: OpFlags,
         /// Order of transmit operations.
         msg_order: MsgOrder,
@@ -307,7 +310,8 @@ hints! {
         caps: Caps,
         /// Modes of the receive side the program can live with.
         mode: Mode,
-        /// Default flags of receives.
+        /// The same of receives: `COMPLETION`, and `MULTI_RECV` of connectionless endpoints, which
+        /// makes untagged receives that report to a queue buffers for several messages.
         op_flags: OpFlags,
         /// Order in which received operations are processed.
         msg_order: MsgOrder,

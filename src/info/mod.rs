@@ -43,7 +43,10 @@ pub(crate) use sides::SideCaps;
 #[non_exhaustive]
 pub struct Info {
     /// What an endpoint opened with this can do: the primary capabilities that were asked for (all
-    /// that are offered, if none were) with their directions, and secondary ones on top.
+    /// that are offered, if none were) with their directions, and secondary ones on top. A call
+    /// that takes another one is refused with [`NoCapability`](crate::ErrorKind::NoCapability), and
+    /// a peer's access with [`Refusal::NoCapability`](crate::error::Refusal::NoCapability). An
+    /// endpoint of another kind has what its kind offers of the same hints.
     pub caps: Caps,
     /// What the application must do in its calls. Always empty: no mode makes this library faster.
     pub mode: Mode,

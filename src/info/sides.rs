@@ -16,7 +16,7 @@ pub(crate) struct SideCaps {
     rx: Caps,
 }
 
-/// What only the receive side has: it tells whose capability something is.
+/// What only the receive side has: it decides whose capability something is.
 const RECEIVES: Caps = Caps::RECEIVE.difference(Caps::TRANSMIT);
 
 impl SideCaps {

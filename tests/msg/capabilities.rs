@@ -8,8 +8,7 @@ use tokio_fabric::error::{OperationKind, Refusal};
 use tokio_fabric::info::AtomicOp;
 use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
 use tokio_fabric::{
-    Access, Caps, Endpoint, EndpointType, Error, ErrorKind, Hints, RemoteRegion,
-    domain::DomainBind,
+    Access, Caps, Endpoint, EndpointType, Error, ErrorKind, Hints, RemoteRegion, domain::DomainBind,
 };
 
 fn peer(net: &Net, caps: Caps) -> Peer {
@@ -40,9 +39,18 @@ async fn refusals(x: &Endpoint, remote: RemoteRegion) -> Vec<(&'static str, Opti
         ("inject_write", x.inject_write(b"12345678", word).err()),
         ("read", x.read(bytes(), word).await.err().map(Error::from)),
         ("atomic", x.atomic(AtomicOp::Sum, 1u64, word).await.err()),
-        ("fetch", x.fetch_atomic(AtomicOp::Sum, 1u64, word).await.err()),
-        ("load", x.fetch_atomic(AtomicOp::Read, 1u64, word).await.err()),
-        ("inject_atomic", x.inject_atomic(AtomicOp::Sum, 1u64, word).err()),
+        (
+            "fetch",
+            x.fetch_atomic(AtomicOp::Sum, 1u64, word).await.err(),
+        ),
+        (
+            "load",
+            x.fetch_atomic(AtomicOp::Read, 1u64, word).await.err(),
+        ),
+        (
+            "inject_atomic",
+            x.inject_atomic(AtomicOp::Sum, 1u64, word).err(),
+        ),
     ]
 }
 
@@ -63,10 +71,7 @@ fn a_call_without_its_capability_is_refused_at_the_post() {
             (C::RMA | C::REMOTE_WRITE, &[]),
             (C::ATOMIC | C::READ, &["load"]),
             (C::ATOMIC | C::WRITE, &["atomic", "inject_atomic"]),
-            (
-                C::ATOMIC,
-                &["atomic", "fetch", "load", "inject_atomic"],
-            ),
+            (C::ATOMIC, &["atomic", "fetch", "load", "inject_atomic"]),
             (
                 C::MSG | C::RMA,
                 &["send", "inject", "recv", "write", "inject_write", "read"],
@@ -76,7 +81,11 @@ fn a_call_without_its_capability_is_refused_at_the_post() {
             let (x, _y) = connect(&one, &target).await.unwrap();
             for (call, refused) in refusals(&x, region.remote()).await {
                 let is_allowed = allowed.contains(&call);
-                assert_eq!(refused.is_none(), is_allowed, "{caps:?} {call}: {refused:?}");
+                assert_eq!(
+                    refused.is_none(),
+                    is_allowed,
+                    "{caps:?} {call}: {refused:?}"
+                );
                 if let Some(error) = refused {
                     assert_eq!(error.kind(), ErrorKind::NoCapability, "{call}: {error}");
                 }
@@ -186,8 +195,8 @@ fn a_plain_peer_is_refused_by_the_end_of_its_connection() {
     });
 }
 
-/// A message to an endpoint that was not opened to receive any would wait for ever, and hold up
-/// what is behind it: it ends the connection, with the reason here.
+/// A message to an endpoint that was not opened to receive any would never find a receive, and hold
+/// up what is behind it: it ends the connection, with the reason here.
 #[test]
 fn a_message_to_an_endpoint_that_receives_none_ends_the_connection() {
     on_every_backend(|net| async move {
@@ -202,9 +211,9 @@ fn a_message_to_an_endpoint_that_receives_none_ends_the_connection() {
             let error = waits.await.unwrap_err().into_error();
             assert!(error.is_connection_lost(), "{error}");
             let ended = loop {
-                match other.events.next().await.expect("an open queue") {
-                    tokio_fabric::Event::Shutdown { error, .. } => break error,
-                    _ => {}
+                let event = other.events.next().await.expect("an open queue");
+                if let tokio_fabric::Event::Shutdown { error, .. } = event {
+                    break error;
                 }
             };
             let error = ended.expect("not in order");

@@ -30,6 +30,8 @@ async fn for_a_while() {
 /// dependent on the fabric or local resources", which here takes the peer's acknowledgement.
 /// fi_cq(3), FI_INJECT_COMPLETE: "A completion guarantees that the buffers will not be read from
 /// again".
+/// fi_domain(3): `FI_TRANSMIT_COMPLETE`, `FI_DELIVERY_COMPLETE`, flags (completion model).
+/// fi_msg(3): `FI_TRANSMIT_COMPLETE`, flag of fi_sendmsg.
 #[test]
 fn a_completion_level_among_the_default_flags_is_that_of_sends_and_writes() {
     on_every_backend(|net| async move {
@@ -110,6 +112,13 @@ fn writes_are_committed_by_default_flags() {
 /// fi_domain(3): "enabled on an endpoint that has been bound to completion queue(s) using the
 /// FI_SELECTIVE_COMPLETION flag."
 /// fi_domain(3): "must ensure that there is sufficient space in the CQ to report failed operations."
+/// fi_domain(3): "the provider is not required to reserve an entry in the completion queue to handle
+/// the case where the operation fails": one is, so that there always is space.
+/// fi_domain(3): "Operations posted to such an endpoint may specify that a successful completion
+/// should not generate a entry"
+/// fi_domain(3): "the operation leaves the FI_COMPLETION flag unset"
+/// fi_domain(3): `FI_SELECTIVE_COMPLETION`, `FI_COMPLETION`, flags.
+/// fi_endpoint(3): `FI_SELECTIVE_COMPLETION`, flag of fi_ep_bind.
 #[test]
 fn a_selective_queue_reports_failures_and_what_asks_for_it() {
     on_every_backend(|net| async move {
@@ -124,9 +133,7 @@ fn a_selective_queue_reports_failures_and_what_asks_for_it() {
         let x = builder.write_counter(&counter).open().unwrap();
         let y = b.domain.endpoint().on_refusal(living).open().unwrap();
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();
-        let to = |remote: RemoteRegion, context: u64| {
-            x.write(vec![1u8; 8], remote).queue(context)
-        };
+        let to = |remote: RemoteRegion, context: u64| x.write(vec![1u8; 8], remote).queue(context);
         for _ in 0..20 {
             to(region.remote(), 1).await.unwrap();
         }
@@ -136,7 +143,10 @@ fn a_selective_queue_reports_failures_and_what_asks_for_it() {
         let unknown = RemoteRegion::new(0, 8, region.key() ^ 0x55);
         to(unknown, 3).await.unwrap();
         let failed = queue.next().await.unwrap();
-        assert_eq!((failed.context, failed.result.is_ok()), (UserContext(3), false));
+        assert_eq!(
+            (failed.context, failed.result.is_ok()),
+            (UserContext(3), false)
+        );
         while counter.read_error() == 0 {
             tokio::task::yield_now().await;
         }
@@ -152,9 +162,17 @@ fn a_selective_queue_reports_failures_and_what_asks_for_it() {
 fn by_default_flags_a_selective_queue_reports_all() {
     on_every_backend(|net| async move {
         let all = [1, 2, 3, 4];
-        for (flags, reported) in [(OpFlags::COMPLETION, &all[..]), (OpFlags::empty(), &all[3..])] {
-            let hints = Hints::new().tx(|it| it.op_flags(flags)).rx(|it| it.op_flags(flags));
-            let (a, b) = (peer_with(&net, hints, DomainBind::empty()), net.peer().unwrap());
+        for (flags, reported) in [
+            (OpFlags::COMPLETION, &all[..]),
+            (OpFlags::empty(), &all[3..]),
+        ] {
+            let hints = Hints::new()
+                .tx(|it| it.op_flags(flags))
+                .rx(|it| it.op_flags(flags));
+            let (a, b) = (
+                peer_with(&net, hints, DomainBind::empty()),
+                net.peer().unwrap(),
+            );
             let queue = a.domain.completion_queue().open().unwrap();
             let got = a.domain.counter().unwrap();
             let builder = a.domain.endpoint().completion_queue(&queue);
@@ -167,7 +185,7 @@ fn by_default_flags_a_selective_queue_reports_all() {
             }
             y.send("one").await.unwrap();
             y.send("two").await.unwrap();
-            got.wait(2).await.unwrap();
+            got.wait_for(2).await.unwrap();
             x.send("silent").queue(3u64).await.unwrap();
             x.send("asked").queue(4u64).completion().await.unwrap();
             for context in reported {

@@ -5,7 +5,7 @@ use crate::common::{on_each_at_once, on_every_backend};
 use tokio_fabric::error::Refusal;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, Caps, EndpointType, Error, ErrorKind, Hints, RdmEndpoint, av::FabricAddr,
+    Access, Caps, EndpointType, Error, ErrorKind, Hints, RdmEndpoint, RemoteRegion, av::FabricAddr,
     domain::DomainBind, info::OpFlags,
 };
 
@@ -24,7 +24,10 @@ fn pair(one: &Peer, other: &Peer) -> (RdmEndpoint, FabricAddr, RdmEndpoint) {
 #[track_caller]
 fn assert_lacks(error: impl Into<Error>, name: &str) {
     let error = error.into();
-    assert_eq!((error.kind(), error.fi_errno()), (ErrorKind::NoCapability, 95));
+    assert_eq!(
+        (error.kind(), error.fi_errno()),
+        (ErrorKind::NoCapability, 95)
+    );
     assert!(error.to_string().contains(name), "{error}");
 }
 
@@ -50,7 +53,10 @@ fn an_endpoint_of_another_kind_has_the_capabilities_that_were_asked_for() {
         assert_lacks(many.unwrap_err(), "MULTI_RECV");
         let write = x.write(bytes(), to_y, region.remote()).post();
         assert_lacks(write.unwrap_err(), "WRITE");
-        assert_lacks(x.inject_write(&[1], to_y, region.remote()).unwrap_err(), "WRITE");
+        assert_lacks(
+            x.inject_write(&[1], to_y, region.remote()).unwrap_err(),
+            "WRITE",
+        );
         let (_, read) = x.read(bytes(), to_y, region.remote()).await.unwrap();
         assert_eq!(read, [7; 8]);
         let (sent, received) = tokio::join!(x.send("hello", to_y), y.recv(bytes()));
@@ -74,7 +80,9 @@ fn a_peers_access_that_the_endpoint_does_not_admit_is_refused() {
         let region = other.domain.register(vec![7u8; 8]);
         let region = region.access(Access::REMOTE_READ).await.unwrap();
         let (x, to_y, _y) = pair(&one, &other);
-        let written = x.write(vec![1u8; 8], to_y, region.remote()).await;
+        // A peer that makes up what it was not handed out.
+        let claimed = RemoteRegion::new(0, 8, region.key());
+        let written = x.write(vec![1u8; 8], to_y, claimed).await;
         let error = written.unwrap_err().into_error();
         assert_eq!(error.refusal(), Some(Refusal::NoCapability), "{error}");
         let read = x.read(vec![1u8; 8], to_y, region.remote()).await;
@@ -97,7 +105,11 @@ fn messages_that_an_endpoint_does_not_receive_end_their_connection() {
             let sent = x.send_tagged(vec![1u8; len], to_y, 1).delivery_complete();
             let error = sent.await.unwrap_err().into_error();
             assert!(error.is_connection_lost(), "{error}");
-            z.send("behind", to_y_of_z).delivery_complete().post().unwrap().detach();
+            z.send("behind", to_y_of_z)
+                .delivery_complete()
+                .post()
+                .unwrap()
+                .detach();
             for expected in ["before", "behind"] {
                 let (received, bytes) = y.recv(vec![0u8; 8]).await.unwrap();
                 assert_eq!(&bytes[..received.len], expected.as_bytes());

@@ -235,7 +235,10 @@ fn by_default_flags_receives_take_several_messages() {
     on_every_backend(|net| async move {
         let hints = Hints::new().endpoint(EndpointType::Rdm);
         let hints = hints.rx(|rx| rx.op_flags(OpFlags::MULTI_RECV));
-        let (a, b) = (net.peer().unwrap(), peer_with(&net, hints, DomainBind::empty()));
+        let (a, b) = (
+            net.peer().unwrap(),
+            peer_with(&net, hints, DomainBind::empty()),
+        );
         let x = a.rdm_endpoint().unwrap();
         let y = b.domain.rdm_endpoint().listen_at(any()).min_multi_recv(8);
         let y = y.open().unwrap();

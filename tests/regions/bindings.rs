@@ -60,7 +60,10 @@ fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
         let error = write(&x, region.remote()).await.unwrap_err();
         assert!(is_held(&error), "{error}");
         assert_eq!(bytes_of(&region)[..9], [2, 2, 2, 2, 2, 2, 2, 2, 1]);
-        let (writes, both) = (target.domain.counter().unwrap(), target.domain.counter().unwrap());
+        let (writes, both) = (
+            target.domain.counter().unwrap(),
+            target.domain.counter().unwrap(),
+        );
         region.bind_counter(&writes, MrBind::REMOTE_WRITE).unwrap();
         region.bind_counter(&both, MrBind::all()).unwrap();
         region.enable().unwrap();
@@ -107,7 +110,10 @@ fn bound_counters_count_each_access_of_their_region_once() {
         let (_initiator, target, x, _y) = toward(&net, Hints::new()).await;
         let counted = with_flags(&target, MrFlags::RMA_EVENT);
         let quiet = with_flags(&target, MrFlags::empty());
-        let (reads, writes) = (target.domain.counter().unwrap(), target.domain.counter().unwrap());
+        let (reads, writes) = (
+            target.domain.counter().unwrap(),
+            target.domain.counter().unwrap(),
+        );
         counted.bind_counter(&reads, MrBind::REMOTE_READ).unwrap();
         counted.bind_counter(&writes, MrBind::REMOTE_WRITE).unwrap();
         let remote = counted.remote();
@@ -239,7 +245,10 @@ fn a_region_with_open_counters_or_endpoints_is_busy() {
     on_every_backend(|net| async move {
         let (_initiator, target, x, y) = toward(&net, Hints::new()).await;
         let region = with_flags(&target, MrFlags::RMA_EVENT);
-        let (closed, dropped) = (target.domain.counter().unwrap(), target.domain.counter().unwrap());
+        let (closed, dropped) = (
+            target.domain.counter().unwrap(),
+            target.domain.counter().unwrap(),
+        );
         region.bind_counter(&closed, MrBind::REMOTE_WRITE).unwrap();
         region.bind_counter(&dropped, MrBind::REMOTE_READ).unwrap();
         region.bind_endpoint(&y).unwrap();

@@ -233,7 +233,8 @@ impl Described {
                 remote: self.remote,
             };
             let spec = OpSpec::Atomic(Box::new(spec));
-            self.target.post_injected(need, spec, Payload::copied(&bytes))
+            self.target
+                .post_injected(need, spec, Payload::copied(&bytes))
         };
         inject().map_err(|error| error.with_operation(operation))
     }

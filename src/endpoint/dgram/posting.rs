@@ -62,7 +62,9 @@ impl Inner {
         let address = peer.map(|peer| self.vector.socket_addr(peer)).transpose()?;
         if let (Scope::Peer(_), Some(to)) = (scope, address) {
             if to.ip().is_multicast() {
-                self.common.caps.check(Caps::MSG | Caps::SEND | Caps::MULTICAST)?;
+                self.common
+                    .caps
+                    .check(Caps::MSG | Caps::SEND | Caps::MULTICAST)?;
             } else if self.common.defaults.multicast {
                 let what = format!("{to} is no multicast address, as tx.op_flags say it is");
                 return Err(Error::new(ErrorKind::InvalidArgument, what));

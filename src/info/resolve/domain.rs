@@ -9,9 +9,7 @@ use crate::info::kinds::{
     ApiVersion, Driver, Persistence, Progress, ResourceManagement, Threading, TrafficClass,
 };
 use crate::info::offer::{DOMAIN_CAPS, Offer};
-use crate::limits::{
-    self, CNTR_COUNT_MAX, CQ_COUNT_MAX, EP_COUNT_MAX, MR_COUNT_MAX, MR_IOV_LIMIT,
-};
+use crate::limits::{self, CNTR_COUNT_MAX, CQ_COUNT_MAX, EP_COUNT_MAX, MR_COUNT_MAX, MR_IOV_LIMIT};
 
 const REQUIRABLE_MR_MODE: MrMode = MrMode::BASIC
     .union(MrMode::SCALABLE)
@@ -38,8 +36,11 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
     }
     let progress = |hint, asked| choose(hint, asked, &[Progress::Auto]);
     let asked_caps = hints.domain.caps.unwrap_or_default();
-    let domain_caps = DOMAIN_CAPS | Caps::SHARED_AV | (asked_caps & Caps::AV_USER_ID);
-    within("domain.caps", asked_caps, domain_caps | Caps::AV_USER_ID)?;
+    // Primary capabilities are had when they are asked for. Regions of every domain can be limited
+    // to authorization keys, which is what directed receives add to a domain.
+    let primary = Caps::AV_USER_ID | (offer.caps & Caps::DIRECTED_RECV);
+    let domain_caps = DOMAIN_CAPS | Caps::SHARED_AV | (asked_caps & primary);
+    within("domain.caps", asked_caps, domain_caps | primary)?;
     let mr_mode = mr_mode(hints, api)?;
     let mr_key_size = match mr_mode.contains(MrMode::RAW) {
         true => MR_RAW_KEY_SIZE,

@@ -22,8 +22,8 @@ use crate::error::Result;
 
 use caps::caps;
 pub(super) use caps::{side_of, with_directions};
-pub(super) use endpoint::flags_within;
 use domain::{auth_key, domain, no_key};
+pub(super) use endpoint::flags_within;
 use endpoint::{endpoint, receive, transmit};
 
 const PROVIDER_VERSION: ApiVersion = ApiVersion::new(
@@ -158,7 +158,7 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
     }
 }
 
-/// False where there is nobody to reach but this machine's endpoints, or this process's.
+/// False where only this machine's endpoints can be reached, or this process's.
 fn reaches_others(hints: &Hints, interface: &Interface) -> bool {
     let in_process = hints.backend.as_deref() == Some("loopback");
     !interface.loopback && !in_process

@@ -268,7 +268,10 @@ fn default_flags_are_offered_where_they_mean_something() {
     let tx = |flags| Hints::new().tx(|tx| tx.op_flags(flags));
     let rx = |flags| Hints::new().rx(|rx| rx.op_flags(flags));
     answers(tx(OpFlags::COMMIT_COMPLETE));
-    no_match(tx(OpFlags::COMMIT_COMPLETE).caps(Caps::RMA), &["tx.op_flags", "COMMIT"]);
+    no_match(
+        tx(OpFlags::COMMIT_COMPLETE).caps(Caps::RMA),
+        &["tx.op_flags", "COMMIT"],
+    );
     no_match(tx(OpFlags::INJECT), &["tx.op_flags", "INJECT"]);
     let many = best(rx(OpFlags::MULTI_RECV));
     assert_eq!(many.endpoint.endpoint_type, EndpointType::Rdm);

@@ -277,16 +277,42 @@ fn both_communication_capabilities_can_be_asked_for() {
     }
 }
 
+/// Where messages are matched by their sender, a domain has the capability that is asked for.
+/// fi_domain(3): `FI_DIRECTED_RECV`, capability.
+#[test]
+fn a_domain_has_directed_receives_where_endpoints_have_them() {
+    let asked = || Hints::new().domain(|domain| domain.caps(Caps::DIRECTED_RECV));
+    for endpoint in [EndpointType::Rdm, EndpointType::Dgram] {
+        let plain = best(Hints::new().endpoint(endpoint)).domain.caps;
+        assert!(
+            !plain.contains(Caps::DIRECTED_RECV),
+            "a primary one is asked for"
+        );
+        let answer = best(asked().endpoint(endpoint)).domain.caps;
+        assert!(answer.contains(Caps::DIRECTED_RECV), "{endpoint:?}");
+    }
+    no_match(
+        asked().endpoint(EndpointType::Msg),
+        &["domain.caps", "DIRECTED_RECV"],
+    );
+}
+
 /// What is reported follows the interface and the backend: the loopback interface, and what moves
 /// bytes within the process, reach no other machine.
 /// fi_domain(3): "this field indicates that the underlying device supports loopback communication."
+/// fi_domain(3): "the underlying provider supports communication with nodes that are reachable over
+/// the network."
 /// fi_getinfo(3): "If requested, a provider must support the capability or fail the fi_getinfo
 /// request (FI_ENODATA)."
 #[test]
 fn remote_communication_is_offered_where_there_is_any() {
     let of = |name: &str| best(Hints::new().interface(name));
     let both = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
-    for info in [of("eth0"), of("lo"), best(Hints::new().interface("eth0").backend("loopback"))] {
+    for info in [
+        of("eth0"),
+        of("lo"),
+        best(Hints::new().interface("eth0").backend("loopback")),
+    ] {
         let is_remote = info.domain.name == "eth0" && info.backend.is_none();
         let expected = if is_remote { both } else { Caps::LOCAL_COMM };
         assert_eq!(info.caps & both, expected, "{info}");
@@ -296,9 +322,19 @@ fn remote_communication_is_offered_where_there_is_any() {
         Hints::new().caps(Caps::MSG | Caps::REMOTE_COMM),
         Hints::new().domain(|domain| domain.caps(Caps::REMOTE_COMM)),
     ] {
-        assert!(all_answers(hints.clone()).iter().all(|info| !info.interface.loopback));
-        no_match(hints.clone().interface("lo"), &["caps", "REMOTE_COMM", "LOCAL_COMM on lo"]);
-        no_match(hints.backend("loopback"), &["caps", "REMOTE_COMM", "LOCAL_COMM"]);
+        assert!(
+            all_answers(hints.clone())
+                .iter()
+                .all(|info| !info.interface.loopback)
+        );
+        no_match(
+            hints.clone().interface("lo"),
+            &["caps", "REMOTE_COMM", "LOCAL_COMM on lo"],
+        );
+        no_match(
+            hints.backend("loopback"),
+            &["caps", "REMOTE_COMM", "LOCAL_COMM"],
+        );
     }
 }
 

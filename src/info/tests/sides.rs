@@ -34,9 +34,17 @@ fn hints_without_capabilities_give_every_kind_all_of_its_own() {
         assert!(offered(&info, EndpointType::Rdm, shared | received));
         assert!(offered(&info, EndpointType::Dgram, shared));
         assert!(offered(&info, EndpointType::Dgram, Caps::MULTICAST));
-        assert!(!offered(&info, EndpointType::Msg, Caps::TAGGED | Caps::SEND));
+        assert!(!offered(
+            &info,
+            EndpointType::Msg,
+            Caps::TAGGED | Caps::SEND
+        ));
         assert!(!offered(&info, EndpointType::Msg, shared));
-        assert!(!offered(&info, EndpointType::Unspec, Caps::MSG | Caps::SEND));
+        assert!(!offered(
+            &info,
+            EndpointType::Unspec,
+            Caps::MSG | Caps::SEND
+        ));
         assert!(info.caps_of_all_kinds().has(received));
     }
 }
@@ -67,7 +75,11 @@ fn capabilities_asked_for_limit_every_kind() {
     let info = best(Hints::new().caps(Caps::TAGGED | Caps::MSG | Caps::RMA | Caps::READ));
     assert!(offered(&info, EndpointType::Rdm, Caps::TAGGED | Caps::RECV));
     assert!(offered(&info, EndpointType::Msg, Caps::RMA | Caps::READ));
-    assert!(!offered(&info, EndpointType::Msg, Caps::TAGGED | Caps::RECV));
+    assert!(!offered(
+        &info,
+        EndpointType::Msg,
+        Caps::TAGGED | Caps::RECV
+    ));
     assert!(!offered(&info, EndpointType::Dgram, Caps::RMA | Caps::READ));
 }
 
@@ -102,7 +114,11 @@ fn what_is_taken_out_of_an_answer_is_out() {
     // And what is not offered does not come by being put in.
     info.caps.insert(Caps::TAGGED);
     info.tx.caps.insert(Caps::TAGGED);
-    assert!(!offered(&info, EndpointType::Msg, Caps::TAGGED | Caps::SEND));
+    assert!(!offered(
+        &info,
+        EndpointType::Msg,
+        Caps::TAGGED | Caps::SEND
+    ));
 }
 
 /// The refusal names what is missing, whose, and what to do.
@@ -112,7 +128,10 @@ fn a_refusal_names_the_capability() {
     let caps = info.caps_of(EndpointType::Msg);
     assert!(caps.check(Caps::MSG | Caps::SEND).is_ok());
     let error = caps.check(Caps::MSG | Caps::RECV).unwrap_err();
-    assert_eq!((error.kind(), error.fi_errno()), (ErrorKind::NoCapability, 95));
+    assert_eq!(
+        (error.kind(), error.fi_errno()),
+        (ErrorKind::NoCapability, 95)
+    );
     let text = error.to_string();
     for word in ["RECV", "receive side", "hints"] {
         assert!(text.contains(word), "{text}");

@@ -31,8 +31,8 @@ use std::time::Duration;
 
 use crate::cq::{CompletionQueue, Sources};
 use crate::error::{Error, ErrorKind, Result};
-use crate::info::SideCaps;
 use crate::id::EndpointId;
+use crate::info::SideCaps;
 use crate::proto::{ConnIds, ConnectionId, SourceId, canonical};
 use crate::sync::{Lock, MutexGuard};
 use crate::transport::{Executor, Transport};

@@ -79,7 +79,8 @@ impl<T> Connection<T> {
                         "an atomic operation without its operands, or on parts of numbers",
                     ));
                 }
-                let found = resolve_all(segments, Caps::ATOMIC, atomic.need(call.form), false, host);
+                let found =
+                    resolve_all(segments, Caps::ATOMIC, atomic.need(call.form), false, host);
                 let memory = found.and_then(|it| it.check_atomics(atomic.size()).map(|()| it));
                 memory.map(|memory| (atomic, memory))
             }

@@ -486,7 +486,7 @@ fn what_the_endpoint_was_opened_without_is_refused_with_that_reason() {
     pair.run();
     assert_eq!(refusal_of(&mut pair.a, 1), Some(Refusal::NoCapability));
     assert_eq!(pair.a.end_of(2), (Ok(8), vec![5; 8]));
-    // Nor is a peer told which keys there are; and this is no guess.
+    // Nor does a peer learn which keys there are; and this is no guess.
     assert_eq!(refusal_of(&mut pair.a, 3), Some(Refusal::NoCapability));
     pair.b.world.caps = only(Caps::RMA | Caps::REMOTE_WRITE);
     pair.a.read(4, 8, &[(1, 0, 8)]);
@@ -526,7 +526,11 @@ fn a_plain_peer_is_refused_by_the_end_of_the_connection() {
 /// and what comes behind it is not held up.
 #[test]
 fn a_message_to_an_endpoint_that_receives_none_ends_the_connection() {
-    for caps in [Caps::RMA | Caps::REMOTE_WRITE, Caps::MSG | Caps::SEND, Caps::RECV] {
+    for caps in [
+        Caps::RMA | Caps::REMOTE_WRITE,
+        Caps::MSG | Caps::SEND,
+        Caps::RECV,
+    ] {
         let mut pair = living_with(100);
         pair.b.world.caps = only(caps);
         pair.a.send(1, b"hello");

@@ -29,7 +29,9 @@ fn assert_full<T>(refused: Result<T, impl Into<Error>>, attribute: &str, count: 
 /// fi_domain(3): "The endpoint count is the number of addressable endpoints supported by the
 /// provider."
 /// fi_domain(3): "The optimal number of completion counters supported by the domain."
-/// What was asked for can be opened, the one beyond is refused with the count, and whoever closes
+/// fi_domain(3): "Domain attributes reflect the limitations and capabilities of the underlying
+/// hardware and/or software provider."
+/// What was asked for can be opened, the one beyond is refused with the count, and who closes
 /// one makes room.
 #[test]
 fn one_object_more_than_the_domain_offers_is_refused() {
@@ -102,6 +104,8 @@ fn contexts_are_counted_by_the_sides_that_have_something_to_do() {
     });
 }
 
+/// fi_domain(3): "the provider only supports communication between processes that execute on the
+/// same node", without the capability.
 /// fi_domain(3): `FI_REMOTE_COMM`: what moves bytes within the process reaches no other machine.
 #[test]
 fn a_domain_in_the_process_has_no_remote_communication() {
