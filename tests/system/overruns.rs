@@ -394,19 +394,23 @@ fn rma_of_connectionless_endpoints_that_meets_no_region_leaves_the_endpoint_enab
             let to_other = x.insert(other.local_addr()).unwrap();
             let region = open_region(&peers[1], vec![7u8; 64]).await;
             for (wrong, reason) in forbidden(region.remote()) {
-                let write = x.write(vec![1u8; 64], to_y, wrong).await;
-                assert_refused(write.unwrap_err().into_error(), reason);
-                // Other peers are not concerned.
-                x.send("hello", to_other).await.unwrap();
-                assert_eq!(other.recv(vec![0u8; 5]).await.unwrap().0.len, 5);
-                let read = loop {
-                    match x.read(vec![1u8; 64], to_y, wrong).await.unwrap_err() {
-                        // Posted in the moment in which the connection ended.
-                        failed if failed.kind() == ErrorKind::Canceled => {}
-                        failed => break failed,
-                    }
-                };
-                assert_refused(read.into_error(), reason);
+                for reads in [false, true] {
+                    let refused = loop {
+                        let ended = match reads {
+                            true => x.read(vec![1u8; 64], to_y, wrong).await,
+                            false => x.write(vec![1u8; 64], to_y, wrong).await,
+                        };
+                        match ended.unwrap_err() {
+                            // Posted in the moment in which the connection ended.
+                            failed if failed.kind() == ErrorKind::Canceled => {}
+                            failed => break failed,
+                        }
+                    };
+                    assert_refused(refused.into_error(), reason);
+                    // Other peers are not concerned.
+                    x.send("hello", to_other).await.unwrap();
+                    assert_eq!(other.recv(vec![0u8; 5]).await.unwrap().0.len, 5);
+                }
             }
             let bytes = loop {
                 match x.read(vec![1u8; 64], to_y, region.remote()).await {
