@@ -171,14 +171,6 @@ fn zero_is_a_wildcard() {
 }
 
 /// fi_getinfo(3): "Output values will be greater than or equal to the requested input values."
-/// fi_domain(3): "The cq_cnt value may be a fixed value of the maximum number of CQs supported by
-/// the underlying hardware"
-/// fi_domain(3): "The ep_cnt value may be a fixed value of the maximum number of endpoints
-/// supported by the underlying hardware"
-/// fi_domain(3): "value of the maximum number of counters supported by the underlying hardware, or
-/// may be a dynamic value"
-/// fi_domain(3): "The mr_cnt value may be a fixed value of the maximum number of MRs supported by
-/// the underlying hardware"
 /// fi_domain(3): "Applications can set the mr_cnt on input to fi_getinfo, in order to indicate
 /// their memory registration requirements."
 #[test]
