@@ -7,7 +7,7 @@
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use tokio_fabric::__instructions::{self as steps, Matching, Side};
+use tokio_fabric::__instructions::{self as steps, Matching, SteppedConnection};
 
 /// Each step is done as often, after a first time that is not counted.
 const TIMES: u64 = 1000;
@@ -48,60 +48,60 @@ const STEPS: &[Step] = &[
         name: "post, send and complete a message of 64 B",
         most: 1856,
         run: || {
-            let mut side = Side::new();
-            repeat(|| side.send(None));
+            let mut connection = SteppedConnection::new();
+            repeat(|| connection.send(None));
         },
     },
     Step {
         name: "post, send and complete a tagged message of 64 B over RDM",
         most: 1974,
         run: || {
-            let mut side = Side::of_peer();
-            repeat(|| side.send(Some(steps::TAG)));
+            let mut connection = SteppedConnection::of_peer();
+            repeat(|| connection.send(Some(steps::TAG)));
         },
     },
     Step {
         name: "post, send and complete an RMA write of 64 B, with its ack",
         most: 2582,
         run: || {
-            let mut side = Side::new();
+            let mut connection = SteppedConnection::new();
             let ack = steps::ack();
-            repeat(|| side.write(&ack));
+            repeat(|| connection.write(&ack));
         },
     },
     Step {
         name: "post, send and complete an RMA read of 64 B",
         most: 2828,
         run: || {
-            let mut side = Side::new();
+            let mut connection = SteppedConnection::new();
             let response = steps::read_response();
-            repeat(|| side.read(&response));
+            repeat(|| connection.read(&response));
         },
     },
     Step {
         name: "inject 32 messages of 64 B, send them together",
         most: 9698,
         run: || {
-            let mut side = Side::new();
-            repeat(|| side.inject(&[0; 64]));
+            let mut connection = SteppedConnection::new();
+            repeat(|| connection.inject(&[0; 64]));
         },
     },
     Step {
         name: "post a receive, take a message of 64 B in, complete",
         most: 1188,
         run: || {
-            let mut side = Side::new();
+            let mut connection = SteppedConnection::new();
             let message = steps::message();
-            repeat(|| side.receive(&message));
+            repeat(|| connection.receive(&message));
         },
     },
     Step {
         name: "the same, of a tagged message and a shared receive (RDM)",
         most: 3622,
         run: || {
-            let mut side = Side::of_peer();
+            let mut connection = SteppedConnection::of_peer();
             let message = steps::tagged_message();
-            repeat(|| side.receive_shared(&message));
+            repeat(|| connection.receive_shared(&message));
         },
     },
 ];

@@ -110,12 +110,12 @@ impl Matching {
 }
 
 /// Nothing around a connection is ever short, and it has no regions.
-struct Alone {
+struct UnlimitedHost {
     /// Of a connectionless endpoint.
     shared: Option<SharedReceives>,
 }
 
-impl Host<()> for Alone {
+impl Host<()> for UnlimitedHost {
     fn reserve(&mut self, (): &mut ()) -> bool {
         true
     }
@@ -186,9 +186,9 @@ impl Receives<()> for SharedReceives {
 
 /// A connection, and the buffer of its one operation.
 #[allow(missing_debug_implementations, reason = "no interface")]
-pub struct Side {
+pub struct SteppedConnection {
     machine: Connection<()>,
-    host: Alone,
+    host: UnlimitedHost,
     buffer: Option<Payload>,
 }
 
@@ -210,13 +210,13 @@ fn params() -> ExtensionParams {
     }
 }
 
-impl Side {
+impl SteppedConnection {
     /// A connected endpoint, whose peer speaks the plain protocol.
     #[allow(clippy::new_without_default, reason = "no interface")]
     pub fn new() -> Self {
         let mut machine = Connection::new(sizes(), params());
         machine.begin_connect(&[]);
-        Side::connected(machine, None, bytes::Bytes::new())
+        SteppedConnection::connected(machine, None, bytes::Bytes::new())
     }
 
     /// A peer of a connectionless endpoint, which speaks the plain protocol.
@@ -241,7 +241,7 @@ impl Side {
         matcher.attach(ids.connection, ids.source);
         let request = PeerData::request(1, NonZeroU32::MIN, None);
         let response = request.response(NonZeroU32::MIN, None).encode();
-        Side::connected(
+        SteppedConnection::connected(
             machine,
             Some(SharedReceives(matcher)),
             response.to_vec().into(),
@@ -253,7 +253,7 @@ impl Side {
         shared: Option<SharedReceives>,
         response: bytes::Bytes,
     ) -> Self {
-        let mut host = Alone { shared };
+        let mut host = UnlimitedHost { shared };
         if let Some(Outgoing { frames, leases, .. }) = machine.poll_transmit(&mut host) {
             let len = frames.iter().map(|frame| frame.remaining()).sum();
             machine.handle_sent(frames, leases, len);
@@ -266,7 +266,7 @@ impl Side {
             connected.first(),
             Some(ConnEvent::Connected { .. })
         ));
-        Side {
+        SteppedConnection {
             machine,
             host,
             buffer: Some(Payload::from_vec(vec![0; LEN])),
@@ -403,12 +403,12 @@ fn segments() -> Segments {
     Segments::new(&[segment]).expect("one is not too many")
 }
 
-/// A message as it comes, for [`Side::receive`].
+/// A message as it comes, for [`SteppedConnection::receive`].
 pub fn message() -> Vec<u8> {
     frame(&header())
 }
 
-/// A tagged message as it comes, for [`Side::receive_shared`].
+/// A tagged message as it comes, for [`SteppedConnection::receive_shared`].
 pub fn tagged_message() -> Vec<u8> {
     frame(&FrameHeader::Tagged {
         data: None,
@@ -418,12 +418,12 @@ pub fn tagged_message() -> Vec<u8> {
     })
 }
 
-/// The answer to a write, for [`Side::write`].
+/// The answer to a write, for [`SteppedConnection::write`].
 pub fn ack() -> Vec<u8> {
     FrameHeader::Ack.encode(ByteOrder::Native, 7)
 }
 
-/// The answer to a read, for [`Side::read`].
+/// The answer to a read, for [`SteppedConnection::read`].
 pub fn read_response() -> Vec<u8> {
     frame(&FrameHeader::ReadResponse { len: LEN as u64 })
 }

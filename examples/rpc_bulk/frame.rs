@@ -17,7 +17,8 @@ use tokio_fabric::{Endpoint, Error, op::Messages};
 pub const FRAME_LEN: usize = 56;
 const MAGIC: [u8; 4] = *b"RPCB";
 const VERSION: u8 = 1;
-/// Receives kept posted: more than a client has calls in flight, so that frames seldom come early.
+/// Receives kept posted: more than a client has calls in flight, so that frames are seldom
+/// unexpected.
 const RECEIVES: usize = 16;
 
 /// What a frame asks or answers.

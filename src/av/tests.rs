@@ -14,16 +14,16 @@ use crate::{Fabric, Info};
 
 /// Lookups wait until the test has answered their name.
 #[derive(Clone)]
-struct Desk {
+struct TestResolver {
     answers: Arc<Mutex<HashMap<String, Receiver<Result<SocketAddr>>>>>,
     asked: Sender<String>,
 }
 
-impl Desk {
+impl TestResolver {
     fn new(
         names: &[&str],
     ) -> (
-        Desk,
+        TestResolver,
         HashMap<String, Sender<Result<SocketAddr>>>,
         Receiver<String>,
     ) {
@@ -34,19 +34,19 @@ impl Desk {
             senders.insert((*name).to_owned(), sender);
             receivers.insert((*name).to_owned(), receiver);
         }
-        let desk = Desk {
+        let resolver = TestResolver {
             answers: Arc::new(Mutex::new(receivers)),
             asked,
         };
-        (desk, senders, was_asked)
+        (resolver, senders, was_asked)
     }
 
-    fn resolver(&self) -> Resolver {
-        let desk = self.clone();
+    fn lookup(&self) -> Resolver {
+        let resolver = self.clone();
         Arc::new(move |name, _| {
-            let answer = desk.answers.lock().unwrap().remove(name).unwrap();
+            let answer = resolver.answers.lock().unwrap().remove(name).unwrap();
             // Not every test wants to know.
-            let _ = desk.asked.send(name.to_owned());
+            let _ = resolver.asked.send(name.to_owned());
             answer.recv().unwrap_or_else(|_| Err(no_host()))
         })
     }
@@ -69,12 +69,12 @@ fn info() -> Info {
     crate::discover(&hints).unwrap().remove(0)
 }
 
-/// A vector whose names the desk looks up, and its event queue.
-fn open(desk: &Desk) -> (AddressVector, EventQueue) {
+/// A vector whose resolver this resolver looks up, and its event queue.
+fn open(resolver: &TestResolver) -> (AddressVector, EventQueue) {
     let fabric = Fabric::open(Hints::new()).unwrap();
     let domain = fabric.domain().info(info()).open().unwrap();
     let builder = domain.address_vector().asynchronous();
-    let vector = builder.resolver(desk.resolver()).open().unwrap();
+    let vector = builder.resolver(resolver.lookup()).open().unwrap();
     let events = fabric.event_queue().open().unwrap();
     vector.bind(&events).unwrap();
     (vector, events)
@@ -95,8 +95,8 @@ async fn events_of(events: &EventQueue) -> (Vec<(usize, ErrorKind)>, UserContext
 /// made, not necessarily in the order the insertions complete."
 #[tokio::test]
 async fn indices_follow_the_order_of_the_calls() {
-    let (desk, answers, _) = Desk::new(&["slow1", "slow2"]);
-    let (vector, events) = open(&desk);
+    let (resolver, answers, _) = TestResolver::new(&["slow1", "slow2"]);
+    let (vector, events) = open(&resolver);
     vector
         .insert_symmetric("slow1", 2, "5", 2)
         .submit(1u64)
@@ -117,8 +117,8 @@ async fn indices_follow_the_order_of_the_calls() {
 /// fi_av_insert will precede the single associated non-error completion."
 #[tokio::test]
 async fn a_name_that_is_not_found_fails_all_its_addresses() {
-    let (desk, answers, _) = Desk::new(&["n1", "n2", "n3"]);
-    let (vector, events) = open(&desk);
+    let (resolver, answers, _) = TestResolver::new(&["n1", "n2", "n3"]);
+    let (vector, events) = open(&resolver);
     vector
         .insert_symmetric("n1", 3, "5", 2)
         .submit(1u64)
@@ -147,8 +147,8 @@ async fn a_name_that_is_not_found_fails_all_its_addresses() {
 /// return -FI_EBUSY."
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_insertion_that_is_dropped_is_canceled() {
-    let (desk, answers, asked) = Desk::new(&["slow"]);
-    let (vector, events) = open(&desk);
+    let (resolver, answers, asked) = TestResolver::new(&["slow"]);
+    let (vector, events) = open(&resolver);
     let insertion = vector
         .insert_service("slow", "5")
         .context(1u64)
@@ -171,8 +171,8 @@ async fn an_insertion_that_is_dropped_is_canceled() {
 /// fi_av(3): "the addresses would be: host10:5000, host10:5001, host11:5000, host11:5001."
 #[tokio::test]
 async fn host_names_are_inserted_in_the_order_of_the_example() {
-    let (desk, answers, _) = Desk::new(&["host10", "host11"]);
-    let (vector, _events) = open(&desk);
+    let (resolver, answers, _) = TestResolver::new(&["host10", "host11"]);
+    let (vector, _events) = open(&resolver);
     answers["host10"].send(node(10)).unwrap();
     answers["host11"].send(node(11)).unwrap();
     let added = vector
@@ -189,8 +189,8 @@ async fn host_names_are_inserted_in_the_order_of_the_example() {
 /// Lookups run beside the runtime: its only worker goes on.
 #[tokio::test(flavor = "current_thread")]
 async fn a_slow_resolver_blocks_no_worker() {
-    let (desk, answers, _) = Desk::new(&["slow"]);
-    let (vector, _events) = open(&desk);
+    let (resolver, answers, _) = TestResolver::new(&["slow"]);
+    let (vector, _events) = open(&resolver);
     let mut insertion = vector.insert_service("slow", "5").into_future();
     assert!((&mut insertion).now_or_never().is_none());
     answers["slow"].send(node(1)).unwrap();
@@ -205,9 +205,9 @@ fn an_insertion_whose_runtime_ends_has_an_end() {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(1).enable_all().build().unwrap()
     };
-    let (desk, answers, asked) = Desk::new(&["a", "b", "c"]);
+    let (resolver, answers, asked) = TestResolver::new(&["a", "b", "c"]);
     let (first, other) = (runtime(), runtime());
-    let (vector, events) = first.block_on(async { open(&desk) });
+    let (vector, events) = first.block_on(async { open(&resolver) });
     let mut insertions: Vec<_> = ["a", "b", "c"]
         .map(|name| vector.insert_service(name, "5").into_future())
         .into();

@@ -258,7 +258,7 @@ impl Payload {
 
     /// Copies the first `len` bytes of another payload to the start of this one; both are as long.
     pub(crate) fn copy_from(&mut self, from: &Payload, len: usize) -> Result<(), AccessError> {
-        // Messages that came early lie in buffers of their own, so one part is the usual case; the
+        // Unexpected messages lie in buffers of their own, so one part is the usual case; the
         // detour over a small block keeps shared and exclusive memory apart in the others.
         let mut block = [0; 4096];
         let mut at = 0;

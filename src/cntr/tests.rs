@@ -95,7 +95,7 @@ fn an_error_change_is_seen_however_late_the_poll() {
 
 /// Between reading the error value and waiting, nothing is missed.
 #[test]
-fn errors_seen_tells_of_changes_before_the_wait() {
+fn errors_seen_names_changes_before_the_wait() {
     let counter = counter();
     let seen = counter.read_error();
     counter.add_error(1);

@@ -54,8 +54,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Bytes of early messages kept before the peer is to hold further ones back. Default 1 MiB.
-    /// Each message counts 128 bytes of bookkeeping besides its own. 0 keeps none.
+    /// Bytes of unexpected messages kept before the peer is to hold further ones back. Default 1
+    /// MiB. Each message counts 128 bytes of bookkeeping besides its own. 0 keeps none.
     pub fn unexpected_bytes(mut self, bytes: usize) -> Self {
         self.binding.sizes.unexpected_bytes = bytes;
         self

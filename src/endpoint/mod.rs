@@ -168,7 +168,7 @@ impl Endpoint {
         &self.inner.common.receive_queue
     }
 
-    /// Bytes of early messages held now, to be compared with the budget.
+    /// Bytes of unexpected messages held now, to be compared with the budget.
     pub fn unexpected_bytes(&self) -> usize {
         self.inner.port.unexpected_bytes()
     }

@@ -61,8 +61,8 @@ impl OpOutput for usize {}
 /// Dropping it withdraws the operation: one that has not started never does; one that has runs to
 /// its end, and its buffers live as long as anything may touch them. [`detach`](Self::detach) lets
 /// it go on without a future. Dropping a *receive* un-posts it, and a message already matched to
-/// it goes back to the head of the early messages, so none is lost; of one that is longer than the
-/// dropped buffers, what fits them is kept. Leaking it is safe.
+/// it goes back to the head of the unexpected messages, so none is lost; of one that is longer than
+/// the dropped buffers, what fits them is kept. Leaking it is safe.
 /// `tokio::time::timeout(limit, op)` is always legal.
 ///
 /// It takes part in Tokio's cooperative budget, as registrations and queues do: a task whose

@@ -130,7 +130,7 @@ fn peek_leaves_the_event_for_the_next_read() {
 fn error_events_carry_err_data_up_to_the_limit() {
     let queue = queue(4);
     let endpoint = EndpointId::next();
-    for (given, told) in [(0, 0), (1, 1), (256, 256), (300, ERR_DATA_SIZE_MAX)] {
+    for (given, kept) in [(0, 0), (1, 1), (256, 256), (300, ERR_DATA_SIZE_MAX)] {
         let error = Error::new(ErrorKind::ConnectionRefused, "").with_data(vec![7; given].into());
         let event = EventError::new(error)
             .with_context(Some(id::UserContext(3)))
@@ -140,7 +140,7 @@ fn error_events_carry_err_data_up_to_the_limit() {
         let Some(Event::Error(event)) = queue.try_next() else {
             panic!("an error event was written");
         };
-        assert_eq!(event.data, vec![7; told]);
+        assert_eq!(event.data, vec![7; kept]);
         assert_eq!(
             (event.context, event.endpoint),
             (Some(id::UserContext(3)), Some(endpoint))

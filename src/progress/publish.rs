@@ -152,7 +152,7 @@ impl Port {
             return state.deferred.drops.push(result.payload);
         };
         match message_of(result) {
-            Ok(early) => rdm.receives.requeue_message(early),
+            Ok(message) => rdm.receives.requeue_message(message),
             Err(payload) => state.deferred.drops.push(payload),
         }
     }

@@ -307,13 +307,13 @@ mod tests {
     use super::*;
 
     /// The waker of a task that has the cell's own future too, say, and asks for it as it goes.
-    struct Last(Arc<OpCell>, mpsc::Sender<()>);
+    struct PollingWaker(Arc<OpCell>, mpsc::Sender<()>);
 
-    impl Wake for Last {
+    impl Wake for PollingWaker {
         fn wake(self: Arc<Self>) {}
     }
 
-    impl Drop for Last {
+    impl Drop for PollingWaker {
         fn drop(&mut self) {
             self.0.has_ended();
             let _ = self.1.send(());
@@ -328,7 +328,7 @@ mod tests {
         // On a thread of its own, so that a deadlock fails the test instead of holding it up.
         std::thread::spawn(move || {
             let cell = OpCell::new();
-            let waker = Waker::from(Arc::new(Last(Arc::clone(&cell), dropped)));
+            let waker = Waker::from(Arc::new(PollingWaker(Arc::clone(&cell), dropped)));
             assert!(cell.poll(&waker, OpResult::take).is_pending());
             drop(waker);
             then(&cell);

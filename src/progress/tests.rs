@@ -48,8 +48,8 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Net) -> F + Send + 'static) {
     }
 }
 
-/// Two connected endpoints: contexts of one operation, and no room for early messages, which the
-/// sender does not know: that would be the extension's credit.
+/// Two connected endpoints: contexts of one operation, and no room for unexpected messages, which
+/// the sender does not know: that would be the extension's credit.
 async fn narrow(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
     let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
     let near = a.domain.endpoint().transmit_size(1).open().unwrap();
@@ -488,11 +488,11 @@ fn minutes_pass_over_living_connections() {
         let (_c, _d, idle, _other) = narrow(&net).await;
         let receive = near.recv(vec![0; 10]).post().unwrap();
         tokio::time::sleep(Duration::from_secs(100)).await;
-        let unread = near.send("nobody receives it").post().unwrap();
+        let unread = near.send("unreceived").post().unwrap();
         tokio::time::sleep(Duration::from_secs(100)).await;
         assert!(near.is_connected() && idle.is_connected());
         let (_, bytes) = far.recv(vec![0; 18]).await.unwrap();
-        assert_eq!(bytes, b"nobody receives it");
+        assert_eq!(bytes, b"unreceived");
         unread.await.unwrap();
         far.send("back").await.unwrap();
         receive.await.unwrap();
@@ -509,14 +509,14 @@ fn operations_end_when_their_time_has_passed() {
         let mut waiting = Vec::new();
         for seconds in [7, 3, 90, 5] {
             let limit = Duration::from_secs(seconds);
-            let op = near.send("nobody receives").delivery_complete();
+            let op = near.send("unreceived").delivery_complete();
             waiting.push((limit, op.timeout(limit).post().unwrap()));
         }
         waiting.sort_by_key(|(limit, _)| *limit);
         for (limit, op) in waiting {
             let (error, buffer) = op.await.unwrap_err().into_parts();
             assert_eq!(error.kind(), ErrorKind::TimedOut);
-            assert_eq!(buffer, Some("nobody receives"));
+            assert_eq!(buffer, Some("unreceived"));
             let late = begun.elapsed() - limit;
             assert!(late < Duration::from_millis(20), "{late:?} after {limit:?}");
         }

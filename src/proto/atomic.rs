@@ -11,7 +11,7 @@ type Bytes = [u8; 8];
 /// An operation that a peer may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Atomic {
-    what: What,
+    operator: Operator,
     datatype: AtomicType,
     size: usize,
     /// The peer's numbers have the other byte order than those in memory.
@@ -19,7 +19,7 @@ pub(crate) struct Atomic {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum Operator {
     Change(AtomicOp),
     Compare(CompareOp),
 }
@@ -32,20 +32,20 @@ impl Atomic {
             return None;
         }
         let datatype = AtomicType::from_number(number)?;
-        let (what, attr) = match call.form {
+        let (operator, attr) = match call.form {
             AtomicForm::Compare => {
                 let op = CompareOp::from_number(call.operation)?;
-                (What::Compare(op), op.attr(datatype)?)
+                (Operator::Compare(op), op.attr(datatype)?)
             }
             form => {
                 let op = AtomicOp::from_number(call.operation)?;
                 let attr = op.attr(datatype, form == AtomicForm::Fetch)?;
-                (What::Change(op), attr)
+                (Operator::Change(op), attr)
             }
         };
         let is_big = call.numbers & BIG_ENDIAN != 0;
         Some(Atomic {
-            what,
+            operator,
             datatype,
             size: attr.size,
             swaps: is_big != cfg!(target_endian = "big"),
@@ -59,7 +59,7 @@ impl Atomic {
 
     /// True if it comes without operands.
     pub(crate) fn only_reads(&self) -> bool {
-        self.what == What::Change(AtomicOp::Read)
+        self.operator == Operator::Change(AtomicOp::Read)
     }
 
     /// The rights that it takes (`fi_atomic(3)`: what is fetched takes remote read access).
@@ -100,9 +100,9 @@ impl Atomic {
 
     fn apply_as<N: Number>(&self, seen: Bytes, operand: Bytes, compare: Bytes) -> Option<Bytes> {
         let (seen, operand) = (N::from_front(seen), N::from_front(operand));
-        let new = match self.what {
-            What::Change(op) => change(op, seen, operand),
-            What::Compare(op) => swap(op, seen, operand, N::from_front(compare)),
+        let new = match self.operator {
+            Operator::Change(op) => change(op, seen, operand),
+            Operator::Compare(op) => swap(op, seen, operand, N::from_front(compare)),
         };
         new.map(Number::to_front)
     }

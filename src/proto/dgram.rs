@@ -60,7 +60,7 @@ impl Context {
 
 /// A datagram that came before a receive for it.
 #[derive(Debug)]
-struct Early {
+struct UnexpectedDatagram {
     from: SocketAddr,
     payload: Payload,
     len: usize,
@@ -68,7 +68,7 @@ struct Early {
     overflow: usize,
 }
 
-impl Early {
+impl UnexpectedDatagram {
     fn cost(&self) -> usize {
         self.len + UNEXPECTED_OVERHEAD
     }
@@ -83,7 +83,7 @@ pub(crate) struct Dgram<T> {
     /// Sends, in order; those that were withdrawn leave their names here.
     queue: VecDeque<OpKey>,
     posted: DatagramReceives,
-    early: VecDeque<Early>,
+    unexpected: VecDeque<UnexpectedDatagram>,
     held_bytes: usize,
     budget_bytes: usize,
     dropped: u64,
@@ -100,7 +100,7 @@ impl<T> Dgram<T> {
             receive: Context::new(sizes.rx_size),
             queue: VecDeque::new(),
             posted: DatagramReceives::default(),
-            early: VecDeque::new(),
+            unexpected: VecDeque::new(),
             held_bytes: 0,
             budget_bytes: sizes.unexpected_bytes,
             dropped: 0,
@@ -227,12 +227,13 @@ impl<T> Dgram<T> {
             self.queue.push_back(key);
             return;
         }
-        let takes = |early: &Early| peer.is_none_or(|peer| peer == early.from);
-        match self.early.iter().position(takes) {
+        let takes =
+            |unexpected: &UnexpectedDatagram| peer.is_none_or(|peer| peer == unexpected.from);
+        match self.unexpected.iter().position(takes) {
             Some(at) => {
-                if let Some(early) = self.early.remove(at) {
-                    self.held_bytes = self.held_bytes.saturating_sub(early.cost());
-                    self.deliver_early(key, early);
+                if let Some(unexpected) = self.unexpected.remove(at) {
+                    self.held_bytes = self.held_bytes.saturating_sub(unexpected.cost());
+                    self.deliver_unexpected(key, unexpected);
                 }
             }
             None => self.posted.push(key, peer),
@@ -240,14 +241,19 @@ impl<T> Dgram<T> {
     }
 
     /// Completes a receive with a datagram that was kept.
-    fn deliver_early(&mut self, key: OpKey, early: Early) {
+    fn deliver_unexpected(&mut self, key: OpKey, unexpected: UnexpectedDatagram) {
         let Some(into) = self.payload_mut(key) else {
             return;
         };
-        let len = early.len.min(into.len());
-        let copied = into.copy_from(&early.payload, len);
+        let len = unexpected.len.min(into.len());
+        let copied = into.copy_from(&unexpected.payload, len);
         match copied {
-            Ok(()) => self.received(key, early.from, early.len + early.overflow, len),
+            Ok(()) => self.received(
+                key,
+                unexpected.from,
+                unexpected.len + unexpected.overflow,
+                len,
+            ),
             Err(denied) => {
                 self.dropped += 1;
                 self.complete(key, Err(denied.error("a datagram was delivered")), 0);
@@ -429,14 +435,14 @@ impl<T> Dgram<T> {
     }
 
     fn keep(&mut self, from: SocketAddr, bytes: &[u8]) {
-        let early = Early {
+        let unexpected = UnexpectedDatagram {
             from,
             payload: Payload::copied(bytes),
             len: bytes.len(),
             overflow: 0,
         };
-        self.held_bytes += early.cost();
-        self.early.push_back(early);
+        self.held_bytes += unexpected.cost();
+        self.unexpected.push_back(unexpected);
     }
 
     // What is taken back.
@@ -490,7 +496,7 @@ impl<T> Dgram<T> {
         let Ok(payload) = payload.apart_from_regions(len) else {
             return;
         };
-        let early = Early {
+        let unexpected = UnexpectedDatagram {
             from,
             payload,
             len,
@@ -498,10 +504,10 @@ impl<T> Dgram<T> {
         };
         let ops = &self.ops;
         match self.posted.take(from, |key| ops.get(key).is_some()) {
-            Some(key) => self.deliver_early(key, early),
+            Some(key) => self.deliver_unexpected(key, unexpected),
             None => {
-                self.held_bytes += early.cost();
-                self.early.push_front(early);
+                self.held_bytes += unexpected.cost();
+                self.unexpected.push_front(unexpected);
             }
         }
     }
@@ -517,7 +523,7 @@ impl<T> Dgram<T> {
         }
         self.queue.clear();
         self.posted = DatagramReceives::default();
-        self.early.clear();
+        self.unexpected.clear();
         self.held_bytes = 0;
         self.transmit.backlog.clear();
         self.receive.backlog.clear();
@@ -526,6 +532,12 @@ impl<T> Dgram<T> {
     fn invariants(&self) {
         debug_assert!(self.transmit.used <= self.transmit.size);
         debug_assert!(self.receive.used <= self.receive.size);
-        debug_assert!(self.early.iter().map(Early::cost).sum::<usize>() == self.held_bytes);
+        debug_assert!(
+            self.unexpected
+                .iter()
+                .map(UnexpectedDatagram::cost)
+                .sum::<usize>()
+                == self.held_bytes
+        );
     }
 }

@@ -55,8 +55,8 @@ pub(crate) trait Host<T> {
     /// `false`: no room now; the operation waits in its context's queue.
     fn reserve(&mut self, token: &mut T) -> bool;
 
-    /// Reserves room for a completion that nobody posted (remote CQ data). `false`: the connection
-    /// stops reading until [`Connection::resume`] finds room.
+    /// Reserves room for a completion without an operation (remote CQ data). `false`: the
+    /// connection stops reading until [`Connection::resume`] finds room.
     fn reserve_unasked(&mut self) -> bool;
 
     /// Finds the region a peer names, if it grants what the peer claims.

@@ -67,7 +67,15 @@ pub(crate) struct Selection {
     pub(crate) executor: Executor,
 }
 
-type Made = (Arc<dyn Transport>, Executor);
+impl Selection {
+    fn new(transport: impl Transport + 'static, executor: Executor) -> Self {
+        let transport = Arc::new(transport);
+        Selection {
+            transport,
+            executor,
+        }
+    }
+}
 
 /// Makes a transport on the current runtime, or for a thread of its own.
 ///
@@ -76,20 +84,17 @@ type Made = (Arc<dyn Transport>, Executor);
 /// [`ErrorKind::Unsupported`] when io_uring is asked for by name and cannot be had;
 /// [`ErrorKind::LimitReached`] when no descriptor is left.
 pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
-    let (transport, executor) = match options.backend.unwrap_or(Backend::Epoll) {
+    let selection = match options.backend.unwrap_or(Backend::Epoll) {
         Backend::Epoll => epoll(options)?,
         Backend::IoUring => io_uring(options)?,
         Backend::Loopback => loopback(options)?,
     };
     #[cfg(any(test, feature = "test-util"))]
-    let transport = match &options.faults {
-        Some(faults) => Arc::new(FaultInjector::new(transport, faults.clone())),
-        None => transport,
-    };
-    Ok(Selection {
-        transport,
-        executor,
-    })
+    if let Some(faults) = &options.faults {
+        let transport = FaultInjector::new(selection.transport, faults.clone());
+        return Ok(Selection::new(transport, selection.executor));
+    }
+    Ok(selection)
 }
 
 /// Who runs the driver of a transport on Tokio's reactor or time, and the runtime with those.
@@ -101,14 +106,14 @@ fn runtime_of(options: &TransportOptions, backend: Backend) -> Result<(Executor,
     Ok((Executor::Task(runtime.clone()), runtime))
 }
 
-fn epoll(options: &TransportOptions) -> Result<Made> {
+fn epoll(options: &TransportOptions) -> Result<Selection> {
     let (executor, runtime) = runtime_of(options, Backend::Epoll)?;
     let stages = StagePool::new(options.idle_stages_max);
     let transport = EpollTransport::new(runtime, options.ports, stages);
-    Ok((Arc::new(transport), executor))
+    Ok(Selection::new(transport, executor))
 }
 
-fn loopback(options: &TransportOptions) -> Result<Made> {
+fn loopback(options: &TransportOptions) -> Result<Selection> {
     let (executor, runtime) = runtime_of(options, Backend::Loopback)?;
     let stages = StagePool::new(options.idle_stages_max);
     let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
@@ -117,12 +122,12 @@ fn loopback(options: &TransportOptions) -> Result<Made> {
     if let Some(host) = &options.host {
         return hosted(transport, executor, host.clone());
     }
-    Ok((Arc::new(transport), executor))
+    Ok(Selection::new(transport, executor))
 }
 
 /// A transport of one host, whose driver stops and ends with it.
 #[cfg(any(test, feature = "test-util"))]
-fn hosted(transport: LoopbackTransport, executor: Executor, host: Host) -> Result<Made> {
+fn hosted(transport: LoopbackTransport, executor: Executor, host: Host) -> Result<Selection> {
     host.check_up()?;
     let Executor::Task(runtime) = executor else {
         return Err(Error::new(
@@ -131,24 +136,27 @@ fn hosted(transport: LoopbackTransport, executor: Executor, host: Host) -> Resul
         ));
     };
     let transport = transport.at(host.clone());
-    Ok((Arc::new(transport), Executor::Hosted(runtime, host)))
+    Ok(Selection::new(transport, Executor::Hosted(runtime, host)))
 }
 
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
-fn io_uring(options: &TransportOptions) -> Result<Made> {
+fn io_uring(options: &TransportOptions) -> Result<Selection> {
     use super::uring::UringTransport;
     let stages = StagePool::new(options.idle_stages_max);
     if options.own_thread {
         let (transport, reactor) = UringTransport::for_thread(options.ports, stages)?;
-        return Ok((Arc::new(transport), Executor::Thread(Box::new(reactor))));
+        return Ok(Selection::new(
+            transport,
+            Executor::Thread(Box::new(reactor)),
+        ));
     }
     let runtime = runtime_for(Backend::IoUring)?;
     let transport = UringTransport::new(runtime.clone(), options.ports, stages)?;
-    Ok((Arc::new(transport), Executor::Task(runtime)))
+    Ok(Selection::new(transport, Executor::Task(runtime)))
 }
 
 #[cfg(not(all(feature = "io-uring", target_os = "linux")))]
-fn io_uring(_: &TransportOptions) -> Result<Made> {
+fn io_uring(_: &TransportOptions) -> Result<Selection> {
     Err(Error::new(
         ErrorKind::Unsupported,
         "this build is without the feature io-uring",
@@ -160,9 +168,10 @@ fn io_uring(_: &TransportOptions) -> Result<Made> {
 /// # Errors
 /// [`ErrorKind::NoRuntime`] outside of a runtime, or in one that was built without it. A process
 /// without any epoll descriptor has no runtime with I/O, which is found out without Tokio. In a
-/// process that has one, for another runtime, Tokio tells by a panic only, and so it does of time.
-/// That is caught here, but the process's panic hook has run by then, and a program built with
-/// `panic = "abort"` ends. [`ErrorKind::LimitReached`] when no descriptor is left for the probe.
+/// process that has one, for another runtime, Tokio reports that by a panic only, and so it does of
+/// time. That is caught here, but the process's panic hook has run by then, and a program built
+/// with `panic = "abort"` ends. [`ErrorKind::LimitReached`] when no descriptor is left for the
+/// probe.
 pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
     let handle = Handle::try_current().map_err(|error| {
         Error::new(
@@ -202,7 +211,7 @@ fn needs(backend: Backend) -> Error {
 }
 
 /// False if this process has no epoll descriptor, and so no runtime of it has I/O. A process that
-/// is not told of its descriptors may have one.
+/// cannot list its descriptors may have one.
 fn has_reactor() -> bool {
     let Ok(mut descriptors) = std::fs::read_dir("/proc/self/fd") else {
         return true;

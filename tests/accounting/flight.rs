@@ -31,8 +31,8 @@ pub trait Flying {
 }
 
 macro_rules! flying {
-    ($($told:ty),+) => {$(
-        impl<B: IoBufs + 'static> Flying for Op<B, $told> {
+    ($($output:ty),+) => {$(
+        impl<B: IoBufs + 'static> Flying for Op<B, $output> {
             fn phase(&self) -> Option<Phase> {
                 Some(Op::phase(self))
             }

@@ -30,7 +30,8 @@ fn alone_all_send_to_all_in_every_way_over_every_backend() {
     }
 }
 
-/// "size, window": messages larger than what is kept early are announced, and arrive all the same.
+/// "size, window": messages larger than what is kept without a receive are announced, and arrive
+/// all the same.
 #[test]
 fn large_messages_in_wide_windows_arrive() {
     for mode in ["message", "tagged", "rma"] {
@@ -162,9 +163,9 @@ fn the_dead_are_named_and_the_living_go_on() {
         for (living, gone) in [(again, 1), (third, 1), (first, 1)] {
             let object = living.interrupt();
             process::assert_well(&object);
-            let told = object["gone"].as_array().unwrap();
-            assert!(told.len() <= gone, "{object}");
-            assert!(!told.contains(&dead.clone().into()), "{object}");
+            let reported = object["gone"].as_array().unwrap();
+            assert!(reported.len() <= gone, "{object}");
+            assert!(!reported.contains(&dead.clone().into()), "{object}");
             assert!(number(&object, "verified") > 0, "{object}");
         }
     }

@@ -5,7 +5,7 @@ pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + seed) as u8).collect()
 }
 
-/// Fails, telling the first difference only: buffers are large.
+/// Fails, naming the first difference only: buffers are large.
 #[track_caller]
 pub fn assert_bytes(what: &str, got: &[u8], want: &[u8]) {
     assert_eq!(got.len(), want.len(), "{what}: length");

@@ -88,8 +88,8 @@ fn numbers_of_peers_are_changed_fetched_and_compared() {
         x.atomic(AtomicOp::Write, all.clone(), region.remote())
             .await
             .unwrap();
-        let told = x.fetch_atomic(AtomicOp::BitXor, all.clone(), region.remote());
-        assert_eq!(told.await.unwrap(), all);
+        let fetched = x.fetch_atomic(AtomicOp::BitXor, all.clone(), region.remote());
+        assert_eq!(fetched.await.unwrap(), all);
         let more = x.atomic(AtomicOp::Write, vec![3u8; 4097], region.remote());
         let error = more.await.unwrap_err();
         assert_eq!((error.kind(), error.fi_errno()), (ErrorKind::TooLarge, 90));
@@ -118,13 +118,16 @@ fn numbers_of_peers_are_changed_fetched_and_compared() {
             .queue(2u64)
             .await
             .unwrap();
-        let told = queue.next().await.unwrap();
+        let completion = queue.next().await.unwrap();
         assert_eq!(
-            (told.context, told.operation),
+            (completion.context, completion.operation),
             (UserContext(2), OperationKind::FetchAtomic)
         );
-        assert_eq!(told.flags, CompletionFlags::ATOMIC | CompletionFlags::READ);
-        assert_eq!((told.result.is_ok(), told.len), (true, 8));
+        assert_eq!(
+            completion.flags,
+            CompletionFlags::ATOMIC | CompletionFlags::READ
+        );
+        assert_eq!((completion.result.is_ok(), completion.len), (true, 8));
         assert_eq!(region.load::<u64>(0).unwrap(), 7);
         drop(target);
     });

@@ -49,7 +49,7 @@ enum Deed {
 
 const DEEDS: [Deed; 3] = [Deed::Drop, Deed::Cancel, Deed::Leak];
 
-/// Two plain endpoints; `b` keeps no early message, so that `a` is held up until `b` receives.
+/// Two plain endpoints; `b` keeps no unexpected message, so that `a` is held up until `b` receives.
 /// (With the extension only messages would be held up, before they start.)
 async fn held_up(net: &Net, transmits: usize) -> (Peer, Endpoint, Peer, Endpoint) {
     let (us, them) = (net.peer().unwrap(), net.peer().unwrap());

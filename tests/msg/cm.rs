@@ -201,10 +201,10 @@ fn an_endpoint_whose_connect_failed_can_try_again() {
             let failed = early.await.unwrap_err();
             assert_eq!(failed.kind(), ErrorKind::ConnectionRefused);
             assert_eq!(failed.into_parts().1, Some(vec![0; 8]));
-            let Some(Event::Error(told)) = a.events.next().await else {
+            let Some(Event::Error(failed)) = a.events.next().await else {
                 panic!("no event of the failure")
             };
-            assert_eq!(told.context, Some(context.into()));
+            assert_eq!(failed.context, Some(context.into()));
             let unconnected = x.send("unconnected").post().unwrap_err();
             assert_eq!(unconnected.kind(), ErrorKind::NotConnected);
         }
@@ -367,7 +367,7 @@ fn many_connect_at_the_same_time() {
         for (number, answer, _x) in &connected {
             assert_eq!(answer.as_ref(), number.to_le_bytes());
         }
-        let mut told: Vec<u64> = (0..MANY)
+        let mut contexts: Vec<u64> = (0..MANY)
             .map(|_| match queue.try_next() {
                 Some(Event::Connected {
                     context: Some(UserContext(number)),
@@ -376,8 +376,8 @@ fn many_connect_at_the_same_time() {
                 other => panic!("{other:?} instead of Connected"),
             })
             .collect();
-        told.sort_unstable();
-        assert!(told.into_iter().eq(0..MANY));
+        contexts.sort_unstable();
+        assert!(contexts.into_iter().eq(0..MANY));
         drop(server.await.unwrap());
     });
 }
@@ -447,7 +447,7 @@ fn a_listener_stops_with_the_last_handle_of_its_event_queue() {
             async move { (connecting.await.unwrap_err().kind(), endpoint) }
         };
         // One is reported, and one finds no room.
-        let told = tokio::spawn(connect());
+        let connecting = tokio::spawn(connect());
         let waits = tokio::spawn(connect());
         while requests.is_empty() {
             tokio::task::yield_now().await;
@@ -455,8 +455,8 @@ fn a_listener_stops_with_the_last_handle_of_its_event_queue() {
         drop(requests);
         assert!(listener.is_listening(), "there is another handle");
         drop(clone);
-        let (told, _) = told.await.unwrap();
-        assert_eq!(told, ErrorKind::ConnectionRefused);
+        let (refused, _) = connecting.await.unwrap();
+        assert_eq!(refused, ErrorKind::ConnectionRefused);
         let (waits, _) = waits.await.unwrap();
         assert!(
             matches!(

@@ -5,7 +5,7 @@ use crate::common::on_every_backend;
 use tokio_fabric::testing::connect_endpoints;
 use tokio_fabric::{Access, Hints, error::Phase, info::MsgOrder};
 
-/// Bytes of early messages that the receiver keeps.
+/// Bytes of unexpected messages that the receiver keeps.
 const BUDGET: usize = 10_000;
 
 /// docs/extension.md: "The sender holds back a message that would break this, and all messages

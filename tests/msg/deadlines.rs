@@ -12,8 +12,8 @@ use tokio_fabric::{
 const SHORT: Duration = Duration::from_millis(60);
 const LONG: Duration = Duration::from_secs(30);
 
-/// Two connected plain endpoints; the second keeps no early messages, so without a receive it does
-/// not read.
+/// Two connected plain endpoints; the second keeps no unexpected messages, so without a receive it
+/// does not read.
 async fn deaf(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
     let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
     let queue = a.domain.completion_queue().open().unwrap();

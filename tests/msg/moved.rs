@@ -108,12 +108,12 @@ fn acceptance_and_completions_wake_the_task_that_awaits_them_now() {
             one.is_connected();
         });
         let waiting = queue.clone();
-        let told = moved(async move { waiting.next().await }, move || {
+        let completion = moved(async move { waiting.next().await }, move || {
             two.len();
         });
         a.send(vec![7; 8]).await.unwrap();
         accepted.await.unwrap().unwrap();
-        assert_eq!(told.await.unwrap().unwrap().context.0, 1);
+        assert_eq!(completion.await.unwrap().unwrap().context.0, 1);
     });
 }
 

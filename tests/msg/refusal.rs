@@ -125,10 +125,10 @@ fn a_refused_operation_ends_with_its_reason_and_the_connection_lives() {
             .read_counter(&reads)
             .open()
             .unwrap();
-        let (done, told) = (b.domain.counter().unwrap(), b.domain.counter().unwrap());
+        let (done, answered) = (b.domain.counter().unwrap(), b.domain.counter().unwrap());
         let y = living_with(1000)(b.domain.endpoint())
             .remote_write_counter(&done)
-            .remote_read_counter(&told)
+            .remote_read_counter(&answered)
             .open()
             .unwrap();
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();
@@ -160,7 +160,7 @@ fn a_refused_operation_ends_with_its_reason_and_the_connection_lives() {
         }
         assert!(x.is_connected() && y.is_connected());
         assert_eq!(bytes_of(&good), [1; 64], "nothing was written");
-        assert!(y.receive_queue().is_empty(), "nothing was told of it");
+        assert!(y.receive_queue().is_empty(), "nothing was reported of it");
         x.write(vec![2u8; 8], good.remote().slice(..8).unwrap())
             .await
             .unwrap();
@@ -172,8 +172,8 @@ fn a_refused_operation_ends_with_its_reason_and_the_connection_lives() {
         let failures = list.len() as u64;
         assert_eq!((writes.read(), writes.read_error()), (1, failures));
         assert_eq!((reads.read(), reads.read_error()), (1, failures));
-        told.wait_for(1).await.unwrap(); // The answer is here before its sender has looked.
-        assert_eq!((done.read(), told.read()), (1, 1), "only good ones count");
+        answered.wait_for(1).await.unwrap(); // The answer is here before its sender has looked.
+        assert_eq!((done.read(), answered.read()), (1, 1), "only good ones count");
     });
 }
 

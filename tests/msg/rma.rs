@@ -115,8 +115,8 @@ fn rma_of_zero_length() {
         );
         assert_eq!(x.read(Vec::<u8>::new(), end).await.unwrap().0, 0);
         x.write(Vec::<u8>::new(), end).imm(5).await.unwrap();
-        let told = y.receive_queue().next().await.unwrap();
-        assert_eq!((told.len, told.data), (0, Some(5)));
+        let completion = y.receive_queue().next().await.unwrap();
+        assert_eq!((completion.len, completion.data), (0, Some(5)));
         assert_eq!(bytes_of(&region), vec![9u8; 4]);
     });
 }
@@ -156,18 +156,18 @@ fn a_write_may_carry_data_for_the_peers_queue() {
                 .imm(data)
                 .await
                 .unwrap();
-            let told = y.receive_queue().next().await.unwrap();
-            told.result.as_ref().unwrap();
+            let completion = y.receive_queue().next().await.unwrap();
+            completion.result.as_ref().unwrap();
             assert_eq!(
-                (told.context, told.operation),
+                (completion.context, completion.operation),
                 (UserContext(0), OperationKind::RemoteWrite)
             );
             assert_eq!(
-                (told.endpoint, told.len, told.data),
+                (completion.endpoint, completion.len, completion.data),
                 (y.id(), 8, Some(data))
             );
             let flags = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
-            assert_eq!(told.flags, flags | CompletionFlags::REMOTE_CQ_DATA);
+            assert_eq!(completion.flags, flags | CompletionFlags::REMOTE_CQ_DATA);
             // All of it has landed before the completion is read.
             assert_eq!(bytes_of(&region), vec![data as u8; 8]);
             x.send("m").imm(data).await.unwrap();

@@ -156,11 +156,11 @@ fn a_message_that_does_not_fit_is_truncated_and_the_connection_lives() {
             // Both lengths stand in a queued completion.
             y.recv(vec![0u8; fits]).queue(4u64).try_post().unwrap();
             x.send(bytes.clone()).await.unwrap();
-            let mut told = queue.next().await.unwrap();
-            let failed = told.result.as_ref().unwrap_err();
-            assert_eq!((told.len, failed.overflow_len), (fits, len - fits));
+            let mut completion = queue.next().await.unwrap();
+            let failed = completion.result.as_ref().unwrap_err();
+            assert_eq!((completion.len, failed.overflow_len), (fits, len - fits));
             assert!(failed.error.is_truncated());
-            assert_eq!(told.take_buffer().unwrap()[..], bytes[..fits]);
+            assert_eq!(completion.take_buffer().unwrap()[..], bytes[..fits]);
         }
         x.send("alive").await.unwrap();
         assert_eq!(y.recv(vec![0u8; 5]).await.unwrap().0.len, 5);
@@ -185,7 +185,7 @@ fn a_message_that_does_not_fit_is_truncated_and_the_connection_lives() {
 /// source and target data buffers."
 /// fi_domain(3): `Target EP, RDM/MSG EP-with RM: retried`, cell of the resource management table.
 #[test]
-fn early_messages_are_kept_within_a_budget_then_held_back() {
+fn unexpected_messages_are_kept_within_a_budget_then_held_back() {
     on_every_backend(|net| async move {
         const BUDGET: usize = 64 << 10;
         const LEN: usize = 10_000;
@@ -409,15 +409,25 @@ fn an_operation_reports_in_exactly_one_place() {
         let y = b.domain.endpoint().open().unwrap();
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();
         let id = x.send("queue form").imm(1).queue(10u64).await.unwrap();
-        let mut told = queue.next().await.unwrap();
+        let mut completion = queue.next().await.unwrap();
         assert_eq!(
-            (told.context, told.operation),
+            (completion.context, completion.operation),
             (UserContext(10), OperationKind::Send)
         );
-        assert_eq!(told.flags, CompletionFlags::MSG | CompletionFlags::SEND);
-        assert_eq!((told.endpoint, told.result.is_ok()), (x.id(), true));
         assert_eq!(
-            told.take_buffer().unwrap().downcast::<&str>().unwrap(),
+            completion.flags,
+            CompletionFlags::MSG | CompletionFlags::SEND
+        );
+        assert_eq!(
+            (completion.endpoint, completion.result.is_ok()),
+            (x.id(), true)
+        );
+        assert_eq!(
+            completion
+                .take_buffer()
+                .unwrap()
+                .downcast::<&str>()
+                .unwrap(),
             "queue form"
         );
         assert!(!x.cancel(id), "it has ended");
@@ -439,8 +449,8 @@ fn an_operation_reports_in_exactly_one_place() {
         // Failed ones report there as well.
         let id = x.recv(vec![0u8; 4]).queue(11u64).await.unwrap();
         assert!(x.cancel(id));
-        let told = queue.next().await.unwrap();
-        assert!(told.result.unwrap_err().error.is_canceled());
+        let completion = queue.next().await.unwrap();
+        assert!(completion.result.unwrap_err().error.is_canceled());
     });
 }
 

@@ -87,16 +87,16 @@ fn completions_go_to_the_queue_of_their_direction() {
         y.send_tagged("e", to_x, 6).await.unwrap();
         let mut sent = Vec::new();
         for _ in 0..3 {
-            let told = out.next().await.unwrap();
-            assert!(!told.flags.contains(CompletionFlags::RECV));
-            sent.push(told.context);
+            let completion = out.next().await.unwrap();
+            assert!(!completion.flags.contains(CompletionFlags::RECV));
+            sent.push(completion.context);
         }
         sent.sort();
         assert_eq!(sent, [1u64, 2, 3].map(UserContext));
         for context in [4, 5] {
-            let told = into.next().await.unwrap();
-            assert!(told.flags.contains(CompletionFlags::RECV));
-            assert_eq!(told.context, UserContext(context));
+            let completion = into.next().await.unwrap();
+            assert!(completion.flags.contains(CompletionFlags::RECV));
+            assert_eq!(completion.context, UserContext(context));
         }
         assert!(out.is_empty() && into.is_empty());
     });
@@ -150,12 +150,12 @@ fn operations_to_one_peer_keep_their_order_behind_writes() {
             let remote = region.remote().slice(..len as u64).unwrap();
             let first = x.write(vec![0xff; len], to, remote).post().unwrap();
             let second = x.write(vec![round; len], to, remote).post().unwrap();
-            let (told, read) = match round % 2 {
+            let (send, read) = match round % 2 {
                 0 => (x.send("written", to).post().unwrap(), None),
                 _ => {
                     let read = x.read(vec![0u8; len], to, remote).post().unwrap();
-                    let told = x.send_tagged("written", to, 1).post().unwrap();
-                    (told, Some(read))
+                    let send = x.send_tagged("written", to, 1).post().unwrap();
+                    (send, Some(read))
                 }
             };
             match round % 2 {
@@ -168,7 +168,7 @@ fn operations_to_one_peer_keep_their_order_behind_writes() {
             if let Some(read) = read {
                 assert!(read.await.unwrap().1 == vec![round; len], "round {round}");
             }
-            told.await.unwrap();
+            send.await.unwrap();
             for written in [first, second] {
                 assert_eq!(written.await.unwrap().0, len);
             }
@@ -190,9 +190,12 @@ fn a_cancelled_operation_has_one_entry() {
         assert!(x.cancel(receive) && x.cancel(tagged));
         assert!(!x.cancel(receive) && !x.cancel(tagged));
         for context in [1, 2] {
-            let told = x.receive_queue().next().await.unwrap();
-            assert_eq!(told.context, UserContext(context));
-            assert_eq!(told.result.unwrap_err().error.kind(), ErrorKind::Canceled);
+            let completion = x.receive_queue().next().await.unwrap();
+            assert_eq!(completion.context, UserContext(context));
+            assert_eq!(
+                completion.result.unwrap_err().error.kind(),
+                ErrorKind::Canceled
+            );
         }
         assert!(x.receive_queue().is_empty());
     });

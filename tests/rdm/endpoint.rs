@@ -113,25 +113,25 @@ fn the_sender_is_named_if_the_vector_has_it() {
         // The same through a queue, where the address is looked up when it is asked for.
         y.recv(vec![0u8; 8]).queue(1u64).await.unwrap();
         x.send("it is", to_y).await.unwrap();
-        let told = next(&y).await;
+        let completion = next(&y).await;
         assert_eq!(
-            (told.source(), told.source_addr()),
+            (completion.source(), completion.source_addr()),
             (None, Some(x.local_addr()))
         );
-        let to_x = y.insert(told.source_addr().unwrap()).unwrap();
-        assert_eq!(told.source(), Some(to_x));
+        let to_x = y.insert(completion.source_addr().unwrap()).unwrap();
+        assert_eq!(completion.source(), Some(to_x));
         // The answer needs no other address.
         y.send("you", to_x).await.unwrap();
         assert_eq!(x.recv(vec![0u8; 8]).await.unwrap().0.source, Some(to_y));
         y.address_vector().remove(to_x).unwrap();
-        assert_eq!(told.source(), None);
+        assert_eq!(completion.source(), None);
         let by_user = y.address_vector().insert(x.local_addr()).user_id(77);
         let to_x = by_user.now().unwrap();
         x.send("me", to_y).await.unwrap();
         let (received, _) = y.recv(vec![0u8; 8]).await.unwrap();
         assert_eq!(received.source, Some(to_x));
         assert_eq!(received.source_user_id, Some(77));
-        assert_eq!(told.source_user_id(), Some(77));
+        assert_eq!(completion.source_user_id(), Some(77));
     });
 }
 
@@ -270,12 +270,12 @@ fn a_directed_receive_that_times_out_names_its_peer() {
 fn truncation_reports_both_lengths_and_the_connection_lives() {
     on_every_backend(|net| async move {
         let (a, b) = net.rdm_pair().unwrap();
-        // Small, eager and early; and large enough to be announced.
+        // Small, eager and is_unexpected; and large enough to be announced.
         for len in [10usize, 40_000, 300_000] {
-            for early in [false, true] {
+            for is_unexpected in [false, true] {
                 let message: Vec<u8> = (0..len).map(|at| at as u8).collect();
                 let send = a.endpoint.send(message.clone(), a.other);
-                let failed = if early {
+                let failed = if is_unexpected {
                     let sending = send.post().unwrap();
                     let behind = a.endpoint.send("behind", a.other).post().unwrap();
                     while len == 10 && b.endpoint.unexpected_bytes() == 0 {
@@ -303,10 +303,13 @@ fn truncation_reports_both_lengths_and_the_connection_lives() {
         // The completion says both too.
         b.endpoint.recv(vec![0u8; 2]).queue(1u64).await.unwrap();
         a.endpoint.send("seven..", a.other).imm(3).await.unwrap();
-        let told = next(&b.endpoint).await;
-        let error = told.result.as_ref().unwrap_err();
-        assert_eq!((told.len, error.overflow_len, told.data), (2, 5, Some(3)));
-        assert_eq!(told.source(), Some(b.other));
+        let completion = next(&b.endpoint).await;
+        let error = completion.result.as_ref().unwrap_err();
+        assert_eq!(
+            (completion.len, error.overflow_len, completion.data),
+            (2, 5, Some(3))
+        );
+        assert_eq!(completion.source(), Some(b.other));
     });
 }
 

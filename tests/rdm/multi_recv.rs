@@ -11,22 +11,28 @@ const MSG: CompletionFlags = CompletionFlags::RECV.union(CompletionFlags::MSG);
 
 /// The next message of a buffer.
 async fn piece(endpoint: &RdmEndpoint, context: u64) -> Vec<u8> {
-    let mut told = endpoint.receive_queue().next().await.unwrap();
-    told.result.as_ref().unwrap();
-    assert_eq!((told.context, told.flags), (UserContext(context), MSG));
-    match told.take_buffer() {
-        Some(buffer) => buffer[..told.len].to_vec(),
+    let mut completion = endpoint.receive_queue().next().await.unwrap();
+    completion.result.as_ref().unwrap();
+    assert_eq!(
+        (completion.context, completion.flags),
+        (UserContext(context), MSG)
+    );
+    match completion.take_buffer() {
+        Some(buffer) => buffer[..completion.len].to_vec(),
         None => Vec::new(),
     }
 }
 
 /// The end of a buffer, by itself.
 async fn release(endpoint: &RdmEndpoint, context: u64) {
-    let told = endpoint.receive_queue().next().await.unwrap();
-    told.result.as_ref().unwrap();
+    let completion = endpoint.receive_queue().next().await.unwrap();
+    completion.result.as_ref().unwrap();
     let flags = CompletionFlags::MULTI_RECV;
-    assert_eq!((told.context, told.flags), (UserContext(context), flags));
-    assert_eq!((told.len, told.source_addr()), (0, None));
+    assert_eq!(
+        (completion.context, completion.flags),
+        (UserContext(context), flags)
+    );
+    assert_eq!((completion.len, completion.source_addr()), (0, None));
 }
 
 /// fi_cq(3): "buf points to the starting location where the receive data was placed."
@@ -54,15 +60,15 @@ fn one_buffer_takes_messages_until_it_is_consumed() {
                 .imm(u64::from(round))
                 .await
                 .unwrap();
-            let mut told = y.receive_queue().next().await.unwrap();
-            told.result.as_ref().unwrap();
-            assert_eq!(told.flags, MSG | CompletionFlags::REMOTE_CQ_DATA);
-            assert_eq!((told.context, told.len), (UserContext(7), 100));
+            let mut completion = y.receive_queue().next().await.unwrap();
+            completion.result.as_ref().unwrap();
+            assert_eq!(completion.flags, MSG | CompletionFlags::REMOTE_CQ_DATA);
+            assert_eq!((completion.context, completion.len), (UserContext(7), 100));
             assert_eq!(
-                (told.data, told.source()),
+                (completion.data, completion.source()),
                 (Some(u64::from(round)), Some(b.other))
             );
-            held.push(told.take_buffer().unwrap());
+            held.push(completion.take_buffer().unwrap());
         }
         release(y, 7).await;
         // What was received stays as it is, whatever comes later.
@@ -118,20 +124,24 @@ fn buffers_take_what_several_senders_send_at_once() {
             post();
             let mut expected = [0; 3];
             while expected.iter().sum::<u32>() < 3 * EACH {
-                let mut told = queue.next().await.unwrap();
-                told.result.as_ref().unwrap();
-                if told.flags.contains(CompletionFlags::MULTI_RECV) {
+                let mut completion = queue.next().await.unwrap();
+                completion.result.as_ref().unwrap();
+                if completion.flags.contains(CompletionFlags::MULTI_RECV) {
                     post();
                 }
-                if !told.flags.contains(CompletionFlags::RECV) {
+                if !completion.flags.contains(CompletionFlags::RECV) {
                     continue;
                 }
-                let bytes = told.take_buffer().unwrap();
+                let bytes = completion.take_buffer().unwrap();
                 let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
                 let (sender, number) = (word(0) as usize, word(4));
                 assert_eq!(number, expected[sender]);
-                assert_eq!(told.len, len_of(number));
-                assert!(bytes[8..told.len].iter().all(|byte| *byte == number as u8));
+                assert_eq!(completion.len, len_of(number));
+                assert!(
+                    bytes[8..completion.len]
+                        .iter()
+                        .all(|byte| *byte == number as u8)
+                );
                 expected[sender] += 1;
             }
         };
@@ -194,9 +204,12 @@ fn a_buffer_may_be_cancelled() {
         x.send("taken", a.other).await.unwrap();
         assert_eq!(piece(y, 5).await, b"taken");
         assert!(y.cancel(pool));
-        let told = y.receive_queue().next().await.unwrap();
-        assert_eq!(told.context, UserContext(5));
-        assert_eq!(told.result.unwrap_err().error.kind(), ErrorKind::Canceled);
+        let completion = y.receive_queue().next().await.unwrap();
+        assert_eq!(completion.context, UserContext(5));
+        assert_eq!(
+            completion.result.unwrap_err().error.kind(),
+            ErrorKind::Canceled
+        );
         assert!(!y.cancel(pool));
         x.send("kept", a.other).await.unwrap();
         assert_eq!(y.recv(vec![0u8; 8]).await.unwrap().0.len, 4);

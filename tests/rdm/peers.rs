@@ -279,9 +279,12 @@ fn operations_end_early_before_the_connection_is_up_and_after() {
         assert_eq!((error.kind(), buffer), (ErrorKind::Canceled, Some("waits")));
         let named = x.send("named", absent).queue(3u64).try_post().unwrap();
         assert!(x.cancel(named));
-        let told = queue.next().await.unwrap();
-        assert_eq!(told.context, UserContext(3));
-        assert_eq!(told.result.unwrap_err().error.kind(), ErrorKind::Canceled);
+        let completion = queue.next().await.unwrap();
+        assert_eq!(completion.context, UserContext(3));
+        assert_eq!(
+            completion.result.unwrap_err().error.kind(),
+            ErrorKind::Canceled
+        );
         let late = x.send("late", absent).timeout(Duration::from_millis(20));
         assert_eq!(late.await.unwrap_err().kind(), ErrorKind::TimedOut);
         drop(x.send("dropped", absent).post().unwrap());

@@ -53,7 +53,8 @@ fn message(len: usize) -> Vec<u8> {
 }
 
 /// Sizes on both sides of what decides how a message goes: whether it is announced, whether it fits
-/// what the peer keeps early, whether it is received straight into its place, and in pieces.
+/// what the peer keeps without a receive, whether it is received straight into its place, and in
+/// pieces.
 fn sizes() -> Vec<usize> {
     let edges = [MIN, 16_384 - 128, 16_384, 65_536, 1 << 20];
     let around = |edge: usize| [edge - 1, edge, edge + 1];
@@ -64,7 +65,7 @@ fn sizes() -> Vec<usize> {
 }
 
 /// fi_tagged(3) and fi_msg(3) do not say how a message goes: announced or not, with and without CQ
-/// data, acknowledged or not, expected or early, it arrives whole.
+/// data, acknowledged or not, expected or not, it arrives whole.
 #[test]
 fn messages_of_every_size_arrive_whole_however_they_go() {
     on_every_backend(|net| async move {
@@ -122,10 +123,10 @@ fn what_is_announced_is_taken_by_who_announces_nothing() {
             let Two { x, y, to_y, .. } = &two_that_announce(&net, extension, mins);
             let to_x = y.insert(x.local_addr()).unwrap();
             for len in [1, 3_000, 300_000] {
-                for early in [false, true] {
+                for is_unexpected in [false, true] {
                     let receive = y.recv_tagged(vec![0u8; len], 1);
                     let there = x.send_tagged(message(len), *to_y, 1).delivery_complete();
-                    let receive = match early {
+                    let receive = match is_unexpected {
                         true => None,
                         false => Some(receive.post().unwrap()),
                     };

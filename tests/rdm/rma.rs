@@ -60,16 +60,16 @@ fn a_write_may_carry_data_for_the_peers_queue() {
         let region = open_region(&b.peer, vec![0u8; 8]).await;
         let written = a.endpoint.write(vec![3u8; 8], a.other, region.remote());
         written.imm(77).await.unwrap();
-        let told = b.endpoint.receive_queue().next().await.unwrap();
-        told.result.as_ref().unwrap();
+        let completion = b.endpoint.receive_queue().next().await.unwrap();
+        completion.result.as_ref().unwrap();
         let flags = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
-        assert_eq!(told.flags, flags | CompletionFlags::REMOTE_CQ_DATA);
+        assert_eq!(completion.flags, flags | CompletionFlags::REMOTE_CQ_DATA);
         assert_eq!(
-            (told.context, told.operation),
+            (completion.context, completion.operation),
             (UserContext(0), OperationKind::RemoteWrite)
         );
         assert_eq!(
-            (told.endpoint, told.len, told.data),
+            (completion.endpoint, completion.len, completion.data),
             (b.endpoint.id(), 8, Some(77))
         );
         assert_eq!(bytes_of(&region), [3; 8]);
@@ -79,8 +79,8 @@ fn a_write_may_carry_data_for_the_peers_queue() {
         a.endpoint
             .inject_write_data(&[5; 2], a.other, 78, region.remote())
             .unwrap();
-        let told = b.endpoint.receive_queue().next().await.unwrap();
-        assert_eq!((told.len, told.data), (2, Some(78)));
+        let completion = b.endpoint.receive_queue().next().await.unwrap();
+        assert_eq!((completion.len, completion.data), (2, Some(78)));
         assert_eq!(bytes_of(&region), [5, 5, 4, 4, 4, 4, 4, 4]);
         let refused = a.endpoint.inject_write(&[0; 129], a.other, region.remote());
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::TooLarge);

@@ -18,7 +18,7 @@ async fn tagged(endpoint: &RdmEndpoint, tag: u64, ignore: u64) -> (Received, Vec
 }
 
 /// Messages that have come in full to the other side's store, in this order.
-async fn early(from: &RdmSide, messages: &[(u64, &'static str)]) {
+async fn send_unexpected(from: &RdmSide, messages: &[(u64, &'static str)]) {
     for &(tag, text) in messages {
         let send = from.endpoint.send_tagged(text, from.other, tag);
         send.delivery_complete().await.unwrap();
@@ -76,7 +76,7 @@ fn tags_match_in_all_bits_that_are_not_ignored() {
             (u64::MAX, "ones"),
             (0x107, "far"),
         ];
-        early(&a, &came).await;
+        send_unexpected(&a, &came).await;
         assert_eq!(tagged(y, u64::MAX, 0).await.1, b"ones");
         assert_eq!(tagged(y, 0x1ff, 0xff).await.1, b"far");
         assert_eq!(tagged(y, 7, 0).await.1, b"seven");
@@ -216,13 +216,16 @@ fn completions_have_tags() {
         let receive = x.recv_tagged(vec![0u8; 8], 0x10).ignore(0xf);
         receive.queue(2u64).await.unwrap();
         y.send_tagged("back", to_x, 0x1c).await.unwrap();
-        let told = queue.next().await.unwrap();
-        assert_eq!(told.flags, CompletionFlags::RECV | CompletionFlags::TAGGED);
+        let completion = queue.next().await.unwrap();
         assert_eq!(
-            (told.context, told.tag, told.len),
+            completion.flags,
+            CompletionFlags::RECV | CompletionFlags::TAGGED
+        );
+        assert_eq!(
+            (completion.context, completion.tag, completion.len),
             (UserContext(2), Some(0x1c), 4)
         );
-        assert_eq!(told.source(), Some(to_y));
+        assert_eq!(completion.source(), Some(to_y));
         // Failed ones are of the same kind.
         let waits = x
             .recv_tagged(vec![0u8; 8], 1)
@@ -230,9 +233,15 @@ fn completions_have_tags() {
             .try_post()
             .unwrap();
         assert!(x.cancel(waits));
-        let told = queue.next().await.unwrap();
-        assert_eq!(told.flags, CompletionFlags::RECV | CompletionFlags::TAGGED);
-        assert_eq!(told.result.unwrap_err().error.kind(), ErrorKind::Canceled);
+        let completion = queue.next().await.unwrap();
+        assert_eq!(
+            completion.flags,
+            CompletionFlags::RECV | CompletionFlags::TAGGED
+        );
+        assert_eq!(
+            completion.result.unwrap_err().error.kind(),
+            ErrorKind::Canceled
+        );
     });
 }
 
@@ -260,7 +269,7 @@ fn a_peek_finds_a_message_and_leaves_it() {
         x.send("no tag", a.other).delivery_complete().await.unwrap();
         let send = x.send_tagged("tag 4", a.other, 4).imm(44);
         send.delivery_complete().await.unwrap();
-        early(&a, &[(5, "five")]).await;
+        send_unexpected(&a, &[(5, "five")]).await;
         let info = y.peek_tagged(4).await.unwrap();
         assert_eq!((info.len, info.tag, info.data), (5, Some(4), Some(44)));
         assert_eq!(
@@ -274,21 +283,26 @@ fn a_peek_finds_a_message_and_leaves_it() {
         assert_eq!(none.kind(), ErrorKind::NoMessage);
         // By the queue.
         y.peek_tagged(4).queue(1u64).unwrap();
-        let told = y.receive_queue().try_next().unwrap();
-        told.result.as_ref().unwrap();
+        let completion = y.receive_queue().try_next().unwrap();
+        completion.result.as_ref().unwrap();
         let flags = CompletionFlags::RECV | CompletionFlags::TAGGED;
-        assert_eq!(told.flags, flags | CompletionFlags::REMOTE_CQ_DATA);
+        assert_eq!(completion.flags, flags | CompletionFlags::REMOTE_CQ_DATA);
         assert_eq!(
-            (told.context, told.len, told.tag, told.data),
+            (
+                completion.context,
+                completion.len,
+                completion.tag,
+                completion.data
+            ),
             (UserContext(1), 5, Some(4), Some(44))
         );
         assert_eq!(
-            (told.source(), told.operation),
+            (completion.source(), completion.operation),
             (Some(b.other), OperationKind::Receive)
         );
         y.peek_tagged(6).queue(2u64).unwrap();
-        let told = y.receive_queue().try_next().unwrap();
-        assert_eq!(told.result.unwrap_err().error.fi_errno(), 42);
+        let completion = y.receive_queue().try_next().unwrap();
+        assert_eq!(completion.result.unwrap_err().error.fi_errno(), 42);
         // It was there all the time.
         assert_eq!(tagged(y, 4, 0).await.1, b"tag 4");
         assert_eq!(
@@ -310,7 +324,7 @@ fn a_claimed_message_goes_to_its_claimant_only() {
     on_every_backend(|net| async move {
         let (a, b) = net.rdm_pair().unwrap();
         let y = &b.endpoint;
-        early(&a, &[(1, "first"), (1, "second"), (1, "third")]).await;
+        send_unexpected(&a, &[(1, "first"), (1, "second"), (1, "third")]).await;
         let first = y.peek_tagged(1).claim().unwrap();
         assert_eq!((first.info().len, first.info().tag), (5, Some(1)));
         assert_eq!(tagged(y, 1, 0).await.1, b"second");
@@ -326,15 +340,15 @@ fn a_claimed_message_goes_to_its_claimant_only() {
         assert!((&mut waits).now_or_never().is_none());
         // Through the queue, where the flag says what it was; and short.
         first.recv(vec![0u8; 2]).queue(9u64).await.unwrap();
-        let mut told = y.receive_queue().next().await.unwrap();
+        let mut completion = y.receive_queue().next().await.unwrap();
         let flags = CompletionFlags::RECV | CompletionFlags::TAGGED | CompletionFlags::CLAIM;
         assert_eq!(
-            (told.context, told.flags, told.len),
+            (completion.context, completion.flags, completion.len),
             (UserContext(9), flags, 2)
         );
-        assert_eq!(told.result.as_ref().unwrap_err().overflow_len, 3);
-        assert_eq!(&told.take_buffer().unwrap()[..], b"fi");
-        early(&a, &[(1, "fourth")]).await;
+        assert_eq!(completion.result.as_ref().unwrap_err().overflow_len, 3);
+        assert_eq!(&completion.take_buffer().unwrap()[..], b"fi");
+        send_unexpected(&a, &[(1, "fourth")]).await;
         assert_eq!(waits.await.unwrap().0.len, 6);
     });
 }
@@ -346,7 +360,7 @@ fn a_claim_that_is_dropped_is_given_up() {
     on_every_backend(|net| async move {
         let (a, b) = net.rdm_pair().unwrap();
         let y = &b.endpoint;
-        early(&a, &[(1, "first"), (1, "second")]).await;
+        send_unexpected(&a, &[(1, "first"), (1, "second")]).await;
         let claim = y.peek_tagged(1).claim().unwrap();
         assert_eq!(y.peek_tagged(1).await.unwrap().len, 6);
         drop(claim);
@@ -370,7 +384,7 @@ fn messages_may_be_discarded() {
     on_every_backend(|net| async move {
         let (a, b) = net.rdm_pair().unwrap();
         let y = &b.endpoint;
-        early(&a, &[(1, "one"), (2, "two"), (1, "uno")]).await;
+        send_unexpected(&a, &[(1, "one"), (2, "two"), (1, "uno")]).await;
         assert_eq!(y.peek_tagged(1).discard().unwrap().len, 3);
         let claim = y.peek_tagged(2).claim().unwrap();
         claim.discard();
@@ -425,9 +439,9 @@ fn truncation_keeps_the_tag_and_the_connection() {
                 .send_tagged(vec![len as u8; len], a.other, 6)
                 .await
                 .unwrap();
-            let told = b.endpoint.receive_queue().next().await.unwrap();
-            assert_eq!((told.len, told.tag), (4, Some(6)));
-            let error = told.result.as_ref().unwrap_err();
+            let completion = b.endpoint.receive_queue().next().await.unwrap();
+            assert_eq!((completion.len, completion.tag), (4, Some(6)));
+            let error = completion.result.as_ref().unwrap_err();
             assert_eq!((error.error.fi_errno(), error.overflow_len), (265, len - 4));
             a.endpoint.send_tagged("next", a.other, 7).await.unwrap();
             assert_eq!(tagged(&b.endpoint, 7, 0).await.1, b"next");

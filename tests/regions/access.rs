@@ -293,10 +293,10 @@ fn with_virt_addr_peers_use_the_targets_addresses() {
         let buffer: Vec<u8> = (0..32).collect();
         let address = buffer.as_ptr() as u64;
         let region = open_region(&target, buffer).await;
-        let told = RemoteRegion::from_bytes(&region.remote().to_bytes()).unwrap();
-        assert_eq!((told.addr, told.len), (address, 32));
+        let remote = RemoteRegion::from_bytes(&region.remote().to_bytes()).unwrap();
+        assert_eq!((remote.addr, remote.len), (address, 32));
         assert_eq!(
-            read(&x, told.slice(4..8).unwrap()).await.unwrap(),
+            read(&x, remote.slice(4..8).unwrap()).await.unwrap(),
             [4, 5, 6, 7]
         );
         let by_hand = RemoteRegion::new(address + 30, 2, region.key());

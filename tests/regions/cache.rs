@@ -301,7 +301,7 @@ fn memory_that_is_unmapped_and_mapped_again_is_not_found() {
             let (place, old) = map();
             old.write_at(0, b"old").unwrap();
             let region = cache.register(&old, ..).access(access).await.unwrap();
-            let told = region.remote();
+            let remote = region.remote();
             drop((region, old));
             assert_eq!(peer.domain.region_count(), 0, "gone with its memory");
             let (again, new) = map();
@@ -312,7 +312,7 @@ fn memory_that_is_unmapped_and_mapped_again_is_not_found() {
             let misses = cache.stats().misses;
             let region = cache.register(&new, ..).access(access).await.unwrap();
             assert_eq!(cache.stats().misses, misses + 1);
-            assert_ne!(region.key(), told.key);
+            assert_ne!(region.key(), remote.key);
             let mut bytes = [1; 3];
             region.read_at(0, &mut bytes).unwrap();
             assert_eq!(bytes, [0; 3]);
@@ -321,13 +321,13 @@ fn memory_that_is_unmapped_and_mapped_again_is_not_found() {
         // An old key is no key.
         let (_, buffer) = map();
         let region = cache.register(&buffer, ..).access(access).await.unwrap();
-        let told = region.remote();
+        let remote = region.remote();
         drop((region, buffer));
         there
-            .write(vec![6; 8], told.slice(0..8).unwrap())
+            .write(vec![6; 8], remote.slice(0..8).unwrap())
             .await
             .ok();
-        let after = there.write(vec![6; 8], told.slice(0..8).unwrap());
+        let after = there.write(vec![6; 8], remote.slice(0..8).unwrap());
         assert!(after.delivery_complete().await.is_err());
     });
 }
@@ -342,11 +342,11 @@ fn a_registration_without_a_handle_is_closed_to_everybody() {
         let buffer = shared(4096);
         let access = Access::LOCAL | Access::REMOTE;
         let region = cache.register(&buffer, ..).access(access).await.unwrap();
-        let (told, slice) = (region.remote(), region.slice(..).unwrap());
+        let (remote, slice) = (region.remote(), region.slice(..).unwrap());
         let clone = region.clone();
         drop(region);
         let (here, there) = connect(&peer, &other).await.unwrap();
-        let write = |bytes: &'static [u8]| there.write(bytes, told.slice(0..4).unwrap());
+        let write = |bytes: &'static [u8]| there.write(bytes, remote.slice(0..4).unwrap());
         write(b"open").delivery_complete().await.unwrap();
         drop(clone);
         let refused = here.send(slice).await.unwrap_err();
@@ -356,9 +356,9 @@ fn a_registration_without_a_handle_is_closed_to_everybody() {
         buffer.read_at(0, &mut bytes).unwrap();
         assert_eq!(&bytes, b"open");
         let again = cache.register(&buffer, ..).access(access).await.unwrap();
-        assert_eq!((again.remote(), cache.stats().hits), (told, 1));
+        assert_eq!((again.remote(), cache.stats().hits), (remote, 1));
         let (_here, there) = connect(&peer, &other).await.unwrap();
-        let write = there.write(b"anew".to_vec(), told.slice(0..4).unwrap());
+        let write = there.write(b"anew".to_vec(), remote.slice(0..4).unwrap());
         write.delivery_complete().await.unwrap();
         again.read_at(0, &mut bytes).unwrap();
         assert_eq!(&bytes, b"anew");

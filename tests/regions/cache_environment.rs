@@ -17,12 +17,12 @@ fn what_a_process_sees() {
     let _inside = runtime.enter();
     let domain = Fabric::open(Hints::new()).unwrap().domain().open().unwrap();
     let cache = domain.cache().open().unwrap();
-    let told = (cache.max_size(), cache.max_count(), cache.merges_regions());
-    println!("\ncache {told:?}");
+    let limits = (cache.max_size(), cache.max_count(), cache.merges_regions());
+    println!("\ncache {limits:?}");
     let builder = domain.cache().max_size(5).max_count(6).merge_regions(false);
     let built = builder.open().unwrap();
-    let told = (built.max_size(), built.max_count(), built.merges_regions());
-    println!("built {told:?}");
+    let limits = (built.max_size(), built.max_count(), built.merges_regions());
+    println!("built {limits:?}");
     let buffer = SharedBuffer::new(vec![0; 100]);
     for range in [0..50, 50..100] {
         drop(cache.register(&buffer, range).now().unwrap());
@@ -32,7 +32,7 @@ fn what_a_process_sees() {
 
 /// The lines of a process with these variables: of a cache, of one that is built, and what was kept
 /// of two neighbours of 50 bytes; and its warnings.
-fn told(variables: &[(&str, &str)]) -> ([String; 3], Vec<String>) {
+fn limits_with(variables: &[(&str, &str)]) -> ([String; 3], Vec<String>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([
         "--exact",
@@ -63,11 +63,11 @@ const BUILT: &str = "(Some(5), 6, false)";
 /// registration caches." A builder's call beats them.
 #[test]
 fn the_environment_configures_caches_and_a_builders_call_beats_it() {
-    let (lines, warnings) = told(&[]);
+    let (lines, warnings) = limits_with(&[]);
     assert_eq!(lines, ["(None, 1024, false)", BUILT, "2, 100"]);
     assert_eq!(warnings, [""; 0]);
 
-    let (lines, warnings) = told(&[
+    let (lines, warnings) = limits_with(&[
         ("FI_MR_CACHE_MAX_SIZE", "1000"),
         ("FI_MR_CACHE_MAX_COUNT", "20"),
         ("FI_MR_CACHE_MERGE_REGIONS", "yes"),
@@ -75,16 +75,16 @@ fn the_environment_configures_caches_and_a_builders_call_beats_it() {
     assert_eq!(lines, ["(Some(1000), 20, true)", BUILT, "1, 100"]);
     assert_eq!(warnings, [""; 0]);
 
-    let (lines, _) = told(&[("FI_MR_CACHE_MAX_SIZE", "60")]);
+    let (lines, _) = limits_with(&[("FI_MR_CACHE_MAX_SIZE", "60")]);
     assert_eq!(lines, ["(Some(60), 1024, false)", BUILT, "1, 50"]);
-    let (lines, _) = told(&[("FI_MR_CACHE_MAX_COUNT", "0")]);
+    let (lines, _) = limits_with(&[("FI_MR_CACHE_MAX_COUNT", "0")]);
     assert_eq!(lines, ["(None, 0, false)", BUILT, "0, 0"]);
 }
 
 /// Words that mean nothing change nothing, and are one warning that names them all.
 #[test]
 fn words_that_mean_nothing_are_one_warning() {
-    let (lines, warnings) = told(&[
+    let (lines, warnings) = limits_with(&[
         ("FI_MR_CACHE_MAX_SIZE", "much"),
         ("FI_MR_CACHE_MAX_COUNT", "12 regions"),
         ("FI_MR_CACHE_MERGE_REGIONS", "2"),

@@ -86,13 +86,13 @@ fn with_raw_a_region_is_reached_by_its_mapped_raw_key_only() {
             let refused = x.read(vec![0; 3], three).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::TooLarge);
             // Without the mapping there is nothing to use: the region has no key.
-            let told = region.remote();
+            let remote = region.remote();
             assert_eq!(
-                (region.key(), told.key),
+                (region.key(), remote.key),
                 (KEY_NOT_AVAILABLE, KEY_NOT_AVAILABLE)
             );
             assert_eq!(
-                read(&x, told).await.unwrap_err().kind(),
+                read(&x, remote).await.unwrap_err().kind(),
                 ErrorKind::KeyRejected
             );
             assert!(x.is_connected());

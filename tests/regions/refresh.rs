@@ -1,4 +1,4 @@
-//! Pages that change behind a region, and telling the library of it (`fi_mr(3)`: fi_mr_refresh,
+//! Pages that change behind a region, and the call that announces it (`fi_mr(3)`: fi_mr_refresh,
 //! FI_MR_MMU_NOTIFY).
 
 use crate::common::on_every_backend;

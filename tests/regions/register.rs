@@ -146,8 +146,8 @@ fn bound_with_reg_mr_the_event_reports_the_end() {
             .context(22u64)
             .await
             .unwrap();
-        let (context, told) = complete(peer.events.try_next());
-        assert_eq!((context, told.key()), (UserContext(22), awaited.key()));
+        let (context, region) = complete(peer.events.try_next());
+        assert_eq!((context, region.key()), (UserContext(22), awaited.key()));
         // The future alone.
         let silent = peer.domain.register(vec![3u8; 8]).await.unwrap();
         assert_eq!(silent.context(), None);

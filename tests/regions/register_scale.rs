@@ -72,7 +72,7 @@ fn read_only_memory_is_registered_asynchronously_too() {
         assert_eq!(refused.into_parts().1, Some(bytes.clone()));
         assert_eq!(peer.domain.region_count(), 0);
 
-        let told = |event| match event {
+        let registered = |event| match event {
             Some(Event::MrReadOnlyComplete { context, region }) => (context, region),
             other => panic!("{other:?} instead of a registration's end"),
         };
@@ -84,14 +84,14 @@ fn read_only_memory_is_registered_asynchronously_too() {
             (&region[..], region.access()),
             (&bytes[..], Access::READ_ONLY)
         );
-        let (context, same) = told(peer.events.try_next());
+        let (context, same) = registered(peer.events.try_next());
         assert_eq!((context, same.key()), (UserContext(5), region.key()));
 
         peer.domain
             .register_read_only(bytes.clone())
             .submit(6u64)
             .unwrap();
-        let (context, region) = told(peer.events.next().await);
+        let (context, region) = registered(peer.events.next().await);
         assert_eq!(
             (context, region.context()),
             (UserContext(6), Some(UserContext(6)))
@@ -107,7 +107,7 @@ fn read_only_memory_is_registered_asynchronously_too() {
                 assert!(failed.error.is_canceled());
             }
             // It was ready before it was dropped; the event said so, and the region is undone.
-            other => assert_eq!(told(other).0, UserContext(7)),
+            other => assert_eq!(registered(other).0, UserContext(7)),
         }
         let free = peer.domain.register_read_only(&b"x"[..]).key(9).await;
         assert_eq!(free.unwrap().key(), 9);
@@ -162,18 +162,18 @@ fn a_thousand_dropped_registrations_leave_nothing() {
             }
             drop(registration);
         }
-        let mut told = vec![0; 1000];
+        let mut events_of = vec![0; 1000];
         for _ in 0..1000 {
             match events.next().await {
-                Some(Event::MrComplete { context, .. }) => told[context.0 as usize] += 1,
+                Some(Event::MrComplete { context, .. }) => events_of[context.0 as usize] += 1,
                 Some(Event::Error(failed)) => {
                     assert!(failed.error.is_canceled(), "{failed}");
-                    told[failed.context.unwrap().0 as usize] += 1;
+                    events_of[failed.context.unwrap().0 as usize] += 1;
                 }
                 other => panic!("{other:?}"),
             }
         }
-        assert!(told.iter().all(|count| *count == 1) && events.is_empty());
+        assert!(events_of.iter().all(|count| *count == 1) && events.is_empty());
         assert_eq!(domain.region_count(), 0);
         // The keys are free again.
         let again = (0..1000u64).map(|number| {

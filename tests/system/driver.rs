@@ -118,21 +118,21 @@ fn a_thread_serves_peers_while_the_application_computes() {
 fn the_domain_names_its_driver() {
     runtime(0).block_on(async {
         let fabric = Net::on(Backend::Epoll).fabric().unwrap();
-        let told = |domain: Domain| {
+        let driver_of = |domain: Domain| {
             assert_eq!(domain.info().domain.driver, domain.driver());
             domain.driver()
         };
-        assert_eq!(told(fabric.domain().open().unwrap()), Driver::Task);
+        assert_eq!(driver_of(fabric.domain().open().unwrap()), Driver::Task);
         for driver in DRIVERS {
             let domain = fabric.domain().driver(driver).open().unwrap();
-            assert_eq!(told(domain), driver);
+            assert_eq!(driver_of(domain), driver);
             // An Info is an answer and a wish alike; the builder's call beats it.
             let mut info = fabric.infos()[0].clone();
             info.domain.driver = driver;
             let asked = fabric.domain().info(info.clone()).open().unwrap();
-            assert_eq!(told(asked), driver);
+            assert_eq!(driver_of(asked), driver);
             let overruled = fabric.domain().driver(Driver::Task).info(info);
-            assert_eq!(told(overruled.open().unwrap()), Driver::Task);
+            assert_eq!(driver_of(overruled.open().unwrap()), Driver::Task);
         }
     });
 }
@@ -299,7 +299,7 @@ fn a_driver_that_panics_is_gone_for_all_operations() {
                 };
                 runtime(threads)
                     .block_on(async { tokio::time::timeout(PATIENCE, panicked).await })
-                    .unwrap_or_else(|_| panic!("somebody waits on {backend}, {driver:?}"));
+                    .unwrap_or_else(|_| panic!("a caller waits on {backend}, {driver:?}"));
             }
         }
     }

@@ -34,8 +34,8 @@ async fn parent_and_child() {
     match unsafe { libc::fork() } {
         -1 => panic!("{}", std::io::Error::last_os_error()),
         0 => {
-            let told = catch_unwind(AssertUnwindSafe(|| keys(&domain)));
-            if let Ok(keys) = told {
+            let drawn = catch_unwind(AssertUnwindSafe(|| keys(&domain)));
+            if let Ok(keys) = drawn {
                 let bytes = keys.map(u64::to_ne_bytes).concat();
                 let _ = to_parent.write_all(&bytes);
             }

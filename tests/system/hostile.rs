@@ -242,7 +242,7 @@ fn garbage_handshakes_are_closed_without_an_event() {
             assert_eq!(
                 scene.requests.load(Ordering::Acquire),
                 GOOD,
-                "{what} was told as a request"
+                "{what} was reported as a request"
             );
         }
         scene.end().await;
@@ -299,7 +299,7 @@ fn half_open_connections_are_bounded_in_number_and_time() {
         assert_eq!(
             scene.requests.load(Ordering::Acquire),
             GOOD,
-            "half a request was told"
+            "half a request was reported"
         );
         scene.end().await;
     });

@@ -149,7 +149,7 @@ async fn everything_outstanding(
         assert!(is_loss(failed.error.kind()), "{failed}");
     }
     let late = endpoint.send("late").await.unwrap_err();
-    assert!(is_loss(late.kind()), "posting tells why, too: {late}");
+    assert!(is_loss(late.kind()), "posting says why, too: {late}");
     assert!(is_loss(endpoint.recv(vec![0; 4]).await.unwrap_err().kind()));
 }
 
@@ -381,21 +381,21 @@ fn an_end_in_mid_frame_and_a_reset_are_losses() {
 fn a_reset_is_seen_while_reading_is_paused() {
     on(Backend::Epoll, |net| async move {
         // The pause begins at the first byte received, and in the middle of what was received.
-        for early in [0, 20] {
+        for unexpected in [0, 20] {
             let us = net.peer().unwrap();
             let ours = us
                 .domain
                 .endpoint()
-                .unexpected_bytes(early * 128)
+                .unexpected_bytes(unexpected * 128)
                 .open()
                 .unwrap();
             let mut stream = raw_peer(&us, &ours).await;
             // Those that are kept, then one that is not, then more.
             stream
-                .write_all(&message(4, 16).repeat(early + 30))
+                .write_all(&message(4, 16).repeat(unexpected + 30))
                 .await
                 .unwrap();
-            let mut acks = vec![0; 16 * early];
+            let mut acks = vec![0; 16 * unexpected];
             soon("acks", stream.read_exact(&mut acks)).await.unwrap();
             let read = ours
                 .read(vec![0; 8], RemoteRegion::new(0, 8, 1))

@@ -56,6 +56,18 @@ fn rust_files() -> Vec<Source> {
         .collect()
 }
 
+fn pages() -> Vec<String> {
+    let folders = ["", "docs/", "bench/", "examples/"].into_iter();
+    let pages = folders.flat_map(|folder| {
+        let entries = std::fs::read_dir(root().join(folder)).expect("a folder");
+        entries.map(move |entry| {
+            let name = entry.expect("a readable folder").file_name();
+            format!("{folder}{}", name.to_string_lossy())
+        })
+    });
+    pages.filter(|page| page.ends_with(".md")).collect()
+}
+
 #[test]
 fn modules_import_only_what_the_table_allows() {
     let table = Table::parse(&text("ARCHITECTURE.md")).unwrap();
@@ -171,28 +183,22 @@ fn lines_are_of_a_width_to_be_read() {
     expect_none(rust_files().iter().flat_map(rules::check_width));
 }
 
-/// With `TOKIO_FABRIC_FEWER_WORDS=1` the numbers become those that are found, where these are
-/// smaller.
 #[test]
-fn the_worst_words_become_fewer() {
-    const LIST: &str = "tests/tidy/words.txt";
-    let found = words::count(&rust_files());
-    let allowed = words::parse(&text(LIST)).unwrap();
-    expect_none(words::check(&found, &allowed));
-    if std::env::var_os("TOKIO_FABRIC_FEWER_WORDS").is_some() {
-        let fewer = words::fewer(&found, &allowed);
-        std::fs::write(root().join(LIST), words::print(&fewer)).unwrap();
+fn names_and_words_are_the_fields() {
+    expect_none(rust_files().iter().flat_map(words::check));
+    for page in pages() {
+        expect_none(words::check_page(&page, &text(&page)));
     }
 }
 
-/// Rewritten as the words' numbers are.
+/// With `TOKIO_FABRIC_FEWER_NAMES=1` the list becomes that of those that are found.
 #[test]
 fn a_type_name_is_declared_once() {
     const LIST: &str = "tests/tidy/names.txt";
     let found = names::repeated(&Source::all_in("src"));
     let allowed = names::parse(&text(LIST)).unwrap();
     expect_none(names::check(&found, &allowed));
-    if std::env::var_os("TOKIO_FABRIC_FEWER_WORDS").is_some() {
+    if std::env::var_os("TOKIO_FABRIC_FEWER_NAMES").is_some() {
         std::fs::write(root().join(LIST), names::fewer(&found, &allowed)).unwrap();
     }
 }

@@ -91,7 +91,7 @@ pub fn fewer(
     allowed: &BTreeMap<String, (usize, String)>,
 ) -> String {
     let mut text = "# See names.rs. These numbers may only become smaller:\n\
-                    # TOKIO_FABRIC_FEWER_WORDS=1 cargo test --test tidy\n"
+                    # TOKIO_FABRIC_FEWER_NAMES=1 cargo test --test tidy\n"
         .to_owned();
     for (name, (most, reason)) in allowed {
         if let Some(places) = found.get(name) {

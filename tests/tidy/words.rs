@@ -1,7 +1,4 @@
-//! Names and words that say nothing to an engineer of the field: how often each may still stand in
-//! a folder of the root. The numbers of `words.txt` may only become smaller.
-
-use std::collections::BTreeMap;
+//! Names and words that say nothing to an engineer of the field.
 
 use crate::source::{Source, is_word};
 
@@ -100,90 +97,36 @@ const WORDS: &[&str] = &[
     "vouches",
 ];
 
-/// How often a name or a word stands in a folder.
-pub type Counts = BTreeMap<(String, String), usize>;
-
-/// Counts all of them.
-pub fn count(files: &[Source]) -> Counts {
-    let mut counts = Counts::new();
-    for file in files {
-        let mut add = |name: String, times: usize| {
-            if times > 0 {
-                *counts.entry((folder(&file.path), name)).or_default() += times;
-            }
-        };
-        for line in &file.code {
-            let Some((keyword, name)) = declared(line) else {
-                continue;
-            };
-            let names = if keyword == "fn" { FUNCTIONS } else { TYPES };
-            if names.contains(&name) {
-                add(format!("{keyword} {name}"), 1);
-            }
-        }
-        for comment in &file.comments {
-            let comment = comment.to_lowercase();
-            for word in WORDS {
-                add((*word).to_owned(), times(&comment, word));
-            }
-        }
-    }
-    counts
+/// Where a type or a function has one of the names, or a comment one of the words.
+pub fn check(file: &Source) -> Vec<String> {
+    let names = file.code.iter().enumerate().filter_map(|(at, line)| {
+        let (keyword, name) = declared(line)?;
+        let names = if keyword == "fn" { FUNCTIONS } else { TYPES };
+        names
+            .contains(&name)
+            .then(|| refused(&file.path, at, &format!("{keyword} {name}")))
+    });
+    let comments = file.comments.iter().enumerate();
+    let words = comments.flat_map(|(at, line)| check_line(&file.path, at, line));
+    names.chain(words).collect()
 }
 
-/// Reads `words.txt`: folder, number, name.
-pub fn parse(text: &str) -> Result<Counts, String> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
+/// Where a page has one of the words.
+pub fn check_page(path: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().enumerate();
     lines
-        .map(|line| {
-            let mut cells = line.splitn(3, ' ');
-            let (folder, number, name) = (cells.next(), cells.next(), cells.next());
-            let number = number.and_then(|number| number.parse().ok());
-            match (folder, number, name) {
-                (Some(folder), Some(number), Some(name)) => {
-                    Ok(((folder.to_owned(), name.to_owned()), number))
-                }
-                _ => Err(format!("words.txt: not `folder number name`: {line}")),
-            }
-        })
+        .flat_map(|(at, line)| check_line(path, at, line))
         .collect()
 }
 
-/// The text of `words.txt`.
-pub fn print(counts: &Counts) -> String {
-    let head = "# See words.rs. These numbers may only become smaller:\n\
-                # TOKIO_FABRIC_FEWER_WORDS=1 cargo test --test tidy\n";
-    let lines = counts
-        .iter()
-        .map(|((folder, name), number)| format!("{folder} {number} {name}\n"));
-    head.to_owned() + &lines.collect::<String>()
+fn check_line(path: &str, at: usize, line: &str) -> Vec<String> {
+    let line = line.to_lowercase();
+    let words = WORDS.iter().filter(|word| has(&line, word));
+    words.map(|word| refused(path, at, word)).collect()
 }
 
-/// What stands more often than it may.
-pub fn check(found: &Counts, allowed: &Counts) -> Vec<String> {
-    let most = |key| allowed.get(key).copied().unwrap_or_default();
-    let more = found.iter().filter(|(key, number)| **number > most(*key));
-    more.map(|(key, number)| {
-        let (folder, name) = key;
-        format!(
-            "{folder}: `{name}` stands {number} times, at most {} are allowed: use the field's term",
-            most(key)
-        )
-    })
-    .collect()
-}
-
-/// The smaller number of each.
-pub fn fewer(found: &Counts, allowed: &Counts) -> Counts {
-    let both = allowed
-        .iter()
-        .filter_map(|(key, most)| Some((key.clone(), *found.get(key)?.min(most))));
-    both.collect()
-}
-
-/// `src`, `tests`, ..: files that move within one take their words along.
-fn folder(path: &str) -> String {
-    path.split('/').next().unwrap_or_default().to_owned()
+fn refused(path: &str, at: usize, name: &str) -> String {
+    format!("{path}:{}: `{name}`: use the field's term", at + 1)
 }
 
 /// The keyword and the name of what a line declares.
@@ -195,41 +138,28 @@ fn declared(line: &str) -> Option<(&str, &str)> {
     Some((keyword, words.next()?))
 }
 
-/// How often `word` stands in the line as a whole word.
-fn times(line: &str, word: &str) -> usize {
+/// True if `word` stands in the line as a whole word.
+fn has(line: &str, word: &str) -> bool {
     let is_edge = |c: Option<char>| !c.is_some_and(is_word);
-    line.match_indices(word)
-        .filter(|(at, _)| {
-            let (before, after) = (&line[..*at], &line[at + word.len()..]);
-            is_edge(before.chars().next_back()) && is_edge(after.chars().next())
-        })
-        .count()
-}
-
-#[cfg(test)]
-fn sample() -> Counts {
-    let text = "/// Nobody is told.\npub(crate) struct Place<T>(T);\nfn look() { let told = 1; }\n";
-    count(&[Source::new("src/mr/sample.rs", text)])
+    line.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + word.len()..]);
+        is_edge(before.chars().next_back()) && is_edge(after.chars().next())
+    })
 }
 
 #[test]
-fn names_are_counted_where_they_are_declared_and_words_in_comments() {
-    let found: Vec<_> = sample().into_iter().collect();
-    let key = |name: &str| (("src".to_owned(), name.to_owned()), 1);
-    let expected = ["fn look", "nobody", "struct Place", "told"].map(key);
-    assert_eq!(found, expected);
-}
-
-#[test]
-fn a_number_may_only_become_smaller() {
-    let found = sample();
-    assert_eq!(check(&found, &found), [""; 0]);
-    assert_eq!(check(&found, &Counts::new()).len(), 4);
-    assert_eq!(parse(&print(&found)), Ok(found.clone()));
-    assert!(parse("src/mr told").is_err());
-    let mut more = found.clone();
-    more.values_mut().for_each(|number| *number += 1);
-    assert_eq!(fewer(&found, &more), found);
-    assert_eq!(fewer(&more, &found), found);
-    assert_eq!(fewer(&Counts::new(), &found), Counts::new());
+fn names_are_refused_where_they_are_declared_and_words_in_comments() {
+    let text = "/// Nobody is told.\nstruct Place<T>(T);\nfn look() { let told = Place(1); }\n";
+    let found = check(&Source::new("x.rs", text));
+    let expected = [
+        (2, "struct Place"),
+        (3, "fn look"),
+        (1, "told"),
+        (1, "nobody"),
+    ];
+    assert_eq!(
+        found,
+        expected.map(|(line, name)| refused("x.rs", line - 1, name))
+    );
+    assert_eq!(check_page("x.md", "untold\nIt tells.").len(), 1);
 }

@@ -59,13 +59,13 @@ fn alone_it_makes_its_input_and_shows_what_overlapped() {
     let lines = lines(&output.unwrap());
     let rows = lines.iter().filter(|line| line.contains(" 20000 ")).count();
     assert_eq!(rows, 9, "{lines:#?}");
-    let told = |what: &str| lines.iter().find(|line| line.contains(what));
-    let beside = told(" registrations ran beside a transfer").expect("it tells");
+    let line_with = |what: &str| lines.iter().find(|line| line.contains(what));
+    let beside = line_with(" registrations ran beside a transfer").expect("it is printed");
     let (count, rest) = beside.split_once(" of 9 ").expect("of all of them");
     let count: usize = count.parse().unwrap();
     assert!(count > 0 && rest.contains(" ms of "), "{beside}");
-    assert!(told("The peer received 9 batches, 180000 rows").is_some());
-    assert!(told("Every batch arrived as it was sent.").is_some());
+    assert!(line_with("The peer received 9 batches, 180000 rows").is_some());
+    assert!(line_with("Every batch arrived as it was sent.").is_some());
 }
 
 /// "reads real files (Arrow IPC ..)", with the peer in a process of its own.

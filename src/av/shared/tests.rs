@@ -90,7 +90,7 @@ fn ports(shared: &SharedStore) -> Vec<u16> {
 /// Whatever bytes are in the file: no panic, no allocation by a length of the file, and the
 /// addresses that are whole stay.
 #[test]
-fn a_damaged_record_is_nobodys_and_harms_no_other() {
+fn a_damaged_record_is_skipped_and_harms_no_other() {
     let stage = Stage::new();
     let opened = stage.open();
     let shared = &opened.shared;

@@ -85,14 +85,14 @@ impl Join {
                 SocketAddr::V4(_) => 0,
             },
         };
-        inner.port.join(membership, self.hears)?;
+        inner.port.join_group(membership, self.hears)?;
         let known = inner.vector.fabric_addr(self.group);
         let address = match known.map_or_else(|| inner.vector.insert(self.group).now(), Ok) {
             Ok(address) => address,
             Err(error) => {
                 if self.hears {
                     // The membership has just been made, so it can be ended.
-                    let _ = inner.port.leave(membership);
+                    let _ = inner.port.leave_group(membership);
                 }
                 return Err(error);
             }
@@ -143,7 +143,7 @@ impl Drop for MulticastGroup {
     fn drop(&mut self) {
         if let Some(membership) = self.membership {
             // Fails only when the interface, and the membership with it, has gone.
-            let _ = self.endpoint.port.leave(membership);
+            let _ = self.endpoint.port.leave_group(membership);
         }
         if self.inserted {
             // Fails only if the application has taken it out itself.

@@ -289,7 +289,7 @@ fn a_wildcard_is_no_destination() {
 
 /// fi_getinfo(3): "The format of the address is indicated by the returned addr_format field."
 #[test]
-fn the_address_format_tells_the_family() {
+fn the_address_format_implies_the_family() {
     for info in answers(Hints::new().address_format(AddressFormat::SockaddrIp)) {
         let four = info.source.is_some_and(|source| source.is_ipv4());
         let expected = if four {

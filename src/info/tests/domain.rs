@@ -95,7 +95,7 @@ fn a_key_of_no_bytes_is_no_key() {
 /// fi_domain(3): `fi_domain_attr.auth_key_size`, structure field.
 /// fi_domain(3): "The length in bytes of the default authorization key for the domain."
 #[test]
-fn the_key_and_its_size_are_hinted_and_told() {
+fn the_key_and_its_size_are_hinted_and_reported() {
     let (of_domain, of_endpoint) = (AuthKey::new([7; 40]), AuthKey::new([9; 16]));
     let hints = Hints::new().domain(|domain| domain.auth_key(of_domain.clone()));
     let info = best(hints.endpoint_attr(|endpoint| endpoint.auth_key(of_endpoint.clone())));
@@ -169,7 +169,7 @@ fn keys_have_eight_bytes() {
 /// by the domain, or endpoint if the mr_mode FI_MR_ENDPOINT bit has been set." fi_domain(3): "The
 /// optimal number of memory regions supported by the domain."
 #[test]
-fn every_domain_attribute_is_hinted_and_told() {
+fn every_domain_attribute_is_hinted_and_reported() {
     let hints = Hints::new().domain(|domain| {
         domain
             .name("eth0")
@@ -366,7 +366,7 @@ fn counts_beyond_what_can_be_had_are_refused() {
 /// fi_domain(3): `FI_SHARED_AV`, capability.
 /// fi_domain(3): `FI_AV_USER_ID`, capability and flag of opening an address vector.
 #[test]
-fn capabilities_of_address_vectors_are_told() {
+fn capabilities_of_address_vectors_are_reported() {
     let plain = best(Hints::new()).domain.caps;
     assert!(plain.contains(Caps::SHARED_AV) && !plain.contains(Caps::AV_USER_ID));
     let asked = Caps::SHARED_AV | Caps::AV_USER_ID;

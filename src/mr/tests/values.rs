@@ -77,7 +77,7 @@ async fn values_are_copied_or_seen_under_the_guard() {
 /// fi_mr(3), context: "Application context associated with asynchronous memory registration
 /// operations. This value is returned as part of any asynchronous event".
 #[test]
-fn region_tells_what_it_was_registered_with() {
+fn a_region_names_what_it_was_registered_with() {
     let domain = test_domain();
     let region = domain.region(12, Access::LOCAL | Access::REMOTE_READ);
     assert_eq!(region.context(), Some(UserContext(5)));

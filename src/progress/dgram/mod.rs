@@ -157,7 +157,7 @@ impl DgramPort {
 
     /// Begins to hear a group, if it is to be heard, and has datagrams to groups leave by this
     /// interface.
-    pub(crate) fn join(&self, membership: Membership, hears: bool) -> Result<()> {
+    pub(crate) fn join_group(&self, membership: Membership, hears: bool) -> Result<()> {
         let here = self.local.ip();
         let same = matches!(
             (here, membership.group),
@@ -183,8 +183,8 @@ impl DgramPort {
         }
     }
 
-    /// Ends what `join` began, to hear a group.
-    pub(crate) fn leave(&self, membership: Membership) -> Result<()> {
+    /// Ends what `join_group` began.
+    pub(crate) fn leave_group(&self, membership: Membership) -> Result<()> {
         match &mut self.lock("leave a group").socket {
             Some(socket) => socket.leave_group(membership),
             None => Ok(()),

@@ -34,8 +34,8 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Net) -> F) {
     });
 }
 
-/// Lets everything that has something to do do it.
-async fn settle() {
+/// Lets all other tasks run until they wait.
+async fn run_other_tasks() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
@@ -116,7 +116,7 @@ fn simultaneous_first_sends_share_one_connection() {
             for send in sends {
                 send.await.unwrap();
             }
-            settle().await;
+            run_other_tasks().await;
             assert_eq!((ports(&a.endpoint), ports(&b.endpoint)), (1, 1));
         }
     });
@@ -147,7 +147,7 @@ fn all_to_all_at_once_ends_with_one_connection_per_pair() {
         for send in sends {
             send.await.unwrap();
         }
-        settle().await;
+        run_other_tasks().await;
         for endpoint in &endpoints {
             // Two ends of the connection to itself.
             assert_eq!(ports(endpoint), MANY - 1 + 2);
@@ -208,7 +208,7 @@ fn a_peer_that_never_answers_is_unreachable_at_the_deadline() {
             assert!(late < Duration::from_millis(50), "{late:?}");
         }
         drop(kept);
-        settle().await;
+        run_other_tasks().await;
         assert_eq!(ports(&endpoint), 0);
     });
 }

@@ -10,7 +10,7 @@ use super::*;
 use crate::sync::model::Model;
 
 pub(crate) const MODELS: &[Model] = &[
-    Model::of("operation cell: the end wakes whoever polled last", ended),
+    Model::of("operation cell: the end wakes the last poller", ended),
     Model::of(
         "operation cell: the end of a dropped future's operation is with one of the two",
         dropped,
@@ -36,7 +36,7 @@ fn end_of(len: usize) -> OpResult {
     end
 }
 
-/// Waits for the end, and tells its length.
+/// Waits for the result, and returns its length.
 fn len_of(cell: &OpCell) -> usize {
     block_on(poll_fn(|cx| cell.poll(cx.waker(), |end| end.take().len)))
 }
@@ -73,7 +73,7 @@ fn dropped() {
     match ends.join().unwrap() {
         (Delivery::Delivered, len) => assert_eq!((mine, len), (Some(7), 0)),
         (Delivery::Abandoned, len) => assert_eq!((mine, len), (None, 7)),
-        (Delivery::Detached, _) => panic!("nobody detached it"),
+        (Delivery::Detached, _) => panic!("it was not detached"),
     }
 }
 
@@ -87,7 +87,7 @@ fn detached() {
     match ends.join().unwrap() {
         (Delivery::Delivered, len) => assert_eq!((mine, len), (Some(7), 0)),
         (Delivery::Detached, len) => assert_eq!((mine, len), (None, 7)),
-        (Delivery::Abandoned, _) => panic!("nobody abandoned it"),
+        (Delivery::Abandoned, _) => panic!("it was not abandoned"),
     }
 }
 

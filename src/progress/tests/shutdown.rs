@@ -276,7 +276,7 @@ async fn set(scene: Scene, server: &Peer, client: &Peer) -> Set {
     }
 }
 
-async fn nobody_spins(net: Net) {
+async fn no_port_spins(net: Net) {
     let (server, client) = match (net.peer(), net.peer()) {
         (Ok(server), Ok(client)) => (server, client),
         (Err(why), _) | (_, Err(why)) if net.backend() == Backend::IoUring => {
@@ -332,7 +332,7 @@ fn no_state_of_a_shutdown_takes_turns_without_progress() {
             scope.spawn(move || {
                 let mut builder = tokio::runtime::Builder::new_current_thread();
                 let runtime = builder.enable_all().build().unwrap();
-                runtime.block_on(nobody_spins(Net::on(backend)));
+                runtime.block_on(no_port_spins(Net::on(backend)));
             });
         }
     });

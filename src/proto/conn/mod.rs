@@ -411,7 +411,7 @@ impl<T> Connection<T> {
         self.tx.injected.take_ends()
     }
 
-    /// Bytes of early messages held now.
+    /// Bytes of unexpected messages held now.
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.own().map_or(0, |own| own.matcher.held_bytes())
     }

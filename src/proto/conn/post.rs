@@ -134,8 +134,8 @@ impl<T> Connection<T> {
         }
         op.phase = Phase::Queued;
         own.context.used += 1;
-        let early = own.matcher.take_unexpected().expect("seen above");
-        self.deliver_unexpected(key, early);
+        let unexpected = own.matcher.take_unexpected().expect("seen above");
+        self.deliver_unexpected(key, unexpected);
         Ok(key)
     }
 

@@ -168,7 +168,7 @@ impl Model {
             _ => {}
         }
         if self.peers.len() > 6 || rng.chance(1) && self.peers.len() > 1 {
-            self.leave(rng);
+            self.disconnect(rng);
         }
         if self.receives.len() > 12 {
             self.cancel(rng);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::pair::{PLAIN, Pair, REMOTE, Rng, Side, sizes};
+use super::pair::{PLAIN, Pair, REMOTE, Rng, TestConnection, sizes};
 use crate::error::{ErrorKind, Refusal};
 use crate::limits::READ_REQUESTS_MAX;
 use crate::proto::{ExtensionParams, OFFERED};
@@ -18,12 +18,12 @@ fn pair() -> Pair {
     };
     let mut pair = Pair::idle_with(sizes(), params, params);
     pair.handshake(ByteOrder::Native, b"", b"");
-    pair.b.world.region(1, vec![0; 8], REMOTE);
+    pair.b.host.region(1, vec![0; 8], REMOTE);
     pair
 }
 
 /// Hands frames from `side` to `wire` until it has no more.
-fn flush(side: &mut Side, wire: &mut VecDeque<u8>) {
+fn flush(side: &mut TestConnection, wire: &mut VecDeque<u8>) {
     loop {
         side.hand_out();
         if side.move_out(usize::MAX, wire) == 0 {
@@ -126,8 +126,8 @@ fn counts_of_nothing_and_of_more_than_await_an_answer_are_violations() {
     }
 }
 
-/// docs/extension.md, section 3: "A side that sends a frame of the extension without it being agreed on
-/// breaks the protocol"; and nobody hears ACKS who did not agree on REFUSAL.
+/// docs/extension.md, section 3: "A side that sends a frame of the extension without it being
+/// agreed on breaks the protocol"; and no side gets ACKS that did not agree on REFUSAL.
 #[test]
 fn peers_without_refusals_neither_say_nor_hear_counts() {
     let params = ExtensionParams {
@@ -157,7 +157,7 @@ fn peers_without_refusals_neither_say_nor_hear_counts() {
 
 /// Acks that the peer does not take are one frame, however many they become.
 #[test]
-fn acks_that_nobody_takes_need_no_room() {
+fn acks_that_the_peer_does_not_read_need_no_room() {
     let mut pair = pair();
     let write = FrameHeader::Write {
         data: None,

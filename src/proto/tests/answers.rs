@@ -15,8 +15,8 @@ fn a_source_that_is_revoked_on_the_way_ends_its_answer_with_zeros() {
     for len in [100, 70_000, READ_DATA_MAX, READ_DATA_MAX * 2 + 5] {
         for moved in [0, 10, 16, 60] {
             let mut pair = living_with(1);
-            let region = pair.b.world.region(1, vec![1; len], REMOTE);
-            pair.b.world.region(2, vec![2; 8], REMOTE);
+            let region = pair.b.host.region(1, vec![1; len], REMOTE);
+            pair.b.host.region(2, vec![2; 8], REMOTE);
             pair.a.read(1, len, &[(1, 0, len as u64)]);
             pair.a.read(2, 8, &[(1, 0, 8)]);
             pair.a.read(3, 8, &[(2, 0, 8)]);
@@ -99,11 +99,11 @@ fn answers_to_nothing_and_of_the_wrong_length_are_violations() {
 /// A peer that asks and asks but never takes the answers is not read any further, whether its reads
 /// are good or refused.
 #[test]
-fn answers_in_parts_that_nobody_takes_are_bounded() {
+fn answers_in_parts_that_the_peer_does_not_read_are_bounded() {
     for key in [1, 2] {
         let mut pair = living_with(0);
-        pair.b.world.region(1, vec![1; 1], REMOTE);
-        let gone = pair.b.world.region(2, vec![1; 1], REMOTE);
+        pair.b.host.region(1, vec![1; 1], REMOTE);
+        let gone = pair.b.host.region(2, vec![1; 1], REMOTE);
         gone.gate().revoke();
         let request = FrameHeader::ReadRequest {
             segments: segments(&[(key, 0, 1)]),
@@ -131,7 +131,7 @@ fn answers_in_parts_that_nobody_takes_are_bounded() {
 fn an_ack_overtakes_the_parts_of_an_answer() {
     let mut pair = living_with(1);
     let len = READ_DATA_MAX * 3;
-    pair.b.world.region(1, vec![3; len], REMOTE);
+    pair.b.host.region(1, vec![3; len], REMOTE);
     pair.a.read(1, len, &[(1, 0, len as u64)]);
     pair.a.write(2, b"x", &[(1, 0, 1)]);
     pair.run_in_pieces(100_000);
@@ -147,7 +147,7 @@ fn an_ack_overtakes_the_parts_of_an_answer() {
 fn a_peer_that_reads_for_ever_holds_up_no_message() {
     let mut pair = living_with(1);
     let len = READ_DATA_MAX / 64;
-    pair.b.world.region(1, vec![3; len], REMOTE);
+    pair.b.host.region(1, vec![3; len], REMOTE);
     let (mut asked, mut got) = (0, 0);
     let mut turn = |pair: &mut Pair| {
         while asked < got + 8 {

@@ -4,7 +4,7 @@ mod arithmetic;
 mod bounds;
 
 use super::extension::EXTENDED;
-use super::pair::{PLAIN, Pair, REMOTE, Rng, Side, bytes_of, operation, segments, sizes};
+use super::pair::{PLAIN, Pair, REMOTE, Rng, TestConnection, bytes_of, operation, segments, sizes};
 use super::refusal::{exchange, flush, living_with, refusal_of};
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
@@ -34,9 +34,9 @@ fn sum(form: AtomicForm) -> AtomicCall {
     call(form, AtomicOp::Sum.to_number(), AtomicType::Uint64)
 }
 
-impl Side {
-    /// Posts it with these operands; what tells puts its results into as many bytes as the segments
-    /// have.
+impl TestConnection {
+    /// Posts it with these operands; one that fetches has as many bytes for its results as the
+    /// segments have.
     fn atomic(
         &mut self,
         token: u64,
@@ -82,7 +82,7 @@ fn number(bytes: &[u8]) -> u64 {
 #[test]
 fn the_atomic_exchange_of_the_page_is_what_two_machines_say() {
     let mut pair = living_with(8);
-    let region = pair.b.world.region(7, 40u64.to_ne_bytes().to_vec(), REMOTE);
+    let region = pair.b.host.region(7, 40u64.to_ne_bytes().to_vec(), REMOTE);
     let whole = [(7, 0, 8)];
     pair.a
         .atomic(1, sum(AtomicForm::Update), &2u64.to_ne_bytes(), &whole);
@@ -126,12 +126,12 @@ fn the_atomic_exchange_of_the_page_is_what_two_machines_say() {
 /// docs/extension.md, section 11: "Operations are done one after the other, in the order of their
 /// frames", in whatever pieces they come, among reads and writes; each is counted as what it is.
 #[test]
-fn operations_of_all_kinds_are_done_and_told_in_their_order() {
+fn operations_of_all_kinds_are_done_and_reported_in_their_order() {
     for seed in 0..200 {
         let rng = &mut Rng(seed);
         let mut pair = Pair::idle_with(sizes(), EXTENDED, EXTENDED);
         pair.handshake(ByteOrder::Native, b"", b"");
-        let region = pair.b.world.region(1, vec![0; 64], REMOTE);
+        let region = pair.b.host.region(1, vec![0; 64], REMOTE);
         let mut model = [0u64; 8];
         let mut expected = Vec::new();
         for token in 0..30 {
@@ -187,8 +187,10 @@ fn operations_of_all_kinds_are_done_and_told_in_their_order() {
             model.map(u64::to_ne_bytes).concat(),
             "seed {seed}"
         );
-        let told = pair.b.remote_accesses.iter();
-        let reads = told.filter(|it| **it == OperationKind::RemoteRead).count();
+        let accesses = pair.b.remote_accesses.iter();
+        let reads = accesses
+            .filter(|it| **it == OperationKind::RemoteRead)
+            .count();
         assert_eq!((reads, pair.b.remote_accesses.len()), (expected.len(), 30));
         pair.a.machine.check();
         pair.b.machine.check();
@@ -204,7 +206,7 @@ fn numbers_of_the_other_byte_order_are_converted() {
         pair.handshake(order, b"", b"");
         let region = pair
             .b
-            .world
+            .host
             .region(1, 0x0102u16.to_ne_bytes().repeat(2), REMOTE);
         let mut theirs = call(AtomicForm::Fetch, 2, AtomicType::Uint16);
         theirs.numbers ^= BIG_ENDIAN;
@@ -230,12 +232,12 @@ fn numbers_of_the_other_byte_order_are_converted() {
 fn each_reason_refuses_all_of_an_operation_and_nothing_else() {
     for most in [5, 1000, usize::MAX] {
         let mut pair = living_with(100);
-        let region = pair.b.world.region(1, vec![0; 64], REMOTE);
-        pair.b.world.region(2, vec![5; 64], Access::REMOTE_READ);
-        pair.b.world.region(3, vec![5; 64], Access::REMOTE_WRITE);
-        let revoked = pair.b.world.region(4, vec![5; 64], REMOTE);
+        let region = pair.b.host.region(1, vec![0; 64], REMOTE);
+        pair.b.host.region(2, vec![5; 64], Access::REMOTE_READ);
+        pair.b.host.region(3, vec![5; 64], Access::REMOTE_WRITE);
+        let revoked = pair.b.host.region(4, vec![5; 64], REMOTE);
         revoked.gate().revoke();
-        let held = pair.b.world.region(5, vec![5; 64], REMOTE);
+        let held = pair.b.host.region(5, vec![5; 64], REMOTE);
         held.gate().begin_quiesce().unwrap();
         let swap = call(AtomicForm::Compare, 12, AtomicType::Uint64);
         let reads = call(AtomicForm::Fetch, 10, AtomicType::Uint64);
@@ -313,8 +315,8 @@ fn by_default_a_refused_atomic_ends_the_connection_after_itself() {
     }
 }
 
-/// docs/extension.md: "After `n` refusals for reasons 1 to 3 the target ends it": whoever guesses
-/// keys by atomic operations is not let guess more often than one who writes and reads.
+/// docs/extension.md: "After `n` refusals for reasons 1 to 3 the target ends it": a peer
+/// that guesses keys by atomic operations has no more guesses than one that writes and reads.
 #[test]
 fn guesses_by_atomic_operations_are_counted() {
     for form in [AtomicForm::Update, AtomicForm::Fetch] {
@@ -333,7 +335,7 @@ fn guesses_by_atomic_operations_are_counted() {
 fn a_lost_connection_ends_each_operation_once_with_its_memory() {
     for cut in 0..400 {
         let mut pair = living_with(8);
-        pair.b.world.region(1, vec![0; 64], REMOTE);
+        pair.b.host.region(1, vec![0; 64], REMOTE);
         for token in 0..6 {
             let form = [AtomicForm::Update, AtomicForm::Fetch][token as usize % 2];
             pair.a
@@ -359,12 +361,12 @@ fn a_lost_connection_ends_each_operation_once_with_its_memory() {
 }
 
 /// fi_cancel: what has not gone out ends as Canceled; what has runs to its end. A time limit ends
-/// both, and the answer that comes later is nobody's.
+/// both, and the answer that comes later is dropped.
 #[test]
 fn cancelled_and_expired_operations_leave_the_answers_of_others_in_place() {
     for form in [AtomicForm::Update, AtomicForm::Fetch] {
         let mut pair = living_with(8);
-        let region = pair.b.world.region(1, vec![0; 8], REMOTE);
+        let region = pair.b.host.region(1, vec![0; 8], REMOTE);
         let one = 1u64.to_ne_bytes();
         let keys = [1, 2, 3].map(|token| pair.a.atomic(token, sum(form), &one, &[(1, 0, 8)]));
         assert_eq!(pair.a.machine.cancel(keys[1]), Withdrawn::Ended);

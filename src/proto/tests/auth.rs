@@ -2,7 +2,7 @@
 //! keys, replayed and reflected proofs, and an attacker in between that changes what is said.
 
 use super::extension::EXTENDED;
-use super::pair::{PLAIN, Pair, Rng, Side, sizes};
+use super::pair::{PLAIN, Pair, Rng, TestConnection, sizes};
 use crate::edges::EdgeCoverage;
 use crate::error::ErrorKind;
 use crate::limits::CM_DATA_SIZE_MAX;
@@ -41,7 +41,7 @@ fn nonce(first: u8) -> [u8; 32] {
     std::array::from_fn(|at| first.wrapping_add(at as u8))
 }
 
-fn demand(side: &mut Side, key: &[u8], first: u8) {
+fn demand(side: &mut TestConnection, key: &[u8], first: u8) {
     side.machine.demand_key(AuthSecret::of(key), nonce(first));
 }
 
@@ -55,13 +55,13 @@ fn pair_of(initiator: &[u8], acceptor: &[u8]) -> Pair {
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     ToAcceptor,
     ToInitiator,
 }
 
 /// All that one side sends now.
-fn say(side: &mut Side) -> Vec<u8> {
+fn say(side: &mut TestConnection) -> Vec<u8> {
     let mut said = std::collections::VecDeque::new();
     loop {
         side.nudge();
@@ -72,7 +72,7 @@ fn say(side: &mut Side) -> Vec<u8> {
     }
 }
 
-fn hear(side: &mut Side, bytes: &[u8]) {
+fn hear(side: &mut TestConnection, bytes: &[u8]) {
     side.wire.extend(bytes);
     while side.move_in(usize::MAX) {}
 }
@@ -81,12 +81,12 @@ fn hear(side: &mut Side, bytes: &[u8]) {
 /// said each way.
 fn connect_through(
     pair: &mut Pair,
-    mut change: impl FnMut(Way, &mut Vec<u8>),
+    mut change: impl FnMut(Direction, &mut Vec<u8>),
 ) -> (Vec<u8>, Vec<u8>) {
     let Pair { a, b } = pair;
     a.machine.begin_connect(b"asked");
     let (mut to_b, mut to_a) = (say(a), Vec::new());
-    change(Way::ToAcceptor, &mut to_b);
+    change(Direction::ToAcceptor, &mut to_b);
     b.wire.extend(&to_b);
     let offer = pair.request().offer();
     let Pair { a, b } = pair;
@@ -94,10 +94,10 @@ fn connect_through(
         .begin_accept(b"answered", ByteOrder::Native, offer);
     loop {
         let mut answer = say(b);
-        change(Way::ToInitiator, &mut answer);
+        change(Direction::ToInitiator, &mut answer);
         hear(a, &answer);
         let mut word = say(a);
-        change(Way::ToAcceptor, &mut word);
+        change(Direction::ToAcceptor, &mut word);
         hear(b, &word);
         if answer.is_empty() && word.is_empty() {
             break;
@@ -112,11 +112,13 @@ fn connect(pair: &mut Pair) -> (Vec<u8>, Vec<u8>) {
     connect_through(pair, |_, _| {})
 }
 
-fn is_connected(side: &Side) -> bool {
-    side.told.iter().any(|told| told.starts_with("connected"))
+fn is_connected(side: &TestConnection) -> bool {
+    side.events
+        .iter()
+        .any(|event| event.starts_with("connected"))
 }
 
-fn fault(side: &Side) -> Option<ErrorKind> {
+fn fault(side: &TestConnection) -> Option<ErrorKind> {
     side.machine.fault().map(|error| error.kind())
 }
 
@@ -125,7 +127,7 @@ fn assert_refused(pair: &mut Pair) {
     for side in [&mut pair.a, &mut pair.b] {
         assert_eq!(fault(side), Some(ErrorKind::NotAuthorized));
         side.close();
-        assert_eq!(side.told, [r#"not connected: NotAuthorized b"""#]);
+        assert_eq!(side.events, [r#"not connected: NotAuthorized b"""#]);
     }
 }
 
@@ -137,8 +139,8 @@ fn every_edge_of_proving_a_key_is_walked() {
     connect(&mut pair_of(KEY, b"another key"));
     let mut frames = 0;
     connect_through(&mut pair_of(KEY, KEY), |way, bytes| {
-        frames += usize::from(way == Way::ToInitiator);
-        if (way, frames) == (Way::ToInitiator, 2) {
+        frames += usize::from(way == Direction::ToInitiator);
+        if (way, frames) == (Direction::ToInitiator, 2) {
             bytes[20] ^= 1; // Of the seal, behind a header of 16 bytes.
         }
     });
@@ -197,9 +199,9 @@ fn who_has_the_same_key_is_connected() {
     for order in [ByteOrder::Native, ByteOrder::Big] {
         let mut pair = pair_of(KEY, KEY);
         pair.handshake(order, b"asked", &[7; CM_DATA_SIZE_MAX]);
-        let told = format!("connected {:?}", bytes::Bytes::from(vec![7; 256]));
-        assert_eq!(pair.a.told, [told]);
-        assert_eq!(pair.b.told, [r#"connected b"""#]);
+        let connected = format!("connected {:?}", bytes::Bytes::from(vec![7; 256]));
+        assert_eq!(pair.a.events, [connected]);
+        assert_eq!(pair.b.events, [r#"connected b"""#]);
         assert_eq!(pair.a.machine.peer_hello().unwrap().refusals_max, 7);
         assert!(pair.b.machine.agreed().contains(Capabilities::AUTH));
         pair.b.receive(1, 5);
@@ -292,12 +294,12 @@ fn a_replayed_proof_is_refused() {
 /// later."
 #[test]
 fn a_reflected_proof_is_refused() {
-    // Somebody without the key who gives the initiator its own proof back.
+    // An acceptor without the key that gives the initiator its own proof back.
     let mut pair = pair_of(KEY, b"");
     let mut answer = Vec::new();
     let (said, _) = connect_through(&mut pair, |way, bytes| match way {
-        Way::ToAcceptor if bytes.len() == 84 => answer.clone_from(bytes),
-        Way::ToInitiator if !answer.is_empty() => {
+        Direction::ToAcceptor if bytes.len() == 84 => answer.clone_from(bytes),
+        Direction::ToInitiator if !answer.is_empty() => {
             let mut header = golden("proof")[..16].to_vec();
             header[8] = 16 + 32;
             *bytes = [header, answer.split_off(52)].concat();
@@ -312,8 +314,8 @@ fn a_reflected_proof_is_refused() {
     let mut pair = pair_of(KEY, KEY);
     let mut auth_hello = Vec::new();
     connect_through(&mut pair, |way, bytes| match way {
-        Way::ToInitiator if bytes.len() == 84 => auth_hello = bytes[48..].to_vec(),
-        Way::ToAcceptor if bytes.len() == 84 => bytes[16..52].copy_from_slice(&auth_hello),
+        Direction::ToInitiator if bytes.len() == 84 => auth_hello = bytes[48..].to_vec(),
+        Direction::ToAcceptor if bytes.len() == 84 => bytes[16..52].copy_from_slice(&auth_hello),
         _ => {}
     });
     assert_refused(&mut pair);
@@ -326,14 +328,14 @@ fn a_proof_for_another_connection_is_refused() {
     let mut lured = pair_of(KEY, b"the impostor's");
     let mut answer = Vec::new();
     connect_through(&mut lured, |way, bytes| {
-        if way == Way::ToAcceptor && bytes.len() == 84 {
+        if way == Direction::ToAcceptor && bytes.len() == 84 {
             answer.clone_from(bytes);
         }
     });
     let mut pair = pair_of(b"the impostor's", KEY);
     demand(&mut pair.b, KEY, 0xa0);
     connect_through(&mut pair, |way, bytes| {
-        if way == Way::ToAcceptor && bytes.len() == 84 {
+        if way == Direction::ToAcceptor && bytes.len() == 84 {
             bytes.clone_from(&answer);
         }
     });
@@ -343,7 +345,7 @@ fn a_proof_for_another_connection_is_refused() {
 /// docs/extension.md: "the agreed capabilities are those that both introductions have: otherwise
 /// a third party in between has removed one."
 #[test]
-fn nobody_in_between_can_take_a_capability_away() {
+fn a_man_in_the_middle_cannot_take_a_capability_away() {
     let all = EXTENDED.capabilities | Capabilities::AUTH;
     for bit in all.iter() {
         for (from_request, also_introductions) in [(true, false), (false, false), (true, true)] {
@@ -351,11 +353,11 @@ fn nobody_in_between_can_take_a_capability_away() {
             let mask = !bit.bits().to_be_bytes()[1];
             connect_through(&mut pair, |way, bytes| {
                 let is_control = bytes.len() >= 32 && bytes[8..12] == *b"tofa";
-                if is_control && (from_request || way == Way::ToInitiator) {
+                if is_control && (from_request || way == Direction::ToInitiator) {
                     bytes[15] &= mask;
                 }
                 // Behind the response, or behind the header of the answer.
-                let at = if way == Way::ToInitiator { 32 } else { 0 };
+                let at = if way == Direction::ToInitiator { 32 } else { 0 };
                 if also_introductions && bytes.len() == 84 {
                     bytes[at + 16 + 3] &= mask;
                 }
@@ -376,7 +378,7 @@ fn nobody_in_between_can_take_a_capability_away() {
 #[test]
 fn no_byte_of_what_is_proven_can_be_changed() {
     let (asked, answered) = connect(&mut pair_of(KEY, KEY));
-    // Headers have fields that nobody looks at. Of the rest: auth_hello and proof; challenge,
+    // Headers have fields that are ignored. Of the rest: auth_hello and proof; challenge,
     // proof with data, HELLO.
     let hello = 16 + 12 + 24 + 8 + 8 + 36;
     let of_initiator = (37 + 16..37 + 84).chain(37 + 84 + 16..asked.len());
@@ -386,8 +388,8 @@ fn no_byte_of_what_is_proven_can_be_changed() {
         (asked.len(), answered.len()),
         (37 + 84 + hello, 84 + 56 + hello)
     );
-    let cases = (of_initiator.map(|at| (Way::ToAcceptor, at)))
-        .chain(of_acceptor.map(|at| (Way::ToInitiator, at)));
+    let cases = (of_initiator.map(|at| (Direction::ToAcceptor, at)))
+        .chain(of_acceptor.map(|at| (Direction::ToInitiator, at)));
     for (way, at) in cases {
         let mut pair = pair_of(KEY, KEY);
         let mut passed = 0;
@@ -400,8 +402,8 @@ fn no_byte_of_what_is_proven_can_be_changed() {
             }
         });
         let hears = match way {
-            Way::ToAcceptor => &pair.b,
-            Way::ToInitiator => &pair.a,
+            Direction::ToAcceptor => &pair.b,
+            Direction::ToInitiator => &pair.a,
         };
         assert!(!is_connected(hears), "{way:?} {at}");
         assert!(fault(hears).is_some() || fault(&pair.a).is_some(), "{at}");
@@ -441,7 +443,7 @@ fn a_proof_that_is_none_breaks_the_protocol() {
     ] {
         let mut pair = pair_of(KEY, KEY);
         connect_through(&mut pair, |way, bytes| {
-            if way == Way::ToAcceptor && bytes.len() == 84 {
+            if way == Direction::ToAcceptor && bytes.len() == 84 {
                 bytes.clone_from(&frame);
             }
         });
@@ -465,7 +467,7 @@ fn a_proof_that_is_none_breaks_the_protocol() {
 fn a_hello_is_sealed_exactly_behind_proofs() {
     let mut pair = pair_of(KEY, KEY);
     connect_through(&mut pair, |way, bytes| {
-        if way == Way::ToAcceptor && bytes.len() == 104 {
+        if way == Direction::ToAcceptor && bytes.len() == 104 {
             bytes.truncate(68);
             bytes[8] = 68;
         }
@@ -473,7 +475,7 @@ fn a_hello_is_sealed_exactly_behind_proofs() {
     assert_eq!(fault(&pair.b), Some(ErrorKind::ProtocolViolation));
     let mut pair = Pair::idle_with(sizes(), EXTENDED, EXTENDED);
     connect_through(&mut pair, |way, bytes| {
-        if way == Way::ToAcceptor && bytes.len() == 68 {
+        if way == Direction::ToAcceptor && bytes.len() == 68 {
             *bytes = golden("initiator hello");
         }
     });

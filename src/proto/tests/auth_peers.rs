@@ -1,7 +1,7 @@
 //! Proving an authorization key on connections of connectionless endpoints: posts come before the
 //! proof, and an attempt may be given up and begun again.
 
-use super::pair::{Pair, Side};
+use super::pair::{Pair, TestConnection};
 use super::receives::{extended, plain};
 use crate::error::{Error, ErrorKind};
 use crate::mr::{AuthSecret, Sealed};
@@ -13,7 +13,7 @@ use crate::wire::{
 
 const KEY: &[u8] = b"tokio-fabric key";
 
-fn demand(side: &mut Side, key: &[u8], first: u8) {
+fn demand(side: &mut TestConnection, key: &[u8], first: u8) {
     let nonce = std::array::from_fn(|at| first.wrapping_add(at as u8));
     side.machine.demand_key(AuthSecret::of(key), nonce);
 }
@@ -28,7 +28,7 @@ fn keyed(a: &[u8], b: &[u8]) -> Pair {
 }
 
 /// All that one side has to say now reaches the other.
-fn pass(from: &mut Side, to: &mut Side) {
+fn pass(from: &mut TestConnection, to: &mut TestConnection) {
     from.nudge();
     from.hand_out();
     from.move_out(usize::MAX, &mut to.wire);
@@ -36,7 +36,7 @@ fn pass(from: &mut Side, to: &mut Side) {
 }
 
 /// All that one side says now.
-fn say(side: &mut Side) -> Vec<u8> {
+fn say(side: &mut TestConnection) -> Vec<u8> {
     let mut said = std::collections::VecDeque::new();
     side.nudge();
     side.hand_out();
@@ -44,7 +44,7 @@ fn say(side: &mut Side) -> Vec<u8> {
     said.into()
 }
 
-fn fault(side: &Side) -> Option<ErrorKind> {
+fn fault(side: &TestConnection) -> Option<ErrorKind> {
     side.machine.fault().map(Error::kind)
 }
 
@@ -54,7 +54,7 @@ fn posts_wait_for_the_proof_and_then_go_out() {
     let mut pair = keyed(KEY, KEY);
     pair.handshake_peers(ByteOrder::Native);
     pair.b.receive_any(2, MatchCriteria::Message, 5);
-    assert_eq!(pair.a.told, [r#"connected b"""#]);
+    assert_eq!(pair.a.events, [r#"connected b"""#]);
     assert_eq!(pair.b.end_of(2), (Ok(5), b"hello".to_vec()));
     assert!(pair.a.ended.contains_key(&1));
 }
@@ -68,7 +68,7 @@ fn a_wrong_key_is_refused_whatever_is_posted() {
     pair.handshake_peers(ByteOrder::Native);
     for side in [&pair.a, &pair.b] {
         assert_eq!(fault(side), Some(ErrorKind::NotAuthorized));
-        assert!(side.ended.is_empty() && side.told.is_empty());
+        assert!(side.ended.is_empty() && side.events.is_empty());
     }
 }
 
@@ -87,12 +87,13 @@ fn who_has_no_key_is_refused_from_either_side() {
             pair.handshake_peers(ByteOrder::Native);
             let keyed = if dials { &pair.a } else { &pair.b };
             assert_eq!(fault(keyed), Some(ErrorKind::NotAuthorized));
-            assert!(pair.a.told.is_empty() && pair.b.told.iter().all(|it| it != "connected"));
+            assert!(pair.a.events.is_empty() && pair.b.events.iter().all(|it| it != "connected"));
         }
     }
 }
 
-/// Another attempt proves the key anew, whoever dials it, and how ever far the first had come.
+/// Another attempt proves the key anew, whichever side dials it, and however far the first had
+/// come.
 #[test]
 fn an_attempt_that_begins_again_proves_the_key_again() {
     for rounds in 0..6 {

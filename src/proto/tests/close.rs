@@ -1,7 +1,7 @@
 //! The agreed end: docs/extension.md, section 7.
 
 use super::extension::EXTENDED;
-use super::pair::{Pair, REMOTE, Rng, Side, sizes};
+use super::pair::{Pair, REMOTE, Rng, TestConnection, sizes};
 use crate::edges::EdgeCoverage;
 use crate::error::ErrorKind;
 use crate::proto::conn::CloseExchange;
@@ -33,8 +33,8 @@ fn finish(pair: &mut Pair) {
     }
 }
 
-fn last_word(side: &Side) -> &str {
-    side.told.last().expect("something was told")
+fn last_event(side: &TestConnection) -> &str {
+    side.events.last().expect("an event was reported")
 }
 
 /// Whichever side begins: the other's CLOSE follows, then both ends of stream.
@@ -54,7 +54,7 @@ fn what_was_accepted_ends_well_before_the_connection_does() {
         let rng = &mut Rng(seed);
         let mut pair = connected();
         for side in [&mut pair.a, &mut pair.b] {
-            side.world.region(7, vec![3; 100], REMOTE);
+            side.host.region(7, vec![3; 100], REMOTE);
         }
         for side in [&mut pair.a, &mut pair.b] {
             for token in 0..4 {
@@ -82,8 +82,8 @@ fn what_was_accepted_ends_well_before_the_connection_does() {
             assert_eq!(side.end_of(1), (Ok(4), b"last\0\0\0\0\0".to_vec()));
         }
         assert_eq!(pair.a.end_kind(2), ErrorKind::Canceled, "it closed");
-        assert_eq!(last_word(&pair.a), "closed: in order");
-        assert_eq!(last_word(&pair.b), "closed: in order");
+        assert_eq!(last_event(&pair.a), "closed: in order");
+        assert_eq!(last_event(&pair.b), "closed: in order");
         let other = if both {
             ErrorKind::Canceled
         } else {
@@ -108,7 +108,7 @@ fn an_end_of_stream_without_both_closes_is_a_loss() {
         pair.b.finished = true;
         while pair.b.move_in(usize::MAX) {}
         pair.b.close();
-        assert_eq!(last_word(&pair.b), "closed: PeerClosed");
+        assert_eq!(last_event(&pair.b), "closed: PeerClosed");
     }
 }
 
@@ -133,8 +133,8 @@ fn held_messages_end_when_the_peer_closes() {
         (Err(ErrorKind::PeerClosed), b"held".to_vec())
     );
     assert_eq!(pair.b.end_kind(2), ErrorKind::PeerClosed);
-    assert_eq!(last_word(&pair.b), "closed: in order");
-    assert_eq!(last_word(&pair.a), "closed: in order");
+    assert_eq!(last_event(&pair.b), "closed: in order");
+    assert_eq!(last_event(&pair.a), "closed: in order");
 }
 
 /// Nothing can be posted for a peer that has said CLOSE, but what it sent before can be received.

@@ -1,6 +1,6 @@
 //! Writes that end when they are persistent: what waits for them, and what ends them.
 
-use super::pair::{PLAIN, Pair, REMOTE, Side, operation, segments, sizes};
+use super::pair::{PLAIN, Pair, REMOTE, TestConnection, operation, segments, sizes};
 use crate::buf::{Payload, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::mr::MrFlags;
@@ -24,12 +24,12 @@ pub(super) fn pair(extended: bool) -> Pair {
         ..RegionTraits::plain(REMOTE.bits())
     };
     let memory = RegionMemory::new(vec![vec![0; 64].into()], traits).unwrap();
-    let regions = &mut pair.b.world.regions;
+    let regions = &mut pair.b.host.regions;
     regions.insert(Some(KEY), &memory, None).unwrap();
     pair
 }
 
-pub(super) fn commit(side: &mut Side, token: u64, data: Option<u64>) {
+pub(super) fn commit(side: &mut TestConnection, token: u64, data: Option<u64>) {
     let post = operation(
         OpKind::Write {
             data,
@@ -78,7 +78,7 @@ fn a_commit_is_acknowledged_when_it_is_persistent_and_in_its_turn() {
 }
 
 /// "Every accepted operation ends exactly once", and what comes back late from the device is
-/// nobody's.
+/// dropped.
 #[test]
 fn a_connection_that_ends_while_a_commit_is_made_ends_it() {
     for extended in [false, true] {
@@ -106,7 +106,7 @@ fn a_commit_that_fails_is_no_success() {
     living.b.machine.handle_committed(memory, Err(missing()));
     living.b.take_events();
     living.run();
-    assert_eq!((living.b.world.unasked, living.b.remote_data.len()), (0, 0));
+    assert_eq!((living.b.host.unasked, living.b.remote_data.len()), (0, 0));
     let end = living.a.ended.remove(&1).expect("it has ended");
     assert_eq!(end.result.unwrap_err().refusal(), Some(Refusal::Fault));
     living.a.write(2, b"next", &[(KEY, 0, 4)]);

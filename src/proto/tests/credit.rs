@@ -27,7 +27,7 @@ fn pair_of(params: ExtensionParams, unexpected_bytes: usize, send_order: SendOrd
 #[test]
 fn a_held_message_holds_up_messages_only() {
     let mut pair = pair_with(0, SendOrder::Free);
-    let region = pair.b.world.region(7, vec![0; 16], REMOTE);
+    let region = pair.b.host.region(7, vec![0; 16], REMOTE);
     for token in 0..5 {
         pair.a.send_acked(token, &[token as u8; 10]);
     }
@@ -54,7 +54,7 @@ fn a_held_message_holds_up_messages_only() {
 #[test]
 fn who_asked_for_order_behind_sends_gets_it() {
     let mut pair = pair_with(0, SendOrder::Strict);
-    pair.b.world.region(7, vec![0; 16], REMOTE);
+    pair.b.host.region(7, vec![0; 16], REMOTE);
     pair.a.write(1, b"before", &[(7, 0, 6)]);
     pair.a.send(2, b"held");
     pair.a.write(3, b"behind", &[(7, 0, 6)]);
@@ -69,7 +69,7 @@ fn who_asked_for_order_behind_sends_gets_it() {
 #[test]
 fn messages_never_pass_rma() {
     let mut pair = pair_with(0, SendOrder::Free);
-    pair.b.world.region(7, vec![0; 16], REMOTE);
+    pair.b.host.region(7, vec![0; 16], REMOTE);
     pair.a.send_acked(1, b"held");
     pair.a.write(2, b"first", &[(7, 0, 5)]);
     pair.a.send_acked(3, b"second");
@@ -82,7 +82,7 @@ fn messages_never_pass_rma() {
 
 /// "A sender that holds a message back says STALLED, once until the next CREDIT."
 #[test]
-fn a_stall_is_told_once_and_answered_by_the_next_receive() {
+fn a_stall_is_announced_once_and_answered_by_the_next_receive() {
     let mut pair = pair_with(0, SendOrder::Free);
     pair.a.send(1, b"held");
     pair.a.hand_out();
@@ -112,7 +112,7 @@ fn a_plain_peer_sends_and_stops_the_connection() {
 }
 
 /// Whatever is posted when: an honest sender's messages never make the receiver stop reading,
-/// nothing is lost or stuck, and early messages stay within the budget.
+/// nothing is lost or stuck, and unexpected messages stay within the budget.
 #[test]
 fn credit_keeps_the_receiver_reading() {
     for seed in 0..300 {
@@ -167,7 +167,7 @@ fn credit_keeps_the_receiver_reading() {
 
 /// A receive that is withdrawn takes its promise along, at the latest with the next frame.
 #[test]
-fn a_withdrawn_receive_is_told() {
+fn a_withdrawn_receive_takes_its_credit_back() {
     let mut pair = pair_with(UNEXPECTED_OVERHEAD + 4, SendOrder::Free);
     let key = pair.b.receive(1, 4);
     // Small messages never make a CREDIT due by themselves here; the sender stalls first.
@@ -229,7 +229,7 @@ fn strange_counts_are_only_numbers() {
 /// connection less those that are kept", so a held message goes when one has left the store, and
 /// not before.
 #[test]
-fn where_receives_are_shared_room_is_told_when_a_message_is_taken() {
+fn where_receives_are_shared_credit_comes_when_a_message_is_taken() {
     let setup = super::receives::Setup {
         promised: 2 * (UNEXPECTED_OVERHEAD as u64 + 10),
         ..super::receives::extended()

@@ -44,7 +44,7 @@ fn receive(name: usize) -> Operation<usize> {
 #[derive(Default)]
 struct Plain {
     posted: Vec<(usize, Option<u8>)>,
-    early: Vec<(u8, u64)>,
+    unexpected: Vec<(u8, u64)>,
     dropped: u64,
     /// Which receive got which datagram, or was cancelled.
     ended: Vec<(usize, Option<u64>)>,
@@ -53,12 +53,12 @@ struct Plain {
 impl Plain {
     fn post(&mut self, name: usize, from: Option<u8>) {
         match self
-            .early
+            .unexpected
             .iter()
             .position(|(it, _)| from.is_none_or(|from| from == *it))
         {
             Some(at) => {
-                let (_, datagram) = self.early.remove(at);
+                let (_, datagram) = self.unexpected.remove(at);
                 self.ended.push((name, Some(datagram)));
             }
             None => self.posted.push((name, from)),
@@ -72,7 +72,7 @@ impl Plain {
                 let (name, _) = self.posted.remove(at);
                 self.ended.push((name, Some(datagram)));
             }
-            None if self.early.len() < 3 => self.early.push((from, datagram)),
+            None if self.unexpected.len() < 3 => self.unexpected.push((from, datagram)),
             None => self.dropped += 1,
         }
     }
@@ -144,7 +144,7 @@ fn play(steps: Vec<Step>) {
         assert_eq!(machine.dropped(), plain.dropped);
         assert_eq!(
             machine.held_bytes(),
-            plain.early.len() * (8 + UNEXPECTED_OVERHEAD)
+            plain.unexpected.len() * (8 + UNEXPECTED_OVERHEAD)
         );
     }
 }
@@ -153,7 +153,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     /// fi_getinfo(3): "use the source address of an incoming message when matching it with a
-    /// receive buffer", first posted first; what nobody takes is kept in order, within the budget.
+    /// receive buffer", first posted first; what no receive takes is kept in order, within
+    /// the budget.
     #[test]
     fn datagrams_are_matched_as_a_plain_list_would(steps in steps()) {
         play(steps);

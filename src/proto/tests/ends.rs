@@ -54,7 +54,7 @@ fn half_a_message_before_the_end_is_a_failure() {
     );
     pair.b.close();
     assert_eq!(
-        pair.b.told.last().map(String::as_str),
+        pair.b.events.last().map(String::as_str),
         Some("closed: PeerClosed")
     );
     assert_eq!(pair.b.machine.unexpected_bytes(), 0);
@@ -153,7 +153,7 @@ fn the_message_of_a_dropped_receive_goes_to_the_next_one() {
 
 /// The same for a receive that had ended, but whose owner never looked.
 #[test]
-fn a_message_nobody_looked_at_is_the_next_one_again() {
+fn a_message_whose_receive_is_dropped_is_the_next_one_again() {
     let mut pair = Pair::connected();
     pair.b.receive(1, 3);
     pair.a.send(1, b"first");
@@ -179,7 +179,7 @@ fn a_message_nobody_looked_at_is_the_next_one_again() {
 /// Ruling 4: messages go back "to the head of the unexpected store", in the order in which they
 /// came, in whatever order their receives are dropped, and before what came later.
 #[test]
-fn messages_that_nobody_looked_at_keep_their_order() {
+fn messages_whose_receives_are_dropped_keep_their_order() {
     for order in [[1, 2, 3], [3, 1, 2], [2, 3, 1], [3, 2, 1]] {
         let mut pair = Pair::connected();
         for token in [1, 2, 3] {
@@ -211,7 +211,7 @@ fn messages_that_nobody_looked_at_keep_their_order() {
 
 /// Ruling 3: "`post()`/await wait in one FIFO per context; `try_*` cannot overtake a waiter."
 #[test]
-fn who_waits_is_let_in_in_order_and_nobody_overtakes() {
+fn waiting_posts_are_accepted_in_order_and_none_overtakes() {
     let mut pair = Pair::with(Sizes {
         unexpected_bytes: 1 << 20,
         ..TINY
@@ -243,7 +243,7 @@ fn who_waits_is_let_in_in_order_and_nobody_overtakes() {
 #[test]
 fn an_operation_without_a_completion_slot_waits_and_blocks_those_behind_it() {
     let mut pair = Pair::connected();
-    pair.a.world.slots = 1;
+    pair.a.host.slots = 1;
     pair.a.send(1 | QUEUED, b"a");
     let second = pair.a.send(2 | QUEUED, b"b");
     let third = pair.a.send(3, b"c");
@@ -256,7 +256,7 @@ fn an_operation_without_a_completion_slot_waits_and_blocks_those_behind_it() {
     );
     pair.run();
     assert_eq!(
-        pair.a.world.slots, 1,
+        pair.a.host.slots, 1,
         "the cancelled one had none to give back"
     );
     assert_eq!(pair.a.order, [2 | QUEUED, 1 | QUEUED, 3]);
@@ -273,7 +273,7 @@ fn close_ends_everything_once_in_order_with_its_memory() {
             unexpected_bytes: 1000,
             send_order: SendOrder::Free,
         });
-        pair.b.world.region(1, vec![3; 64], REMOTE);
+        pair.b.host.region(1, vec![3; 64], REMOTE);
         pair.a.send_acked(1, b"awaits its ack");
         pair.a.read(2, 64, &[(1, 0, 64)]);
         pair.a.hand_out();
@@ -319,8 +319,8 @@ fn close_ends_everything_once_in_order_with_its_memory() {
         } else {
             "closed: in order"
         };
-        assert_eq!(pair.a.told.last().unwrap(), why);
-        pair.a.machine.handle_closed(&mut pair.a.world);
+        assert_eq!(pair.a.events.last().unwrap(), why);
+        pair.a.machine.handle_closed(&mut pair.a.host);
         pair.a.take_events();
         assert_eq!(pair.a.order.len(), 9, "a second close changes nothing");
         assert_eq!(pair.a.machine.lifecycle(), Lifecycle::Closed);
@@ -351,7 +351,7 @@ fn the_end_of_many_waiting_operations_takes_no_square_of_them() {
 #[test]
 fn a_source_revoked_before_its_bytes_leave_is_a_fault() {
     let mut pair = Pair::connected();
-    let region = pair.b.world.region(1, vec![1; 100], REMOTE);
+    let region = pair.b.host.region(1, vec![1; 100], REMOTE);
     pair.a.read(1, 100, &[(1, 0, 100)]);
     pair.a.hand_out();
     pair.a.move_out(usize::MAX, &mut pair.b.wire);
@@ -375,7 +375,7 @@ fn a_source_revoked_before_its_bytes_leave_is_a_fault() {
 fn a_destination_revoked_in_mid_payload_takes_no_further_byte() {
     for len in [100, DIRECT_RECEIVE_MIN * 3] {
         let mut pair = Pair::connected();
-        let region = pair.b.world.region(1, vec![0; len], Access::REMOTE_WRITE);
+        let region = pair.b.host.region(1, vec![0; len], Access::REMOTE_WRITE);
         pair.a.write(1, &vec![1; len], &[(1, 0, len as u64)]);
         pair.a.hand_out();
         pair.a.move_out(40 + 30, &mut pair.b.wire);

@@ -26,8 +26,8 @@ fn the_extension_is_on_exactly_when_both_offer_it() {
             let mut pair = Pair::idle_with(sizes(), a, b);
             pair.handshake(order, b"asked", b"answered");
             let both = !a.capabilities.is_empty() && !b.capabilities.is_empty();
-            assert_eq!(pair.a.told, [r#"connected b"answered""#]);
-            assert_eq!(pair.b.told, [r#"connected b"""#]);
+            assert_eq!(pair.a.events, [r#"connected b"answered""#]);
+            assert_eq!(pair.b.events, [r#"connected b"""#]);
             for side in [&pair.a.machine, &pair.b.machine] {
                 assert_eq!(side.peer_hello().is_some(), both);
                 let agreed = if both { OFFERED } else { Capabilities::empty() };
@@ -63,11 +63,11 @@ fn connected_comes_before_what_stands_behind_the_hello() {
         pair.b.move_out(usize::MAX, &mut answer);
         pair.a.wire.extend(answer);
         while pair.a.move_in(1 + rng.below(50)) {}
-        assert_eq!(pair.a.told, [r#"connected b"""#]);
+        assert_eq!(pair.a.events, [r#"connected b"""#]);
         pair.a.send(1, b"abc");
-        assert!(pair.b.told.is_empty(), "its peer's hello has not come");
+        assert!(pair.b.events.is_empty(), "its peer's hello has not come");
         pair.run_in_pieces(1 + rng.below(50));
-        assert_eq!(pair.b.told, [r#"connected b"""#]);
+        assert_eq!(pair.b.events, [r#"connected b"""#]);
         assert_eq!(pair.b.end_of(1), (Ok(3), b"abc".to_vec()));
     }
 }
@@ -81,7 +81,7 @@ fn a_hello_survives_the_late_end_of_the_request() {
     let request = pair
         .a
         .machine
-        .poll_transmit(&mut pair.a.world)
+        .poll_transmit(&mut pair.a.host)
         .expect("a request");
     let mut bytes = vec![0; request.frames[0].remaining()];
     request.frames[0].copy_out(&mut bytes).unwrap();
@@ -91,16 +91,16 @@ fn a_hello_survives_the_late_end_of_the_request() {
     pair.b.hand_out();
     pair.b.move_out(usize::MAX, &mut pair.a.wire);
     while pair.a.move_in(usize::MAX) {}
-    assert_eq!(pair.a.told, [r#"connected b"""#]);
+    assert_eq!(pair.a.events, [r#"connected b"""#]);
     pair.a
         .machine
         .handle_sent(request.frames, request.leases, bytes.len());
     pair.run();
-    assert_eq!(pair.b.told, [r#"connected b"""#]);
+    assert_eq!(pair.b.events, [r#"connected b"""#]);
 }
 
-/// docs/extension.md: "A side that sends a frame of the extension without it being agreed on breaks the
-/// protocol."
+/// docs/extension.md: "A side that sends a frame of the extension without it being agreed on breaks
+/// the protocol."
 #[test]
 fn extension_frames_without_the_extension_are_violations() {
     let frames = [
@@ -152,7 +152,7 @@ fn a_damaged_hello_ends_the_attempt() {
             pair.b.move_in(1 + rng.below(60));
         }
         assert!(pair.b.machine.fault().is_some(), "at least by its end");
-        match pair.b.told.len() {
+        match pair.b.events.len() {
             0 => refused += 1,
             _ => fine += 1,
         }

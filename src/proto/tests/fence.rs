@@ -46,7 +46,7 @@ fn send(bytes: &[u8]) -> Operation<u64> {
 #[test]
 fn a_fence_goes_out_after_the_ends_of_all_before_it() {
     let mut pair = Pair::connected();
-    pair.b.world.region(7, vec![5; 8], REMOTE);
+    pair.b.host.region(7, vec![5; 8], REMOTE);
     pair.a.read(1, 4, &[(7, 0, 4)]);
     fenced(&mut pair, 2, write(b"later"));
     pair.a.send(3, b"behind");
@@ -69,7 +69,7 @@ fn a_fence_goes_out_after_the_ends_of_all_before_it() {
 fn a_fence_waits_for_announced_messages() {
     for setup in [plain(), extended()] {
         let mut pair = setup.connected();
-        pair.b.world.region(7, vec![0; 8], REMOTE);
+        pair.b.host.region(7, vec![0; 8], REMOTE);
         pair.a.post(1, tagged(1, &[1; 5000], None, true));
         fenced(&mut pair, 2, write(b"fenced"));
         pair.a.post(3, tagged(3, b"behind", None, false));
@@ -87,7 +87,7 @@ fn a_fence_waits_for_announced_messages() {
 #[test]
 fn a_fenced_message_is_announced_only_then() {
     let mut pair = extended().connected();
-    pair.b.world.region(7, vec![0; 8], REMOTE);
+    pair.b.host.region(7, vec![0; 8], REMOTE);
     pair.a.post(1, tagged(1, &[1; 5000], None, false));
     fenced(&mut pair, 2, tagged(2, &[2; 5000], None, false));
     pair.run();
@@ -100,14 +100,14 @@ fn a_fenced_message_is_announced_only_then() {
     assert_eq!(pair.a.order, [1, 2]);
 }
 
-/// What ends without being sent is waited for no longer, and a fence that is withdrawn holds nobody
-/// up. What waits for room in the context counts as posted before.
+/// What ends without being sent is waited for no longer, and a fence that is withdrawn holds
+/// nothing up. What waits for room in the context counts as posted before.
 #[test]
-fn withdrawn_operations_and_fences_hold_nobody_up() {
+fn withdrawn_operations_and_fences_hold_nothing_up() {
     let mut setup = extended();
     setup.sizes.tx_size = 3;
     let mut pair = setup.connected();
-    pair.b.world.region(7, vec![0; 8], REMOTE);
+    pair.b.host.region(7, vec![0; 8], REMOTE);
     pair.a.post(1, tagged(1, &[1; 5000], None, false));
     let first = fenced(&mut pair, 2, send(b"a"));
     let second = fenced(&mut pair, 3, send(b"b"));
@@ -130,7 +130,7 @@ fn withdrawn_operations_and_fences_hold_nobody_up() {
 #[test]
 fn a_fence_does_not_wait_for_the_answer_of_what_has_ended() {
     let mut pair = Pair::connected();
-    pair.b.world.region(7, vec![0; 8], REMOTE);
+    pair.b.host.region(7, vec![0; 8], REMOTE);
     let read = pair.a.read(1, 4, &[(7, 0, 4)]);
     fenced(&mut pair, 2, send(b"x"));
     pair.a.hand_out();
@@ -148,7 +148,7 @@ fn a_fence_does_not_wait_for_the_answer_of_what_has_ended() {
 #[test]
 fn an_early_fence_holds() {
     let mut pair = extended().idle();
-    pair.b.world.region(7, vec![3; 8], REMOTE);
+    pair.b.host.region(7, vec![3; 8], REMOTE);
     pair.a.read(1, 4, &[(7, 0, 4)]);
     fenced(&mut pair, 2, write(b"12345678"));
     pair.a.machine.begin_connect_peer();
@@ -158,13 +158,13 @@ fn an_early_fence_holds() {
     assert_eq!(pair.a.end_of(1), (Ok(4), vec![3; 4]));
 }
 
-/// Exactly one end: a fenced operation behind an announced message that nobody receives goes over
+/// Exactly one end: a fenced operation behind an announced message without a receive goes over
 /// the next connection with it, and does not hold up the end of this one.
 #[test]
 fn a_fence_behind_an_announced_message_survives_the_peers_disconnect() {
     for fenced_post in [tagged(2, b"fenced", None, false), write(b"fenced")] {
         let mut pair = extended().connected();
-        pair.b.world.region(7, vec![0; 8], REMOTE);
+        pair.b.host.region(7, vec![0; 8], REMOTE);
         pair.a.post(1, tagged(1, &[1; 5000], None, false));
         fenced(&mut pair, 2, fenced_post);
         pair.run();
@@ -179,7 +179,7 @@ fn a_fence_behind_an_announced_message_survives_the_peers_disconnect() {
         pair.b.close();
         pair.a.machine.reset_attempt();
         pair.b = extended().idle().b;
-        pair.b.world.region(7, vec![0; 8], REMOTE);
+        pair.b.host.region(7, vec![0; 8], REMOTE);
         pair.handshake_peers(crate::wire::ByteOrder::Native);
         pair.b.receive_tagged(1, 1, 5000);
         pair.b.receive_tagged(2, 2, 6);
@@ -195,7 +195,7 @@ fn what_is_admitted_after_the_peers_close_goes_over_the_next_connection() {
     let mut setup = extended();
     setup.sizes.tx_size = 1;
     let mut pair = setup.connected();
-    pair.b.world.region(7, vec![0; 8], REMOTE);
+    pair.b.host.region(7, vec![0; 8], REMOTE);
     pair.a.post(1, write(b"first"));
     pair.a.post(2, tagged(2, &[2; 5000], None, false));
     pair.a.hand_out();

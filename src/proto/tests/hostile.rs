@@ -2,7 +2,7 @@
 //! and takes no memory on the peer's word alone.
 
 use super::model::depth;
-use super::pair::{Pair, QUEUED, Rng, Side, segments, sizes};
+use super::pair::{Pair, QUEUED, Rng, TestConnection, segments, sizes};
 use crate::error::ErrorKind;
 use crate::limits::READ_REQUESTS_MAX;
 use crate::mr::Access;
@@ -12,16 +12,16 @@ use crate::wire::{ByteOrder, FrameHeader};
 const BUDGET: usize = 2000;
 
 /// A connected machine with some of everything under way.
-fn victim(rng: &mut Rng) -> Side {
+fn victim(rng: &mut Rng) -> TestConnection {
     let mut pair = Pair::with(Sizes {
         unexpected_bytes: BUDGET,
         ..sizes()
     });
     pair.b
-        .world
+        .host
         .region(1, vec![0; 4096], Access::REMOTE_READ | Access::REMOTE_WRITE);
-    pair.b.world.region(2, vec![0; 64], Access::REMOTE_READ);
-    pair.b.world.slots = 20;
+    pair.b.host.region(2, vec![0; 64], Access::REMOTE_READ);
+    pair.b.host.slots = 20;
     for token in 0..rng.below(5) as u64 {
         pair.b.receive(token, rng.below(200));
         pair.b.send_acked(10 + token, b"acked");
@@ -173,7 +173,7 @@ fn no_answer_to_a_request_breaks_the_machine() {
             "it ended, at least with the stream"
         );
         pair.a.close();
-        assert!(matches!(pair.a.told.len(), 1 | 2));
+        assert!(matches!(pair.a.events.len(), 1 | 2));
     }
 }
 
@@ -240,7 +240,7 @@ fn frames_out_of_place_are_violations() {
     ];
     for (header, kind) in frames {
         let mut pair = Pair::connected();
-        pair.b.world.region(1, vec![0; 16], Access::REMOTE_READ);
+        pair.b.host.region(1, vec![0; 16], Access::REMOTE_READ);
         pair.b
             .wire
             .extend(header.encode(ByteOrder::Native, 0).iter());

@@ -2,7 +2,7 @@
 //! announcements, and what is asked of a machine when it is too late.
 
 use super::model::depth;
-use super::pair::{REMOTE, Rng, Side, segments};
+use super::pair::{REMOTE, Rng, TestConnection, segments};
 use super::receives::{Setup, extended, plain, tagged};
 use crate::error::ErrorKind;
 use crate::limits::{DIRECT_RECEIVE_MIN, UNEXPECTED_OVERHEAD};
@@ -12,14 +12,14 @@ use crate::wire::{ByteOrder, FrameHeader};
 const PROMISED: u64 = 3000;
 
 /// A connected machine with some of everything under way, whose peer is the test.
-fn victim(rng: &mut Rng) -> (Side, Vec<u64>) {
+fn victim(rng: &mut Rng) -> (TestConnection, Vec<u64>) {
     let setup = Setup {
         promised: PROMISED,
         rendezvous_min: [100, 10_000][rng.below(2)],
         ..[plain(), extended()][rng.below(2)]
     };
     let mut pair = setup.connected();
-    pair.b.world.region(1, vec![0; 4096], REMOTE);
+    pair.b.host.region(1, vec![0; 4096], REMOTE);
     let mut tokens = Vec::new();
     for token in 0..rng.below(6) as u64 {
         pair.b
@@ -248,7 +248,7 @@ fn half_a_message_is_not_kept() {
             assert_eq!(pair.b.shared().kept.len(), 1);
             if is_link_gone {
                 pair.b.machine.forget_submitted();
-                pair.b.machine.handle_closed(&mut pair.b.world);
+                pair.b.machine.handle_closed(&mut pair.b.host);
             } else {
                 pair.b.cut();
             }

@@ -1,4 +1,4 @@
-//! Injected messages, which go out in runs and of whose ends only the count is told.
+//! Injected messages, which go out together and whose completions are only counted.
 
 use super::extension::EXTENDED;
 use super::pair::{Pair, REMOTE, Rng, operation, segments, sizes};
@@ -150,7 +150,7 @@ fn injected_messages_that_wait_for_credit_fail_when_the_peer_closes() {
         pair.a.machine.inject(&[byte; 10], None).unwrap();
     }
     let send = pair.a.send(7, b"behind them");
-    let region = pair.b.world.region(1, vec![0; 8], REMOTE);
+    let region = pair.b.host.region(1, vec![0; 8], REMOTE);
     let write = operation(
         OpKind::Write {
             data: None,
@@ -209,7 +209,7 @@ fn said(mut bytes: &[u8]) -> Vec<(u8, FrameHeader)> {
 #[test]
 fn frames_are_counted_through_when_an_answer_ends_otherwise() {
     let mut pair = living_with(1);
-    let region = pair.b.world.region(1, vec![1; 100], REMOTE);
+    let region = pair.b.host.region(1, vec![1; 100], REMOTE);
     pair.a.read(1, 100, &[(1, 0, 100)]);
     flush(&mut pair.a, &mut pair.b.wire);
     while pair.b.move_in(usize::MAX) {}
@@ -272,12 +272,12 @@ fn frames_of_injected_messages_are_numbered_as_they_go_out() {
     }
 }
 
-/// Reads and messages share the transmit context. Who keeps fewer reads under way than it has
-/// places can always send a control message; who fills it is told what has the places.
+/// Reads and messages share the transmit context. A side with fewer reads in flight than it
+/// has places can always send a control message; one that fills it gets an error that names them.
 #[test]
 fn a_context_full_of_reads_says_so_and_one_kept_free_takes_control_messages() {
     let mut pair = living_with(1);
-    pair.b.world.region(1, vec![5; 8], REMOTE);
+    pair.b.host.region(1, vec![5; 8], REMOTE);
     let size = sizes().tx_size as u64;
     for token in 1..size {
         pair.a.read(token, 8, &[(1, 0, 8)]);

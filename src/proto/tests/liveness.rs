@@ -1,4 +1,4 @@
-//! Signs of life on the wire: questions, answers, and answers that nobody asked for.
+//! Heartbeats on the wire: PING, PONG, and a PONG without a PING.
 
 use super::extension::EXTENDED;
 use super::pair::{Pair, sizes};
@@ -65,8 +65,8 @@ fn a_receive_awaits_the_peer_in_the_middle_of_a_frame_only() {
     assert!(!pair.a.machine.awaits_peer() && !pair.b.machine.awaits_peer());
 }
 
-/// docs/extension.md: "A side that does not read sees no probes: it sends PONG unasked": it does not
-/// take the place of an answer, and is not one that the other side must have asked for.
+/// docs/extension.md: "A side that does not read sees no probes: it sends PONG unasked": it does
+/// not take the place of an answer, and is not one that the other side must have asked for.
 #[test]
 fn a_sign_unasked_is_no_violation() {
     let mut pair = pair();

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::pair::{PLAIN, Pair, QUEUED, Rng, Side, bytes_of, operation, segments};
+use super::pair::{PLAIN, Pair, QUEUED, Rng, TestConnection, bytes_of, operation, segments};
 use crate::buf::{Payload, RegionMemory};
 use crate::error::{ErrorKind, OperationKind, Phase, Refusal};
 use crate::limits::DIRECT_RECEIVE_MIN;
@@ -36,7 +36,7 @@ struct Posted {
     operation: OperationKind,
     bytes: Vec<u8>,
     detached: bool,
-    /// It names a key that nobody has.
+    /// It names a key that no region has.
     refused: bool,
 }
 
@@ -76,12 +76,12 @@ struct Model {
 }
 
 impl Model {
-    fn new(side: &mut Side, extended: bool, rng: &mut Rng) -> Self {
+    fn new(side: &mut TestConnection, extended: bool, rng: &mut Rng) -> Self {
         let readable = rng.bytes(REGION_LEN);
-        side.world
+        side.host
             .region(READABLE, readable.clone(), Access::REMOTE_READ);
         let writable = side
-            .world
+            .host
             .region(WRITABLE, vec![0; REGION_LEN], Access::REMOTE_WRITE);
         Model {
             open: BTreeMap::new(),
@@ -126,7 +126,13 @@ fn some_len(large: usize, rng: &mut Rng) -> usize {
     }
 }
 
-fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rng: &mut Rng) {
+fn post(
+    side: &mut TestConnection,
+    model: &mut Model,
+    peer_readable: &[u8],
+    token: u64,
+    rng: &mut Rng,
+) {
     let token = if rng.chance(40) {
         token | QUEUED
     } else {
@@ -233,7 +239,7 @@ fn post(side: &mut Side, model: &mut Model, peer_readable: &[u8], token: u64, rn
 }
 
 /// Asks some open operation to end early.
-fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
+fn withdraw(side: &mut TestConnection, model: &mut Model, rng: &mut Rng) {
     let Some(at) = (!model.open.is_empty()).then(|| rng.below(model.open.len())) else {
         return;
     };
@@ -247,11 +253,11 @@ fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
     let (detach, withdrawn) = match rng.below(3) {
         0 => (true, side.machine.withdraw(key)),
         1 => (false, side.machine.cancel(key)),
-        // Its owner is told, and hears no more of it.
+        // Its owner gets the operation back; no event follows.
         _ => (true, side.machine.expire(key)),
     };
     match withdrawn {
-        // What the peer was asked is done, or was; only the answer is nobody's.
+        // The peer does, or has done, what it was asked; only its answer is dropped.
         Withdrawn::Ended if is_started => model.acks.retain(|(ack, _)| *ack != token),
         Withdrawn::Ended => model.forget(token),
         Withdrawn::Running => {
@@ -267,7 +273,7 @@ fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
 }
 
 /// Compares what has ended on `side` with what was to come; `from` is the other side's model.
-fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
+fn compare(side: &mut TestConnection, model: &mut Model, from: &mut Model) {
     while let Some(&token) = side.order.get(model.seen) {
         model.seen += 1;
         model.ended += 1;
@@ -322,8 +328,8 @@ fn compare(side: &mut Side, model: &mut Model, from: &mut Model) {
 }
 
 /// Compares the memory here with what the other side wrote, once nothing is on its way.
-fn compare_memory(side: &mut Side, model: &Model, from: &mut Model, memory: &mut [u8]) {
-    let mut told = side.remote_data.drain(..);
+fn compare_memory(side: &mut TestConnection, model: &Model, from: &mut Model, memory: &mut [u8]) {
+    let mut reported = side.remote_data.drain(..);
     for Written {
         at, bytes, data, ..
     } in from.writes.drain(..)
@@ -331,25 +337,25 @@ fn compare_memory(side: &mut Side, model: &Model, from: &mut Model, memory: &mut
         memory[at..at + bytes.len()].copy_from_slice(&bytes);
         if let Some(data) = data {
             assert_eq!(
-                told.next(),
+                reported.next(),
                 Some((data, bytes.len())),
                 "remote data comes in order"
             );
         }
     }
-    assert_eq!(told.next(), None);
-    drop(told);
+    assert_eq!(reported.next(), None);
+    drop(reported);
     let mut got = vec![0; REGION_LEN];
     model.writable.read_at(0, &mut got).unwrap();
     assert!(got == memory, "memory differs");
 }
 
 /// Lets everything that is under way end.
-fn settle(pair: &mut Pair, a: &mut Model, b: &mut Model, next: &mut u64, rng: &mut Rng) {
+fn drain(pair: &mut Pair, a: &mut Model, b: &mut Model, next: &mut u64, rng: &mut Rng) {
     // Posted receives may hold all slots while remote data, ahead of their messages, waits for one:
     // the application's doing, and here undone by a larger queue for the time being.
-    pair.a.world.slots += 1000;
-    pair.b.world.slots += 1000;
+    pair.a.host.slots += 1000;
+    pair.b.host.slots += 1000;
     let mut rounds = 0;
     while !(a.open.is_empty()
         && b.open.is_empty()
@@ -364,12 +370,12 @@ fn settle(pair: &mut Pair, a: &mut Model, b: &mut Model, next: &mut u64, rng: &m
         compare(&mut pair.a, a, b);
         compare(&mut pair.b, b, a);
     }
-    pair.a.world.slots -= 1000;
-    pair.b.world.slots -= 1000;
+    pair.a.host.slots -= 1000;
+    pair.b.host.slots -= 1000;
 }
 
 /// Posts a receive for a message that has none, or withdraws those that no message will come for.
-fn offer(side: &mut Side, model: &mut Model, from: &Model, next: &mut u64) {
+fn offer(side: &mut TestConnection, model: &mut Model, from: &Model, next: &mut u64) {
     if model.receives.len() < from.messages.len() {
         *next += 1;
         model.receives.push_back(*next);
@@ -408,7 +414,7 @@ fn run(seed: u64, steps: usize) {
     let mut a = Model::new(&mut pair.a, extended, rng);
     let mut b = Model::new(&mut pair.b, extended, rng);
     let (slots, most) = (1 + rng.below(6), [3, 50, 2000, 100_000][rng.below(4)]);
-    (pair.a.world.slots, pair.b.world.slots) = (slots, slots);
+    (pair.a.host.slots, pair.b.host.slots) = (slots, slots);
     let (mut memory_a, mut memory_b) = (vec![0; REGION_LEN], vec![0; REGION_LEN]);
     let (eager, mut next) = (20 + rng.below(60), 0);
     for step in 0..steps {
@@ -437,11 +443,11 @@ fn run(seed: u64, steps: usize) {
         side.machine.check();
         compare(side, model, from);
         if step % 5000 == 4999 {
-            settle(&mut pair, &mut a, &mut b, &mut next, rng);
+            drain(&mut pair, &mut a, &mut b, &mut next, rng);
             compare_memory(&mut pair.a, &a, &mut b, &mut memory_a);
             compare_memory(&mut pair.b, &b, &mut a, &mut memory_b);
             assert_eq!(
-                (pair.a.world.slots, pair.b.world.slots),
+                (pair.a.host.slots, pair.b.host.slots),
                 (slots, slots),
                 "no slot is lost"
             );
@@ -468,7 +474,7 @@ fn run(seed: u64, steps: usize) {
             assert!(end.result.is_err() || posted.operation != OperationKind::Read);
         }
         assert!(model.open.is_empty(), "the close has ended everything");
-        assert_eq!(side.world.slots + side.world.unasked, slots);
+        assert_eq!(side.host.slots + side.host.unasked, slots);
         side.machine.check();
     }
     assert!(

@@ -5,18 +5,18 @@ use crate::mr::Access;
 use crate::proto::{ExtensionParams, SendOrder, Sizes};
 use crate::wire::{ByteOrder, Capabilities, CmDecoded, CmDecoder, ControlFrame, ControlKind};
 
-pub(super) use super::side::{QUEUED, Rng, Side, bytes_of, operation, segments};
+pub(super) use super::side::{QUEUED, Rng, TestConnection, bytes_of, operation, segments};
 
 /// Two machines, connected or about to be.
 pub(super) struct Pair {
-    pub(super) a: Side,
-    pub(super) b: Side,
+    pub(super) a: TestConnection,
+    pub(super) b: TestConnection,
 }
 
 /// What lets a peer read and write.
 pub(super) const REMOTE: Access = Access::REMOTE;
 
-/// Contexts of one operation, and no room for early messages.
+/// Contexts of one operation, and no room for unexpected messages.
 pub(super) const TINY: Sizes = Sizes {
     tx_size: 1,
     rx_size: 1,
@@ -49,8 +49,8 @@ impl Pair {
 
     pub(super) fn idle_with(sizes: Sizes, a: ExtensionParams, b: ExtensionParams) -> Pair {
         Pair {
-            a: Side::new(sizes, a),
-            b: Side::new(sizes, b),
+            a: TestConnection::new(sizes, a),
+            b: TestConnection::new(sizes, b),
         }
     }
 
@@ -119,7 +119,7 @@ impl Pair {
     }
 }
 
-pub(super) fn step(here: &mut Side, there: &mut Side, most: usize) -> bool {
+pub(super) fn step(here: &mut TestConnection, there: &mut TestConnection, most: usize) -> bool {
     here.nudge();
     here.hand_out();
     let sent = here.move_out(most, &mut there.wire) > 0;

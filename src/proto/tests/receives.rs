@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
-use super::pair::{PLAIN, Pair, Side, operation, sizes};
+use super::pair::{PLAIN, Pair, TestConnection, operation, sizes};
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::limits::UNEXPECTED_OVERHEAD;
@@ -26,7 +26,7 @@ pub(super) enum Kept {
 impl Kept {
     fn arrival(&self) -> &Arrival {
         match self {
-            Kept::FifoMessage(early) => &early.arrival,
+            Kept::FifoMessage(unexpected) => &unexpected.arrival,
             Kept::PayloadInProgress(arrival) => arrival,
             Kept::Announced(announcement) => &announcement.arrival,
         }
@@ -106,23 +106,25 @@ impl Shared {
         Some(self.posted.remove(at))
     }
 
-    fn end(&mut self, receive: PostedReceive<u64>, early: UnexpectedMessage) {
+    fn end(&mut self, receive: PostedReceive<u64>, unexpected: UnexpectedMessage) {
         let PostedReceive {
             token, mut payload, ..
         } = receive;
-        let len = early.len.min(payload.len());
-        payload.copy_from(&early.payload, len).expect("held memory");
-        let overflow = early.overflow + early.len - len;
+        let len = unexpected.len.min(payload.len());
+        payload
+            .copy_from(&unexpected.payload, len)
+            .expect("held memory");
+        let overflow = unexpected.overflow + unexpected.len - len;
         let result = match overflow {
             0 => Ok(()),
             _ => Err(Error::new(ErrorKind::Truncated, "")),
         };
         let end = OpResult {
             overflow,
-            data: early.arrival.data,
-            tag: early.arrival.kind.tag(),
-            origin: Some(early.arrival.origin()),
-            order: early.arrival.order,
+            data: unexpected.arrival.data,
+            tag: unexpected.arrival.kind.tag(),
+            origin: Some(unexpected.arrival.origin()),
+            order: unexpected.arrival.order,
             ..OpResult::new(OperationKind::Receive, result, len, payload)
         };
         self.ended.push((token, end));
@@ -154,15 +156,16 @@ impl Receives<u64> for Shared {
         }
     }
 
-    fn store_message(&mut self, early: UnexpectedMessage) {
-        let is_it = |it: &Kept| matches!(it, Kept::PayloadInProgress(it) if *it == early.arrival);
+    fn store_message(&mut self, unexpected: UnexpectedMessage) {
+        let is_it =
+            |it: &Kept| matches!(it, Kept::PayloadInProgress(it) if *it == unexpected.arrival);
         let at = self.kept.iter().position(is_it).expect("it was to be kept");
-        match self.take_posted(&early.arrival) {
+        match self.take_posted(&unexpected.arrival) {
             Some(receive) => {
                 self.kept.remove(at);
-                self.end(receive, early);
+                self.end(receive, unexpected);
             }
-            None => self.kept[at] = Kept::FifoMessage(early),
+            None => self.kept[at] = Kept::FifoMessage(unexpected),
         }
     }
 
@@ -220,7 +223,7 @@ impl Receives<u64> for Shared {
                 self.posted.insert(at.unwrap_or(self.posted.len()), receive);
             }
             Some(at) => match self.kept.remove(at) {
-                Kept::FifoMessage(early) => self.end(receive, early),
+                Kept::FifoMessage(unexpected) => self.end(receive, unexpected),
                 Kept::Announced(announcement) => self.offers.push((receive, announcement)),
                 Kept::PayloadInProgress(_) => unreachable!("not looked for"),
             },
@@ -244,7 +247,7 @@ impl Receives<u64> for Shared {
     }
 }
 
-impl Side {
+impl TestConnection {
     /// Posts a shared receive, for anybody's message.
     pub(super) fn receive_any(&mut self, token: u64, wanted: MatchCriteria, len: usize) {
         self.post_shared(token, wanted, len);
@@ -260,7 +263,7 @@ impl Side {
     }
 
     fn post_shared(&mut self, token: u64, wanted: MatchCriteria, len: usize) {
-        let shared = self.world.shared.as_mut().expect("its receives are shared");
+        let shared = self.host.shared.as_mut().expect("its receives are shared");
         let key: OpKey = shared.keys.insert(());
         shared.next_order += 1;
         let receive = PostedReceive {
@@ -280,7 +283,7 @@ impl Side {
             return;
         };
         match shared.kept.remove(at) {
-            Kept::FifoMessage(early) => shared.end(receive, early),
+            Kept::FifoMessage(unexpected) => shared.end(receive, unexpected),
             Kept::Announced(announcement) => {
                 shared.offers.push((receive, announcement));
                 self.answer_offers();
@@ -291,7 +294,7 @@ impl Side {
 
     /// Asks for announced messages that receives were matched with, as each turn does.
     pub(super) fn answer_offers(&mut self) {
-        self.machine.resume(&mut self.world);
+        self.machine.resume(&mut self.host);
     }
 
     pub(super) fn receive_tagged(&mut self, token: u64, tag: u64, len: usize) {
@@ -300,7 +303,7 @@ impl Side {
 
     /// Withdraws a shared receive; false: it is a connection's, or has ended.
     pub(super) fn withdraw_shared(&mut self, token: u64) -> bool {
-        let shared = self.world.shared.as_mut().expect("its receives are shared");
+        let shared = self.host.shared.as_mut().expect("its receives are shared");
         let at = shared.posted.iter().position(|it| it.token == token);
         at.map(|at| shared.posted.remove(at)).is_some()
     }
@@ -310,7 +313,7 @@ impl Side {
     }
 
     pub(super) fn shared(&mut self) -> &mut Shared {
-        self.world.shared.as_mut().expect("its receives are shared")
+        self.host.shared.as_mut().expect("its receives are shared")
     }
 }
 
@@ -352,7 +355,7 @@ impl Setup {
         }
     }
 
-    fn side(self, number: u32) -> Side {
+    fn side(self, number: u32) -> TestConnection {
         let peering = RdmParams {
             ids: ConnIds {
                 source: SourceId(u64::from(number)),
@@ -364,7 +367,7 @@ impl Setup {
             rendezvous_min: self.rendezvous_min,
         };
         let shared = Shared::with_room(self.promised);
-        Side::of_peer(self.sizes, self.params, peering, shared)
+        TestConnection::of_peer(self.sizes, self.params, peering, shared)
     }
 
     /// Neither side has begun.

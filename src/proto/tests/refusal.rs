@@ -1,10 +1,10 @@
-//! Refused operations on a connection that lives on: who is told what, in which order, and what a
-//! peer that gets it wrong gains.
+//! Refused operations on a connection that lives on: what each side reports, in which order, and
+//! what a peer that gets it wrong gains.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::pair::{PLAIN, Pair, REMOTE, Rng, Side, bytes_of, segments, sizes};
+use super::pair::{PLAIN, Pair, REMOTE, Rng, TestConnection, bytes_of, segments, sizes};
 use crate::error::{ErrorKind, OperationKind, Refusal};
 use crate::info::{Caps, SideCaps};
 use crate::limits::{DIRECT_RECEIVE_MIN, REFUSALS_MAX};
@@ -29,7 +29,7 @@ pub(super) fn living_with(refusals_max: u32) -> Pair {
 
 /// Why the operation was refused.
 #[track_caller]
-pub(super) fn refusal_of(side: &mut Side, token: u64) -> Option<Refusal> {
+pub(super) fn refusal_of(side: &mut TestConnection, token: u64) -> Option<Refusal> {
     let end = side.ended.remove(&token).expect("the operation has ended");
     let error = end.result.expect_err("it was refused");
     assert_eq!(error.kind(), ErrorKind::AccessDenied);
@@ -37,7 +37,7 @@ pub(super) fn refusal_of(side: &mut Side, token: u64) -> Option<Refusal> {
 }
 
 /// Hands frames from `side` to `wire` until it has no more.
-pub(super) fn flush(side: &mut Side, wire: &mut VecDeque<u8>) {
+pub(super) fn flush(side: &mut TestConnection, wire: &mut VecDeque<u8>) {
     loop {
         side.hand_out();
         if side.move_out(usize::MAX, wire) == 0 {
@@ -68,7 +68,7 @@ pub(super) fn exchange(name: &str, of: char) -> Vec<u8> {
 #[test]
 fn the_exchange_of_the_page_is_what_two_machines_say() {
     let mut pair = living_with(8);
-    pair.b.world.region(7, b"0123".to_vec(), REMOTE);
+    pair.b.host.region(7, b"0123".to_vec(), REMOTE);
     pair.a.write_with(1, b"ab", None, false, &[(7, 1, 2)]);
     pair.a.write(2, b"cd", &[(9, 0, 2)]);
     pair.a.read(3, 4, &[(7, 0, 4)]);
@@ -93,12 +93,12 @@ fn the_exchange_of_the_page_is_what_two_machines_say() {
 fn each_reason_reaches_the_initiator_and_good_operations_around_it_are_done() {
     for most in [7, 1000, usize::MAX] {
         let mut pair = living_with(100);
-        let region = pair.b.world.region(1, vec![5; 64], REMOTE);
-        pair.b.world.region(2, vec![5; 64], Access::REMOTE_READ);
-        pair.b.world.region(3, vec![5; 64], Access::REMOTE_WRITE);
-        let revoked = pair.b.world.region(4, vec![5; 64], REMOTE);
+        let region = pair.b.host.region(1, vec![5; 64], REMOTE);
+        pair.b.host.region(2, vec![5; 64], Access::REMOTE_READ);
+        pair.b.host.region(3, vec![5; 64], Access::REMOTE_WRITE);
+        let revoked = pair.b.host.region(4, vec![5; 64], REMOTE);
         revoked.gate().revoke();
-        let held = pair.b.world.region(5, vec![5; 64], REMOTE);
+        let held = pair.b.host.region(5, vec![5; 64], REMOTE);
         held.gate().begin_quiesce().unwrap();
         let wrong = |write: bool| {
             let denied = if write { 2 } else { 3 };
@@ -152,7 +152,7 @@ fn each_reason_reaches_the_initiator_and_good_operations_around_it_are_done() {
 #[test]
 fn one_bad_segment_refuses_the_whole_operation() {
     let mut pair = living_with(100);
-    let region = pair.b.world.region(1, vec![0; 8], REMOTE);
+    let region = pair.b.host.region(1, vec![0; 8], REMOTE);
     pair.a
         .write(1, b"abcdef", &[(1, 0, 2), (1, 2, 2), (1, 7, 2)]);
     pair.a.read(2, 6, &[(1, 0, 2), (8, 2, 2), (1, 0, 2)]);
@@ -210,7 +210,7 @@ fn by_default_the_initiator_ends_its_connection_after_the_refused_operation() {
 fn after_so_many_guesses_the_target_ends_the_connection() {
     for limit in [1, 3] {
         let mut pair = living_with(limit);
-        let gone = pair.b.world.region(1, vec![0; 8], REMOTE);
+        let gone = pair.b.host.region(1, vec![0; 8], REMOTE);
         gone.gate().revoke();
         for token in 0..20 {
             pair.a.read(token, 8, &[(1, 0, 8)]);
@@ -243,7 +243,7 @@ fn after_so_many_guesses_the_target_ends_the_connection() {
         pair.b.close();
         let ours = pair.b.end_of_error(1);
         assert_eq!(ours.kind(), ErrorKind::AccessDenied);
-        assert_eq!(pair.b.told.last().unwrap(), "closed: AccessDenied");
+        assert_eq!(pair.b.events.last().unwrap(), "closed: AccessDenied");
         for error in [ours, theirs] {
             let said = error.to_string();
             let count = format!("{limit} within 0.0ns");
@@ -289,7 +289,7 @@ fn guesses_are_counted_by_the_minute() {
 /// docs/extension.md: "Whatever the limits, a target ends the connection" of a peer that guesses
 /// on.
 #[test]
-fn whatever_was_agreed_nobody_guesses_for_ever() {
+fn guesses_are_bounded_whatever_was_agreed() {
     for limit in [0, u32::MAX] {
         let mut pair = living_with(limit);
         let guess = FrameHeader::ReadRequest {
@@ -316,9 +316,9 @@ fn a_destination_that_refuses_in_mid_payload_drops_the_rest_and_answers() {
     for len in [100, DIRECT_RECEIVE_MIN * 3] {
         for (quiesce, reason) in [(false, Refusal::Revoked), (true, Refusal::Held)] {
             let mut pair = living_with(1);
-            let region = pair.b.world.region(1, vec![0; len], Access::REMOTE_WRITE);
-            let next = pair.b.world.region(2, vec![0; 4], Access::REMOTE_WRITE);
-            pair.b.world.slots = 1;
+            let region = pair.b.host.region(1, vec![0; len], Access::REMOTE_WRITE);
+            let next = pair.b.host.region(2, vec![0; 4], Access::REMOTE_WRITE);
+            pair.b.host.slots = 1;
             pair.a
                 .write_with(1, &vec![1; len], Some(5), true, &[(1, 0, len as u64)]);
             pair.a.write_with(2, b"next", Some(6), true, &[(2, 0, 4)]);
@@ -335,7 +335,7 @@ fn a_destination_that_refuses_in_mid_payload_drops_the_rest_and_answers() {
             assert_eq!(refusal_of(&mut pair.a, 1), Some(reason));
             assert_eq!(pair.a.end_of(2), (Ok(4), b"next".to_vec()));
             assert_eq!(pair.b.remote_data, [(6, 4)]);
-            assert_eq!((pair.b.world.slots, pair.b.world.unasked), (1, 0));
+            assert_eq!((pair.b.host.slots, pair.b.host.unasked), (1, 0));
             let mut bytes = [0; 4];
             next.read_at(0, &mut bytes).unwrap();
             assert_eq!(&bytes, b"next");
@@ -357,7 +357,7 @@ fn whenever_regions_are_revoked_every_operation_ends_and_the_connection_lives() 
         let mut pair = living_with(1);
         let len = DIRECT_RECEIVE_MIN * 2;
         let regions: Vec<_> = (0..4)
-            .map(|key| pair.b.world.region(key, vec![key as u8; len], REMOTE))
+            .map(|key| pair.b.host.region(key, vec![key as u8; len], REMOTE))
             .collect();
         let mut count = 0;
         for _ in 0..300 {
@@ -409,7 +409,7 @@ fn whenever_regions_are_revoked_every_operation_ends_and_the_connection_lives() 
 #[test]
 fn a_write_that_wants_no_answer_is_a_violation() {
     let mut pair = living_with(9);
-    pair.b.world.region(1, vec![0; 4], REMOTE);
+    pair.b.host.region(1, vec![0; 4], REMOTE);
     let header = FrameHeader::Write {
         data: None,
         ack: false,
@@ -424,8 +424,8 @@ fn a_write_that_wants_no_answer_is_a_violation() {
     assert_eq!(fault, Some(ErrorKind::ProtocolViolation));
 }
 
-/// A refusal that comes before its frame has left waits for the frame's memory, and is told also if
-/// the connection ends first.
+/// A refusal that comes before its frame has left waits for the frame's memory, and is reported
+/// also if the connection ends first.
 #[test]
 fn a_refusal_before_the_frame_is_back_is_the_operations_end() {
     for close in [false, true] {
@@ -451,7 +451,7 @@ fn a_refusal_before_the_frame_is_back_is_the_operations_end() {
 /// Ruling 15: "toward a C peer without the extension, closing the connection is all the wire can
 /// say."
 #[test]
-fn a_plain_peer_is_told_by_the_end_of_the_connection() {
+fn a_refusal_ends_the_connection_of_a_plain_peer() {
     let params = ExtensionParams {
         capabilities: OFFERED,
         incarnation: 1,
@@ -478,8 +478,8 @@ fn a_plain_peer_is_told_by_the_end_of_the_connection() {
 #[test]
 fn what_the_endpoint_was_opened_without_is_refused_with_that_reason() {
     let mut pair = living_with(1);
-    let region = pair.b.world.region(1, vec![5; 64], REMOTE);
-    pair.b.world.caps = only(Caps::RMA | Caps::REMOTE_READ);
+    let region = pair.b.host.region(1, vec![5; 64], REMOTE);
+    pair.b.host.caps = only(Caps::RMA | Caps::REMOTE_READ);
     pair.a.write(1, b"12345678", &[(1, 0, 8)]);
     pair.a.read(2, 8, &[(1, 0, 8)]);
     pair.a.write(3, b"12345678", &[(99, 0, 8)]);
@@ -488,7 +488,7 @@ fn what_the_endpoint_was_opened_without_is_refused_with_that_reason() {
     assert_eq!(pair.a.end_of(2), (Ok(8), vec![5; 8]));
     // Nor does a peer learn which keys there are; and this is no guess.
     assert_eq!(refusal_of(&mut pair.a, 3), Some(Refusal::NoCapability));
-    pair.b.world.caps = only(Caps::RMA | Caps::REMOTE_WRITE);
+    pair.b.host.caps = only(Caps::RMA | Caps::REMOTE_WRITE);
     pair.a.read(4, 8, &[(1, 0, 8)]);
     pair.a.write(5, b"12345678", &[(1, 0, 8)]);
     pair.run();
@@ -505,8 +505,8 @@ fn what_the_endpoint_was_opened_without_is_refused_with_that_reason() {
 fn a_plain_peer_is_refused_by_the_end_of_the_connection() {
     for read in [false, true] {
         let mut pair = Pair::connected();
-        let region = pair.b.world.region(1, vec![5; 8], REMOTE);
-        pair.b.world.caps = only(Caps::ATOMIC | Caps::REMOTE_READ | Caps::REMOTE_WRITE);
+        let region = pair.b.host.region(1, vec![5; 8], REMOTE);
+        pair.b.host.caps = only(Caps::ATOMIC | Caps::REMOTE_READ | Caps::REMOTE_WRITE);
         match read {
             true => pair.a.read(1, 8, &[(1, 0, 8)]),
             false => pair.a.write(1, b"12345678", &[(1, 0, 8)]),
@@ -532,7 +532,7 @@ fn a_message_to_an_endpoint_that_receives_none_ends_the_connection() {
         Caps::RECV,
     ] {
         let mut pair = living_with(100);
-        pair.b.world.caps = only(caps);
+        pair.b.host.caps = only(caps);
         pair.a.send(1, b"hello");
         flush(&mut pair.a, &mut pair.b.wire);
         while pair.b.move_in(usize::MAX) {}

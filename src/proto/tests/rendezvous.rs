@@ -2,7 +2,7 @@
 
 mod ends;
 
-use super::pair::{Pair, REMOTE, Rng, Side, operation};
+use super::pair::{Pair, REMOTE, Rng, TestConnection, operation};
 use super::receives::{EXTENDED, Setup, extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, Phase};
@@ -13,7 +13,7 @@ use crate::proto::{
 use crate::wire::{ByteOrder, Capabilities, FrameHeader};
 
 /// The bytes that a side sends next.
-fn said(side: &mut Side) -> Vec<u8> {
+fn said(side: &mut TestConnection) -> Vec<u8> {
     let mut wire = Default::default();
     side.hand_out();
     side.move_out(usize::MAX, &mut wire);
@@ -21,7 +21,7 @@ fn said(side: &mut Side) -> Vec<u8> {
 }
 
 /// Hands bytes to a side, which processes them.
-fn hear(side: &mut Side, bytes: &[u8]) {
+fn hear(side: &mut TestConnection, bytes: &[u8]) {
     side.wire.extend(bytes);
     while side.move_in(usize::MAX) {}
 }
@@ -187,7 +187,7 @@ fn without_a_name_a_message_waits_and_rma_passes() {
         setup.sizes.tx_size = 1000;
         setup.sizes.send_order = order;
         let mut pair = setup.connected();
-        pair.b.world.region(7, vec![0; 8], REMOTE);
+        pair.b.host.region(7, vec![0; 8], REMOTE);
         for token in 0..300 {
             pair.a.send_tagged(token, token, &vec![token as u8; 1001]);
         }
@@ -250,7 +250,7 @@ fn who_did_not_agree_gets_no_announcement() {
     response.extend(1_u64.to_ne_bytes());
     response.extend(bytes_of("01 00 1001 00000009")); // echoed, without bit 7
     hear(&mut pair.a, &response);
-    assert_eq!(pair.a.told, [r#"connected b"""#]);
+    assert_eq!(pair.a.events, [r#"connected b"""#]);
     pair.a.send_tagged(1, 1, &[1; 5000]);
     assert_eq!(said(&mut pair.a)[..2], [3, 1]);
     // Its own are then none either.
@@ -367,9 +367,9 @@ fn wrong_names_and_lengths_are_violations() {
             assert_eq!(fault, Some(ErrorKind::ProtocolViolation), "{what}");
             pair.b.close();
             let posted = pair.b.shared().posted.len();
-            let tells = usize::from(pair.b.ended.contains_key(&1));
+            let ends = usize::from(pair.b.ended.contains_key(&1));
             let wanted = !matches!(*what, "data not asked for" | "a name that is in use");
-            assert_eq!(posted + tells, usize::from(wanted), "{what}: one end");
+            assert_eq!(posted + ends, usize::from(wanted), "{what}: one end");
         }
         // A second clear-to-send of a message that is on its way.
         let mut pair = setup.connected();

@@ -1,4 +1,4 @@
-//! One scenario each, told step by step.
+//! One scenario each, step by step.
 
 use super::pair::{Pair, REMOTE, operation, segments, sizes};
 use crate::buf::Payload;
@@ -7,15 +7,15 @@ use crate::limits::{DIRECT_RECEIVE_MIN, READ_REQUESTS_MAX};
 use crate::proto::{OpKind, Sizes};
 use crate::wire::{ByteOrder, ControlFrame, ControlKind, FrameHeader};
 
-/// Both sides connect, each told once; the connecting one is told the acceptor's data.
+/// Both sides report the connection once; the connecting one gets the acceptor's data.
 #[test]
-fn handshake_tells_both_sides_once() {
+fn a_handshake_is_reported_once_to_both_sides() {
     for order in [ByteOrder::Native, ByteOrder::Big] {
         let mut pair = Pair::idle(sizes());
         pair.handshake(order, b"may I", b"welcome");
-        assert_eq!(pair.a.told, [r#"connected b"welcome""#]);
-        assert_eq!(pair.b.told, [r#"connected b"""#]);
-        let region = pair.b.world.region(7, vec![0; 8], REMOTE);
+        assert_eq!(pair.a.events, [r#"connected b"welcome""#]);
+        assert_eq!(pair.b.events, [r#"connected b"""#]);
+        let region = pair.b.host.region(7, vec![0; 8], REMOTE);
         pair.b.receive(1, 5);
         pair.a.send(1, b"hello");
         pair.a.write(2, b"12345678", &[(7, 0, 8)]);
@@ -44,7 +44,7 @@ fn data_behind_the_response_is_data() {
         pair.b.move_out(usize::MAX, &mut pair.a.wire);
         pair.b.send(1, b"abc");
         pair.run_in_pieces(most);
-        assert_eq!(pair.a.told, [r#"connected b"xyz""#]);
+        assert_eq!(pair.a.events, [r#"connected b"xyz""#]);
         assert_eq!(pair.a.end_of(1), (Ok(3), b"abc".to_vec()));
     }
 }
@@ -67,7 +67,7 @@ fn rejection_ends_the_attempt_with_the_words_of_the_other_side() {
     );
     pair.a.close();
     assert_eq!(
-        pair.a.told,
+        pair.a.events,
         [r#"not connected: ConnectionRefused b"not today""#]
     );
     assert_eq!(
@@ -169,7 +169,7 @@ fn a_long_message_is_cut_and_the_next_one_is_whole() {
             (Err(ErrorKind::Truncated), long[..len / 2].to_vec())
         );
         assert_eq!(pair.b.end_of(2), (Ok(4), b"next".to_vec()));
-        // The same for one that came early.
+        // The same for an unexpected one.
         pair.a.send(3, b"early");
         pair.run();
         pair.b.receive(3, 2);
@@ -252,7 +252,7 @@ fn an_ack_before_the_frame_is_back_counts() {
 fn reads_end_in_order_with_the_bytes_of_all_segments() {
     let mut pair = Pair::connected();
     let bytes: Vec<u8> = (0..200).collect();
-    pair.b.world.region(1, bytes.clone(), REMOTE);
+    pair.b.host.region(1, bytes.clone(), REMOTE);
     pair.a.read(1, 10, &[(1, 0, 10)]);
     pair.a.read(2, 0, &[(1, 200, 0)]);
     pair.a
@@ -269,7 +269,7 @@ fn reads_end_in_order_with_the_bytes_of_all_segments() {
 #[test]
 fn a_remote_read_counts_once_its_answer_has_left() {
     let mut pair = Pair::connected();
-    pair.b.world.region(1, vec![5; 40], REMOTE);
+    pair.b.host.region(1, vec![5; 40], REMOTE);
     pair.a.read(1, 40, &[(1, 0, 40)]);
     pair.a.hand_out();
     pair.a.move_out(usize::MAX, &mut pair.b.wire);
@@ -281,12 +281,13 @@ fn a_remote_read_counts_once_its_answer_has_left() {
     assert_eq!(pair.b.remote_accesses, [OperationKind::RemoteRead]);
 }
 
-/// Writes land in their segments, large ones directly; a plain one is counted, one with data told.
+/// Writes land in their segments, large ones directly; a plain one is counted, one with data
+/// reported.
 #[test]
 fn writes_scatter_over_their_segments() {
     let mut pair = Pair::connected();
-    let first = pair.b.world.region(1, vec![0; 100_000], REMOTE);
-    let second = pair.b.world.region(2, vec![0; 10], REMOTE);
+    let first = pair.b.host.region(1, vec![0; 100_000], REMOTE);
+    let second = pair.b.host.region(2, vec![0; 10], REMOTE);
     let bytes: Vec<u8> = (0..60_010).map(|at| (at * 7) as u8).collect();
     pair.a
         .write(1, &bytes, &[(2, 5, 5), (1, 1000, 60_000), (2, 0, 5)]);
@@ -308,15 +309,15 @@ fn writes_scatter_over_their_segments() {
 #[test]
 fn remote_data_waits_for_a_slot_before_its_payload_is_read() {
     let mut pair = Pair::connected();
-    let region = pair.b.world.region(1, vec![0; 4], REMOTE);
-    pair.b.world.slots = 0;
+    let region = pair.b.host.region(1, vec![0; 4], REMOTE);
+    pair.b.host.slots = 0;
     pair.a.write_with(1, b"data", Some(5), true, &[(1, 0, 4)]);
     pair.run();
     assert!(pair.b.is_paused());
     let mut got = [9; 4];
     region.read_at(0, &mut got).unwrap();
     assert_eq!((got, pair.a.ended.len()), ([0; 4], 0));
-    pair.b.world.slots = 1;
+    pair.b.host.slots = 1;
     pair.run();
     assert_eq!(pair.b.remote_data, [(5, 4)]);
     assert_eq!(pair.a.end_of(1).0, Ok(4));
@@ -349,9 +350,9 @@ fn beyond_the_budget_reading_pauses_until_a_receive_is_posted() {
 
 /// A peer that asks and asks but never takes the answers is not read any further.
 #[test]
-fn answers_nobody_takes_are_bounded_and_reading_goes_on_after() {
+fn answers_that_the_peer_does_not_read_are_bounded_and_reading_goes_on_after() {
     let mut pair = Pair::connected();
-    pair.b.world.region(1, vec![1; 1], REMOTE);
+    pair.b.host.region(1, vec![1; 1], REMOTE);
     let request = FrameHeader::ReadRequest {
         segments: segments(&[(1, 0, 1)]),
     };

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::depth;
-use super::pair::{Pair, REMOTE, Rng, Side, bytes_of, operation, segments};
+use super::pair::{Pair, REMOTE, Rng, TestConnection, bytes_of, operation, segments};
 use super::receives::{EXTENDED, Setup, plain, wants};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, OperationKind, Phase};
@@ -83,7 +83,7 @@ fn some_wanted(rng: &mut Rng) -> MatchCriteria {
     }
 }
 
-fn post(side: &mut Side, model: &mut Model, token: u64, rng: &mut Rng) {
+fn post(side: &mut TestConnection, model: &mut Model, token: u64, rng: &mut Rng) {
     let len = match rng.below(20) {
         0 => 0,
         1 => DIRECT_RECEIVE_MIN + rng.below(50_000),
@@ -159,7 +159,7 @@ fn post(side: &mut Side, model: &mut Model, token: u64, rng: &mut Rng) {
 }
 
 /// What the port of this side does about the end of its connection.
-fn look_after(side: &mut Side, there: &mut Side, model: &mut Model) {
+fn look_after(side: &mut TestConnection, there: &mut TestConnection, model: &mut Model) {
     if model.link == Link::Over {
         return;
     }
@@ -173,7 +173,7 @@ fn look_after(side: &mut Side, there: &mut Side, model: &mut Model) {
         }
         side.close();
         assert_eq!(
-            side.told.last().map(String::as_str),
+            side.events.last().map(String::as_str),
             Some("closed: in order")
         );
         assert!(!side.machine.has_events() && side.machine.outstanding() == 0);
@@ -209,7 +209,7 @@ fn must_agree(pair: &mut Pair, a: &mut Model, b: &mut Model, seed: u64) {
 }
 
 /// Asks some open operation to end early.
-fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
+fn withdraw(side: &mut TestConnection, model: &mut Model, rng: &mut Rng) {
     if rng.chance(30) && !model.receives.is_empty() {
         let at = rng.below(model.receives.len());
         let token = *model.receives.keys().nth(at).expect("counted");
@@ -239,7 +239,7 @@ fn withdraw(side: &mut Side, model: &mut Model, rng: &mut Rng) {
 }
 
 /// Looks at what has ended on `side`; `from` is the other side's model.
-fn compare(side: &mut Side, model: &mut Model, from: &mut Model, source: u64) {
+fn compare(side: &mut TestConnection, model: &mut Model, from: &mut Model, source: u64) {
     while let Some(&token) = side.order.get(model.seen) {
         model.seen += 1;
         model.ended += 1;
@@ -314,7 +314,13 @@ fn check_order(model: &Model, put_back: &BTreeSet<u64>) {
     }
 }
 
-fn receive(side: &mut Side, model: &mut Model, token: u64, wanted: MatchCriteria, len: usize) {
+fn receive(
+    side: &mut TestConnection,
+    model: &mut Model,
+    token: u64,
+    wanted: MatchCriteria,
+    len: usize,
+) {
     let receive = Receive {
         wanted,
         len,
@@ -326,7 +332,13 @@ fn receive(side: &mut Side, model: &mut Model, token: u64, wanted: MatchCriteria
 
 /// Posts a receive for the oldest message that none of the posted ones wants: those that have begun
 /// may be stuck behind it.
-fn offer(side: &mut Side, model: &mut Model, from: &Model, next: &mut u64, rng: &mut Rng) {
+fn offer(
+    side: &mut TestConnection,
+    model: &mut Model,
+    from: &Model,
+    next: &mut u64,
+    rng: &mut Rng,
+) {
     let posted = &side.shared().posted;
     let is_coming = |token: &u64, message: &Message| {
         let is_wanted = posted.iter().any(|it| wants(it.wanted, message.kind));
@@ -345,7 +357,7 @@ fn offer(side: &mut Side, model: &mut Model, from: &Model, next: &mut u64, rng: 
 }
 
 /// Lets everything end: each message gets a receive.
-fn settle(
+fn drain(
     pair: &mut Pair,
     a: &mut Model,
     b: &mut Model,
@@ -374,7 +386,7 @@ fn settle(
 }
 
 /// The connection dies, wherever everything stands.
-fn end(side: &mut Side, model: &mut Model) {
+fn end(side: &mut TestConnection, model: &mut Model) {
     let before = side.order.len();
     side.cut();
     for token in &side.order[before..] {
@@ -412,7 +424,7 @@ fn run(seed: u64, steps: usize) {
     setup.sizes.send_order = [SendOrder::Free, SendOrder::Strict][rng.below(2)];
     let mut pair = setup.idle();
     for side in [&mut pair.a, &mut pair.b] {
-        side.world.region(7, vec![0; REGION_LEN], REMOTE);
+        side.host.region(7, vec![0; REGION_LEN], REMOTE);
         // A peer that keeps nothing may announce all the same.
         side.shared().room = promised.max(UNEXPECTED_OVERHEAD as u64);
     }
@@ -471,14 +483,14 @@ fn run(seed: u64, steps: usize) {
         }
         connect_again(&mut pair, &mut a, &mut b, setup);
         if rng.chance(1) && rng.chance(10) && is_up {
-            settle(&mut pair, &mut a, &mut b, &mut next, setup, rng);
+            drain(&mut pair, &mut a, &mut b, &mut next, setup, rng);
         }
     }
     if early >= steps {
         pair.handshake_peers(ByteOrder::Native);
     }
     if rng.chance(50) || (a.link, b.link) != (Link::Up, Link::Up) {
-        settle(&mut pair, &mut a, &mut b, &mut next, setup, rng);
+        drain(&mut pair, &mut a, &mut b, &mut next, setup, rng);
     }
     end(&mut pair.a, &mut a);
     end(&mut pair.b, &mut b);

@@ -1,5 +1,5 @@
-//! One machine in the hands of a test, and the world around it: its regions, its completion queue,
-//! the bytes that come, and what it told.
+//! One machine in the hands of a test, and what it needs around it: its regions, its completion
+//! queue, the bytes that come, and the events that it reported.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -53,12 +53,12 @@ impl Rng {
     }
 }
 
-/// The outside world of one machine.
-pub(super) struct World {
+/// What one machine asks of its host.
+pub(super) struct TestHost {
     pub(super) regions: MrTable,
     /// Free slots of the completion queue.
     pub(super) slots: usize,
-    /// Slots reserved for remote data that has not been told yet.
+    /// Slots reserved for remote data that has not been reported yet.
     pub(super) unasked: usize,
     /// What the endpoint admits of its peer.
     pub(super) caps: SideCaps,
@@ -66,10 +66,10 @@ pub(super) struct World {
     pub(super) shared: Option<Shared>,
 }
 
-impl World {
+impl TestHost {
     pub(super) fn new() -> Self {
         let keys = KeyPolicy::Application { key_size: 8 };
-        World {
+        TestHost {
             regions: MrTable::new(
                 MrAddressing::Offset,
                 keys,
@@ -99,7 +99,7 @@ impl World {
     }
 }
 
-impl Host<u64> for World {
+impl Host<u64> for TestHost {
     fn reserve(&mut self, token: &mut u64) -> bool {
         if *token & QUEUED == 0 {
             return true;
@@ -141,10 +141,10 @@ struct Direct {
     _leases: Leases,
 }
 
-/// One machine and what lies around it.
-pub(super) struct Side {
+/// One machine with its host, its link and what it reported.
+pub(super) struct TestConnection {
     pub(super) machine: Connection<u64>,
-    pub(super) world: World,
+    pub(super) host: TestHost,
     /// Bytes on their way here.
     pub(super) wire: VecDeque<u8>,
     /// The peer has sent its last byte.
@@ -152,7 +152,7 @@ pub(super) struct Side {
     pub(super) sending: Option<(VecDeque<OutFrame>, Vec<Leases>)>,
     direct: Option<Direct>,
     stage: Vec<u8>,
-    /// Ends told, by token.
+    /// Results reported, by token.
     pub(super) ended: BTreeMap<u64, OpResult>,
     /// Tokens in the order in which they ended.
     pub(super) order: Vec<u64>,
@@ -160,15 +160,15 @@ pub(super) struct Side {
     pub(super) remote_accesses: Vec<OperationKind>,
     pub(super) remote_updates: usize,
     /// Everything about the connection itself.
-    pub(super) told: Vec<String>,
+    pub(super) events: Vec<String>,
     pub(super) sent_bytes: u64,
 }
 
-impl Side {
+impl TestConnection {
     pub(super) fn new(sizes: Sizes, terms: ExtensionParams) -> Self {
-        Side {
+        TestConnection {
             machine: Connection::new(sizes, terms),
-            world: World::new(),
+            host: TestHost::new(),
             wire: VecDeque::new(),
             finished: false,
             sending: None,
@@ -179,7 +179,7 @@ impl Side {
             remote_data: Vec::new(),
             remote_accesses: Vec::new(),
             remote_updates: 0,
-            told: Vec::new(),
+            events: Vec::new(),
             sent_bytes: 0,
         }
     }
@@ -191,9 +191,9 @@ impl Side {
         peering: RdmParams,
         shared: Shared,
     ) -> Self {
-        let mut side = Side::new(sizes, terms);
+        let mut side = TestConnection::new(sizes, terms);
         side.machine = Connection::new_rdm(sizes, terms, peering);
-        side.world.shared = Some(shared);
+        side.host.shared = Some(shared);
         side
     }
 
@@ -231,7 +231,7 @@ impl Side {
             options,
             ..post
         };
-        let posted = self.machine.post(post, &mut self.world);
+        let posted = self.machine.post(post, &mut self.host);
         self.take_events();
         posted.map_err(|refused| refused.error)
     }
@@ -336,7 +336,7 @@ impl Side {
     }
 
     pub(super) fn take_events(&mut self) {
-        let ended = self.world.shared.as_mut().map(|it| it.ended.split_off(0));
+        let ended = self.host.shared.as_mut().map(|it| it.ended.split_off(0));
         for (token, end) in ended.unwrap_or_default() {
             self.order.push(token);
             let before = self.ended.insert(token, end);
@@ -348,7 +348,7 @@ impl Side {
                     let taken = |token: &mut u64, result: &mut OpResult| (*token, result.take());
                     let result = self.machine.deliver(completed, taken);
                     let (token, end) = result.expect("a completed operation has its record");
-                    self.world.slots += usize::from(token & RESERVED != 0);
+                    self.host.slots += usize::from(token & RESERVED != 0);
                     let token = token & !RESERVED;
                     self.order.push(token);
                     let before = self.ended.insert(token, end);
@@ -359,19 +359,19 @@ impl Side {
                     memory,
                     ..
                 } => {
-                    self.world.unasked -= 1;
-                    self.world.slots += 1;
+                    self.host.unasked -= 1;
+                    self.host.slots += 1;
                     self.remote_data.push((data, memory.len()));
                 }
                 ConnEvent::RemoteDataVoid => {
-                    self.world.unasked -= 1;
-                    self.world.slots += 1;
+                    self.host.unasked -= 1;
+                    self.host.slots += 1;
                 }
                 ConnEvent::RemoteAccess { operation, .. } => self.remote_accesses.push(operation),
                 ConnEvent::RemoteUpdate { .. } => self.remote_updates += 1,
-                ConnEvent::Connected { data } => self.told.push(format!("connected {data:?}")),
+                ConnEvent::Connected { data } => self.events.push(format!("connected {data:?}")),
                 ConnEvent::ConnectFailed { error } => {
-                    self.told.push(format!(
+                    self.events.push(format!(
                         "not connected: {:?} {:?}",
                         error.kind(),
                         error.data()
@@ -381,7 +381,7 @@ impl Side {
                     let what = if connected { "closed" } else { "given up" };
                     let why = lost.map(|error| format!("{:?}", error.kind()));
                     let why = why.as_deref().unwrap_or("in order");
-                    self.told.push(format!("{what}: {why}"));
+                    self.events.push(format!("{what}: {why}"));
                 }
             }
         }
@@ -391,7 +391,7 @@ impl Side {
     pub(super) fn hand_out(&mut self) {
         if self.sending.is_none()
             && let Some(Outgoing { frames, leases, .. }) =
-                self.machine.poll_transmit(&mut self.world)
+                self.machine.poll_transmit(&mut self.host)
         {
             self.sending = Some((frames, leases));
         }
@@ -438,11 +438,11 @@ impl Side {
             let count = payload.copy_in(offset, &bytes).map_or(0, |()| count);
             self.wire.drain(..count);
             drop(_leases);
-            self.machine.handle_direct(payload, count, &mut self.world);
+            self.machine.handle_direct(payload, count, &mut self.host);
             return count > 0;
         }
         if !self.stage.is_empty() {
-            let taken = self.machine.handle_stage(&self.stage, &mut self.world);
+            let taken = self.machine.handle_stage(&self.stage, &mut self.host);
             self.stage.drain(..taken);
             return taken > 0;
         }
@@ -484,17 +484,17 @@ impl Side {
     /// What the driver does besides: lets those in who wait.
     pub(super) fn nudge(&mut self) {
         self.answer_offers();
-        self.machine.admit_waiting(&mut self.world);
-        self.machine.resume(&mut self.world);
+        self.machine.admit_waiting(&mut self.host);
+        self.machine.resume(&mut self.host);
         self.take_events();
     }
 
-    /// While reading is paused, the link tells that the peer has finished.
+    /// While reading is paused, the link reports that the peer has finished.
     pub(super) fn watch(&mut self) {
         if self.finished && self.machine.is_read_paused() {
             let unread = self.wire.len() + self.stage.len();
             self.machine
-                .handle_last_bytes(unread as u64, &mut self.world);
+                .handle_last_bytes(unread as u64, &mut self.host);
             self.take_events();
         }
     }
@@ -506,7 +506,7 @@ impl Side {
     /// Takes everything back from the link and ends the machine, with its fault if it has one.
     pub(super) fn close(&mut self) {
         self.take_back();
-        self.machine.handle_closed(&mut self.world);
+        self.machine.handle_closed(&mut self.host);
         self.take_events();
         assert_eq!(self.machine.lifecycle(), Lifecycle::Closed);
     }
@@ -517,12 +517,12 @@ impl Side {
             self.machine.handle_sent(frames, leases, 0);
         }
         if let Some(Direct { payload, .. }) = self.direct.take() {
-            self.machine.handle_direct(payload, 0, &mut self.world);
+            self.machine.handle_direct(payload, 0, &mut self.host);
         }
         self.stage.clear();
     }
 
-    /// What was read of an attempt that is given up is nobody's.
+    /// What was read of an attempt that is given up is dropped.
     pub(super) fn forget_stage(&mut self) {
         self.stage.clear();
     }

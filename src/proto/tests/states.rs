@@ -48,12 +48,12 @@ fn await_receive() -> Reached {
 /// A write has come whose completion data finds no free slot.
 fn await_room() -> Reached {
     let mut pair = Pair::connected();
-    pair.b.world.region(5, vec![0; 8], REMOTE);
-    pair.b.world.slots = 0;
+    pair.b.host.region(5, vec![0; 8], REMOTE);
+    pair.b.host.slots = 0;
     pair.a.write_with(1, &[1; 8], Some(3), true, &[(5, 0, 8)]);
     pair.run();
     let go_on = |pair: &mut Pair| {
-        pair.b.world.slots = 1;
+        pair.b.host.slots = 1;
         pair.run();
     };
     Reached { pair, go_on }

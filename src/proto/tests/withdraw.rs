@@ -1,6 +1,6 @@
 //! Announcements that their senders take back: docs/extension.md, section 8.
 
-use super::pair::{Pair, Side, operation, step};
+use super::pair::{Pair, TestConnection, operation, step};
 use super::receives::{extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::ErrorKind;
@@ -8,7 +8,7 @@ use crate::proto::{MatchCriteria, OpKind, Withdrawn};
 use crate::wire::{ByteOrder, Capabilities, CloseReason, FrameHeader, PeerData};
 
 /// What a side says next, of what it has to say now.
-fn said(side: &mut Side) -> Vec<u8> {
+fn said(side: &mut TestConnection) -> Vec<u8> {
     let mut wire = Default::default();
     side.hand_out();
     side.move_out(usize::MAX, &mut wire);
@@ -16,7 +16,7 @@ fn said(side: &mut Side) -> Vec<u8> {
 }
 
 /// Hands bytes to a side, and lets it look at them.
-fn hear(side: &mut Side, bytes: &[u8]) {
+fn hear(side: &mut TestConnection, bytes: &[u8]) {
     side.wire.extend(bytes);
     while side.move_in(usize::MAX) {}
 }

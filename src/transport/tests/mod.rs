@@ -305,7 +305,7 @@ pub(super) async fn accept(listener: &mut dyn Listener) -> Result<RawLink> {
     let accepted = std::future::poll_fn(|cx| listener.poll_accept(cx));
     tokio::time::timeout(PATIENCE, accepted)
         .await
-        .expect("nobody came")
+        .expect("no connection came")
 }
 
 pub(super) fn localhost() -> SocketAddr {

@@ -111,8 +111,8 @@ async fn a_look_brings_what_is_there_and_loses_no_wake() {
     far.link.receive(Receive::Stage);
     assert!(far.link.poll_outcome().is_none());
     assert!(far.link.try_receive().is_none());
-    near.send_all(plain(b"told")).await;
-    assert!(matches!(far.received().await, Received::Stage(stage) if *stage == *b"told"));
+    near.send_all(plain(b"sent")).await;
+    assert!(matches!(far.received().await, Received::Stage(stage) if *stage == *b"sent"));
 
     far.link.receive(Receive::Stage);
     assert!(far.link.poll_outcome().is_none());
@@ -126,8 +126,8 @@ async fn a_look_brings_what_is_there_and_loses_no_wake() {
     far.link.receive(Receive::Stage);
     assert!(far.link.poll_outcome().is_none());
     assert!(far.link.try_receive().is_none());
-    near.send_all(plain(b"told again")).await;
-    assert!(matches!(far.received().await, Received::Stage(stage) if *stage == *b"told again"));
+    near.send_all(plain(b"more")).await;
+    assert!(matches!(far.received().await, Received::Stage(stage) if *stage == *b"more"));
     far.link.receive(Receive::Stage);
     assert!(far.link.poll_outcome().is_none());
     near.link.finish();
@@ -322,7 +322,7 @@ async fn private_networks_do_not_see_each_other() {
 }
 
 #[tokio::test]
-async fn connections_nobody_accepted_are_reset_with_their_listener() {
+async fn connections_not_accepted_are_reset_with_their_listener() {
     for world in TestTransport::all() {
         let listener = world.transport.listen(localhost()).unwrap();
         let to = listener.local_addr();

@@ -72,10 +72,10 @@ on_every_backend! {
     a_dropped_link_ends_the_stream,
     a_reset_is_seen_by_both_sides,
     sending_to_one_who_left_fails_and_returns_the_batch,
-    connecting_to_nobody_is_refused,
+    connecting_without_a_listener_is_refused,
     a_socket_is_not_connected_to_itself,
     a_submission_during_a_failing_connect_comes_back,
-    watching_tells_that_the_peer_left,
+    watching_reports_that_the_peer_finished,
     watching_does_not_eat_bytes,
     a_watch_ends_by_a_receive,
     both_directions_move_at_once,
@@ -330,7 +330,7 @@ async fn sending_to_one_who_left_fails_and_returns_the_batch(world: TestTranspor
     panic!("sending into the void goes on");
 }
 
-async fn connecting_to_nobody_is_refused(world: TestTransport) {
+async fn connecting_without_a_listener_is_refused(world: TestTransport) {
     let listener = world.transport.listen(localhost()).unwrap();
     let to = listener.local_addr();
     drop(listener);
@@ -381,7 +381,7 @@ async fn a_submission_during_a_failing_connect_comes_back(world: TestTransport) 
     assert!(failed && batch_back && memory_back);
 }
 
-async fn watching_tells_that_the_peer_left(world: TestTransport) {
+async fn watching_reports_that_the_peer_finished(world: TestTransport) {
     let (near, mut far) = world.pair().await;
     far.link.watch();
     assert!(far.link.poll_outcome().is_none());
@@ -390,7 +390,7 @@ async fn watching_tells_that_the_peer_left(world: TestTransport) {
         Outcome::PeerGone(error) => assert_eq!(error.kind(), ErrorKind::PeerClosed),
         other => panic!("expected the peer to be gone, found {other:?}"),
     }
-    assert!(far.link.poll_outcome().is_none(), "it is told once");
+    assert!(far.link.poll_outcome().is_none(), "it is reported once");
 
     let (mut near, mut far) = world.pair().await;
     far.link.watch();

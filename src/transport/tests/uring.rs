@@ -280,7 +280,7 @@ async fn a_direct_receive_takes_up_where_a_multishot_one_ends() {
 }
 
 #[tokio::test]
-async fn a_cancelled_receive_tells_what_it_has_moved() {
+async fn a_cancelled_receive_reports_what_it_has_moved() {
     let Some((world, ring)) = usual() else { return };
     let (mut near, mut far) = world.pair().await;
     let (payload, memory) = remote(100);
@@ -327,18 +327,18 @@ async fn a_connection_leaves_its_ring_without_loss() {
 }
 
 #[tokio::test]
-async fn a_connection_with_untold_bytes_stays() {
+async fn a_connection_with_bytes_not_yet_harvested_stays() {
     let Some((world, _)) = usual() else { return };
     let (mut near, mut far) = world.pair().await;
     warm_up(&mut near, &mut far).await;
     far.link.receive(Receive::Stage);
     far.link.cancel_receive();
     assert!(matches!(far.received().await, Received::Cancelled { .. }));
-    near.send_all(plain(b"untold")).await;
+    near.send_all(plain(b"unread")).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert_eq!(far.link.unread_bytes(), 6);
     assert!(far.link.take_raw().is_none());
-    assert_eq!(far.receive_staged(6).await, b"untold");
+    assert_eq!(far.receive_staged(6).await, b"unread");
 }
 
 #[tokio::test]
@@ -480,14 +480,14 @@ async fn a_receive_moves_to_the_thread_that_harvests_it() {
     far.link.receive(Receive::Stage);
     assert!(far.link.poll_outcome().is_none());
     let submitting = Arc::clone(&ring);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (started, is_started) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let sleeper = std::thread::spawn(move || {
         let _ = submitting.poll_drive(&mut Context::from_waker(Waker::noop()));
-        tell.send(()).unwrap();
+        started.send(()).unwrap();
         let _ = ended.recv();
     });
-    told.recv().unwrap();
+    is_started.recv().unwrap();
     assert_eq!((ring.in_flight(), ring.armed_here()), (1, 0));
     for at in 0..20 {
         near.send_all(plain(&[at])).await;

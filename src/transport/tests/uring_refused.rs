@@ -51,10 +51,10 @@ async fn a_ring_of_a_thread_that_fails_leaks_what_the_kernel_has() {
         Ok((transport, reactor)) => (Arc::new(transport), reactor),
         Err(error) => return super::say_left_out(&error),
     };
-    let (tell, told) = oneshot::channel();
+    let (report, reported) = oneshot::channel();
     let (refuses, mut refused) = oneshot::channel::<()>();
     let driven = Arc::clone(&ring);
-    let (mut tell, mut is_refused) = (Some(tell), false);
+    let (mut report, mut is_refused) = (Some(report), false);
     let driver = poll_fn(move |cx| {
         if !is_refused && Pin::new(&mut refused).poll(cx).is_ready() {
             is_refused = true;
@@ -63,7 +63,7 @@ async fn a_ring_of_a_thread_that_fails_leaks_what_the_kernel_has() {
         match driven.poll_drive(cx) {
             Poll::Ready(Err(error)) => {
                 driven.shutdown();
-                let _ = tell.take().unwrap().send(error);
+                let _ = report.take().unwrap().send(error);
                 Poll::Ready(())
             }
             _ => {
@@ -92,7 +92,10 @@ async fn a_ring_of_a_thread_that_fails_leaks_what_the_kernel_has() {
     };
     until(landed).await;
     refuses.send(()).unwrap();
-    let error = tokio::time::timeout(PATIENCE, told).await.unwrap().unwrap();
+    let error = tokio::time::timeout(PATIENCE, reported)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(error.os_error(), Some(libc::EPERM));
     assert!(error.to_string().contains("io_uring_enter"), "{error}");
     drop((near, far));

@@ -208,9 +208,9 @@ impl Survivor {
         if step < Step::BeforeVerdict {
             return None;
         }
-        let told = tokio::time::timeout(PATIENCE, self.requests.next()).await;
-        let Ok(Some(Event::ConnRequest(request))) = told else {
-            panic!("{told:?} instead of a request");
+        let event = tokio::time::timeout(PATIENCE, self.requests.next()).await;
+        let Ok(Some(Event::ConnRequest(request))) = event else {
+            panic!("{event:?} instead of a request");
         };
         if step == Step::BeforeVerdict {
             return Some(request);
@@ -353,7 +353,7 @@ impl Survivor {
         let idle = in_handshake && error.kind() == ErrorKind::NotConnected;
         assert!(
             closed || idle || self.is_typed(error),
-            "posting tells why, too: {late}"
+            "posting says why, too: {late}"
         );
         self.ledger.last()
     }
@@ -389,7 +389,7 @@ impl Survivor {
         let at = Instant::now();
         assert!(
             self.requests.is_empty(),
-            "a request that was never whole is told"
+            "a request that was never whole is reported"
         );
         let other = self.peer.domain.endpoint().open().unwrap();
         let connecting = other.connect(ours).into_future();

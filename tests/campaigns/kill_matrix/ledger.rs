@@ -104,7 +104,7 @@ impl Ledger {
                         at: Instant::now(),
                     });
                 }
-                event = events.next() => self.told(event.expect("the queue is open")),
+                event = events.next() => self.on_event(event.expect("the queue is open")),
                 () = &mut limit => return,
             }
         }
@@ -114,7 +114,7 @@ impl Ledger {
         );
     }
 
-    fn told(&mut self, event: Event) {
+    fn on_event(&mut self, event: Event) {
         assert!(self.over.is_none(), "{event:?} follows the end");
         match event {
             Event::Connected { .. } => self.connected = true,

@@ -84,9 +84,9 @@ impl Survivor {
                     let Some(rest) = line.strip_prefix("LEFT ") else {
                         continue;
                     };
-                    let (count, told) = rest.split_once(' ').expect("two numbers");
+                    let (count, saw_end) = rest.split_once(' ').expect("two numbers");
                     left = count.parse().expect("a number");
-                    if left == 0 && told == "1" {
+                    if left == 0 && saw_end == "1" {
                         return SurvivorOutcome::After(at.saturating_duration_since(died));
                     }
                 }
@@ -173,7 +173,7 @@ pub fn steps() -> impl Iterator<Item = Step> {
 
 /// As Markdown: a row for each step and role.
 pub fn markdown(rows: &[(Step, Victim, SurvivorOutcome, SurvivorOutcome)]) -> String {
-    let shown = |told: &SurvivorOutcome| match told {
+    let shown = |outcome: &SurvivorOutcome| match outcome {
         SurvivorOutcome::After(time) => format!("{:.0} ms", time.as_secs_f64() * 1000.0),
         SurvivorOutcome::Never { left, posted } => format!("never ({left} of {posted} left)"),
         SurvivorOutcome::Crash => "it crashes".to_owned(),

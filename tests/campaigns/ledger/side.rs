@@ -198,9 +198,9 @@ impl LedgerEndpoint {
             while at < self.awaited.len() {
                 match self.awaited[at].pending.poll(cx) {
                     Poll::Pending => at += 1,
-                    Poll::Ready(told) => {
+                    Poll::Ready(outcome) => {
                         let awaited = self.awaited.swap_remove(at);
-                        self.told(awaited, told);
+                        self.on_outcome(awaited, outcome);
                         ended = true;
                     }
                 }
@@ -267,11 +267,11 @@ impl LedgerEndpoint {
         while self.left() > 0 {
             self.progress(true).await;
         }
-        while self.endpoint.unexpected_bytes() > 0 && self.take_early().await {}
+        while self.endpoint.unexpected_bytes() > 0 && self.take_unexpected().await {}
     }
 
     /// Takes a message that came before its receive. False if there is none and will be none.
-    async fn take_early(&mut self) -> bool {
+    async fn take_unexpected(&mut self) -> bool {
         let buffers = vec![BytesMut::zeroed(LEN_MAX)];
         let Ok(op) = self.endpoint.recv(buffers).post() else {
             return false;
@@ -339,14 +339,14 @@ impl LedgerEndpoint {
         }
     }
 
-    fn told(&mut self, awaited: Awaited, told: PendingOutcome) {
+    fn on_outcome(&mut self, awaited: Awaited, outcome: PendingOutcome) {
         let Awaited {
             id,
             place,
             noise_at,
             pending,
         } = awaited;
-        let ended = match told {
+        let ended = match outcome {
             PendingOutcome::Accepted(Ok(())) => {
                 // Its completion may be in the queue already.
                 self.queued.insert(id, (pending.id(), place));
@@ -488,7 +488,7 @@ impl LedgerEndpoint {
             self.progress(true).await;
         }
         self.progress(false).await;
-        while self.take_early().await {}
+        while self.take_unexpected().await {}
         let counted = |at: usize| self.counters[at].read() + self.counters[at].read_error();
         assert_eq!(
             counted(0),

@@ -103,7 +103,7 @@ async fn rdm(number: u16, net: Net, seed: u64, trace: Recorder) {
     };
     let peer = peer_of(fabric);
     let queue = peer.events.clone();
-    let telling = tokio::spawn(events(format!("rdm {number}"), queue, trace.clone()));
+    let tracing = tokio::spawn(events(format!("rdm {number}"), queue, trace.clone()));
     let endpoint = peer.domain.rdm_endpoint().listen_at(node.addr(7100));
     let endpoint = endpoint
         .connect_deadline(Duration::from_secs(2))
@@ -140,7 +140,7 @@ async fn rdm(number: u16, net: Net, seed: u64, trace: Recorder) {
         sleep(Duration::from_millis(choice.below(20))).await;
     }
     while work.join_next().await.is_some() {}
-    drop(telling);
+    drop(tracing);
 }
 
 async fn send(

@@ -181,16 +181,16 @@ pub async fn writedata(mut session: Session, initiator: bool) {
     let done = open_target(&mut session, &region).await;
     let endpoint = session.endpoint();
     for (len, data) in DUE {
-        let told = endpoint.receive_queue().next().await.unwrap();
-        assert_eq!((told.len, told.data), (len, Some(data)));
+        let completion = endpoint.receive_queue().next().await.unwrap();
+        assert_eq!((completion.len, completion.data), (len, Some(data)));
         assert_eq!(
-            (told.operation, told.endpoint),
+            (completion.operation, completion.endpoint),
             (OperationKind::RemoteWrite, endpoint.id())
         );
         let flags =
             CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE | CompletionFlags::REMOTE_CQ_DATA;
-        assert_eq!(told.flags, flags);
-        told.result.unwrap();
+        assert_eq!(completion.flags, flags);
+        completion.result.unwrap();
     }
     await_done(done).await;
     assert!(endpoint.receive_queue().is_empty());

@@ -74,12 +74,12 @@ async fn serve(session: &Session) {
     let mut bytes = vec![0; REGION_LEN];
     region.read_at(0, &mut bytes).unwrap();
     assert_bytes("the region", &bytes, &image);
-    let told = x
+    let completion = x
         .receive_queue()
         .try_next()
         .expect("the write with CQ data");
-    told.result.as_ref().unwrap();
-    assert!(told.flags.contains(CompletionFlags::REMOTE_WRITE));
-    assert_eq!(told.data, Some(0xFEED_FACE));
+    completion.result.as_ref().unwrap();
+    assert!(completion.flags.contains(CompletionFlags::REMOTE_WRITE));
+    assert_eq!(completion.data, Some(0xFEED_FACE));
     session.say_done().await;
 }

@@ -169,8 +169,8 @@ static void run_tagged(void)
 
 /* ---- unexpected ----------------------------------------------------------------------------- */
 
-#define EARLY 20
-static size_t early_len(int tag)
+#define UNEXPECTED 20
+static size_t unexpected_len(int tag)
 {
 	return tag <= 3 ? 100 : (size_t)tag * 1000;
 }
@@ -178,27 +178,27 @@ static size_t early_len(int tag)
 /* All come before their receives are posted, which is in the other order. */
 static void run_unexpected(void)
 {
-	struct op *ops[EARLY + 1];
-	uint8_t *bytes[EARLY + 1];
+	struct op *ops[UNEXPECTED + 1];
+	uint8_t *bytes[UNEXPECTED + 1];
 
 	post_hello_recv();
 	post_done_recv();
 	tell_port();
 	say_hello();
 	if (r.initiator) {
-		for (int tag = 1; tag <= EARLY; tag++)
-			ops[tag] = post_tsendmsg("an early message", pattern(early_len(tag), (unsigned)tag),
-						 early_len(tag), (uint64_t)tag, FI_DELIVERY_COMPLETE, 0);
-		for (int tag = 1; tag <= EARLY; tag++)
+		for (int tag = 1; tag <= UNEXPECTED; tag++)
+			ops[tag] = post_tsendmsg("an unexpected message", pattern(unexpected_len(tag), (unsigned)tag),
+						 unexpected_len(tag), (uint64_t)tag, FI_DELIVERY_COMPLETE, 0);
+		for (int tag = 1; tag <= UNEXPECTED; tag++)
 			op_ok(ops[tag]);
 	} else {
 		progress_for(300);
-		for (int tag = EARLY; tag >= 1; tag--)
-			ops[tag] = post_trecv("an early message", bytes[tag] = buffer(early_len(tag), 0),
-					      early_len(tag), (uint64_t)tag, 0, r.peer);
-		for (int tag = 1; tag <= EARLY; tag++) {
-			check_tagged(ops[tag], early_len(tag), (uint64_t)tag, NO_DATA);
-			check_pattern("an early message", bytes[tag], early_len(tag), (unsigned)tag);
+		for (int tag = UNEXPECTED; tag >= 1; tag--)
+			ops[tag] = post_trecv("an unexpected message", bytes[tag] = buffer(unexpected_len(tag), 0),
+					      unexpected_len(tag), (uint64_t)tag, 0, r.peer);
+		for (int tag = 1; tag <= UNEXPECTED; tag++) {
+			check_tagged(ops[tag], unexpected_len(tag), (uint64_t)tag, NO_DATA);
+			check_pattern("an unexpected message", bytes[tag], unexpected_len(tag), (unsigned)tag);
 		}
 	}
 	farewell();

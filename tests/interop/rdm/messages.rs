@@ -145,9 +145,9 @@ async fn send_tagged(session: &Session) {
     }
 }
 
-const EARLY: usize = 20;
+const UNEXPECTED: usize = 20;
 
-fn early_message(tag: usize) -> Vec<u8> {
+fn unexpected_message(tag: usize) -> Vec<u8> {
     pattern(if tag <= 3 { 100 } else { tag * 1000 }, tag)
 }
 
@@ -157,27 +157,27 @@ pub async fn unexpected(session: &Session) {
     session.hello(hello).await;
     if session.is_initiator() {
         let send = |tag| {
-            let send = x.send_tagged(early_message(tag), c, tag as u64);
+            let send = x.send_tagged(unexpected_message(tag), c, tag as u64);
             send.delivery_complete().post().unwrap()
         };
-        let sends: Vec<_> = (1..=EARLY).map(send).collect();
+        let sends: Vec<_> = (1..=UNEXPECTED).map(send).collect();
         for send in sends {
             send.await.unwrap();
         }
     } else {
-        // Long enough for all that can come early; if it is not, they come in time.
+        // Long enough for all that can be unexpected; if it is not, they come in time.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let receive = |tag: usize| {
-            let buffer = vec![0xEE; early_message(tag).len()];
+            let buffer = vec![0xEE; unexpected_message(tag).len()];
             let receive = x.recv_tagged(buffer, tag as u64).from(c);
             (tag, receive.post().unwrap())
         };
-        let receives: Vec<_> = (1..=EARLY).rev().map(receive).collect();
+        let receives: Vec<_> = (1..=UNEXPECTED).rev().map(receive).collect();
         for (tag, receive) in receives.into_iter().rev() {
-            let what = format!("early message {tag}");
+            let what = format!("unexpected message {tag}");
             let tag_of = Some(tag as u64);
             session
-                .tagged(&what, receive, &early_message(tag), tag_of, None)
+                .tagged(&what, receive, &unexpected_message(tag), tag_of, None)
                 .await;
         }
     }
@@ -286,22 +286,22 @@ pub async fn multi(session: &Session) {
     session.hello(hello).await;
     let (mut k, mut released) = (0, 0);
     while k <= PIECES {
-        let mut told = x.receive_queue().next().await.unwrap();
-        told.result.as_ref().unwrap();
-        if told.flags.contains(CompletionFlags::MULTI_RECV) {
+        let mut completion = x.receive_queue().next().await.unwrap();
+        completion.result.as_ref().unwrap();
+        if completion.flags.contains(CompletionFlags::MULTI_RECV) {
             released += 1;
             post(released + 1);
             continue;
         }
-        assert_eq!(told.source(), Some(c), "piece {k}");
+        assert_eq!(completion.source(), Some(c), "piece {k}");
         let due = if k < PIECES {
             piece(k)
         } else {
             b"done".to_vec()
         };
-        let bytes = told.take_buffer();
+        let bytes = completion.take_buffer();
         let bytes = bytes.as_deref().unwrap_or_default();
-        assert_bytes("a piece", &bytes[..told.len], &due);
+        assert_bytes("a piece", &bytes[..completion.len], &due);
         k += 1;
     }
     assert!(released > 5, "{released} buffers were consumed");

@@ -26,11 +26,11 @@ fn counters_of_endpoints_and_regions_count_them() {
             .write_counter(&writes)
             .read_counter(&reads);
         let x = x.open().unwrap();
-        let (written, told) = (b.domain.counter().unwrap(), b.domain.counter().unwrap());
+        let (written, read) = (b.domain.counter().unwrap(), b.domain.counter().unwrap());
         let y = (b.domain.endpoint())
             .on_refusal(OnRefusal::Continue { limit: 9 })
             .remote_write_counter(&written)
-            .remote_read_counter(&told);
+            .remote_read_counter(&read);
         let y = y.open().unwrap();
         connect_endpoints(&x, &y, &b.fabric).await.unwrap();
         let registering = b.domain.register(vec![0u8; 64]).flags(MrFlags::RMA_EVENT);
@@ -53,12 +53,12 @@ fn counters_of_endpoints_and_regions_count_them() {
         x.atomic(AtomicOp::Sum, 1u64, bad).await.unwrap_err();
         x.fetch_atomic(AtomicOp::Sum, 1u64, bad).await.unwrap_err();
         assert_eq!(written.wait_for(2).await, Ok(2));
-        assert_eq!(told.wait_for(3).await, Ok(3));
+        assert_eq!(read.wait_for(3).await, Ok(3));
         assert_eq!(changed.wait_for(4).await, Ok(4));
         assert_eq!(looked_at.wait_for(3).await, Ok(3));
         let ours = [&writes, &reads].map(|it| (it.read(), it.read_error()));
         assert_eq!(ours, [(2, 1), (3, 1)]);
-        let theirs = [&written, &told, &changed, &looked_at].map(|it| it.read());
+        let theirs = [&written, &read, &changed, &looked_at].map(|it| it.read());
         assert_eq!(theirs, [2, 3, 4, 3]);
     });
 }

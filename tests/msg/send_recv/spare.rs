@@ -13,10 +13,10 @@ fn an_empty_buffer_comes_back_with_what_was_received() {
         let (a, b) = net.pair().await.unwrap();
         let mut kept = vec![0xEE; 3 << 20];
         for len in [0, 1, 127, 128, 4096, 70_000, 3 << 20] {
-            for early in [false, true] {
+            for is_unexpected in [false, true] {
                 kept.clear();
                 let sent: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
-                if early {
+                if is_unexpected {
                     // What is behind it is here when it is.
                     let send = a.send(sent.clone()).post().unwrap();
                     let receive = b.recv(kept);
@@ -53,9 +53,9 @@ fn an_empty_buffer_comes_back_with_what_was_received() {
             .await
             .unwrap();
         a.send("queued").await.unwrap();
-        let mut told = b.receive_queue().next().await.unwrap();
-        assert_eq!((told.context, told.len), (UserContext(3), 6));
-        let buffer = told.take_buffer().unwrap();
+        let mut completion = b.receive_queue().next().await.unwrap();
+        assert_eq!((completion.context, completion.len), (UserContext(3), 6));
+        let buffer = completion.take_buffer().unwrap();
         assert_eq!((&*buffer, buffer.len()), (&b"queued"[..], 6));
         assert_eq!(buffer.downcast::<Vec<u8>>().unwrap(), b"queued");
     });
@@ -80,9 +80,9 @@ fn an_empty_buffer_comes_back_empty_from_what_received_nothing() {
         let failed = closing.await.unwrap_err();
         assert_eq!(failed.received_len(), 0);
         assert!(failed.into_parts().1.unwrap().is_empty());
-        let mut told = b.receive_queue().next().await.unwrap();
-        assert!(told.result.is_err());
-        assert!(told.take_buffer().unwrap().is_empty());
+        let mut completion = b.receive_queue().next().await.unwrap();
+        assert!(completion.result.is_err());
+        assert!(completion.take_buffer().unwrap().is_empty());
     });
 }
 
@@ -152,8 +152,8 @@ fn reads_claims_and_buffers_for_many_messages_take_capacity() {
                 .await
                 .unwrap();
             a.send(vec![round; 60], x.other).await.unwrap();
-            let mut told = b.receive_queue().next().await.unwrap();
-            let piece = told.take_buffer().unwrap();
+            let mut completion = b.receive_queue().next().await.unwrap();
+            let piece = completion.take_buffer().unwrap();
             assert_eq!(&*piece, &[round; 60]);
             b.receive_queue().next().await.unwrap().result.unwrap();
             pool = piece.into_whole().unwrap().downcast().unwrap();

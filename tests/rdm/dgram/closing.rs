@@ -27,8 +27,11 @@ fn receives_are_taken_back() {
         assert!(cancelled.cancel());
         assert_eq!(cancelled.await.unwrap_err().kind(), ErrorKind::Canceled);
         assert!(to.cancel(queued) && !to.cancel(queued));
-        let told = queue.next().await.unwrap();
-        assert_eq!(told.result.unwrap_err().error.kind(), ErrorKind::Canceled);
+        let completion = queue.next().await.unwrap();
+        assert_eq!(
+            completion.result.unwrap_err().error.kind(),
+            ErrorKind::Canceled
+        );
         let failed = late.await.unwrap_err();
         assert_eq!(failed.kind(), ErrorKind::TimedOut);
         assert_eq!(failed.into_parts().1.unwrap().len(), 8);

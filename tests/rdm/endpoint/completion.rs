@@ -38,15 +38,15 @@ fn completions_say_what_ended() {
         assert_eq!(&sent.take_buffer().unwrap()[..], b"four");
         x.recv(vec![0u8; 8]).queue(5u64).await.unwrap();
         y.send("five!", to_x).imm(u64::MAX).await.unwrap();
-        let mut told = queue.next().await.unwrap();
+        let mut completion = queue.next().await.unwrap();
         let flags = CompletionFlags::RECV | CompletionFlags::MSG | CompletionFlags::REMOTE_CQ_DATA;
         assert_eq!(
-            (told.context, told.flags, told.len),
+            (completion.context, completion.flags, completion.len),
             (UserContext(5), flags, 5)
         );
-        assert_eq!((told.data, told.tag), (Some(u64::MAX), None));
-        assert_eq!(told.source(), Some(to_y));
-        assert_eq!(&told.take_buffer().unwrap()[..5], b"five!");
+        assert_eq!((completion.data, completion.tag), (Some(u64::MAX), None));
+        assert_eq!(completion.source(), Some(to_y));
+        assert_eq!(&completion.take_buffer().unwrap()[..5], b"five!");
     });
 }
 

@@ -100,8 +100,8 @@ fn with_prov_key_the_library_chooses() {
         let other = open_region(&target, vec![0u8; 8]).await;
         assert_ne!(region.key(), other.key());
         // The peer gets the key, by any means, and uses it.
-        let told = tokio_fabric::RemoteRegion::new(0, 8, region.key());
-        x.write(vec![6u8; 8], told)
+        let remote = tokio_fabric::RemoteRegion::new(0, 8, region.key());
+        x.write(vec![6u8; 8], remote)
             .delivery_complete()
             .await
             .unwrap();

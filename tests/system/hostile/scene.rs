@@ -136,7 +136,7 @@ impl Scene {
             }
         };
         let ended = tokio::time::timeout(Duration::from_secs(20), ended).await;
-        assert!(ended.is_ok(), "{what}: no Shutdown was told");
+        assert!(ended.is_ok(), "{what}: no Shutdown was reported");
     }
 
     /// All good clients, and as many new ones, finish what they do, and nothing was lost.

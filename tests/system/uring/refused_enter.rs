@@ -278,10 +278,10 @@ impl Kernel {
         };
         let (errno, left) = (Arc::clone(&kernel.errno), Arc::clone(&kernel.left));
         let refused = Arc::clone(&kernel.refused);
-        let (tell, told) = std::sync::mpsc::channel::<OwnedFd>();
+        let (hand_over, descriptor) = std::sync::mpsc::channel::<OwnedFd>();
         // Started before the filter, so that its own calls need no answer.
         std::thread::spawn(move || {
-            let Ok(fd) = told.recv() else { return };
+            let Ok(fd) = descriptor.recv() else { return };
             while let Some(id) = asked(&fd) {
                 let is_refused = left
                     .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
@@ -305,7 +305,7 @@ impl Kernel {
             return None;
         }
         // SAFETY: a new descriptor, which is ours alone.
-        tell.send(unsafe { OwnedFd::from_raw_fd(fd) }).ok()?;
+        hand_over.send(unsafe { OwnedFd::from_raw_fd(fd) }).ok()?;
         Some(kernel)
     }
 

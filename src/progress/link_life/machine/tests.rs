@@ -239,7 +239,7 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
         let mut finished = 0;
         let mut asked_at = None;
         for step in 0..400 {
-            let told = format!("seed {seed}, step {step}: {life:?}, {inputs:?}");
+            let trace = format!("seed {seed}, step {step}: {life:?}, {inputs:?}");
             // What happens to the connection.
             match below(12) {
                 0 => inputs.is_drained = true,
@@ -271,14 +271,14 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
             now += Duration::from_millis(below(1000));
             // A turn: actions, until there is none.
             for action in 0.. {
-                assert!(action < 8, "no end of actions: {told}");
+                assert!(action < 8, "no end of actions: {trace}");
                 let next = life.on_tick(now, &inputs);
                 match next {
                     LinkAction::None => break,
                     LinkAction::FailConnect | LinkAction::FailEof => inputs.has_fault = true,
                     LinkAction::GiveUpAttempt | LinkAction::Reconnect => life.retract(),
                     LinkAction::BeginAgain => {
-                        assert!(!inputs.is_link_busy, "{told}");
+                        assert!(!inputs.is_link_busy, "{trace}");
                         inputs = LinkInputs {
                             is_attempt: true,
                             is_up: false,
@@ -290,7 +290,7 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
                     LinkAction::FinishStream => finished += 1,
                     LinkAction::TakeBack => {}
                     LinkAction::EndOperations { finish_stream } => {
-                        assert!(!inputs.is_link_busy, "{told}");
+                        assert!(!inputs.is_link_busy, "{trace}");
                         ended += 1;
                         finished += u32::from(finish_stream);
                     }
@@ -300,10 +300,10 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
                     LinkAction::Close => inputs.has_link = false,
                 }
             }
-            assert!(ended <= 1 && finished <= 1, "{ended}, {finished}: {told}");
-            assert_eq!(ended == 1, life.state() > Draining, "{told}");
+            assert!(ended <= 1 && finished <= 1, "{ended}, {finished}: {trace}");
+            assert_eq!(ended == 1, life.state() > Draining, "{trace}");
             if life.state() == Closed {
-                assert!(!inputs.has_link, "{told}");
+                assert!(!inputs.has_link, "{trace}");
                 break;
             }
             if life.state() != Retracting
@@ -313,7 +313,7 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
             {
                 // Nothing gets on: flush, the peer's end and lingering, each within its time.
                 let within = 2 * FLUSH_TIMEOUT + LINGER_TIMEOUT + Duration::from_secs(120);
-                assert!(now - asked_at < within, "{told}");
+                assert!(now - asked_at < within, "{trace}");
             }
         }
     }

@@ -43,7 +43,7 @@ fn an_idle_connection_is_closed_and_made_again() {
 
 /// `IdlePolicy::Keep`: "It stays until either side closes its endpoint."
 #[test]
-fn an_idle_connection_stays_unless_told_otherwise() {
+fn an_idle_connection_stays_unless_a_limit_is_set() {
     run(|net| async move {
         let (a, b) = net.rdm_pair().unwrap();
         a.endpoint.send("hello", a.other).await.unwrap();
@@ -95,7 +95,7 @@ fn closing_sends_first_what_was_posted() {
         }
         let refused = a.endpoint.send("?", a.other).await.unwrap_err();
         assert_eq!(refused.error().kind(), ErrorKind::BadState);
-        settle().await;
+        run_other_tasks().await;
         assert_eq!(ports(&b.endpoint), 0);
     });
 }
@@ -116,7 +116,7 @@ fn a_disconnected_peer_is_dialled_again() {
             let (_, bytes) = b.endpoint.recv(vec![0; 1]).await.unwrap();
             assert_eq!(bytes, [at]);
         }
-        settle().await;
+        run_other_tasks().await;
         assert!(ports(&a.endpoint) <= 1);
     });
 }
@@ -185,10 +185,10 @@ fn an_endpoint_whose_driver_has_ended_leaves_no_task_behind() {
         let peer = net.peer().unwrap();
         let endpoint = peer.rdm_endpoint().unwrap();
         endpoint.rdm().engine.set_gone(Engine::gone_error());
-        settle().await;
+        run_other_tasks().await;
         let receives = Arc::downgrade(&endpoint.rdm().config.receives);
         drop(endpoint);
-        settle().await;
+        run_other_tasks().await;
         assert!(receives.upgrade().is_none(), "its task has it");
     });
 }

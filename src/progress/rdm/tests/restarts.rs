@@ -47,11 +47,11 @@ fn a_restarted_peer_replaces_its_old_connection_once_its_address_says_so() {
         assert!(matches!(is_up.kind, PeerEventKind::Up));
 
         let mut awaits = endpoint.send(vec![0; 8 << 20], source).post().unwrap();
-        settle().await;
+        run_other_tasks().await;
         for incarnation in 2..20 {
             let refused = plain_peer(&c, &endpoint, port, incarnation).await;
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
-            settle().await;
+            run_other_tasks().await;
         }
         assert!(futures::poll!(&mut awaits).is_pending(), "it was claimed");
         assert!(peers.next().now_or_never().is_none(), "it was claimed");
@@ -84,7 +84,7 @@ fn a_restarted_peer_replaces_its_old_connection_once_its_address_says_so() {
         assert_eq!(received.source, Some(source));
         endpoint.send("to the new one", source).await.unwrap();
         new.recv(vec![0; 20]).await.unwrap();
-        settle().await;
+        run_other_tasks().await;
         let again = peers.next().now_or_never().flatten().unwrap();
         assert_eq!((again.peer, again.incarnation), (address, Some(2)));
         assert!(matches!(again.kind, PeerEventKind::Restarted), "{again:?}");
@@ -97,14 +97,14 @@ fn a_restarted_peer_replaces_its_old_connection_once_its_address_says_so() {
 /// The old connection ends while the new life is asked whether it is one: who reads what becomes of
 /// peers reads the old one's end and the new one, once, and the connection stays.
 #[test]
-fn a_restart_is_told_once_if_the_old_connection_ends_during_the_check() {
+fn a_restart_is_reported_once_if_the_old_connection_ends_during_the_check() {
     run(|net| async move {
         let (a, c) = (net.peer().unwrap(), net.peer().unwrap());
         let endpoint = a.rdm_endpoint().unwrap();
         let (asks, mut asked) = tokio::sync::mpsc::unbounded_channel();
         let address = listener(&c, move |request| asks.send(request).unwrap()).await;
         let (old, _) = plain_peer(&c, &endpoint, address.port(), 1).await.unwrap();
-        settle().await;
+        run_other_tasks().await;
         let mut peers = endpoint.peers();
         assert_eq!(peers.next().await.unwrap().incarnation, Some(1));
         let refused = plain_peer(&c, &endpoint, address.port(), 2).await;
@@ -113,7 +113,7 @@ fn a_restart_is_told_once_if_the_old_connection_ends_during_the_check() {
         drop(old);
         let down = peers.next().await.unwrap();
         assert!(matches!(down.kind, PeerEventKind::Down { .. }), "{down:?}");
-        settle().await;
+        run_other_tasks().await;
         let near = c.domain.endpoint().extension(false).open().unwrap();
         let response = PeerData::read(request.data()).unwrap();
         let response = response.response(NonZeroU32::new(2).unwrap(), None);
@@ -144,7 +144,7 @@ fn a_restarted_peer_of_ours_is_recognised_by_its_first_send() {
         // now.
         let (old, _) = plain_peer(&c, &endpoint, address.port(), 1).await.unwrap();
         let awaits = endpoint.send(vec![0; 8 << 20], to_it).post().unwrap();
-        settle().await;
+        run_other_tasks().await;
         let back = life.insert(endpoint.local_addr()).unwrap();
         let begun = tokio::time::Instant::now();
         life.send("second life", back).await.unwrap();
@@ -160,7 +160,7 @@ fn a_restarted_peer_of_ours_is_recognised_by_its_first_send() {
         );
         endpoint.send("to the new one", to_it).await.unwrap();
         life.recv(vec![0; 20]).await.unwrap();
-        settle().await;
+        run_other_tasks().await;
         assert!(!old.is_connected());
         assert_eq!((ports(&endpoint), ports(&life)), (1, 1));
     });

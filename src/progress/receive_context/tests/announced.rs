@@ -31,7 +31,7 @@ fn a_receive_whose_announced_message_is_gone_is_posted_again() {
 }
 
 /// What was matched with the announcements of a connection that ends before its turn is posted
-/// again, whoever sends to it next.
+/// again, for any sender.
 #[test]
 fn a_receive_that_was_matched_for_a_connection_that_ends_is_posted_again() {
     let fixture = Fixture::new(8, 1 << 16, 4);

@@ -1,4 +1,4 @@
-//! Receives that nobody awaits any more, and what had been matched to them.
+//! Receives whose futures were dropped, and what had been matched to them.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn messages_of_dropped_receives_go_back_in_order() {
 
 /// The same of one that is dropped while a connection has it: the message comes back, counted once.
 #[test]
-fn a_message_that_lands_for_nobody_goes_to_the_next_receive() {
+fn a_message_whose_receive_is_dropped_goes_to_the_next_receive() {
     let fixture = Fixture::new(8, 1 << 16, 4);
     let mut sender = fixture.sender(1, 1);
     let dropped = fixture.post(MatchCriteria::Message, 8);

@@ -1,4 +1,4 @@
-//! What connections do: they join, bring messages and leave.
+//! What connections do: they attach, bring messages and disconnect.
 
 use super::*;
 
@@ -186,7 +186,7 @@ impl Model {
         });
     }
 
-    pub(super) fn leave(&mut self, rng: &mut Rng) {
+    pub(super) fn disconnect(&mut self, rng: &mut Rng) {
         let peer = self.peers.remove(rng.below(self.peers.len()));
         let of_it = |it: &&Message| it.arrival.connection == peer.id;
         let landing = self

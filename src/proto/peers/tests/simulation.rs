@@ -79,7 +79,7 @@ fn evaluate(net: &PeerNet, plan: Plan) {
 
 /// All nodes send to all others at once, after whatever was: everything arrives, over one
 /// connection per pair.
-fn settle(net: &mut PeerNet, choice: &mut dyn Choice, nodes: usize) {
+fn check_all_reach_all(net: &mut PeerNet, choice: &mut dyn Choice, nodes: usize) {
     net.calm();
     net.let_time_pass(Duration::from_secs(60));
     let before = net.posted.len();
@@ -129,7 +129,7 @@ fn run(seed: u64) {
     let mut net = PeerNet::new(plan, seed);
     net.run(&mut seeded);
     evaluate(&net, plan);
-    settle(&mut net, &mut seeded, plan.nodes);
+    check_all_reach_all(&mut net, &mut seeded, plan.nodes);
     evaluate(&net, plan);
 }
 

@@ -15,7 +15,7 @@ fn frames_that_are_wrong_in_themselves_end_their_connection() {
     ];
     for (call, len, payload) in wrong {
         let mut pair = living_with(8);
-        let region = pair.b.world.region(1, vec![0; 16], REMOTE);
+        let region = pair.b.host.region(1, vec![0; 16], REMOTE);
         let header = FrameHeader::Atomic {
             call,
             segments: segments(&[(1, 0, len)]),
@@ -36,7 +36,7 @@ fn frames_that_are_wrong_in_themselves_end_their_connection() {
 #[test]
 fn nothing_is_asked_for_behind_the_last_frame() {
     let mut pair = living_with(8);
-    pair.b.world.region(1, vec![0; 16], REMOTE);
+    pair.b.host.region(1, vec![0; 16], REMOTE);
     for header in [
         FrameHeader::Close {
             reason: CloseReason::Done,
@@ -63,7 +63,7 @@ fn the_largest_array_goes_over_the_borders_of_buffers() {
     let mut pair = living_with(8);
     let buffers = vec![vec![1u8; 1024].into(), vec![1u8; 8192].into()];
     let memory = RegionMemory::new(buffers, RegionTraits::plain(REMOTE.bits())).expect("joined");
-    let inserted = pair.b.world.regions.insert(Some(1), &memory, None);
+    let inserted = pair.b.host.regions.insert(Some(1), &memory, None);
     inserted.expect("a free key");
     let ones = vec![1; ATOMIC_SIZE_MAX];
     let add = call(
@@ -100,7 +100,7 @@ fn a_number_between_two_buffers_is_refused() {
     let mut pair = living_with(8);
     let buffers = vec![vec![0u8; 12].into(), vec![0u8; 16].into()];
     let memory = RegionMemory::new(buffers, RegionTraits::plain(REMOTE.bits())).expect("joined");
-    let inserted = pair.b.world.regions.insert(Some(1), &memory, None);
+    let inserted = pair.b.host.regions.insert(Some(1), &memory, None);
     inserted.expect("a free key");
     for (token, at, expected) in [
         (1, 0, Ok(8)),
@@ -131,8 +131,8 @@ fn no_stream_of_atomic_operations_breaks_the_machine() {
         println!("seed {seed}");
         let rng = &mut Rng(seed);
         let mut pair = living_with(30);
-        pair.b.world.region(1, vec![0; 256], REMOTE);
-        pair.b.world.region(2, vec![0; 64], Access::REMOTE_READ);
+        pair.b.host.region(1, vec![0; 256], REMOTE);
+        pair.b.host.region(2, vec![0; 64], Access::REMOTE_READ);
         let mut bytes = Vec::new();
         for id in 0..rng.below(40) {
             let count = 1 + rng.below(6);

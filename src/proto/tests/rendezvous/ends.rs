@@ -149,7 +149,7 @@ fn an_agreed_end_finishes_what_was_asked_for_and_keeps_the_rest() {
             for token in left {
                 assert_eq!(pair.a.end_kind(token), ErrorKind::PeerClosed);
             }
-            assert_eq!(pair.a.told.last().unwrap(), "closed: in order");
+            assert_eq!(pair.a.events.last().unwrap(), "closed: in order");
             continue;
         }
         pair.a.machine.reset_attempt();
@@ -175,7 +175,7 @@ fn what_may_not_pass_a_kept_message_is_kept_too() {
             ..setup.sizes
         };
         let mut pair = Setup { sizes, ..setup }.connected();
-        let region = pair.b.world.region(7, vec![0; 16], REMOTE);
+        let region = pair.b.host.region(7, vec![0; 16], REMOTE);
         pair.a.send_tagged(1, 1, &[1; 5000]);
         pair.run();
         pair.b.machine.request_close();
@@ -191,7 +191,7 @@ fn what_may_not_pass_a_kept_message_is_kept_too() {
         pair.a.machine.handle_end();
         pair.a.machine.reset_attempt();
         pair.b = setup.idle().b;
-        pair.b.world.region(7, vec![0; 16], REMOTE);
+        pair.b.host.region(7, vec![0; 16], REMOTE);
         pair.handshake_peers(ByteOrder::Native);
         for token in [1, 2] {
             pair.b.receive_tagged(token, 1, 5000);

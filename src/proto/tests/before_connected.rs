@@ -33,7 +33,7 @@ fn write(bytes: &[u8]) -> Operation<u64> {
 
 /// Posts one of each kind, the second with an unknown key if `bad`.
 fn post_some(pair: &mut Pair, bad: bool) {
-    pair.b.world.region(7, vec![0; 8], REMOTE);
+    pair.b.host.region(7, vec![0; 8], REMOTE);
     pair.a.post(1, untagged(b"first"));
     let key = if bad { 9 } else { 7 };
     let payload = Payload::from_vec(b"bytes".to_vec());
@@ -68,7 +68,7 @@ fn check_some(pair: &mut Pair) {
 /// What is posted before the connection is up goes out when it is, and not before; whichever side
 /// dials.
 #[test]
-fn early_posts_go_out_when_the_connection_is_up() {
+fn posts_before_connected_go_out_when_it_is_up() {
     for setup in [plain(), extended()] {
         for accepts in [false, true] {
             let mut pair = setup.idle();
@@ -82,7 +82,7 @@ fn early_posts_go_out_when_the_connection_is_up() {
             if accepts {
                 std::mem::swap(&mut pair.a, &mut pair.b);
             }
-            assert_eq!(pair.a.told, [r#"connected b"""#]);
+            assert_eq!(pair.a.events, [r#"connected b"""#]);
             check_some(&mut pair);
         }
     }
@@ -91,7 +91,7 @@ fn early_posts_go_out_when_the_connection_is_up() {
 /// docs/extension.md, section 4: "With REFUSAL every write wants an ack", those included that were
 /// posted before anybody knew.
 #[test]
-fn an_early_write_is_answered_if_refusals_are_agreed_on() {
+fn a_write_before_connected_is_answered_if_refusals_are_agreed_on() {
     let mut pair = extended().idle();
     post_some(&mut pair, true);
     pair.handshake_peers(ByteOrder::Native);
@@ -103,9 +103,10 @@ fn an_early_write_is_answered_if_refusals_are_agreed_on() {
     assert_eq!(pair.a.end_of(4).0, Ok(8));
 }
 
-/// An early post can be withdrawn, times out with its memory, and ends with the connection.
+/// A post before the connection is up can be withdrawn, times out with its memory, and ends with
+/// the connection.
 #[test]
-fn early_posts_end_as_others_do() {
+fn posts_before_connected_end_as_others_do() {
     let mut pair = plain().idle();
     let first = pair.a.post(1, untagged(b"one"));
     let second = pair.a.post(2, write(b"two"));
@@ -129,9 +130,9 @@ fn early_posts_end_as_others_do() {
     );
 }
 
-/// A full context makes early posts wait, or is Again, as ever.
+/// A full context makes such posts wait, or is Again, as ever.
 #[test]
-fn early_posts_take_places_of_the_context() {
+fn posts_before_connected_take_places_of_the_context() {
     let mut setup = plain();
     setup.sizes.tx_size = 2;
     let mut pair = setup.idle();
@@ -194,7 +195,7 @@ fn an_attempt_that_is_given_up_loses_nothing() {
                         pair.a.move_in(usize::MAX);
                         pair.a.machine.handle_end();
                         pair.b = setup.idle().b;
-                        pair.b.world.region(7, vec![0; 8], REMOTE);
+                        pair.b.host.region(7, vec![0; 8], REMOTE);
                     }
                     // The response of an accepted request is on its way.
                     4 => {
@@ -217,7 +218,7 @@ fn an_attempt_that_is_given_up_loses_nothing() {
                 pair.a.forget_stage();
                 pair.a.machine.reset_attempt();
                 assert_eq!(pair.a.machine.lifecycle(), Lifecycle::Idle);
-                assert!(pair.a.ended.is_empty() && pair.a.told.is_empty());
+                assert!(pair.a.ended.is_empty() && pair.a.events.is_empty());
                 if !dials_again {
                     std::mem::swap(&mut pair.a, &mut pair.b);
                 }
@@ -228,7 +229,7 @@ fn an_attempt_that_is_given_up_loses_nothing() {
                 check_some(&mut pair);
                 pair.b.receive_tagged(5, 6, 10);
                 assert_eq!(pair.b.end_of(5), (Ok(10), b"in between".to_vec()));
-                assert_eq!(pair.a.told, [r#"connected b"""#]);
+                assert_eq!(pair.a.events, [r#"connected b"""#]);
             }
         }
     }
