@@ -72,6 +72,9 @@ impl Port {
             Lifecycle::Idle if !retracting => self.accept_now(state, accepting),
             _ => {
                 attachment.attempt = accepting.attempt;
+                // What has been submitted may still go out, and must not complete the handshake.
+                let what = "another attempt has taken its place";
+                state.machine.fail(Error::new(ErrorKind::Canceled, what));
                 self.retract(state, AfterRetract::Accept(accepting));
             }
         }

@@ -16,7 +16,7 @@ use crate::endpoint::{Endpoint, RdmEndpoint};
 use crate::eq::{Event, EventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::{IdlePolicy, PeerEventKind};
-use crate::testing::{Net, Peer};
+use crate::testing::{FaultPlan, Net, Peer};
 use crate::wire::PeerData;
 
 const DEADLINE: Duration = Duration::from_secs(30);

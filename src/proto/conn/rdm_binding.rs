@@ -238,9 +238,11 @@ impl<T> Connection<T> {
         self.invariants();
     }
 
-    /// Clears the fault of a failed attempt, which is given up for another reason.
+    /// Clears the fault of a failed attempt, or of a connection that another was to follow: it ends
+    /// for another reason.
     pub(crate) fn forget_fault(&mut self) {
-        debug_assert!(self.lifecycle != Lifecycle::Connected, "an attempt only");
+        let is_attempt = self.lifecycle != Lifecycle::Connected;
+        debug_assert!(is_attempt || self.has_carried_over(), "nothing is to follow");
         self.fault = None;
     }
 }

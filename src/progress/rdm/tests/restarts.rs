@@ -165,3 +165,30 @@ fn a_restarted_peer_of_ours_is_recognised_by_its_first_send() {
         assert_eq!((ports(&endpoint), ports(&life)), (1, 1));
     });
 }
+
+/// A second life asks while the response to the first is on its way: the first attempt, which is
+/// given up, does not come up when the response has gone out after all.
+#[test]
+fn an_attempt_that_is_replaced_does_not_come_up_by_what_still_goes_out() {
+    for seed in 0..100 {
+        run(|_| async move {
+            let plan = FaultPlan::seeded(seed).delay(Duration::ZERO..=Duration::from_millis(20));
+            let net = Net::loopback().faults(plan);
+            let (a, c) = (net.peer().unwrap(), net.peer().unwrap());
+            let endpoint = a.rdm_endpoint().unwrap();
+            let life = c.rdm_endpoint().unwrap();
+            let to_it = endpoint.insert(life.local_addr()).unwrap();
+            let port = life.local_addr().port();
+            let claims = (1..4).map(|incarnation| async {
+                let incarnation = incarnation;
+                tokio::time::sleep(Duration::from_millis(u64::from(incarnation) * 7)).await;
+                plain_peer(&c, &endpoint, port, incarnation).await
+            });
+            let claims = futures::future::join_all(claims).await;
+            let sent = endpoint.send("to it", to_it).delivery_complete();
+            let (received, _) = tokio::join!(life.recv(vec![0; 8]), sent);
+            received.unwrap();
+            drop(claims);
+        });
+    }
+}
