@@ -1,5 +1,8 @@
 //! State machines: every step goes along a drawn edge. Debug builds check that, and tests ask
 //! whether every edge was walked.
+//!
+//! Gates (`sync/gate.rs`), the leases that are entries of them, counters and the slots of queues
+//! have no edges: they are counts that threads share, whose interleavings loom explores (`models`).
 
 use std::fmt::Debug;
 

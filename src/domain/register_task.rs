@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::buf::{OwnedBuffers, RegionMemory};
+use crate::edges::{MachineState, check_edge};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::UserContext;
@@ -132,6 +133,42 @@ enum RegisterState<R> {
     Abandoned,
 }
 
+/// The states of the drawing, without what belongs to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RegisterPhase {
+    Running,
+    Finished,
+    Taken,
+    Abandoned,
+}
+
+impl MachineState for RegisterPhase {
+    const EDGES: &'static [(RegisterPhase, RegisterPhase)] = &[
+        (RegisterPhase::Running, RegisterPhase::Finished),
+        (RegisterPhase::Running, RegisterPhase::Taken),
+        (RegisterPhase::Running, RegisterPhase::Abandoned),
+        (RegisterPhase::Finished, RegisterPhase::Taken),
+        (RegisterPhase::Finished, RegisterPhase::Abandoned),
+    ];
+}
+
+impl<R> RegisterState<R> {
+    fn phase(&self) -> RegisterPhase {
+        match self {
+            RegisterState::Running(_) => RegisterPhase::Running,
+            RegisterState::Finished(_) => RegisterPhase::Finished,
+            RegisterState::Taken => RegisterPhase::Taken,
+            RegisterState::Abandoned => RegisterPhase::Abandoned,
+        }
+    }
+
+    /// Moves along a legal edge, and returns the state that is left.
+    fn go(&mut self, to: Self) -> Self {
+        check_edge(self.phase(), to.phase());
+        std::mem::replace(self, to)
+    }
+}
+
 impl<R: RegistrationOutput> RegisterTask<R> {
     /// Of a future, which also has an event if the application asked for one.
     pub(super) fn awaited(event: Option<(EventSlot, UserContext)>) -> Arc<Self> {
@@ -165,7 +202,10 @@ impl<R: RegistrationOutput> RegisterTask<R> {
     /// The future is dropped: a finished registration is undone, a running one ends early.
     pub(super) fn abandon(&self) {
         let mut state = self.lock();
-        let undone = std::mem::replace(&mut state.registration, RegisterState::Abandoned);
+        if let RegisterState::Taken = state.registration {
+            return;
+        }
+        let undone = state.registration.go(RegisterState::Abandoned);
         drop(state);
         // Dropping the region removes its key. Its event, if any, was written before.
         drop(undone);
@@ -181,7 +221,7 @@ impl<R: RegistrationOutput> RegisterTask<R> {
                 drop(stale);
                 Poll::Pending
             }
-            registration => match std::mem::replace(registration, RegisterState::Taken) {
+            registration => match registration.go(RegisterState::Taken) {
                 RegisterState::Finished(result) => Poll::Ready(result),
                 _ => unreachable!("a registration is polled until its end, and not after"),
             },
@@ -227,7 +267,7 @@ impl<R: RegistrationOutput> RegisterTask<R> {
             }
         };
         if let Some(next) = next {
-            state.registration = next;
+            state.registration.go(next);
         }
         if let Some((slot, event)) = event {
             slot.fill(event, &mut wakes);
@@ -320,5 +360,40 @@ impl<R: RegistrationOutput> Work<R> {
         };
         self.end.finish(outcome);
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edges::EdgeCoverage;
+    use crate::mr::MemoryRegion;
+
+    fn failed() -> RegisterResult<MemoryRegion> {
+        let error = Error::new(ErrorKind::LimitReached, "");
+        Err(RegisterError::new(error, OwnedBuffers::new()))
+    }
+
+    #[test]
+    fn a_registration_moves_along_every_edge() {
+        let coverage = EdgeCoverage::<RegisterPhase>::begin();
+        let taken = RegisterTask::awaited(None);
+        assert!(taken.poll(Waker::noop()).is_pending());
+        taken.finish(failed());
+        assert!(taken.poll(Waker::noop()).is_ready());
+        taken.abandon();
+        for finish_first in [true, false] {
+            let abandoned = RegisterTask::awaited(None);
+            if finish_first {
+                abandoned.finish(failed());
+            }
+            abandoned.abandon();
+            assert!(abandoned.is_abandoned());
+            abandoned.finish(failed());
+            assert!(abandoned.is_abandoned());
+        }
+        let submitted = RegisterTask::<MemoryRegion>::new(None, false);
+        submitted.finish(failed());
+        coverage.expect_all();
     }
 }

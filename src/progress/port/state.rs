@@ -14,8 +14,8 @@
 //! | Lingering | Closed | yes | Idle, Armed by staging | Idle | InOrder, Lost |
 //! | Closed | Closed | - or yes until the next turn | any, with a link | Idle | InOrder, Lost |
 //!
-//! A port of a connectionless endpoint has four things more (`rdm/attachment.rs`), of which the
-//! first three are checked too:
+//! A port of a connectionless endpoint has five things more (`rdm/attachment.rs`), which are checked
+//! too:
 //!
 //! | | is set |
 //! |---|---|
@@ -23,6 +23,7 @@
 //! | `after` | in Retracting, and only there |
 //! | `superseded` | from Draining on; before that once either side begins to close |
 //! | `carries_over` | from a reconnection on, until its connection is up |
+//! | `presence` | from Connected on, over reconnections, until the end was delivered |
 //!
 //! Besides: a batch is in flight exactly while the machine has handed one out; nothing watches for
 //! the end of a stream that has finished; and a dead peer is a fault of the connection.
@@ -244,9 +245,12 @@ impl PortState {
         let is_rdm_row = match &self.kind {
             PortKind::Msg => !is_superseded,
             PortKind::Rdm(attachment) => {
+                let is_up = lifecycle == Connected && life != Retracting;
                 (lifecycle != Connecting || attachment.has_attempt())
                     && (life == Retracting) == attachment.is_followed()
                     && (is_superseded || !self.life.is_final())
+                    && !(is_up && attachment.carries_over())
+                    && (!has_ended && (is_up || attachment.carries_over())) == attachment.is_reported_up()
             }
         };
         let is_consistent = is_row

@@ -264,6 +264,18 @@ impl RdmAttachment {
         self.after.is_some()
     }
 
+    /// True if another connection is to follow the last one.
+    #[cfg(debug_assertions)]
+    pub(in crate::progress) fn carries_over(&self) -> bool {
+        self.carries_over
+    }
+
+    /// True if the peer feed has reported the connection, and not its end.
+    #[cfg(debug_assertions)]
+    pub(in crate::progress) fn is_reported_up(&self) -> bool {
+        self.presence.connected.is_some()
+    }
+
     /// Classifies the error of an attempt.
     pub(super) fn failure_of(&self, error: Error) -> (Failure, Error) {
         // The peer did not only go idle: its endpoint is closed.

@@ -51,7 +51,7 @@ struct Reader {
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     /// The incarnation that the peer reported, while the connection is up.
-    connected: Option<Option<u32>>,
+    pub(super) connected: Option<Option<u32>>,
     /// The epoch in which the feed counted the connection.
     counted: Option<u64>,
     /// The endpoint has given up the peer, which was not connected: that is reported too.

@@ -1,7 +1,6 @@
 //! Peeking at unexpected messages, claiming them and discarding them (`FI_PEEK`, `FI_CLAIM`,
 //! `FI_DISCARD` of fi_tagged(3)).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::buf::Payload;
@@ -13,7 +12,7 @@ use crate::proto::{Arrival, ClaimedReceive, MatchCriteria, OpKey, PostedReceive}
 use super::deferred::DeferredWork;
 use super::op_state::ReceiveOpState;
 use super::state::ContextState;
-use super::{ClaimId, ReceiveContext, ReceiveSelector, TimedReport};
+use super::{ClaimId, ReceiveContext, ReceiveSelector};
 
 impl ReceiveContext {
     /// The oldest message that such a receive would take (`FI_PEEK`), whether stored, announced, or
@@ -43,37 +42,30 @@ impl ReceiveContext {
         mut report: Report,
         timeout: Option<Duration>,
     ) -> Result<PostedOp, (Error, Payload)> {
-        let refuse =
-            |error: Error, payload| Err((error.with_operation(OperationKind::Receive), payload));
-        let mut deferred = DeferredWork::default();
-        let mut state = self.lock("receive claimed");
-        if let Some(error) = state.closed.clone() {
-            return refuse(error, payload);
-        }
-        if !state.reserve(&mut report, &mut deferred) {
-            return refuse(
-                Error::new(ErrorKind::Again, "the completion queue is full"),
-                payload,
-            );
-        }
-        let key = state.receives.insert(ReceiveOpState::Claimed);
-        if let Some(timeout) = timeout {
-            let timed = TimedReport::new(report);
-            state.deadlines.add(key, timeout, Arc::clone(&timed));
-            report = Report::Timed(timed);
-            state.wake_driver(&mut deferred);
-        }
-        let receive = receive_of(key, payload, report);
-        if let Err(receive) = state.take_claimed(claimed, receive, &mut deferred) {
-            state.receives.remove(key);
-            drop(state);
-            let error = Error::new(ErrorKind::NoMessage, "its sender is gone");
-            return refuse(error, receive.payload);
-        }
-        state.admit_and_wake(&mut deferred);
-        drop(state);
-        self.run_deferred(deferred);
-        Ok(PostedOp { key, waiting: None })
+        let received = self.with_state("receive claimed", |state, deferred| {
+            if let Some(error) = state.closed.clone() {
+                return Err((error, payload, report));
+            }
+            if !state.reserve(&mut report, deferred) {
+                let error = Error::new(ErrorKind::Again, "the completion queue is full");
+                return Err((error, payload, report));
+            }
+            let key = state.receives.insert(ReceiveOpState::Claimed);
+            state.start_timeout(key, &mut report, timeout, deferred);
+            let receive = receive_of(key, payload, report);
+            state
+                .take_claimed(claimed, receive, deferred)
+                .map_err(|refused| {
+                    state.receives.remove(key);
+                    let error = Error::new(ErrorKind::NoMessage, "its sender is gone");
+                    (error, refused.payload, refused.token)
+                })?;
+            Ok(PostedOp { key, waiting: None })
+        });
+        // The report, whose slot wakes tasks when it is freed, is dropped without the lock.
+        received.map_err(|(error, payload, _)| {
+            (error.with_operation(OperationKind::Receive), payload)
+        })
     }
 
     /// Discards the claimed message (`FI_CLAIM | FI_DISCARD`). False if it is gone.

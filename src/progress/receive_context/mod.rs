@@ -181,58 +181,16 @@ impl ReceiveContext {
 
     fn post_any(
         &self,
-        mut pending: PendingReceive,
+        pending: PendingReceive,
         options: PostOptions,
     ) -> Result<PostedOp, (Error, Payload)> {
-        let refuse = |error: Error, pending: PendingReceive| {
+        let posted = self.with_state("post", |state, deferred| {
+            state.post(pending, options, deferred)
+        });
+        posted.map_err(|(error, refused)| {
             let error = error.with_operation(OperationKind::Receive);
-            Err((error, pending.into_parts().0))
-        };
-        // 1. Check that there is room, and reserve where the receive completes.
-        let mut deferred = DeferredWork::default();
-        let mut state = self.lock("post");
-        if let Some(error) = state.closed.clone() {
-            return refuse(error, pending);
-        }
-        let free = state.has_room() && state.backlog.is_empty();
-        let is_admitted = free && state.reserve(pending.report(), &mut deferred);
-        if !is_admitted && !options.wait {
-            let what = match free {
-                true => "the completion queue that the receive reports to is full".to_owned(),
-                false => format!(
-                    "the endpoint's receive context is full: {} of {} receives are posted, and {} \
-                     wait; await one, or open the endpoint with a larger receive_size",
-                    state.matcher.posted_len(),
-                    state.size,
-                    state.backlog.len()
-                ),
-            };
-            return refuse(Error::new(ErrorKind::Again, what), pending);
-        }
-        // 2. Enter it, and start its time limit.
-        let key = state.receives.insert(ReceiveOpState::Backlogged);
-        let mut waiting = None;
-        if !is_admitted && let Report::Queue { waiting: cell, .. } = pending.report() {
-            waiting = Some(Arc::clone(cell.insert(OpCell::new())));
-        }
-        if let Some(timeout) = options.timeout {
-            let report = std::mem::replace(pending.report(), Report::Nowhere);
-            let report = TimedReport::new(report);
-            state.deadlines.add(key, timeout, Arc::clone(&report));
-            *pending.report() = Report::Timed(report);
-            state.wake_driver(&mut deferred);
-        }
-        // 3. Match it with a stored message, post it, or queue it in the backlog.
-        if is_admitted {
-            state.admit(key, pending, &mut deferred);
-        } else {
-            state.backlog.push_back((key, pending));
-        }
-        state.admit_and_wake(&mut deferred);
-        drop(state);
-        // 4. Deliver and wake, without the lock.
-        self.run_deferred(deferred);
-        Ok(PostedOp { key, waiting })
+            (error, refused.into_parts().0)
+        })
     }
 
     /// The phase of a receive that has not completed.
@@ -295,21 +253,20 @@ impl ReceiveContext {
         now: Instant,
         detach: impl Fn(&Arc<TimedReport>) -> Option<(Report, Option<SocketAddr>)>,
     ) -> Option<Instant> {
-        let mut deferred = DeferredWork::default();
-        let mut receiving = Vec::new();
-        let mut state = self.lock("expire");
-        (state.deadlines).start(now, |_, report| !report.has_ended());
-        while let Some((key, report)) = state.deadlines.pop_due(now) {
-            let peer = (state.source_of(key)).and_then(|it| self.config.addresses.get(it));
-            let error = timed_out(peer);
-            if state.cancel(key, error, &mut deferred) != Withdrawn::Ended {
-                receiving.push(report);
+        let (receiving, next) = self.with_state("expire", |state, deferred| {
+            let mut receiving = Vec::new();
+            (state.deadlines).start(now, |_, report| !report.has_ended());
+            while let Some((key, report)) = state.deadlines.pop_due(now) {
+                let peer = (state.source_of(key)).and_then(|it| self.config.addresses.get(it));
+                if state.cancel(key, timed_out(peer), deferred) != Withdrawn::Ended {
+                    receiving.push(report);
+                }
             }
-        }
-        state.rearm_starved(&mut deferred);
-        state.admit_and_wake(&mut deferred);
-        let next = [state.deadlines.first(), state.trim_when_quiet(now)];
-        drop(state);
+            state.rearm_starved(deferred);
+            let next = [state.deadlines.first(), state.trim_when_quiet(now)];
+            (receiving, next)
+        });
+        let mut deferred = DeferredWork::default();
         for report in receiving {
             // A message is being received into it: it completes without, and the message is
             // requeued when it has come.

@@ -3,16 +3,18 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::buf::{BufferCursor, Payload};
 use crate::cq::{CompletionQueue, CqSlot};
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::progress::completing::CompletionContext;
 use crate::progress::deadlines::Deadlines;
-use crate::progress::report::Report;
+use crate::progress::port::PostedOp;
+use crate::progress::report::{OpCell, Report};
 use crate::proto::{
-    CanceledReceive, ClearToSend, ConnectionId, OpKey, PostedReceive, SharedMatcher, SourceId,
-    Withdrawn,
+    CanceledReceive, ClearToSend, ConnectionId, OpKey, PostOptions, PostedReceive, SharedMatcher,
+    SourceId, Withdrawn,
 };
 use crate::sync::{Mutex, MutexGuard};
 
@@ -88,6 +90,66 @@ pub(super) struct ContextState {
 impl ContextState {
     pub(super) fn has_room(&self) -> bool {
         self.matcher.posted_len() < self.size
+    }
+
+    /// Posts a receive: matches it with a stored message, enters it, or lets it wait in the backlog
+    /// (`options.wait`). `Err`: why not, and the receive.
+    pub(super) fn post(
+        &mut self,
+        mut pending: PendingReceive,
+        options: PostOptions,
+        deferred: &mut DeferredWork,
+    ) -> Result<PostedOp, (Error, PendingReceive)> {
+        // 1. Check that there is room, and reserve where the receive completes.
+        if let Some(error) = self.closed.clone() {
+            return Err((error, pending));
+        }
+        let free = self.has_room() && self.backlog.is_empty();
+        let is_admitted = free && self.reserve(pending.report(), deferred);
+        if !is_admitted && !options.wait {
+            let what = match free {
+                true => "the completion queue that the receive reports to is full".to_owned(),
+                false => format!(
+                    "the endpoint's receive context is full: {} of {} receives are posted, and {} \
+                     wait; await one, or open the endpoint with a larger receive_size",
+                    self.matcher.posted_len(),
+                    self.size,
+                    self.backlog.len()
+                ),
+            };
+            return Err((Error::new(ErrorKind::Again, what), pending));
+        }
+        // 2. Enter it, and start its time limit.
+        let key = self.receives.insert(ReceiveOpState::Backlogged);
+        let mut waiting = None;
+        if !is_admitted && let Report::Queue { waiting: cell, .. } = pending.report() {
+            waiting = Some(Arc::clone(cell.insert(OpCell::new())));
+        }
+        self.start_timeout(key, pending.report(), options.timeout, deferred);
+        // 3. Match it with a stored message, post it, or queue it in the backlog.
+        if is_admitted {
+            self.admit(key, pending, deferred);
+        } else {
+            self.backlog.push_back((key, pending));
+        }
+        Ok(PostedOp { key, waiting })
+    }
+
+    /// Ends a receive when this has passed; the driver keeps the time.
+    pub(super) fn start_timeout(
+        &mut self,
+        key: OpKey,
+        report: &mut Report,
+        timeout: Option<Duration>,
+        deferred: &mut DeferredWork,
+    ) {
+        let Some(timeout) = timeout else {
+            return;
+        };
+        let timed = TimedReport::new(std::mem::replace(report, Report::Nowhere));
+        self.deadlines.add(key, timeout, Arc::clone(&timed));
+        *report = Report::Timed(timed);
+        self.wake_driver(deferred);
     }
 
     /// The sender that an unmatched receive is directed at.
