@@ -195,15 +195,21 @@ fn dropped() {
     sends.join().unwrap();
 }
 
+/// Posts a receive with a time limit that runs from now on, and returns it with its end.
+fn post_timed(context: &ReceiveContext) -> (Receive, Instant) {
+    let second = Duration::from_secs(1);
+    let receive = post(context, Some(second));
+    let now = Instant::now();
+    context.expire(now, |_| None);
+    (receive, now + second)
+}
+
 fn timed() {
     let context = context();
     let mut sender = Sender::attach(&context, 1);
-    let second = Duration::from_secs(1);
-    let receive = post(&context, Some(second));
-    let now = Instant::now();
-    context.expire(now, |_| None);
+    let (receive, deadline) = post_timed(&context);
     let sends = thread::spawn(move || sender.send(7));
-    context.expire(now + second, |_| None);
+    context.expire(deadline, |_| None);
     let end = receive.end();
     sends.join().unwrap();
     if let Err(error) = end {
@@ -216,15 +222,12 @@ fn timed() {
 fn stalled() {
     let context = context();
     let mut sender = Sender::attach(&context, 1);
-    let second = Duration::from_secs(1);
-    let receive = post(&context, Some(second));
-    let now = Instant::now();
-    context.expire(now, |_| None);
+    let (receive, deadline) = post_timed(&context);
     let begins = thread::spawn(move || {
         let begun = sender.begin();
         (sender, begun)
     });
-    context.expire(now + second, |_| None);
+    context.expire(deadline, |_| None);
     assert_eq!(receive.end().unwrap_err().kind(), ErrorKind::TimedOut);
     let (mut sender, begun) = begins.join().unwrap();
     sender.come(begun, 7);

@@ -14,7 +14,7 @@ use crate::proto::{
     ConnEvent, Connection, ExtensionParams, Host, Lifecycle, OpKey, OpKind, OpResult, Operation,
     Outgoing, PostOptions, RdmParams, ReceivePlan, Receives, Sizes,
 };
-use crate::random::RandomSource;
+use crate::random::{RandomSource, SplitMix};
 use crate::wire::{RemoteSegment, Segments};
 
 /// Tokens with this bit report to the completion queue, and so need one of its slots.
@@ -22,17 +22,16 @@ pub(super) const QUEUED: u64 = 1 << 63;
 /// Such a token has got its slot.
 const RESERVED: u64 = 1 << 62;
 
-/// Numbers from a seed (SplitMix64).
+/// Numbers from a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        let mut generator = SplitMix(self.0);
+        let number = generator.next();
+        self.0 = generator.0;
+        number
     }
 
     /// A number below `bound`, which is not 0.
