@@ -493,20 +493,10 @@ impl fmt::Display for Error {
     }
 }
 
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error")
-            .field("kind", &self.0.kind)
-            .field("operation", &self.0.operation)
-            .field("phase", &self.0.phase)
-            .field("peer", &self.0.peer)
-            .field("os", &self.0.os)
-            .field("refusal", &self.0.refusal)
-            .field("message", &self.0.message)
-            .field("data_len", &self.0.data.len())
-            .finish()
-    }
-}
+debug_fields!(Error, self =>
+    kind: self.0.kind, operation: self.0.operation, phase: self.0.phase, peer: self.0.peer,
+    os: self.0.os, refusal: self.0.refusal, message: self.0.message, data_len: self.0.data.len()
+);
 
 impl std::error::Error for Error {}
 

@@ -1,7 +1,6 @@
 //! A fabric: what domains, event queues and listeners are opened from (`fi_fabric(3)`).
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -223,11 +222,6 @@ impl Fabric {
     }
 }
 
-impl fmt::Debug for Fabric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fabric")
-            .field("name", &self.first().fabric.name)
-            .field("backend", &self.inner.transport.backend)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Fabric, self =>
+    name: self.first().fabric.name, backend: self.inner.transport.backend
+);

@@ -119,6 +119,9 @@
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+#[macro_use]
+mod debug;
+
 #[cfg(doc)]
 #[doc = include_str!("../docs/features.md")]
 pub mod features {}

@@ -82,14 +82,7 @@ impl<B> fmt::Display for Failed<B> {
     }
 }
 
-impl<B> fmt::Debug for Failed<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failed")
-            .field("error", &self.error)
-            .field("has_buffers", &self.buffers.is_some())
-            .finish()
-    }
-}
+debug_fields!([B] Failed<B>, self => error: self.error, has_buffers: self.buffers.is_some());
 
 impl<B> std::error::Error for Failed<B> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

@@ -59,11 +59,7 @@ pub(crate) struct Slab<T, R = Infallible> {
     len: usize,
 }
 
-impl<T, R> fmt::Debug for Slab<T, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slab").field("len", &self.len).finish()
-    }
-}
+debug_fields!([T, R] Slab<T, R>, self => len: self.len);
 
 impl<T, R> Slab<T, R> {
     pub(crate) fn new() -> Self {

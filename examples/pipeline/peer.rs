@@ -69,11 +69,11 @@ pub async fn receive(fabric: &Fabric, events: &EventQueue) -> Result<Received> {
     // The memory of the batch before is used again.
     let mut memory = Vec::new();
     loop {
-        let (received, message) = sender.recv(vec![0; RemoteRegion::ENCODED_LEN]).await?;
-        if received.len == 0 {
+        let (arrived, message) = sender.recv(vec![0; RemoteRegion::ENCODED_LEN]).await?;
+        if arrived.len == 0 {
             return Ok(received);
         }
-        let batch = RemoteRegion::from_bytes(&message[..received.len])?;
+        let batch = RemoteRegion::from_bytes(&message[..arrived.len])?;
         memory.resize(usize::try_from(batch.len)?, 0);
         let (_, bytes) = sender.read(memory, batch).await?;
         let (found, bytes) = tokio::task::spawn_blocking(|| look_into(bytes)).await??;

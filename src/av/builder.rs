@@ -1,6 +1,5 @@
 //! Opening an address vector.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -243,16 +242,7 @@ fn allowed_type(asked: AvType, offered: AvType) -> Result<AvType> {
     }
 }
 
-impl fmt::Debug for AddressVectorBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressVectorBuilder")
-            .field("av_type", &self.av_type)
-            .field("count", &self.count)
-            .field("name", &self.name)
-            .field("read_only", &self.read_only)
-            .field("asynchronous", &self.asynchronous)
-            .field("user_ids", &self.user_ids)
-            .field("context", &self.context)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(AddressVectorBuilder, self =>
+    av_type: self.av_type, count: self.count, name: self.name, read_only: self.read_only,
+    asynchronous: self.asynchronous, user_ids: self.user_ids, context: self.context
+);

@@ -1,6 +1,5 @@
 //! Insertion being described (`fi_av_insert`, `fi_av_insertsvc`, `fi_av_insertsym`; `fi_av(3)`).
 
-use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
@@ -211,12 +210,7 @@ impl<T: Inserted> IntoFuture for Insert<T> {
     }
 }
 
-impl<T: Inserted> fmt::Debug for Insert<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Insert")
-            .field("count", &self.what.as_ref().map(InsertSource::len).ok())
-            .field("user_ids", &self.user_ids.is_some())
-            .field("context", &self.context)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([T: Inserted] Insert<T>, self =>
+    count: self.what.as_ref().map(InsertSource::len).ok(), user_ids: self.user_ids.is_some(),
+    context: self.context
+);

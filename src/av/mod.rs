@@ -16,7 +16,6 @@ mod table;
 mod tests;
 
 use std::borrow::Cow;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -406,13 +405,7 @@ fn unreadable<T: Default>(error: Error) -> T {
     T::default()
 }
 
-impl fmt::Debug for AddressVector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressVector")
-            .field("av_type", &self.inner.av_type)
-            .field("len", &self.len())
-            .field("shared", &self.inner.is_shared())
-            .field("context", &self.inner.context)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(AddressVector, self =>
+    av_type: self.inner.av_type, len: self.len(), shared: self.inner.is_shared(),
+    context: self.inner.context
+);

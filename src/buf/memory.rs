@@ -1,6 +1,5 @@
 //! One part of an operation's memory: a buffer of its own, or a range of a region.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::access_error::AccessError;
@@ -153,12 +152,4 @@ impl RegionUse {
     }
 }
 
-impl fmt::Debug for RegionUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RegionUse")
-            .field("offset", &self.offset)
-            .field("len", &self.len)
-            .field("role", &self.role())
-            .finish()
-    }
-}
+debug_fields!(RegionUse, self => offset: self.offset, len: self.len, role: self.role());

@@ -1,8 +1,6 @@
 //! What the transport sends as one: header bytes, the payload behind them, and how much of both has
 //! gone out. A frame of the wire protocol, or a run of those that lie in one buffer.
 
-use std::fmt;
-
 use super::access_error::AccessError;
 use super::payload::Payload;
 use super::span::{Span, SpanList};
@@ -136,13 +134,7 @@ impl OutFrame {
     }
 }
 
-impl fmt::Debug for OutFrame {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OutFrame")
-            .field("header_len", &self.header_len)
-            .field("payload_len", &self.payload.len())
-            .field("sent", &self.sent)
-            .field("token", &self.token)
-            .finish()
-    }
-}
+debug_fields!(OutFrame, self =>
+    header_len: self.header_len, payload_len: self.payload.len(), sent: self.sent,
+    token: self.token
+);

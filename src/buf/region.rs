@@ -9,7 +9,6 @@
 //! Read-only memory is never given away, only shared: its bytes live as long as the `RegionMemory`.
 
 use std::cell::UnsafeCell;
-use std::fmt;
 use std::mem;
 use std::sync::{Arc, OnceLock};
 
@@ -419,13 +418,6 @@ impl RegionMemory {
     }
 }
 
-impl fmt::Debug for RegionMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RegionMemory")
-            .field("len", &self.len)
-            .field("segments", &self.segments.len())
-            .field("writable", &self.writable)
-            .field("gate", &self.gate)
-            .finish()
-    }
-}
+debug_fields!(RegionMemory, self =>
+    len: self.len, segments: self.segments.len(), writable: self.writable, gate: self.gate
+);

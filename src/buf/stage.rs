@@ -51,14 +51,7 @@ impl StagePool {
     }
 }
 
-impl fmt::Debug for StagePool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StagePool")
-            .field("idle", &self.idle_count())
-            .field("idle_max", &self.idle_max)
-            .finish()
-    }
-}
+debug_fields!(StagePool, self => idle: self.idle_count(), idle_max: self.idle_max);
 
 /// Received bytes not yet consumed; derefs to them. Goes back to its pool when dropped.
 ///

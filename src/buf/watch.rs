@@ -202,13 +202,7 @@ impl Drop for Notices {
     }
 }
 
-impl fmt::Debug for Notices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notices")
-            .field("fresh", &self.are_fresh())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Notices, self => fresh: self.are_fresh());
 
 /// Keeps a range watched.
 pub(crate) struct WatchGuard {

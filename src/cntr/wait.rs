@@ -160,10 +160,4 @@ impl Drop for CounterWait {
     }
 }
 
-impl fmt::Debug for CounterWait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CounterWait")
-            .field("threshold", &self.threshold)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(CounterWait, self => threshold: self.threshold);

@@ -12,7 +12,6 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -191,15 +190,9 @@ impl FusedStream for CompletionQueue {
     }
 }
 
-impl fmt::Debug for CompletionQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionQueue")
-            .field("capacity", &self.capacity())
-            .field("len", &self.len())
-            .field("closed", &self.is_closed())
-            .finish()
-    }
-}
+debug_fields!(CompletionQueue, self =>
+    capacity: self.capacity(), len: self.len(), closed: self.is_closed()
+);
 
 /// Opens a [`CompletionQueue`] (`fi_cq_open`); made by the domain.
 #[must_use = "nothing is opened before `open`"]
@@ -236,10 +229,4 @@ impl CompletionQueueBuilder {
     }
 }
 
-impl fmt::Debug for CompletionQueueBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionQueueBuilder")
-            .field("size", &self.size)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(CompletionQueueBuilder, self => size: self.size);

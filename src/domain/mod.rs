@@ -20,7 +20,6 @@ mod request;
 mod watch;
 
 use std::any::Any;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -434,13 +433,7 @@ impl Domain {
     }
 }
 
-impl fmt::Debug for Domain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Domain")
-            .field("name", &self.inner.info.domain.name)
-            .field("backend", &self.backend())
-            .field("driver", &self.driver())
-            .field("regions", &self.region_count())
-            .finish()
-    }
-}
+debug_fields!(Domain, self =>
+    name: self.inner.info.domain.name, backend: self.backend(), driver: self.driver(),
+    regions: self.region_count()
+);

@@ -1,6 +1,5 @@
 //! Connecting, accepting, rejecting (`fi_cm(3)`).
 
-use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -262,34 +261,13 @@ impl Reject {
 
 // Private data may be secret, so only its length is shown.
 
-impl fmt::Debug for Connect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connect")
-            .field("endpoint", &self.endpoint.id())
-            .field("to", &self.to)
-            .field("from", &self.from)
-            .field("data_len", &self.data.len())
-            .field("context", &self.context)
-            .field("timeout", &self.timeout)
-            .finish()
-    }
-}
+debug_fields!(Connect, self =>
+    endpoint: self.endpoint.id(), to: self.to, from: self.from, data_len: self.data.len(),
+    context: self.context, timeout: self.timeout
+);
 
-impl fmt::Debug for Accept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accept")
-            .field("request", &self.request)
-            .field("data_len", &self.data.len())
-            .field("context", &self.context)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Accept, self =>
+    request: self.request, data_len: self.data.len(), context: self.context
+);
 
-impl fmt::Debug for Reject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reject")
-            .field("request", &self.request)
-            .field("data_len", &self.data.len())
-            .finish()
-    }
-}
+debug_fields!(Reject, self => request: self.request, data_len: self.data.len());

@@ -1,7 +1,6 @@
 //! Messages as a stream: receives that are kept posted, and posted again as they are read.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::pin::Pin;
@@ -263,16 +262,9 @@ impl FusedStream for Messages {
     }
 }
 
-impl fmt::Debug for Messages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Messages")
-            .field("size", &self.buffers.size)
-            .field("depth", &self.depth)
-            .field("posted", &self.posted.len())
-            .field("ended", &self.ended)
-            .finish()
-    }
-}
+debug_fields!(Messages, self =>
+    size: self.buffers.size, depth: self.depth, posted: self.posted.len(), ended: self.ended
+);
 
 /// A message of a [`Messages`] stream: its bytes, as a slice, and what is known of it. Dropped, its
 /// memory goes back to the stream. [`Bytes::from_owner`](bytes::Bytes::from_owner) makes shared
@@ -320,11 +312,5 @@ impl Drop for Message {
     }
 }
 
-/// Shows how much, never what: the bytes are the user's.
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Message")
-            .field("received", &self.received)
-            .finish_non_exhaustive()
-    }
-}
+// Shows how much, never what: the bytes are the user's.
+debug_fields!(Message, self => received: self.received);

@@ -25,7 +25,6 @@ mod rma;
 mod tagged;
 mod target;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -204,11 +203,4 @@ impl Endpoint {
     }
 }
 
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("id", &self.id())
-            .field("peer", &self.peer_addr())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Endpoint, self => id: self.id(), peer: self.peer_addr());

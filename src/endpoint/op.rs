@@ -176,14 +176,7 @@ impl<B: IoBufs, R: OpOutput> Drop for Op<B, R> {
     }
 }
 
-impl<B: IoBufs, R: OpOutput> fmt::Debug for Op<B, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Op")
-            .field("id", &self.id())
-            .field("phase", &self.phase())
-            .finish()
-    }
-}
+debug_fields!([B: IoBufs, R: OpOutput] Op<B, R>, self => id: self.id(), phase: self.phase());
 
 /// An operation that reports to a completion queue, before it is posted; made by `.queue(context)`.
 #[must_use = "nothing is posted until this is awaited or posted"]
@@ -222,14 +215,7 @@ impl<D> Queued<D> {
     }
 }
 
-impl<D: fmt::Debug> fmt::Debug for Queued<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queued")
-            .field("builder", &self.builder)
-            .field("context", &self.context)
-            .finish()
-    }
-}
+debug_fields!([D: fmt::Debug] Queued<D>, self => builder: self.builder, context: self.context);
 
 /// A future of the acceptance of an operation that reports to a completion queue.
 ///
@@ -298,10 +284,4 @@ impl<B: IoBufs> Drop for QueuedOp<B> {
     }
 }
 
-impl<B: IoBufs> fmt::Debug for QueuedOp<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueuedOp")
-            .field("id", &self.id())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([B: IoBufs] QueuedOp<B>, self => id: self.id());

@@ -1,6 +1,5 @@
 //! Listening for connection requests (`fi_passive_ep`, `fi_listen`; `fi_endpoint(3)`, `fi_cm(3)`).
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,10 +172,4 @@ impl PassiveEndpoint {
     }
 }
 
-impl fmt::Debug for PassiveEndpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PassiveEndpoint")
-            .field("local_addr", &self.local_addr())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(PassiveEndpoint, self => local_addr: self.local_addr());

@@ -136,14 +136,7 @@ impl IntoFuture for Peek {
     }
 }
 
-impl fmt::Debug for Peek {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peek")
-            .field("endpoint", &self.endpoint.id())
-            .field("selector", &self.selector)
-            .finish()
-    }
-}
+debug_fields!(Peek, self => endpoint: self.endpoint.id(), selector: self.selector);
 
 fn no_message() -> Error {
     Error::new(ErrorKind::NoMessage, "").with_operation(OperationKind::Receive)

@@ -1,6 +1,5 @@
 //! The peers of a connectionless endpoint that come, go and restart, as a stream.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -138,10 +137,4 @@ impl FusedStream for Peers {
     }
 }
 
-impl fmt::Debug for Peers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peers")
-            .field("ended", &self.reader.is_none())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Peers, self => ended: self.reader.is_none());

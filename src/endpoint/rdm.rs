@@ -4,7 +4,6 @@ mod builder;
 mod ports;
 mod sources;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -177,7 +176,7 @@ impl RdmEndpoint {
     }
 
     #[cfg(test)]
-    pub(crate) fn rdm(&self) -> &Rdm {
+    pub(crate) fn rdm(&self) -> &Arc<Rdm> {
         &self.inner.rdm
     }
 
@@ -435,11 +434,4 @@ async fn look_up(node: String) -> Result<SocketAddr> {
     looking.await.map_err(gone)?
 }
 
-impl fmt::Debug for RdmEndpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RdmEndpoint")
-            .field("id", &self.id())
-            .field("local_addr", &self.local_addr())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(RdmEndpoint, self => id: self.id(), local_addr: self.local_addr());

@@ -195,16 +195,9 @@ impl fmt::Display for EventError {
     }
 }
 
-impl fmt::Debug for EventError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventError")
-            .field("error", &self.error)
-            .field("context", &self.context)
-            .field("endpoint", &self.endpoint)
-            .field("index", &self.index)
-            .field("data_len", &self.data.len())
-            .finish()
-    }
-}
+debug_fields!(EventError, self =>
+    error: self.error, context: self.context, endpoint: self.endpoint, index: self.index,
+    data_len: self.data.len()
+);
 
 impl std::error::Error for EventError {}

@@ -12,7 +12,6 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -285,16 +284,9 @@ impl FusedStream for EventQueue {
     }
 }
 
-impl fmt::Debug for EventQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventQueue")
-            .field("capacity", &self.capacity())
-            .field("len", &self.len())
-            .field("writable", &self.writable)
-            .field("closed", &self.is_closed())
-            .finish()
-    }
-}
+debug_fields!(EventQueue, self =>
+    capacity: self.capacity(), len: self.len(), writable: self.writable, closed: self.is_closed()
+);
 
 /// Opens an [`EventQueue`] (`fi_eq_open`); made by the fabric.
 #[must_use = "nothing is opened before `open`"]
@@ -341,14 +333,7 @@ impl EventQueueBuilder {
     }
 }
 
-impl fmt::Debug for EventQueueBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventQueueBuilder")
-            .field("size", &self.size)
-            .field("writable", &self.writable)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(EventQueueBuilder, self => size: self.size, writable: self.writable);
 
 /// A reserved place for one event. Dropping it frees the place.
 #[derive(Debug)]

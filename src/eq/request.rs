@@ -116,15 +116,7 @@ impl ConnRequest {
     }
 }
 
-impl fmt::Debug for ConnRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnRequest")
-            .field("listener", &self.listener)
-            .field("peer_addr", &self.peer_addr)
-            .field("local_addr", &self.local_addr)
-            .field("data_len", &self.data.len())
-            .field("has_auth_key", &self.has_auth_key)
-            .field("withdrawn", &self.is_withdrawn())
-            .finish()
-    }
-}
+debug_fields!(ConnRequest, self =>
+    listener: self.listener, peer_addr: self.peer_addr, local_addr: self.local_addr,
+    data_len: self.data.len(), has_auth_key: self.has_auth_key, withdrawn: self.is_withdrawn()
+);

@@ -73,14 +73,9 @@ impl MappedKeys {
     }
 }
 
-impl fmt::Debug for MappedKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MappedKeys")
-            .field("count", &self.keys.lock("count mapped keys").len())
-            .field("required", &self.required)
-            .finish()
-    }
-}
+debug_fields!(MappedKeys, self =>
+    count: self.keys.lock("count mapped keys").len(), required: self.required
+);
 
 /// A peer's raw key, mapped to a key that operations of this domain take (`fi_mr_map_raw`). It is
 /// released by [`unmap`](Self::unmap), or when it is dropped; until then its domain cannot be

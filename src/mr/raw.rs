@@ -170,13 +170,7 @@ impl RawKeys {
     }
 }
 
-impl fmt::Debug for RawKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RawKeys")
-            .field("demanded", &self.demanded)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(RawKeys, self => demanded: self.demanded);
 
 /// In constant time.
 pub(super) fn is_same_tag(one: &Tag, other: &Tag) -> bool {

@@ -1,6 +1,5 @@
 //! What a peer needs to address a region.
 
-use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
 use super::access::Access;
@@ -97,15 +96,7 @@ impl RemoteRegion {
     }
 }
 
-impl fmt::Debug for RemoteRegion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteRegion")
-            .field("addr", &self.addr)
-            .field("len", &self.len)
-            .field("access", &self.access)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(RemoteRegion, self => addr: self.addr, len: self.len, access: self.access);
 
 /// The form serde sees: four numbers.
 #[cfg(feature = "serde")]

@@ -1,6 +1,5 @@
 //! A range of a region as the buffer of a local operation.
 
-use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -138,12 +137,4 @@ impl Convert for RegionSlice {
 impl IoBuf for RegionSlice {}
 impl IoBufMut for RegionSlice {}
 
-impl fmt::Debug for RegionSlice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RegionSlice")
-            .field("offset", &self.offset)
-            .field("len", &self.len)
-            .field("access", &self.access())
-            .finish()
-    }
-}
+debug_fields!(RegionSlice, self => offset: self.offset, len: self.len, access: self.access());

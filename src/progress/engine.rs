@@ -1,7 +1,6 @@
 //! The engine of a domain: what handles and the driver share.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -242,12 +241,6 @@ impl Engine {
     }
 }
 
-impl fmt::Debug for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine")
-            .field("backend", &self.transport.backend())
-            .field("ports", &self.lock_ports().len())
-            .field("gone", &self.is_gone())
-            .finish()
-    }
-}
+debug_fields!(Engine, self =>
+    backend: self.transport.backend(), ports: self.lock_ports().len(), gone: self.is_gone()
+);

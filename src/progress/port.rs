@@ -239,10 +239,4 @@ impl Drop for PortGuard<'_> {
     }
 }
 
-impl std::fmt::Debug for Port {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Port")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Port, self => id: self.id);

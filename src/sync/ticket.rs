@@ -107,13 +107,7 @@ impl<T> Drop for TicketHolder<T> {
     }
 }
 
-impl<T> fmt::Debug for Ticket<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket")
-            .field("abandoned", &self.is_abandoned())
-            .finish()
-    }
-}
+debug_fields!([T] Ticket<T>, self => abandoned: self.is_abandoned());
 
 impl<T> fmt::Debug for TicketHolder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

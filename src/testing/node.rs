@@ -1,6 +1,5 @@
 //! Nodes of a network by name, what lies between them, and what happens to them.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -88,14 +87,7 @@ impl Node {
     }
 }
 
-impl fmt::Debug for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node")
-            .field("name", &self.name)
-            .field("host", &self.host)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Node, self => name: self.name, host: self.host);
 
 /// # Nodes
 ///

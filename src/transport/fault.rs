@@ -6,7 +6,6 @@
 //! So what one link does to itself does not depend on how its neighbours are scheduled.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -245,14 +244,7 @@ impl Transport for FaultInjector {
     }
 }
 
-impl fmt::Debug for FaultInjector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FaultInjector")
-            .field("plan", &self.faults.plan())
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(FaultInjector, self => plan: self.faults.plan(), inner: self.inner);
 
 struct FaultLink {
     inner: Box<dyn Link>,

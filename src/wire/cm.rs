@@ -257,11 +257,4 @@ impl CmDecoder {
     }
 }
 
-impl fmt::Debug for CmDecoder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CmDecoder")
-            .field("filled", &self.filled)
-            .field("wanted", &self.wanted())
-            .finish()
-    }
-}
+debug_fields!(CmDecoder, self => filled: self.filled, wanted: self.wanted());

@@ -1,8 +1,6 @@
 //! The HELLO frame: the first data frame of each side of an extended connection, with what both
 //! have to know of each other before anything else, as a list of typed values.
 
-use std::fmt;
-
 use super::WireError;
 use super::auth::Seal;
 use super::frame::FrameHeader;
@@ -238,10 +236,4 @@ impl HelloDecoder {
     }
 }
 
-impl fmt::Debug for HelloDecoder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HelloDecoder")
-            .field("filled", &self.bytes.len())
-            .finish()
-    }
-}
+debug_fields!(HelloDecoder, self => filled: self.bytes.len());

@@ -173,7 +173,11 @@ fn a_refused_operation_ends_with_its_reason_and_the_connection_lives() {
         assert_eq!((writes.read(), writes.read_error()), (1, failures));
         assert_eq!((reads.read(), reads.read_error()), (1, failures));
         answered.wait_for(1).await.unwrap(); // The answer is here before its sender has looked.
-        assert_eq!((done.read(), answered.read()), (1, 1), "only good ones count");
+        assert_eq!(
+            (done.read(), answered.read()),
+            (1, 1),
+            "only good ones count"
+        );
     });
 }
 

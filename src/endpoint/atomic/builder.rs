@@ -1,7 +1,5 @@
 //! From a described atomic operation to one that can be posted.
 
-use std::fmt;
-
 use crate::buf::{ConvertMany, LocalUse, Payload};
 use crate::cq::CompletionFlags;
 use crate::domain::Domain;
@@ -240,15 +238,9 @@ impl Described {
     }
 }
 
-impl fmt::Debug for Described {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Described")
-            .field("endpoint", &self.target.common().id)
-            .field("call", &self.call)
-            .field("len", &self.operands.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Described, self =>
+    endpoint: self.target.common().id, call: self.call, len: self.operands.len()
+);
 
 /// What the numbers of this machine are on the wire.
 fn numbers_here(datatype: AtomicType) -> u64 {

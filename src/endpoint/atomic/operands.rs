@@ -1,6 +1,5 @@
 //! What atomic operations are given, and what they give: numbers by value, or in regions.
 
-use std::fmt;
 use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -52,14 +51,7 @@ pub struct NumbersOf<T> {
     value: PhantomData<fn() -> T>,
 }
 
-impl<T: AtomicValue> fmt::Debug for NumbersOf<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NumbersOf")
-            .field("datatype", &T::TYPE)
-            .field("slice", &self.slice)
-            .finish()
-    }
-}
+debug_fields!([T: AtomicValue] NumbersOf<T>, self => datatype: T::TYPE, slice: self.slice);
 
 impl RegionSlice {
     /// The numbers of this type that the slice holds, as operands of an atomic operation. They need

@@ -5,7 +5,6 @@ mod msg;
 mod multicast;
 mod posting;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -146,11 +145,4 @@ impl DgramEndpoint {
     }
 }
 
-impl fmt::Debug for DgramEndpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DgramEndpoint")
-            .field("id", &self.id())
-            .field("local_addr", &self.local_addr())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(DgramEndpoint, self => id: self.id(), local_addr: self.local_addr());

@@ -1,6 +1,5 @@
 //! Multicast groups (`fi_join`, `fi_mc_addr`; `fi_cm(3)`).
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -107,14 +106,7 @@ impl Join {
     }
 }
 
-impl fmt::Debug for Join {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Join")
-            .field("endpoint", &self.endpoint.id())
-            .field("group", &self.group)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Join, self => endpoint: self.endpoint.id(), group: self.group);
 
 /// An endpoint's membership in a group (`struct fid_mc`). Dropping it leaves the group
 /// (`fi_close`), and takes the group's address out of the vector, if joining put it there.
@@ -152,11 +144,4 @@ impl Drop for MulticastGroup {
     }
 }
 
-impl fmt::Debug for MulticastGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MulticastGroup")
-            .field("group", &self.group)
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(MulticastGroup, self => group: self.group, address: self.address);

@@ -1,6 +1,5 @@
 //! The handle of a cached registration.
 
-use std::fmt;
 use std::ops::{Range, RangeBounds};
 use std::sync::{Arc, Weak};
 
@@ -180,12 +179,6 @@ impl Drop for CachedRegion {
     }
 }
 
-impl fmt::Debug for CachedRegion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachedRegion")
-            .field("offset", &self.offset)
-            .field("len", &self.len)
-            .field("registered", &self.cached.core)
-            .finish()
-    }
-}
+debug_fields!(CachedRegion, self =>
+    offset: self.offset, len: self.len, registered: self.cached.core
+);

@@ -208,14 +208,7 @@ fn closed() -> Error {
     Error::new(ErrorKind::BadState, "the endpoint is closed")
 }
 
-impl std::fmt::Debug for DgramPort {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DgramPort")
-            .field("id", &self.id)
-            .field("local", &self.local)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(DgramPort, self => id: self.id, local: self.local);
 
 /// The lock, held. Released before the wakers collected under it are woken.
 struct Guard<'a> {

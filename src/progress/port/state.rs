@@ -14,8 +14,8 @@
 //! | Lingering | Closed | yes | Idle, Armed by staging | Idle | InOrder, Lost |
 //! | Closed | Closed | - or yes until the next turn | any, with a link | Idle | InOrder, Lost |
 //!
-//! A port of a connectionless endpoint has five things more (`rdm/attachment.rs`), which are checked
-//! too:
+//! A port of a connectionless endpoint has five things more (`rdm/attachment.rs`), which are
+//! checked too:
 //!
 //! | | is set |
 //! |---|---|
@@ -250,7 +250,8 @@ impl PortState {
                     && (life == Retracting) == attachment.is_followed()
                     && (is_superseded || !self.life.is_final())
                     && !(is_up && attachment.carries_over())
-                    && (!has_ended && (is_up || attachment.carries_over())) == attachment.is_reported_up()
+                    && (!has_ended && (is_up || attachment.carries_over()))
+                        == attachment.is_reported_up()
             }
         };
         let is_consistent = is_row

@@ -293,10 +293,4 @@ impl Rdm {
     }
 }
 
-impl std::fmt::Debug for Rdm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rdm")
-            .field("local_addr", &self.local_addr())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Rdm, self => local_addr: self.local_addr());

@@ -63,9 +63,8 @@ impl ReceiveContext {
             Ok(PostedOp { key, waiting: None })
         });
         // The report, whose slot wakes tasks when it is freed, is dropped without the lock.
-        received.map_err(|(error, payload, _)| {
-            (error.with_operation(OperationKind::Receive), payload)
-        })
+        received
+            .map_err(|(error, payload, _)| (error.with_operation(OperationKind::Receive), payload))
     }
 
     /// Discards the claimed message (`FI_CLAIM | FI_DISCARD`). False if it is gone.

@@ -29,7 +29,6 @@ mod timed_report;
 mod trim;
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Waker;
@@ -355,10 +354,4 @@ fn timed_out(peer: Option<SocketAddr>) -> Error {
     }
 }
 
-impl fmt::Debug for ReceiveContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReceiveContext")
-            .field("endpoint", &self.config.endpoint)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(ReceiveContext, self => endpoint: self.config.endpoint);

@@ -1,6 +1,5 @@
 //! The receives of a context as one port's connection sees them.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::buf::Payload;
@@ -175,10 +174,4 @@ impl Drop for PortReceives {
     }
 }
 
-impl fmt::Debug for PortReceives {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PortReceives")
-            .field("identity", &self.ids)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(PortReceives, self => identity: self.ids);

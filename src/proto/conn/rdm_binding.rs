@@ -242,7 +242,10 @@ impl<T> Connection<T> {
     /// for another reason.
     pub(crate) fn forget_fault(&mut self) {
         let is_attempt = self.lifecycle != Lifecycle::Connected;
-        debug_assert!(is_attempt || self.has_carried_over(), "nothing is to follow");
+        debug_assert!(
+            is_attempt || self.has_carried_over(),
+            "nothing is to follow"
+        );
         self.fault = None;
     }
 }

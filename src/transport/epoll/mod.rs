@@ -33,7 +33,6 @@ pub(super) use self::{
     udp::{Moved, Readiness, UdpSocket, open as open_datagrams},
 };
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -133,13 +132,7 @@ impl Transport for EpollTransport {
     }
 }
 
-impl fmt::Debug for EpollTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EpollTransport")
-            .field("ports", &self.ports)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(EpollTransport, self => ports: self.ports);
 
 /// Fails if no descriptor can be registered with the reactor of the current runtime. Tokio panics
 /// if the runtime has I/O disabled.

@@ -2,7 +2,6 @@
 //! between them. Host 0 has no name and is where everything is that asks for no host.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -287,14 +286,7 @@ impl Host {
     }
 }
 
-impl fmt::Debug for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host")
-            .field("index", &self.index)
-            .field("life", &self.life())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Host, self => index: self.index, life: self.life());
 
 struct TaskState {
     host: Host,

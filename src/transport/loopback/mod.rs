@@ -199,14 +199,7 @@ impl Drop for PipeEnd {
     }
 }
 
-impl fmt::Debug for PipeEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PipeEnd")
-            .field("local", &self.local)
-            .field("peer", &self.peer)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(PipeEnd, self => local: self.local, peer: self.peer);
 
 /// Connections that wait to be accepted.
 #[derive(Debug)]
@@ -414,13 +407,7 @@ impl Transport for LoopbackTransport {
     }
 }
 
-impl fmt::Debug for LoopbackTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoopbackTransport")
-            .field("net", &self.net)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(LoopbackTransport, self => net: self.net);
 
 /// Listens until it is dropped; connections that were not accepted are reset then.
 struct LoopbackListener {

@@ -33,7 +33,6 @@ mod teardown;
 mod thread;
 mod thread_id;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -244,10 +243,4 @@ impl Transport for UringTransport {
     }
 }
 
-impl fmt::Debug for UringTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UringTransport")
-            .field("ports", &self.ports)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(UringTransport, self => ports: self.ports);

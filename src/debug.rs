@@ -1,0 +1,18 @@
+//! `Debug` of types that show some of their fields, or what is worked out of them.
+
+/// Implements `Debug` as the derive does, with these names and values, and says that there is more.
+/// Bounds of a generic type stand before it, in brackets.
+macro_rules! debug_fields {
+    (
+        $([$($bounds:tt)*])? $name:ident $(<$($argument:ty),+>)?, $this:ident =>
+        $($field:ident: $value:expr),+
+    ) => {
+        impl $(<$($bounds)*>)? ::std::fmt::Debug for $name $(<$($argument),+>)? {
+            fn fmt(&$this, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct(stringify!($name))
+                    $(.field(stringify!($field), &$value))+
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
