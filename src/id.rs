@@ -36,6 +36,16 @@ impl EndpointId {
         EndpointId(NonZeroU64::new(value).expect("2^64 endpoints are never opened"))
     }
 
+    /// Its number, which is unique too.
+    pub(crate) fn number(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The endpoint of this number; `None` of 0.
+    pub(crate) fn of_number(number: u64) -> Option<Self> {
+        NonZeroU64::new(number).map(EndpointId)
+    }
+
     /// A fraction in [0, 1): those of many endpoints that were opened in a row lie evenly, from
     /// where `seed` says.
     pub(crate) fn spread(self, seed: u64) -> f64 {

@@ -12,8 +12,8 @@ use crate::mr::AccessRequest;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnEvent, ConnIds, Connection,
     ConnectionId, ExtensionParams, Host, MatchCriteria, MessageKind, OpKind, OpResult, Operation,
-    Outgoing, PostOptions, PostedReceive, RdmParams, Receives, SendOrder, SharedMatcher, Sizes,
-    SourceId, UnexpectedBudget, UnexpectedMessage,
+    Outgoing, PostOptions, PostedReceive, RdmParams, Receives, SendOrder, SharedMatcher,
+    SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
 };
 use crate::slab::Key;
 use crate::wire::{
@@ -226,11 +226,13 @@ impl SteppedConnection {
             connection: ConnectionId(1),
         };
         let peering = RdmParams {
-            ids,
-            promised_bytes: 1 << 20,
+            shared: SharedParams {
+                ids,
+                promised_bytes: 1 << 20,
+                rendezvous_min: 1 << 14,
+            },
             listening_port: 1,
             incarnation: NonZeroU32::MIN,
-            rendezvous_min: 1 << 14,
         };
         let mut machine = Connection::new_rdm(sizes(), params(), peering);
         machine.begin_connect_peer();

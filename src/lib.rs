@@ -163,7 +163,8 @@ mod wire;
 pub mod ep {
     pub use crate::endpoint::{
         Accept, Connect, Endpoint, EndpointBuilder, OnRefusal, PassiveEndpoint,
-        PassiveEndpointBuilder, RegionEndpoint, Reject,
+        PassiveEndpointBuilder, RegionEndpoint, Reject, SharedReceiveContext,
+        SharedReceiveContextBuilder,
     };
     pub use crate::progress::Liveness;
 }

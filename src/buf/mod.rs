@@ -64,7 +64,7 @@ pub(crate) use buffer_cursor::BufferCursor;
 pub(crate) use memory::{Memory, RegionUse};
 pub(crate) use out_frame::OutFrame;
 pub(crate) use owned_buffer::{OwnedBuffer, OwnedBuffers};
-pub(crate) use payload::{Leases, Payload};
+pub(crate) use payload::{Leases, Payload, zeroed};
 pub(crate) use quiesced_access::QuiescedAccess;
 pub(crate) use range::check_kernel_copies;
 pub(crate) use region::RegionMemory;

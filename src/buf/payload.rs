@@ -1,5 +1,7 @@
 //! The memory of an operation: owned buffers and ranges of regions, in order.
 
+mod on_arrival;
+
 use smallvec::SmallVec;
 
 use super::access_error::AccessError;
@@ -8,6 +10,8 @@ use super::memory::{Memory, RegionUse};
 use super::owned_buffer::OwnedBuffer;
 use super::span::{Span, SpanList};
 use crate::sync::{GateError, GateGuard, Role};
+use on_arrival::OnArrival;
+pub(crate) use on_arrival::zeroed;
 
 /// The memory of one operation, part after part, addressed as one range of bytes. Moved by value:
 /// its owner may touch the bytes, and the kernel only while the transport owns the payload. Moving
@@ -28,6 +32,8 @@ enum Parts {
     Many(Vec<Memory>),
     /// No memory: as many zeros as the payload is long.
     Zeros,
+    /// Memory that is allocated when it is known how much is needed.
+    OnArrival(Box<OnArrival>),
 }
 
 /// What zeros are sent from.
@@ -39,6 +45,7 @@ impl Parts {
             Parts::None | Parts::Zeros => &[],
             Parts::One(memory) => std::slice::from_ref(memory),
             Parts::Many(parts) => parts,
+            Parts::OnArrival(arrival) => arrival.memory.as_slice(),
         }
     }
 
@@ -47,6 +54,7 @@ impl Parts {
             Parts::None | Parts::Zeros => &mut [],
             Parts::One(memory) => std::slice::from_mut(memory),
             Parts::Many(parts) => parts,
+            Parts::OnArrival(arrival) => arrival.memory.as_mut_slice(),
         }
     }
 }
@@ -105,7 +113,9 @@ impl Payload {
                 parts.push(region);
                 Parts::Many(parts)
             }
-            Parts::Zeros => unreachable!("zeros are not put together with memory"),
+            Parts::Zeros | Parts::OnArrival(_) => {
+                unreachable!("only regions are put together")
+            }
         };
     }
 
@@ -162,8 +172,10 @@ impl Payload {
             }
             len += part.len();
         }
-        if !matches!(self.parts, Parts::Zeros) {
-            self.len = len;
+        match self.parts {
+            Parts::Zeros => {}
+            Parts::OnArrival(_) => self.end_arrival(moved),
+            _ => self.len = len,
         }
     }
 
@@ -369,6 +381,7 @@ impl Payload {
             Parts::None | Parts::Zeros => Vec::new(),
             Parts::One(memory) => vec![memory],
             Parts::Many(parts) => parts,
+            Parts::OnArrival(arrival) => arrival.memory.into_iter().collect(),
         }
     }
 
@@ -376,6 +389,7 @@ impl Payload {
     pub(crate) fn into_single(self) -> Option<Memory> {
         match self.parts {
             Parts::One(memory) => Some(memory),
+            Parts::OnArrival(arrival) => arrival.memory,
             Parts::None | Parts::Zeros | Parts::Many(_) => None,
         }
     }
@@ -386,6 +400,7 @@ impl Payload {
         let buffer = |memory| into_owned_buffer(memory).map(Buffer::new);
         match self.parts {
             Parts::None | Parts::Zeros => SmallVec::new(),
+            Parts::OnArrival(arrival) => arrival.memory.into_iter().filter_map(buffer).collect(),
             Parts::One(memory) => buffer(memory).into_iter().collect(),
             Parts::Many(parts) => parts.into_iter().filter_map(buffer).collect(),
         }

@@ -427,6 +427,11 @@ impl Domain {
         self.inner.shards.least_busy()
     }
 
+    /// Whether both are handles of one domain.
+    pub(crate) fn is_same(&self, other: &Domain) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// True if local buffers must be registered (`FI_MR_LOCAL`).
     pub(crate) fn wants_local_registration(&self) -> bool {
         self.inner.mr_mode.contains(MrMode::LOCAL)

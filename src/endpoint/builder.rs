@@ -6,11 +6,11 @@ use crate::domain::Domain;
 use crate::eq::EventQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
-use crate::info::{Caps, EndpointType};
+use crate::info::{Caps, ContextCount, EndpointType};
 use crate::progress::{Bindings, Port};
 
 use super::binding::{Binding, binding_setters};
-use super::{Endpoint, Inner};
+use super::{Endpoint, Inner, SharedReceiveContext};
 
 /// Opens an endpoint; made by [`Domain::endpoint`]. What an endpoint is bound to is said here,
 /// before it is opened, so that no binding can come too late.
@@ -19,6 +19,7 @@ use super::{Endpoint, Inner};
 pub struct EndpointBuilder {
     binding: Binding,
     events: Option<EventQueue>,
+    receives: Option<SharedReceiveContext>,
 }
 
 impl Domain {
@@ -27,6 +28,7 @@ impl Domain {
         EndpointBuilder {
             binding: Binding::new(self, EndpointType::Msg),
             events: None,
+            receives: None,
         }
     }
 }
@@ -38,6 +40,14 @@ impl EndpointBuilder {
     /// bound to, if any.
     pub fn event_queue(mut self, events: &EventQueue) -> Self {
         self.events = Some(events.clone());
+        self
+    }
+
+    /// The receive context whose receives take this endpoint's messages (`fi_ep_bind` of what
+    /// `fi_srx_context` opened). What is posted by [`Endpoint::recv`] is then refused. Default: the
+    /// endpoint has its own.
+    pub fn receive_context(mut self, context: &SharedReceiveContext) -> Self {
+        self.receives = Some(context.clone());
         self
     }
 
@@ -65,18 +75,36 @@ impl EndpointBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`](crate::ep::Liveness) out
-    /// of range, and for an authorization key without the [`extension`](Self::extension), which
-    /// proves it, [`ErrorKind::Unsupported`] for keys of an address vector, [`ErrorKind::BadState`]
-    /// if the domain, a queue or a counter is closed, [`ErrorKind::Again`] if the event queue has
-    /// no two slots free, which the endpoint reserves for its Connected and Shutdown,
-    /// [`ErrorKind::DriverGone`] if the domain's runtime has ended.
+    /// of range, for a receive context of another domain, a receive counter beside one, or none
+    /// where the domain's Info has endpoints share theirs, and for an authorization key without the
+    /// [`extension`](Self::extension), which proves it, [`ErrorKind::Unsupported`] for keys of an
+    /// address vector, [`ErrorKind::BadState`] if the domain, the receive context, a queue or a
+    /// counter is closed, [`ErrorKind::Again`] if the event queue has no two slots free, which the
+    /// endpoint reserves for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the domain's
+    /// runtime has ended.
     pub fn open(self) -> Result<Endpoint> {
-        let EndpointBuilder { binding, events } = self;
+        let EndpointBuilder {
+            mut binding,
+            events,
+            receives,
+        } = self;
         let extension = binding.judged()?;
+        match &receives {
+            Some(receives) => bind_receives(&mut binding, receives)?,
+            None if binding.domain.info().endpoint.rx_ctx_cnt == ContextCount::Shared => {
+                let what = "receive_context: the domain's Info has endpoints share theirs \
+                            (FI_SHARED_CONTEXT), give it one";
+                return Err(Error::new(ErrorKind::InvalidArgument, what));
+            }
+            None => {}
+        }
         let (sizes, context) = (binding.sizes, binding.context);
         let counters = binding.counters.clone();
         let id = EndpointId::next();
         let mut common = binding.bind(id)?;
+        if let Some(receives) = &receives {
+            common.dependences.push(receives.depend(format!("{id:?}"))?);
+        }
         let events = events.or_else(|| common.domain.event_queue());
         let (connected, shutdown) = match &events {
             None => (None, None),
@@ -106,15 +134,37 @@ impl EndpointBuilder {
             events: events.as_ref().map(EventQueue::downgrade),
             context,
         };
-        let port = Port::open(
-            common.domain.engine_for_endpoint(),
-            id,
-            sizes,
-            extension,
-            bindings,
-        )?;
+        let engine = common.domain.engine_for_endpoint();
+        let port = match &receives {
+            None => Port::open(engine, id, sizes, extension, bindings)?,
+            Some(receives) => {
+                let context = receives.context();
+                context.open_port(engine, id, sizes, extension, bindings)?
+            }
+        };
         Ok(Endpoint {
-            inner: Arc::new(Inner { common, port }),
+            inner: Arc::new(Inner {
+                common,
+                port,
+                _receives: receives,
+            }),
         })
     }
+}
+
+/// Binds an endpoint to what counts and reports the receives that it shares.
+fn bind_receives(binding: &mut Binding, receives: &SharedReceiveContext) -> Result<()> {
+    let wrong = |what| Err(Error::new(ErrorKind::InvalidArgument, what));
+    if !receives.domain().is_same(&binding.domain) {
+        return wrong("receive_context: it belongs to another domain than the endpoint");
+    }
+    if binding.counters.receive.is_some() {
+        return wrong(
+            "receive_counter: receives are the receive context's, whose counter counts them",
+        );
+    }
+    binding.counters.receive = receives.receive_counter().cloned();
+    let queue = &mut binding.receive_queue;
+    queue.get_or_insert_with(|| receives.receive_queue().clone());
+    Ok(())
 }

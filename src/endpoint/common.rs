@@ -45,12 +45,17 @@ impl Common {
             ));
         }
         if self.domain.wants_local_registration() && !buffers.is_registered() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "the domain was opened with FI_MR_LOCAL: local buffers must be slices of regions",
-            ));
+            return Err(unregistered());
         }
         Ok(())
+    }
+
+    /// Memory for a message of at most `max` bytes, which no region has.
+    pub(super) fn memory_on_arrival(&self, max: usize) -> Result<Payload> {
+        match self.domain.wants_local_registration() {
+            true => Err(unregistered()),
+            false => Ok(Payload::on_arrival(max)),
+        }
     }
 
     /// Judges the regions among the buffers of an operation: with `FI_MR_LOCAL` they are of this
@@ -70,6 +75,11 @@ impl Common {
         }
         Ok(())
     }
+}
+
+fn unregistered() -> Error {
+    let what = "the domain was opened with FI_MR_LOCAL: local buffers must be slices of regions";
+    Error::new(ErrorKind::InvalidArgument, what)
 }
 
 /// Refuses what is too long to be copied.

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::progress::CloseWatch;
 use crate::sync::WaiterKey;
 
-use super::{Endpoint, Op, RdmEndpoint, Received};
+use super::{Endpoint, Op, RdmEndpoint, Received, SharedReceiveContext};
 
 impl Endpoint {
     /// The messages that come, as a stream: `depth` receives of `size` bytes each (both at least 1)
@@ -53,8 +53,17 @@ impl RdmEndpoint {
     }
 }
 
+impl SharedReceiveContext {
+    /// The messages of all endpoints that share the context, as a stream: `depth` receives of
+    /// `size` bytes each (both at least 1) are kept posted from now on. [`Message::received`] says
+    /// whose connection brought each. See [`Messages`].
+    pub fn messages(&self, size: usize, depth: usize) -> Messages {
+        Messages::new(Incoming::Shared(self.clone()), size, depth)
+    }
+}
+
 /// The messages that come to an endpoint, a [`Stream`](futures::Stream); made by
-/// [`Endpoint::messages`] and [`RdmEndpoint::messages`].
+/// [`Endpoint::messages`], [`RdmEndpoint::messages`] and [`SharedReceiveContext::messages`].
 ///
 /// It keeps receives posted and posts one anew for each message that is taken from it, so a server
 /// that does not read it holds the peer back: at most `depth` messages are taken from the endpoint
@@ -63,8 +72,8 @@ impl RdmEndpoint {
 /// A message that is longer than `size` is [`Truncated`](crate::ErrorKind::Truncated), an error
 /// after which the stream goes on. It ends with `None` when the connection has ended in order: by
 /// [`shutdown`](Endpoint::shutdown) of this side, or by one of the peer's that both agreed on.
-/// Otherwise it gives the reason, once, then `None`. Of a connectionless endpoint it goes on as
-/// long as the endpoint does, whatever becomes of a peer.
+/// Otherwise it gives the reason, once, then `None`. Of a connectionless endpoint, or of a receive
+/// context that endpoints share, it goes on as long as that does, whatever becomes of a peer.
 ///
 /// Its memory is used again: `depth` buffers, and those of messages that are not dropped yet.
 ///
@@ -87,6 +96,7 @@ pub struct Messages {
 enum Incoming {
     Connection(Endpoint),
     Peers(RdmEndpoint),
+    Shared(SharedReceiveContext),
 }
 
 /// Buffers that lie ready for the next receives.
@@ -149,6 +159,7 @@ impl Messages {
             let posted = match &self.from {
                 Incoming::Connection(endpoint) => endpoint.recv(buffer).post(),
                 Incoming::Peers(endpoint) => endpoint.recv(buffer).post(),
+                Incoming::Shared(context) => context.recv(buffer).post(),
             };
             match posted {
                 Ok(op) => self.posted.push_back(op),
@@ -167,7 +178,7 @@ impl Messages {
     fn poll_posted(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message>> {
         let looks = match &self.from {
             Incoming::Connection(_) => 1,
-            Incoming::Peers(_) => self.depth,
+            Incoming::Peers(_) | Incoming::Shared(_) => self.depth,
         };
         for at in 0..looks.min(self.posted.len()) {
             let Poll::Ready(ended) = Pin::new(&mut self.posted[at]).poll(cx) else {
@@ -197,6 +208,9 @@ impl Messages {
             Incoming::Peers(endpoint) => {
                 endpoint.is_closing() && error.kind() != ErrorKind::DriverGone
             }
+            Incoming::Shared(context) => {
+                context.is_closed() && error.kind() != ErrorKind::DriverGone
+            }
         };
         self.ended = true;
         self.posted.clear();
@@ -209,6 +223,9 @@ impl Messages {
             Incoming::Connection(_) => !error.is_truncated(),
             Incoming::Peers(endpoint) => {
                 error.kind() == ErrorKind::DriverGone || endpoint.is_closing()
+            }
+            Incoming::Shared(context) => {
+                error.kind() == ErrorKind::DriverGone || context.is_closed()
             }
         }
     }

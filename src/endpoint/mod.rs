@@ -22,6 +22,7 @@ mod rdm;
 mod region;
 mod remote;
 mod rma;
+mod shared;
 mod tagged;
 mod target;
 
@@ -60,6 +61,7 @@ pub use rdm::{RdmEndpoint, RdmEndpointBuilder};
 pub use region::RegionEndpoint;
 pub use remote::RemoteRegions;
 pub use rma::{RmaRead, RmaWrite};
+pub use shared::{SharedReceiveContext, SharedReceiveContextBuilder};
 pub use tagged::RecvTagged;
 
 /// Frees the memory of operations that have ended, which is kept for the next: the process's, and
@@ -92,6 +94,8 @@ pub struct Endpoint {
 struct Inner {
     port: Arc<Port>,
     common: Common,
+    /// Whose receives take its messages; `None`: its own.
+    _receives: Option<SharedReceiveContext>,
 }
 
 impl PostEndpoint for Inner {

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::cq::{CompletionFlags, SourceName};
 use crate::error::{OperationKind, Result};
-use crate::id::FabricAddr;
+use crate::id::{EndpointId, FabricAddr};
 use crate::info::Caps;
 use crate::progress::PostOptions;
 use crate::proto::MatchCriteria;
@@ -37,6 +39,9 @@ pub struct Received {
     /// The address at which the sender listens, if it came to a connectionless endpoint: what to
     /// insert into the address vector to answer a sender that is not in it.
     pub source_addr: Option<SocketAddr>,
+    /// The endpoint whose connection brought it, if it came to a
+    /// [receive context](crate::ep::SharedReceiveContext) that connected endpoints share.
+    pub endpoint: Option<EndpointId>,
 }
 
 #[allow(private_interfaces, reason = "as in the trait")]
@@ -55,6 +60,7 @@ impl sealed::FromCompletion for Received {
             source: fabric,
             source_user_id: user_id,
             source_addr: address,
+            endpoint: fields.endpoint,
         }
     }
 }
@@ -82,11 +88,31 @@ impl Endpoint {
     /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the connection
     /// lives.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
-        Recv {
-            target: PostTarget::new(&self.inner, Scope::Connection),
-            buffers,
-            timeout: None,
-        }
+        Recv::new(PostTarget::new(&self.inner, Scope::Connection), buffers)
+    }
+
+    /// Receives one message of at most `max` bytes and of unknown length (`FI_VARIABLE_MSG`): it
+    /// gives the message as `Bytes`. A receive that waits holds no memory; a message that meets it
+    /// gets memory of its length, and one that came before its receive is given as it lies, without
+    /// a copy.
+    ///
+    /// One that is longer ends the receive with [`Truncated`](crate::ErrorKind::Truncated), which
+    /// has its first `max` bytes; so does, without any, one for which the system has no memory.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// # let (a, b) = tokio_fabric::testing::Net::loopback().pair().await?;
+    /// a.send("of some length").await?;
+    /// let (received, bytes) = b.recv_any(1 << 20).await?;
+    /// assert_eq!((received.len, &bytes[..]), (14, &b"of some length"[..]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The post ends with [`InvalidArgument`](crate::ErrorKind::InvalidArgument) in a domain with
+    /// `FI_MR_LOCAL`, whose messages land in regions.
+    pub fn recv_any(&self, max: usize) -> Recv<Bytes> {
+        Recv::any(PostTarget::new(&self.inner, Scope::Connection), max)
     }
 
     /// Sends at most 128 bytes and forgets them (`fi_inject`): they are copied, and no completion
@@ -153,13 +179,27 @@ impl RdmEndpoint {
     /// lives.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvFrom<B> {
         RecvFrom {
-            target: PostTarget::new(
-                &self.inner,
-                Scope::Receives(Selector::any(MatchCriteria::Message)),
-            ),
+            target: self.receive_target(MatchCriteria::Message),
             buffers,
+            max: None,
             timeout: None,
         }
+    }
+
+    /// Receives one untagged message of at most `max` bytes from any peer, or from
+    /// [one](RecvFrom::from), of unknown length (`FI_VARIABLE_MSG`); as
+    /// [`Endpoint::recv_any`].
+    pub fn recv_any(&self, max: usize) -> RecvFrom<Bytes> {
+        RecvFrom {
+            target: self.receive_target(MatchCriteria::Message),
+            buffers: Bytes::new(),
+            max: Some(max),
+            timeout: None,
+        }
+    }
+
+    pub(super) fn receive_target(&self, wanted: MatchCriteria) -> PostTarget {
+        PostTarget::new(&self.inner, Scope::Receives(Selector::any(wanted)))
     }
 
     /// Sends at most 128 bytes and forgets them (`fi_inject`): they are copied, and no completion
@@ -331,23 +371,50 @@ impl<B: IoBufs> OpBuilder<B> for SendMessage<B> {
 
 posting_forms!(SendMessage, IoBufs, usize);
 
-/// A receive to be posted; see [`Endpoint::recv`].
+/// A receive to be posted; see [`Endpoint::recv`] and
+/// [`SharedReceiveContext::recv`](crate::ep::SharedReceiveContext::recv).
 #[must_use = "nothing is received until this is awaited or posted"]
-pub struct Recv<B: IoBufsMut> {
+pub struct Recv<B: IoBufs> {
     target: PostTarget,
     buffers: B,
+    /// It takes a message of any length up to this, into memory that is allocated then.
+    max: Option<usize>,
     timeout: Option<Duration>,
+}
+
+impl<B: IoBufsMut> Recv<B> {
+    pub(super) fn new(target: PostTarget, buffers: B) -> Self {
+        Recv {
+            target,
+            buffers,
+            max: None,
+            timeout: None,
+        }
+    }
+}
+
+impl Recv<Bytes> {
+    pub(super) fn any(target: PostTarget, max: usize) -> Self {
+        Recv {
+            target,
+            buffers: Bytes::new(),
+            max: Some(max),
+            timeout: None,
+        }
+    }
 }
 
 /// A receive of a connectionless endpoint to be posted; see [`RdmEndpoint::recv`].
 #[must_use = "nothing is received until this is awaited or posted"]
-pub struct RecvFrom<B: IoBufsMut> {
+pub struct RecvFrom<B: IoBufs> {
     target: PostTarget,
     buffers: B,
+    /// As of [`Recv`].
+    max: Option<usize>,
     timeout: Option<Duration>,
 }
 
-impl<B: IoBufsMut> RecvFrom<B> {
+impl<B: IoBufs> RecvFrom<B> {
     /// Takes a message of this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: of any
     /// (`FI_ADDR_UNSPEC`). The receive belongs to the endpoint: while nothing has come for it, it
     /// outlives the peer's connection, and a message of the peer's next one fills it. That a peer
@@ -366,7 +433,7 @@ impl<B: IoBufsMut> RecvFrom<B> {
 /// A builder that does nothing but receive.
 macro_rules! receive_builder {
     ($builder:ident, $flag:ident) => {
-        impl<B: crate::buf::IoBufsMut> super::post::OpBuilder<B> for $builder<B> {
+        impl<B: crate::buf::IoBufs> super::post::OpBuilder<B> for $builder<B> {
             fn operation_kind(&self) -> crate::error::OperationKind {
                 crate::error::OperationKind::Receive
             }
@@ -392,11 +459,12 @@ macro_rules! receive_builder {
             }
 
             fn into_parts(self) -> (super::target::PostTarget, B, super::post::OpSpec) {
-                (self.target, self.buffers, super::post::OpSpec::Receive)
+                let spec = super::post::receive_spec(self.max);
+                (self.target, self.buffers, spec)
             }
         }
 
-        super::post::posting_forms!($builder, IoBufsMut, super::Received);
+        super::post::posting_forms!($builder, IoBufs, super::Received);
     };
 }
 pub(super) use receive_builder;

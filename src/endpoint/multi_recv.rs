@@ -27,18 +27,14 @@ impl RdmEndpoint {
     /// it and all its messages are complete. A completion of its own says so, by
     /// [`CompletionFlags::MULTI_RECV`](crate::cq::CompletionFlags::MULTI_RECV) and no other flag.
     pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
-        MultiRecv {
-            target: PostTarget::new(
-                &self.inner,
-                Scope::Receives(Selector::any(MatchCriteria::Message)),
-            ),
-            buffers: buffer,
-            free_min: self.inner.free_min,
-        }
+        let selector = Selector::any(MatchCriteria::Message);
+        let target = PostTarget::new(&self.inner, Scope::Receives(selector));
+        MultiRecv::new(target, buffer, self.inner.free_min)
     }
 }
 
-/// A buffer for several messages to be posted; see [`RdmEndpoint::multi_recv`].
+/// A buffer for several messages to be posted; see [`RdmEndpoint::multi_recv`] and
+/// [`SharedReceiveContext::multi_recv`](crate::ep::SharedReceiveContext::multi_recv).
 #[must_use = "nothing is received until this is posted"]
 pub struct MultiRecv<B: IoBufMut> {
     target: PostTarget,
@@ -47,6 +43,14 @@ pub struct MultiRecv<B: IoBufMut> {
 }
 
 impl<B: IoBufMut> MultiRecv<B> {
+    pub(super) fn new(target: PostTarget, buffers: B, free_min: usize) -> Self {
+        MultiRecv {
+            target,
+            buffers,
+            free_min,
+        }
+    }
+
     /// The buffer is released when fewer bytes are left, at least 1: so much there is for each
     /// message (`FI_OPT_MIN_MULTI_RECV`). Default: the endpoint's
     /// ([`min_multi_recv`](crate::rdm::RdmEndpointBuilder::min_multi_recv)).

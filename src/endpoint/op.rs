@@ -12,7 +12,7 @@ use tokio::task::coop;
 use crate::buf::IoBufs;
 use crate::cq::SourceName;
 use crate::error::{Phase, Result};
-use crate::id::OperationId;
+use crate::id::{EndpointId, OperationId};
 use crate::op_error::Failed;
 use crate::progress::OpCell;
 use crate::proto::OpResult;
@@ -41,6 +41,7 @@ pub(crate) struct CompletionFields {
     pub(super) data: Option<u64>,
     pub(super) tag: Option<u64>,
     pub(super) source: Option<SourceName>,
+    pub(super) endpoint: Option<EndpointId>,
 }
 
 #[allow(private_interfaces, reason = "as in the trait")]
@@ -130,10 +131,14 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
         let result = if self.handle.names_sources() {
             let mut end = ready!(self.cell().poll(cx.waker(), OpResult::take));
             let source = self.handle.source_name(&end);
-            into_output(&mut end, source)
+            let endpoint = self.handle.endpoint_of(&end);
+            into_output(&mut end, source, endpoint)
         } else {
             // There is one peer, so no sender is looked up: the result is fetched where it lies.
-            ready!(self.cell().poll(cx.waker(), |end| into_output(end, None)))
+            ready!(
+                self.cell()
+                    .poll(cx.waker(), |end| into_output(end, None, None))
+            )
         };
         budget.made_progress();
         self.finished = true;
@@ -146,6 +151,7 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
 fn into_output<B: IoBufs, R: OpOutput>(
     end: &mut OpResult,
     source: Option<SourceName>,
+    endpoint: Option<EndpointId>,
 ) -> Result<(R, B), Failed<B>> {
     let buffers = B::from_payload(end.payload.take());
     match (&end.result, buffers) {
@@ -155,6 +161,7 @@ fn into_output<B: IoBufs, R: OpOutput>(
                 data: end.data,
                 tag: end.tag,
                 source,
+                endpoint,
             };
             Ok((R::from_completion(fields), buffers))
         }

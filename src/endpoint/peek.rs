@@ -1,23 +1,26 @@
-//! Looking at tagged messages that came before their receive (`FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`;
-//! `fi_tagged(3)`).
+//! Looking at messages that came before their receive (`FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`;
+//! `fi_tagged(3)`, `fi_msg(3)`): of a connectionless endpoint, or of connected endpoints that share
+//! a receive context.
 
 use std::fmt;
 use std::future::{IntoFuture, Ready, ready};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::buf::IoBufsMut;
+use bytes::Bytes;
+
+use crate::buf::{IoBufs, IoBufsMut};
 use crate::cq::{Completion, CompletionError, CompletionFlags, SourceName};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::id::{FabricAddr, UserContext};
+use crate::id::{EndpointId, FabricAddr, UserContext};
 use crate::info::Caps;
-use crate::progress::{ClaimId, PostOptions, ReceiveSelector};
+use crate::progress::{ClaimId, PostOptions, ReceiveContext, ReceiveSelector};
 use crate::proto::{Arrival, MatchCriteria};
 
-use super::RdmEndpoint;
 use super::common::Common;
-use super::post::{OpBuilder, OpSpec, posting_forms};
+use super::post::{OpBuilder, OpSpec, posting_forms, receive_spec};
 use super::target::{PostTarget, Scope, Selector};
+use super::{RdmEndpoint, SharedReceiveContext};
 
 impl RdmEndpoint {
     /// Looks for the first message with this tag that came before its receive (`FI_PEEK`): the one
@@ -25,20 +28,141 @@ impl RdmEndpoint {
     /// leaves it where it is; see [`Peek`] for the rest.
     pub fn peek_tagged(&self, tag: u64) -> Peek {
         Peek {
-            endpoint: self.clone(),
+            store: MessageStore::Rdm(self.clone()),
             selector: Selector::any(MatchCriteria::Tagged { tag, ignore: 0 }),
+        }
+    }
+
+    /// Looks for the first untagged message that came before its receive: the one that
+    /// [`recv`](Self::recv) would get. All else is as of [`peek_tagged`](Self::peek_tagged): so a
+    /// message of unknown length can be looked at before there is a buffer for it.
+    pub fn peek(&self) -> Peek {
+        Peek {
+            store: MessageStore::Rdm(self.clone()),
+            selector: Selector::any(MatchCriteria::Message),
         }
     }
 }
 
-/// A look at the messages that wait for a receive; see [`RdmEndpoint::peek_tagged`].
+impl SharedReceiveContext {
+    /// Looks for the first message that came before its receive, of any endpoint that shares the
+    /// context: the one that [`recv`](Self::recv) would get. Awaited, it describes the message and
+    /// leaves it where it is; see [`Peek`] for the rest.
+    pub fn peek(&self) -> Peek {
+        Peek {
+            store: MessageStore::Shared(self.clone()),
+            selector: Selector::any(MatchCriteria::Message),
+        }
+    }
+}
+
+/// Where messages wait for receives that can be looked at.
+#[derive(Clone)]
+enum MessageStore {
+    Rdm(RdmEndpoint),
+    Shared(SharedReceiveContext),
+}
+
+impl MessageStore {
+    fn common(&self) -> &Common {
+        match self {
+            MessageStore::Rdm(endpoint) => &endpoint.inner.common,
+            MessageStore::Shared(context) => &context.inner.common,
+        }
+    }
+
+    fn receives(&self) -> &ReceiveContext {
+        match self {
+            MessageStore::Rdm(endpoint) => &endpoint.inner.receives,
+            MessageStore::Shared(context) => context.context().receives(),
+        }
+    }
+
+    /// What a selector means to the receives, if the endpoint may receive such messages.
+    fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
+        self.common().caps.check(selector.caps())?;
+        match self {
+            MessageStore::Rdm(endpoint) => endpoint.inner.resolve_selector(selector),
+            MessageStore::Shared(context) => context.inner.resolve_selector(selector),
+        }
+    }
+
+    /// Where the receive of a claimed message is posted.
+    fn target(&self, claim: ClaimGuard) -> PostTarget {
+        let scope = Scope::Claimed(claim);
+        match self {
+            MessageStore::Rdm(endpoint) => PostTarget::new(&endpoint.inner, scope),
+            MessageStore::Shared(context) => PostTarget::new(&context.inner, scope),
+        }
+    }
+
+    fn info(&self, arrival: &Arrival) -> MessageInfo {
+        let (source, endpoint) = match self {
+            MessageStore::Rdm(it) => (it.inner.source_name(arrival.source.0), None),
+            MessageStore::Shared(_) => {
+                let endpoint = EndpointId::of_number(arrival.connection.0);
+                (SourceName::default(), endpoint)
+            }
+        };
+        let SourceName {
+            address,
+            fabric,
+            user_id,
+        } = source;
+        MessageInfo {
+            len: arrival.len,
+            tag: arrival.kind.tag(),
+            data: arrival.data,
+            source: fabric,
+            source_user_id: user_id,
+            source_addr: address,
+            endpoint,
+        }
+    }
+
+    /// The completion of a look that found nothing, or this message.
+    fn completion(
+        &self,
+        context: UserContext,
+        flags: CompletionFlags,
+        found: Option<&Arrival>,
+    ) -> Completion {
+        let of_connection = match self {
+            MessageStore::Rdm(_) => None,
+            MessageStore::Shared(_) => found.and_then(|it| EndpointId::of_number(it.connection.0)),
+        };
+        let endpoint = of_connection.unwrap_or(self.common().id);
+        let mut completion = Completion::new(endpoint, context, OperationKind::Receive, flags);
+        let Some(arrival) = found else {
+            return completion.with_error(CompletionError::new(no_message()));
+        };
+        completion = completion.with_len(usize::try_from(arrival.len).unwrap_or(usize::MAX));
+        if let Some(tag) = arrival.kind.tag() {
+            completion = completion.with_tag(tag);
+        }
+        if let Some(data) = arrival.data {
+            completion = completion.with_data(data);
+        }
+        let source = match self {
+            MessageStore::Rdm(endpoint) => endpoint.source(arrival.source),
+            MessageStore::Shared(_) => None,
+        };
+        match source {
+            Some(source) => completion.with_source(source),
+            None => completion,
+        }
+    }
+}
+
+/// A look at the messages that wait for a receive; see [`RdmEndpoint::peek_tagged`],
+/// [`RdmEndpoint::peek`] and [`SharedReceiveContext::peek`].
 ///
 /// It looks once, at what is there in that moment, and never waits. All forms say
 /// [`NoMessage`](ErrorKind::NoMessage) (`FI_ENOMSG`) if nothing matches.
 #[derive(Clone)]
 #[must_use = "nothing is looked at until this is awaited or ended"]
 pub struct Peek {
-    endpoint: RdmEndpoint,
+    store: MessageStore,
     selector: Selector,
 }
 
@@ -49,17 +173,12 @@ impl Peek {
         self
     }
 
-    /// Looks at messages of this peer only, as a [receive](super::RecvTagged::from).
+    /// Looks at messages of this peer only, as a [receive](super::RecvTagged::from): of a
+    /// connectionless endpoint. Of connected endpoints it ends as
+    /// [`BadFlags`](ErrorKind::BadFlags).
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.selector.source = Some(peer);
         self
-    }
-
-    /// What it means to the receives, if the endpoint may receive such messages.
-    fn selector(&self) -> Result<ReceiveSelector> {
-        let inner = &self.endpoint.inner;
-        inner.common.caps.check(self.selector.caps())?;
-        inner.resolve_selector(self.selector)
     }
 
     /// Describes the message within this call, and leaves it where it is.
@@ -68,10 +187,10 @@ impl Peek {
     /// [`ErrorKind::NoMessage`] if there is none, [`ErrorKind::InvalidArgument`] for an address
     /// that was removed or is another vector's.
     pub fn now(self) -> Result<MessageInfo> {
-        let selector = self.selector()?;
-        let found = self.endpoint.inner.receives.peek(selector);
+        let selector = self.store.resolve_selector(self.selector)?;
+        let found = self.store.receives().peek(selector);
         let arrival = found.ok_or_else(no_message)?;
-        Ok(self.endpoint.message_info(&arrival))
+        Ok(self.store.info(&arrival))
     }
 
     /// Claims the message (`FI_PEEK | FI_CLAIM`): only who has the claim can receive it.
@@ -79,13 +198,13 @@ impl Peek {
     /// # Errors
     /// As of [`now`](Self::now).
     pub fn claim(self) -> Result<ClaimedMessage> {
-        let selector = self.selector()?;
-        let found = self.endpoint.inner.receives.claim(selector);
+        let selector = self.store.resolve_selector(self.selector)?;
+        let found = self.store.receives().claim(selector);
         let (claimed, arrival) = found.ok_or_else(no_message)?;
         Ok(ClaimedMessage {
-            info: self.endpoint.message_info(&arrival),
+            info: self.store.info(&arrival),
             claim: ClaimGuard {
-                endpoint: self.endpoint,
+                store: self.store,
                 claimed: Some(claimed),
             },
         })
@@ -96,10 +215,10 @@ impl Peek {
     /// # Errors
     /// As of [`now`](Self::now).
     pub fn discard(self) -> Result<MessageInfo> {
-        let selector = self.selector()?;
-        let found = self.endpoint.inner.receives.discard(selector);
+        let selector = self.store.resolve_selector(self.selector)?;
+        let found = self.store.receives().discard(selector);
         let arrival = found.ok_or_else(no_message)?;
-        Ok(self.endpoint.message_info(&arrival))
+        Ok(self.store.info(&arrival))
     }
 
     /// Looks within this call and reports to the endpoint's receive queue, with this context: a
@@ -109,17 +228,13 @@ impl Peek {
     /// [`ErrorKind::Again`] if the queue is full; nothing was looked at then.
     /// [`ErrorKind::InvalidArgument`] as of [`now`](Self::now).
     pub fn queue(self, context: impl Into<UserContext>) -> Result<()> {
-        let selector = self.selector()?;
-        let common = &self.endpoint.inner.common;
+        let selector = self.store.resolve_selector(self.selector)?;
+        let common = self.store.common();
         let full = || Error::new(ErrorKind::Again, "the completion queue is full");
         let slot = common.receive_queue.try_reserve().ok_or_else(full)?;
-        let flags = CompletionFlags::RECV | CompletionFlags::TAGGED;
-        let operation = OperationKind::Receive;
-        let completion = Completion::new(common.id, context.into(), operation, flags);
-        let completion = match self.endpoint.inner.receives.peek(selector) {
-            None => completion.with_error(CompletionError::new(no_message())),
-            Some(arrival) => self.endpoint.describe(completion, &arrival),
-        };
+        let flags = CompletionFlags::RECV | interface(selector.wanted != MatchCriteria::Message);
+        let found = self.store.receives().peek(selector);
+        let completion = (self.store).completion(context.into(), flags, found.as_ref());
         let mut wakes = crate::sync::WakeList::new();
         slot.fill(completion, &mut wakes);
         Ok(())
@@ -136,7 +251,15 @@ impl IntoFuture for Peek {
     }
 }
 
-debug_fields!(Peek, self => endpoint: self.endpoint.id(), selector: self.selector);
+debug_fields!(Peek, self => endpoint: self.store.common().id, selector: self.selector);
+
+/// Of which interface messages are, with a tag or without.
+fn interface(is_tagged: bool) -> CompletionFlags {
+    match is_tagged {
+        true => CompletionFlags::TAGGED,
+        false => CompletionFlags::MSG,
+    }
+}
 
 fn no_message() -> Error {
     Error::new(ErrorKind::NoMessage, "").with_operation(OperationKind::Receive)
@@ -158,38 +281,9 @@ pub struct MessageInfo {
     pub source_user_id: Option<u64>,
     /// Where the sender listens.
     pub source_addr: Option<SocketAddr>,
-}
-
-impl RdmEndpoint {
-    fn message_info(&self, arrival: &Arrival) -> MessageInfo {
-        let SourceName {
-            address,
-            fabric,
-            user_id,
-        } = self.inner.source_name(arrival.source.0);
-        MessageInfo {
-            len: arrival.len,
-            tag: arrival.kind.tag(),
-            data: arrival.data,
-            source: fabric,
-            source_user_id: user_id,
-            source_addr: address,
-        }
-    }
-
-    fn describe(&self, mut completion: Completion, arrival: &Arrival) -> Completion {
-        completion = completion.with_len(usize::try_from(arrival.len).unwrap_or(usize::MAX));
-        if let Some(tag) = arrival.kind.tag() {
-            completion = completion.with_tag(tag);
-        }
-        if let Some(data) = arrival.data {
-            completion = completion.with_data(data);
-        }
-        match self.source(arrival.source) {
-            Some(source) => completion.with_source(source),
-            None => completion,
-        }
-    }
+    /// The endpoint whose connection brings it, of those that share a
+    /// [receive context](SharedReceiveContext).
+    pub endpoint: Option<EndpointId>,
 }
 
 /// A message that was claimed (`FI_CLAIM`): no receive gets it but its own, which
@@ -211,12 +305,25 @@ impl ClaimedMessage {
     /// Receives it (`FI_CLAIM`) into a buffer, or spread over up to four. A message longer than the
     /// buffers is truncated, as of other receives.
     pub fn recv<B: IoBufsMut>(self, buffers: B) -> RecvClaimed<B> {
+        let store = self.claim.store.clone();
         RecvClaimed {
-            target: PostTarget::new(
-                &self.claim.endpoint.inner.clone(),
-                Scope::Claimed(self.claim),
-            ),
+            target: store.target(self.claim),
+            flags: interface(self.info.tag.is_some()) | CompletionFlags::CLAIM,
             buffers,
+            max: None,
+            timeout: None,
+        }
+    }
+
+    /// Receives it (`FI_CLAIM`) into memory of its own, as it lies if it has come already. It is
+    /// truncated to `max` bytes.
+    pub fn recv_any(self, max: usize) -> RecvClaimed<Bytes> {
+        let store = self.claim.store.clone();
+        RecvClaimed {
+            target: store.target(self.claim),
+            flags: interface(self.info.tag.is_some()) | CompletionFlags::CLAIM,
+            buffers: Bytes::new(),
+            max: Some(max),
             timeout: None,
         }
     }
@@ -224,7 +331,7 @@ impl ClaimedMessage {
     /// Drops it (`FI_CLAIM | FI_DISCARD`).
     pub fn discard(mut self) {
         if let Some(claimed) = self.claim.claimed.take() {
-            self.claim.endpoint.inner.receives.discard_claimed(claimed);
+            self.claim.store.receives().discard_claimed(claimed);
         }
     }
 }
@@ -232,19 +339,22 @@ impl ClaimedMessage {
 /// A receive of a claimed message to be posted; see [`ClaimedMessage::recv`]. Dropped before that,
 /// it gives the claim up.
 #[must_use = "nothing is received until this is awaited or posted"]
-pub struct RecvClaimed<B: IoBufsMut> {
+pub struct RecvClaimed<B: IoBufs> {
     target: PostTarget,
+    flags: CompletionFlags,
     buffers: B,
+    /// As of [`Recv`](super::Recv).
+    max: Option<usize>,
     timeout: Option<Duration>,
 }
 
-impl<B: IoBufsMut> OpBuilder<B> for RecvClaimed<B> {
+impl<B: IoBufs> OpBuilder<B> for RecvClaimed<B> {
     fn operation_kind(&self) -> OperationKind {
         OperationKind::Receive
     }
 
     fn completion_flags(&self) -> CompletionFlags {
-        CompletionFlags::TAGGED | CompletionFlags::CLAIM
+        self.flags
     }
 
     fn common(&self) -> &Common {
@@ -252,7 +362,10 @@ impl<B: IoBufsMut> OpBuilder<B> for RecvClaimed<B> {
     }
 
     fn caps(&self) -> Caps {
-        self.target.receive_caps()
+        match self.flags.contains(CompletionFlags::TAGGED) {
+            true => Caps::TAGGED | Caps::RECV,
+            false => Caps::MSG | Caps::RECV,
+        }
     }
 
     fn options(&self) -> PostOptions {
@@ -263,15 +376,15 @@ impl<B: IoBufsMut> OpBuilder<B> for RecvClaimed<B> {
     }
 
     fn into_parts(self) -> (PostTarget, B, OpSpec) {
-        (self.target, self.buffers, OpSpec::Receive)
+        (self.target, self.buffers, receive_spec(self.max))
     }
 }
 
-posting_forms!(RecvClaimed, IoBufsMut, super::Received);
+posting_forms!(RecvClaimed, IoBufs, super::Received);
 
 /// The right to a claimed message, until it is used.
 pub(super) struct ClaimGuard {
-    endpoint: RdmEndpoint,
+    store: MessageStore,
     claimed: Option<ClaimId>,
 }
 
@@ -286,7 +399,7 @@ impl ClaimGuard {
 impl Drop for ClaimGuard {
     fn drop(&mut self) {
         if let Some(claimed) = self.claimed.take() {
-            self.endpoint.inner.receives.release_claimed(claimed);
+            self.store.receives().release_claimed(claimed);
         }
     }
 }

@@ -46,6 +46,10 @@ pub(super) enum OpSpec {
         data: Option<u64>,
     },
     Receive,
+    /// A message of any length up to this, into memory that is allocated then.
+    ReceiveAny {
+        max: usize,
+    },
     /// Until fewer bytes than these are left.
     ReceiveMany {
         free_min: usize,
@@ -62,10 +66,21 @@ pub(super) enum OpSpec {
     Atomic(Box<AtomicSpec>),
 }
 
+/// What a receive does: of any length up to `max`, if that is given.
+pub(super) fn receive_spec(max: Option<usize>) -> OpSpec {
+    match max {
+        None => OpSpec::Receive,
+        Some(max) => OpSpec::ReceiveAny { max },
+    }
+}
+
 impl OpSpec {
     fn usage(&self) -> LocalUse {
         match self {
-            OpSpec::Send { .. } | OpSpec::Inject { .. } => LocalUse::Send,
+            // Who receives a message of any length gives no memory.
+            OpSpec::Send { .. } | OpSpec::Inject { .. } | OpSpec::ReceiveAny { .. } => {
+                LocalUse::Send
+            }
             OpSpec::Receive | OpSpec::ReceiveMany { .. } => LocalUse::Receive,
             OpSpec::Write { .. } => LocalUse::Write,
             OpSpec::Read { .. } => LocalUse::Read,
@@ -79,7 +94,9 @@ impl OpSpec {
         match self {
             OpSpec::Send { tag, data, ack } => Ok(OpKind::Send { data, ack, tag }),
             OpSpec::Inject { tag, data } => Ok(OpKind::Inject { data, tag }),
-            OpSpec::Receive | OpSpec::ReceiveMany { .. } => Ok(OpKind::Receive),
+            OpSpec::Receive | OpSpec::ReceiveAny { .. } | OpSpec::ReceiveMany { .. } => {
+                Ok(OpKind::Receive)
+            }
             OpSpec::Write {
                 remote,
                 data,
@@ -171,6 +188,13 @@ fn post<B: IoBufs, D: OpBuilder<B>>(
     if let Err(error) = common.check_regions(&payload) {
         return Err(fail(error, B::from_payload(payload)));
     }
+    let payload = match spec {
+        OpSpec::ReceiveAny { max } => match common.memory_on_arrival(max) {
+            Ok(payload) => payload,
+            Err(error) => return Err(fail(error, None)),
+        },
+        _ => payload,
+    };
     let report = report(common);
     target
         .post(spec, payload, report, options)

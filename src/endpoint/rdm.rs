@@ -23,7 +23,7 @@ use crate::proto::{MatchCriteria, OpKey, OpResult, Operation, SourceId, Withdraw
 use super::common::Common;
 use super::post::OpSpec;
 use super::target::{
-    OpOwner, PostEndpoint, PostResult, Scope, Selector, cancel_named, operation_of,
+    OpOwner, PostEndpoint, PostResult, Scope, Selector, cancel_named, operation_of, post_receive,
 };
 use ports::Ports;
 
@@ -90,18 +90,20 @@ impl PostEndpoint for Inner {
                 let (port, posted) = self.post_to(peer, operation)?;
                 Ok((posted, Some(port)))
             }
-            Scope::Receives(selector) => {
-                let posted = match spec {
-                    OpSpec::ReceiveMany { free_min } => {
-                        self.post_multi(selector, free_min, payload, report, options)?
-                    }
-                    _ if self.takes_many(&selector, &report) => {
-                        self.post_multi(selector, self.free_min, payload, report, options)?
-                    }
-                    _ => self.post_receive(selector, payload, report, options)?,
-                };
-                Ok((posted, None))
-            }
+            Scope::Receives(selector) => match self.resolve_selector(selector) {
+                Ok(resolved) => {
+                    let spec = match spec {
+                        OpSpec::Receive if self.takes_many(&selector, &report) => {
+                            let free_min = self.free_min;
+                            OpSpec::ReceiveMany { free_min }
+                        }
+                        spec => spec,
+                    };
+                    let (receives, selector) = (&self.receives, resolved);
+                    post_receive(receives, selector, &spec, payload, report, options)
+                }
+                Err(error) => Err((error, payload)),
+            },
             Scope::Claimed(claim) => {
                 let (receives, claimed) = (&self.receives, claim.take());
                 let posted = receives.receive_claimed(claimed, payload, report, options.timeout)?;
@@ -326,50 +328,12 @@ impl Inner {
         }
     }
 
-    /// Posts a receive.
-    fn post_receive(
-        &self,
-        selector: Selector,
-        payload: Payload,
-        report: Report,
-        options: PostOptions,
-    ) -> Result<PostedOp, (Error, Payload)> {
-        match self.resolve_selector(selector) {
-            Ok(selector) => self.receives.post(selector, payload, report, options),
-            Err(error) => Err((error, payload)),
-        }
-    }
-
     /// True if a receive is a buffer for several messages by the endpoint's default flags: one
     /// that is awaited ends with its message, so it can only take one.
     fn takes_many(&self, selector: &Selector, report: &Report) -> bool {
         self.common.defaults.multi_recv
             && matches!(selector.wanted, MatchCriteria::Message)
             && matches!(report, Report::Queue { .. })
-    }
-
-    /// Posts a buffer for several messages.
-    fn post_multi(
-        &self,
-        selector: Selector,
-        free_min: usize,
-        payload: Payload,
-        report: Report,
-        options: PostOptions,
-    ) -> Result<PostedOp, (Error, Payload)> {
-        let Report::Queue { context, .. } = report else {
-            unreachable!("a buffer for several messages is posted through a queue");
-        };
-        let selector = match self.resolve_selector(selector) {
-            Ok(selector) => selector,
-            Err(error) => return Err((error, payload)),
-        };
-        if free_min == 0 {
-            let message = "min_free is 0: the buffer would never be released";
-            return Err((Error::new(ErrorKind::InvalidArgument, message), payload));
-        }
-        let receives = &self.receives;
-        receives.post_multi(selector, payload, context, free_min, options)
     }
 
     /// What a selector means to the receives.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::buf::{IoBufs, IoBufsMut};
 use crate::error::Result;
 use crate::id::FabricAddr;
@@ -9,7 +11,7 @@ use crate::proto::MatchCriteria;
 
 use super::RdmEndpoint;
 use super::msg::{SendMessage, receive_builder};
-use super::target::{PostTarget, Scope, Selector};
+use super::target::{PostTarget, Scope};
 
 impl RdmEndpoint {
     /// Sends a message with a tag (`fi_tsend`, `fi_tsendv`, `fi_tsenddata`), to be received by
@@ -30,10 +32,22 @@ impl RdmEndpoint {
     /// longer than the buffers ends the receive with [`Truncated`](crate::ErrorKind::Truncated);
     /// the buffers hold what fits, and the connection lives.
     pub fn recv_tagged<B: IoBufsMut>(&self, buffers: B, tag: u64) -> RecvTagged<B> {
-        let wanted = MatchCriteria::Tagged { tag, ignore: 0 };
         RecvTagged {
-            target: PostTarget::new(&self.inner, Scope::Receives(Selector::any(wanted))),
+            target: self.receive_target(MatchCriteria::Tagged { tag, ignore: 0 }),
             buffers,
+            max: None,
+            timeout: None,
+        }
+    }
+
+    /// Receives one message with this tag of at most `max` bytes, whose length is unknown
+    /// (`FI_VARIABLE_MSG`); as [`recv_tagged`](Self::recv_tagged), and as
+    /// [`Endpoint::recv_any`](crate::Endpoint::recv_any).
+    pub fn recv_any_tagged(&self, tag: u64, max: usize) -> RecvTagged<Bytes> {
+        RecvTagged {
+            target: self.receive_target(MatchCriteria::Tagged { tag, ignore: 0 }),
+            buffers: Bytes::new(),
+            max: Some(max),
             timeout: None,
         }
     }
@@ -63,13 +77,15 @@ impl RdmEndpoint {
 
 /// A receive of a tagged message to be posted; see [`RdmEndpoint::recv_tagged`].
 #[must_use = "nothing is received until this is awaited or posted"]
-pub struct RecvTagged<B: IoBufsMut> {
+pub struct RecvTagged<B: IoBufs> {
     target: PostTarget,
     buffers: B,
+    /// As of [`Recv`](super::Recv).
+    max: Option<usize>,
     timeout: Option<Duration>,
 }
 
-impl<B: IoBufsMut> RecvTagged<B> {
+impl<B: IoBufs> RecvTagged<B> {
     /// Bits of the tag that do not matter: a message matches if its tag and the receive's agree in
     /// all others (`ignore`). Default 0; `u64::MAX` takes any tagged message.
     pub fn ignore(mut self, mask: u64) -> Self {

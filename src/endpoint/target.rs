@@ -6,9 +6,11 @@ use std::sync::Arc;
 use crate::buf::Payload;
 use crate::cq::SourceName;
 use crate::error::{Error, Phase, Result};
-use crate::id::{FabricAddr, OperationId};
+use crate::id::{EndpointId, FabricAddr, OperationId};
 use crate::info::Caps;
-use crate::progress::{DgramPort, OpCell, Port, PostOptions, PostedOp, Report};
+use crate::progress::{
+    DgramPort, OpCell, Port, PostOptions, PostedOp, ReceiveContext, ReceiveSelector, Report,
+};
 use crate::proto::{MatchCriteria, OpKey, OpKind, OpResult, Operation, Withdrawn};
 
 use super::common::Common;
@@ -86,6 +88,11 @@ pub(super) trait PostEndpoint: Send + Sync {
     /// True if messages come from several peers, so that a receive reports from which.
     fn names_sources(&self) -> bool {
         false
+    }
+
+    /// The endpoint whose connection brought a message, where several share receives.
+    fn endpoint_of(&self, _end: &OpResult) -> Option<EndpointId> {
+        None
     }
 
     /// What is known of the sender of a message that was received here.
@@ -272,6 +279,31 @@ impl OpHandle {
     pub(super) fn source_name(&self, end: &OpResult) -> Option<SourceName> {
         self.endpoint.source_name(end)
     }
+
+    pub(super) fn endpoint_of(&self, end: &OpResult) -> Option<EndpointId> {
+        self.endpoint.endpoint_of(end)
+    }
+}
+
+/// Posts a receive, or a buffer for several messages, to receives that connections share.
+pub(super) fn post_receive(
+    receives: &ReceiveContext,
+    selector: ReceiveSelector,
+    spec: &OpSpec,
+    payload: Payload,
+    report: Report,
+    options: PostOptions,
+) -> PostResult {
+    let posted = match *spec {
+        OpSpec::ReceiveMany { free_min } => {
+            let Report::Queue { context, .. } = report else {
+                unreachable!("a buffer for several messages is posted through a queue");
+            };
+            receives.post_multi(selector, payload, context, free_min, options)?
+        }
+        _ => receives.post(selector, payload, report, options)?,
+    };
+    Ok((posted, None))
 }
 
 /// Cancels the operation of this name, which the endpoint or one of its ports owns. True if it has

@@ -78,7 +78,9 @@ pub struct DomainAttr {
     pub max_ep_rx_ctx: usize,
     /// Endpoints that may share a transmit context; 0 while there are none.
     pub max_ep_stx_ctx: usize,
-    /// Endpoints that may share a receive context; 0 while there are none.
+    /// Endpoints that may share a receive context
+    /// ([`Domain::receive_context`](crate::Domain::receive_context)); 0 of other endpoints than
+    /// connected ones.
     pub max_ep_srx_ctx: usize,
     /// Completion counters.
     pub cntr_cnt: usize,

@@ -46,7 +46,8 @@ bitflags! {
         const XPU = 1 << 44;
         /// Transfers from and to device memory.
         const HMEM = 1 << 47;
-        /// Messages announced to the receiver before their data is placed.
+        /// Messages whose length the receiver does not know
+        /// ([`Endpoint::recv_any`](crate::Endpoint::recv_any)).
         const VARIABLE_MSG = 1 << 48;
         /// Transfers from and to persistent memory; goes with [`RMA`](Self::RMA).
         const RMA_PMEM = 1 << 49;

@@ -70,6 +70,7 @@ const MSG: Offer = Offer {
         .union(Caps::RMA_EVENT)
         .union(Caps::RMA_PMEM)
         .union(Caps::FENCE)
+        .union(Caps::VARIABLE_MSG)
         .union(DOMAIN_CAPS),
     caps_always: DOMAIN_CAPS,
     msg_order: STREAM_ORDER,

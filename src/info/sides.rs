@@ -33,6 +33,15 @@ impl SideCaps {
         SideCaps { tx: caps, rx: caps }
     }
 
+    /// The same with buffers for several messages, which receives that are shared can be in any
+    /// case.
+    pub(crate) fn with_multi_recv(self) -> Self {
+        SideCaps {
+            rx: self.rx | Caps::MULTI_RECV,
+            ..self
+        }
+    }
+
     /// True if there is something to do on the transmit side.
     pub(crate) fn transmits(&self) -> bool {
         !self.tx.is_empty()

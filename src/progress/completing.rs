@@ -16,6 +16,9 @@ use super::report::{Delivery, Report};
 /// With what completions are delivered: those of a port, or of receives that ports share.
 pub(super) struct CompletionContext<'a> {
     pub(super) endpoint: EndpointId,
+    /// Messages are of the endpoint whose connection brought them, which has its number: of
+    /// receives that connected endpoints share.
+    pub(super) names_connections: bool,
     /// Counts operations of this kind.
     pub(super) counter: Option<&'a Counter>,
     /// Resolves the number of a message's sender, if completions are to name it.
@@ -143,8 +146,11 @@ impl CompletionContext<'_> {
             OperationKind::Read | OperationKind::FetchAtomic => CompletionFlags::READ,
             _ => CompletionFlags::empty(),
         };
+        let connection = result.connection().filter(|_| self.names_connections);
+        let endpoint = connection.and_then(|it| EndpointId::of_number(it.0));
+        let endpoint = endpoint.unwrap_or(self.endpoint);
         let mut completion =
-            Completion::new(self.endpoint, context, result.operation, direction | flags)
+            Completion::new(endpoint, context, result.operation, direction | flags)
                 .with_len(result.len)
                 .with_buffers(result.payload.take().into_buffers());
         if let Some(data) = result.data {

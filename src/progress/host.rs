@@ -11,7 +11,7 @@ use crate::mr::{Access, AccessContext, AccessRequest, MrTable};
 use crate::proto::{Connection, Host, Receives};
 use crate::sync::{Lock, WakeList};
 
-use super::port::{Port, PortKind, PortState};
+use super::port::{Port, PortState};
 use super::receive_context::PortReceives;
 use super::report::Report;
 
@@ -75,10 +75,7 @@ impl PortState {
             queue: &self.bindings.receive_queue,
             caps: self.bindings.caps,
             remote_slots: &mut self.remote_slots,
-            receives: match &mut self.kind {
-                PortKind::Msg => None,
-                PortKind::Rdm(rdm) => Some(&mut rdm.receives),
-            },
+            receives: self.receives.as_deref_mut(),
             wakes: &mut self.deferred.wakes,
         };
         (&mut self.machine, host)

@@ -56,7 +56,9 @@ pub use liveness::Liveness;
 pub(crate) use port::{Bindings, CounterSet, ExtensionConfig, Port, PortSizes, PostedOp};
 pub use rdm::{IdlePolicy, PeerEventKind};
 pub(crate) use rdm::{PeerReader, Rdm, RdmBindings, RdmConfig, SourceAddresses};
-pub(crate) use receive_context::{ClaimId, ReceiveConfig, ReceiveContext, ReceiveSelector};
+pub(crate) use receive_context::{
+    ClaimId, ReceiveConfig, ReceiveContext, ReceiveSelector, SharedContext, SharedContextConfig,
+};
 pub(crate) use report::{OpCell, Report};
 pub(crate) use shards::Shards;
 

@@ -27,6 +27,7 @@ use super::engine::Engine;
 use super::liveness::PortLiveness;
 use super::pollable::Pollable;
 use super::rdm::{RdmAttachment, SupersededFlag};
+use super::receive_context::PortReceives;
 use super::report::{OpCell, Report};
 
 pub(crate) use config::{Bindings, CounterSet, ExtensionConfig};
@@ -72,6 +73,8 @@ pub(super) enum PortKind {
 pub(super) struct PortParts {
     pub(super) machine: Connection<Report>,
     pub(super) peer: Option<SocketAddr>,
+    /// Those that it shares with other ports; `None`: the machine has its own.
+    pub(super) receives: Option<Box<PortReceives>>,
     pub(super) kind: PortKind,
 }
 
@@ -94,6 +97,7 @@ impl Port {
         Port::open_with(engine, id, extension, bindings, |_| PortParts {
             machine: Connection::new(sizes, params),
             peer: None,
+            receives: None,
             kind: PortKind::Msg,
         })
     }
@@ -224,14 +228,11 @@ impl Drop for PortGuard<'_> {
             if !std::thread::panicking() {
                 state.check(self.superseded.get());
             }
-            if state.deferred.is_empty() && matches!(state.kind, PortKind::Msg) {
+            if state.deferred.is_empty() && state.receives.is_none() {
                 return; // The usual case of a post.
             }
             let deferred = state.deferred.take();
-            let shared = match &mut state.kind {
-                PortKind::Msg => None,
-                PortKind::Rdm(rdm) => Some(rdm.receives.take_deferred()),
-            };
+            let shared = state.receives.as_mut().map(|it| it.take_deferred());
             drop(state);
             deferred.run();
             drop(shared);

@@ -15,7 +15,7 @@ use crate::sync::WakeList;
 
 use super::closed::ClosedState;
 use super::completing::{CompletionContext, Undelivered};
-use super::port::{Bindings, Port, PortKind, PortState};
+use super::port::{Bindings, Port, PortState};
 use super::receive_context::message_of;
 use super::report::Report;
 
@@ -147,12 +147,12 @@ impl Port {
             Undelivered::Memory(payload) => return state.deferred.drops.push(payload),
             Undelivered::Message(result) => result,
         };
-        // A connected endpoint's receives are withdrawn in the connection itself.
-        let PortKind::Rdm(rdm) = &mut state.kind else {
+        // Receives of the connection's own are withdrawn in the connection itself.
+        let Some(receives) = &mut state.receives else {
             return state.deferred.drops.push(result.payload);
         };
         match message_of(result) {
-            Ok(message) => rdm.receives.requeue_message(message),
+            Ok(message) => receives.requeue_message(message),
             Err(payload) => state.deferred.drops.push(payload),
         }
     }
@@ -235,6 +235,7 @@ impl Bindings {
             endpoint,
             counter: self.counter(result.operation),
             sources: self.sources.as_ref(),
+            names_connections: false,
             sender: None,
         };
         context.deliver(report, result, wakes)

@@ -24,7 +24,7 @@ use super::budget::Budget;
 use super::host::with_host;
 use super::link_life::LinkState;
 use super::pollable::{NextTurn, TurnResult};
-use super::port::{Port, PortKind, PortState};
+use super::port::{Port, PortState};
 
 impl Port {
     pub(super) fn turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> TurnResult {
@@ -76,7 +76,7 @@ impl Port {
                 || again
                 || state.io.stage.is_some()
                 || !state.life.is_open()
-                || matches!(state.kind, PortKind::Rdm(_));
+                || state.receives.is_some();
             if !moved {
                 left.spend_step();
             }

@@ -27,7 +27,8 @@ mod tests;
 
 pub(crate) use conn::{
     Challenge, ChallengeResult, ConnIds, Connection, ExtensionParams, InjectedEnds, Lifecycle,
-    OFFERED, Outgoing, ProvenKey, RdmParams, ReceivePlan, SendOrder, Sizes, Withdrawn,
+    OFFERED, Outgoing, ProvenKey, RdmParams, ReceivePlan, SendOrder, SharedParams, Sizes,
+    Withdrawn,
 };
 pub(crate) use dgram::{Dgram, DgramSizes};
 pub(crate) use event::ConnEvent;

@@ -173,6 +173,14 @@ impl OpResult {
         }
     }
 
+    /// The connection that brought the message of a shared receive.
+    pub(crate) fn connection(&self) -> Option<ConnectionId> {
+        match self.origin {
+            Some(MessageOrigin::Peer { connection, .. }) => Some(connection),
+            _ => None,
+        }
+    }
+
     /// Where a received datagram came from.
     pub(crate) fn sender_address(&self) -> Option<SocketAddr> {
         match self.origin {

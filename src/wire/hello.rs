@@ -16,6 +16,7 @@ const INCARNATION: u16 = 1;
 const MESSAGES: u16 = 2;
 const REFUSALS: u16 = 3;
 const ASKING: u16 = 4;
+const ANNOUNCING: u16 = 5;
 const SEAL: u16 = 0x8010;
 /// Type and length of the value that seals the others.
 const SEAL_HEAD: [u8; HEAD_SIZE] = [0x80, 0x10, 0, 32];
@@ -33,6 +34,10 @@ pub(crate) struct Hello {
     /// With [`LIVENESS`](super::Capabilities::LIVENESS): the milliseconds of silence after which
     /// its sender probes; 0: never. `None`: it did not say.
     pub(crate) probes_after_ms: Option<u32>,
+    /// With [`RENDEZVOUS`](super::Capabilities::RENDEZVOUS), of a connected endpoint that shares
+    /// its receives: messages of more bytes are announced to it. `None`: none are, between
+    /// connected endpoints.
+    pub(crate) announce_min: Option<u64>,
 }
 
 /// What a side takes in that no receive awaits, and how many receives it has posted.
@@ -83,12 +88,15 @@ impl Hello {
         if let Some(probes_after_ms) = self.probes_after_ms {
             put(ASKING, &probes_after_ms.to_be_bytes());
         }
+        if let Some(announce_min) = self.announce_min {
+            put(ANNOUNCING, &announce_min.to_be_bytes());
+        }
         values
     }
 
     fn decode(mut values: &[u8]) -> Result<Hello, WireError> {
         let (mut incarnation, mut messages) = (None, None);
-        let (mut refusals_max, mut probes_after_ms) = (None, None);
+        let (mut refusals_max, mut probes_after_ms, mut announce_min) = (None, None, None);
         while !values.is_empty() {
             let (head, rest) = values
                 .split_first_chunk::<HEAD_SIZE>()
@@ -104,6 +112,7 @@ impl Hello {
                 MESSAGES => messages.replace(credit(value)?).is_none(),
                 REFUSALS => refusals_max.replace(short(value, kind)?).is_none(),
                 ASKING => probes_after_ms.replace(short(value, kind)?).is_none(),
+                ANNOUNCING => announce_min.replace(word(value, kind)?).is_none(),
                 unknown if unknown & CRITICAL != 0 => {
                     return Err(WireError::HelloCritical(unknown));
                 }
@@ -120,6 +129,7 @@ impl Hello {
             messages: messages.unwrap_or_default(),
             refusals_max: refusals_max.unwrap_or(0),
             probes_after_ms,
+            announce_min,
         })
     }
 }

@@ -20,7 +20,7 @@ use ledger::Ledger;
 use shown::Sources;
 
 /// No row is ever dropped: the ledger may only grow, and this number grows with it.
-const ROW_COUNT_MIN: usize = 924;
+const ROW_COUNT_MIN: usize = 929;
 
 /// Every row of the ledger that is shown is shown by tests that quote it, and no test quotes what
 /// is not.

@@ -1,6 +1,7 @@
 //! Connected endpoints: connection management, messages, remote access, atomic operations, and
 //! how operations and connections end.
 
+mod any_length;
 mod api_contract;
 mod atomics;
 mod auth;
@@ -21,3 +22,4 @@ mod op_flags;
 mod refusal;
 mod rma;
 mod send_recv;
+mod shared_receives;

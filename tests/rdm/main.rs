@@ -1,6 +1,7 @@
 //! Connectionless endpoints: address vectors, datagrams, reliable messages, tagged messages.
 
 mod addresses;
+mod any_length;
 mod auth;
 mod av;
 mod av_events;

@@ -167,6 +167,7 @@ impl RdmEndpointBuilder {
         let sources = caps.has(Caps::SOURCE).then(|| Arc::clone(&names) as _);
         let receives = ReceiveContext::new(ReceiveConfig {
             endpoint: id,
+            names_connections: false,
             size: sizes.rx_size,
             unexpected_bytes: sizes.unexpected_bytes,
             unexpected_bytes_per_peer: (self.unexpected_bytes_per_peer).min(sizes.unexpected_bytes),

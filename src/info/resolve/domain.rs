@@ -6,7 +6,8 @@ use crate::info::caps::{Caps, Mode, MrMode};
 use crate::info::check::{choose, count, invalid, limit, names, no_match, within};
 use crate::info::hints::Hints;
 use crate::info::kinds::{
-    ApiVersion, Driver, Persistence, Progress, ResourceManagement, Threading, TrafficClass,
+    ApiVersion, Driver, EndpointType, Persistence, Progress, ResourceManagement, Threading,
+    TrafficClass,
 };
 use crate::info::offer::{DOMAIN_CAPS, Offer};
 use crate::limits::{self, CNTR_COUNT_MAX, CQ_COUNT_MAX, EP_COUNT_MAX, MR_COUNT_MAX, MR_IOV_LIMIT};
@@ -46,6 +47,11 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
         true => MR_RAW_KEY_SIZE,
         false => MR_KEY_SIZE,
     };
+    // Those of a connectionless endpoint are shared by its own connections already.
+    let sharers = match offer.endpoint_type {
+        EndpointType::Msg => count("domain.ep_cnt", hints.domain.ep_cnt, EP_COUNT_MAX)?,
+        _ => 0,
+    };
     Ok(DomainAttr {
         name: String::new(),
         threading: match hints.domain.threading {
@@ -71,7 +77,11 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
         max_ep_tx_ctx: limit("domain.max_ep_tx_ctx", hints.domain.max_ep_tx_ctx, 1)?,
         max_ep_rx_ctx: limit("domain.max_ep_rx_ctx", hints.domain.max_ep_rx_ctx, 1)?,
         max_ep_stx_ctx: limit("domain.max_ep_stx_ctx", hints.domain.max_ep_stx_ctx, 0)?,
-        max_ep_srx_ctx: limit("domain.max_ep_srx_ctx", hints.domain.max_ep_srx_ctx, 0)?,
+        max_ep_srx_ctx: limit(
+            "domain.max_ep_srx_ctx",
+            hints.domain.max_ep_srx_ctx,
+            sharers,
+        )?,
         cntr_cnt: count("domain.cntr_cnt", hints.domain.cntr_cnt, CNTR_COUNT_MAX)?,
         mr_iov_limit: limit(
             "domain.mr_iov_limit",

@@ -7,7 +7,7 @@ use crate::info::attr::{DomainAttr, EndpointAttr, RxAttr, TxAttr};
 use crate::info::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use crate::info::check::{bad_flags, beyond, choose, limit, names, no_match, within};
 use crate::info::hints::Hints;
-use crate::info::kinds::{ApiVersion, ContextCount, TrafficClass};
+use crate::info::kinds::{ApiVersion, ContextCount, EndpointType, TrafficClass};
 use crate::info::offer::Offer;
 use crate::limits;
 
@@ -60,11 +60,13 @@ pub(super) fn endpoint(
             "endpoint_attr.tx_ctx_cnt",
             hints.endpoint_attr.tx_ctx_cnt,
             tx,
+            false,
         )?,
         rx_ctx_cnt: contexts(
             "endpoint_attr.rx_ctx_cnt",
             hints.endpoint_attr.rx_ctx_cnt,
             rx,
+            offer.endpoint_type == EndpointType::Msg,
         )?,
         auth_key: auth_key(
             "endpoint_attr.auth_key",
@@ -165,13 +167,20 @@ fn tag_format(hints: &Hints, offer: &Offer) -> Result<u64> {
     }
 }
 
-/// One, or none when the capabilities leave nothing to do on this side.
-fn contexts(hint: &'static str, asked: Option<ContextCount>, side: Caps) -> Result<ContextCount> {
+/// One, or none when the capabilities leave nothing to do on this side; a shared one where it is
+/// asked for and may be.
+fn contexts(
+    hint: &'static str,
+    asked: Option<ContextCount>,
+    side: Caps,
+    may_share: bool,
+) -> Result<ContextCount> {
     let useful = usize::from(!side.is_empty());
     match asked {
         None | Some(ContextCount::Own(0)) => Ok(ContextCount::Own(useful)),
         Some(ContextCount::Own(1)) => Ok(ContextCount::Own(1)),
         Some(ContextCount::Own(more)) => Err(no_match(hint, more, 1)),
+        Some(ContextCount::Shared) if may_share => Ok(ContextCount::Shared),
         Some(ContextCount::Shared) => Err(no_match(hint, "a shared context", "one of its own")),
     }
 }

@@ -9,6 +9,7 @@ fn caps_of_zero_give_all_that_is_supported() {
     let basic = Caps::MSG | Caps::RMA | Caps::MODIFIERS | Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     assert_eq!(best(Hints::new().caps(basic)).caps, basic);
     let all = basic | Caps::ATOMIC | Caps::RMA_EVENT | Caps::RMA_PMEM | Caps::FENCE;
+    let all = all | Caps::VARIABLE_MSG;
     assert_eq!(best(Hints::new()).caps, all);
     assert_eq!(best(Hints::new().caps(all)).caps, all);
     let more = Caps::TAGGED | Caps::DIRECTED_RECV | Caps::AV_USER_ID;
@@ -148,6 +149,21 @@ fn rma_directions_alone_are_bad_flags() {
     }
 }
 
+/// fi_msg(3): "Support for variable messages is indicated through the FI_VARIABLE_MSG capability
+/// bit."
+#[test]
+fn messages_of_variable_length_are_offered() {
+    for kind in [EndpointType::Msg, EndpointType::Rdm] {
+        let asked = Caps::MSG | Caps::VARIABLE_MSG;
+        let answer = answers(Hints::new().endpoint(kind).caps(asked));
+        let caps = answer[0].caps;
+        assert!(caps.contains(asked | Caps::SEND | Caps::RECV), "{caps:?}");
+    }
+    let datagrams = Hints::new().endpoint(EndpointType::Dgram);
+    let asked = datagrams.caps(Caps::MSG | Caps::VARIABLE_MSG);
+    refusal(asked, ErrorKind::NoMatch);
+}
+
 /// fi_getinfo(3): "The specified endpoint or domain capability or operation flags are invalid."
 #[test]
 fn caps_without_their_companions_are_bad_flags() {
@@ -182,7 +198,7 @@ fn context_caps_default_to_the_endpoints() {
             | Caps::FENCE
     );
     let memory = Caps::RMA | Caps::ATOMIC | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
-    let receive = Caps::MSG | Caps::RECV | memory;
+    let receive = Caps::MSG | Caps::RECV | Caps::VARIABLE_MSG | memory;
     assert_eq!(info.rx.caps, receive | Caps::RMA_EVENT | Caps::RMA_PMEM);
 }
 

@@ -7,6 +7,7 @@ use super::*;
 #[test]
 fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered() {
     let new = || Hints::new().endpoint(EndpointType::Msg);
+    let rdm = || Hints::new().endpoint(EndpointType::Rdm);
     let cases: Vec<(Hints, &[&str])> = vec![
         (
             new().endpoint(EndpointType::Dgram).caps(Caps::RMA),
@@ -78,7 +79,7 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint domain.max_ep_stx_ctx", "1", "0"],
         ),
         (
-            new().domain(|domain| domain.max_ep_srx_ctx(1)),
+            rdm().domain(|domain| domain.max_ep_srx_ctx(1)),
             &["hint domain.max_ep_srx_ctx", "1", "0"],
         ),
         (
@@ -138,7 +139,7 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint endpoint_attr.tx_ctx_cnt", "2", "1"],
         ),
         (
-            new().endpoint_attr(|endpoint| endpoint.rx_ctx_cnt(ContextCount::Shared)),
+            rdm().endpoint_attr(|endpoint| endpoint.rx_ctx_cnt(ContextCount::Shared)),
             &["hint endpoint_attr.rx_ctx_cnt", "shared"],
         ),
         (

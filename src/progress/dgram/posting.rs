@@ -131,6 +131,7 @@ impl DgramPort {
                 endpoint: self.id,
                 counter: counters.of(result.operation),
                 sources: None,
+                names_connections: false,
                 sender: (result.sender_address()).map(|it| SourceName::new(it, vector.find(it))),
             };
             context.deliver(report, result, &mut deferred.wakes)

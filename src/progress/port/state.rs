@@ -48,6 +48,7 @@ use crate::progress::deferred::Deferred;
 use crate::progress::inline_send::InlineSend;
 use crate::progress::link_life::LinkLife;
 use crate::progress::liveness::PortLiveness;
+use crate::progress::receive_context::PortReceives;
 use crate::progress::report::Report;
 use crate::proto::Connection;
 use crate::transport::Link;
@@ -75,6 +76,8 @@ pub(in crate::progress) struct PortState {
     /// A peer's write that is being made persistent.
     pub(in crate::progress) committing: Option<Arc<Commit>>,
     pub(in crate::progress) kind: PortKind,
+    /// The receives that it shares with other ports; `None`: the machine has its own.
+    pub(in crate::progress) receives: Option<Box<PortReceives>>,
     /// Grows with every post and every receive, so that an idle connection is known from one at
     /// work.
     pub(in crate::progress) activity: u64,
@@ -196,6 +199,7 @@ impl PortState {
             remote_slots: VecDeque::new(),
             committing: None,
             kind: parts.kind,
+            receives: parts.receives,
             activity: 0,
             deferred: Deferred::default(),
         }

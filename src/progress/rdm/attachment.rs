@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, ErrorKind};
-use crate::proto::{AttemptId, ConnIds, Connection, Failure, Lifecycle, RdmParams, Receives};
+use crate::proto::{
+    AttemptId, ConnIds, Connection, Failure, Lifecycle, RdmParams, Receives, SharedParams,
+};
 use crate::sync::WakeList;
 use crate::wire::PeerData;
 
 use super::super::engine::Engine;
 use super::super::listen::Handover;
 use super::super::port::{Bindings, Port, PortKind, PortParts, PortState};
-use super::super::receive_context::PortReceives;
 use super::Rdm;
 use super::notice::{Notice, NoticeQueue};
 use super::peer_feed::{PeerFeed, Presence};
@@ -24,7 +25,6 @@ pub(in crate::progress) struct RdmAttachment {
     peer_feed: Arc<PeerFeed>,
     pub(super) peer: SocketAddr,
     ids: ConnIds,
-    pub(in crate::progress) receives: PortReceives,
     /// The attempt in progress, or the one that has become the connection.
     pub(super) attempt: Option<AttemptId>,
     /// The last connection has ended in order, but not all that was posted was sent.
@@ -98,22 +98,24 @@ impl Port {
         Port::open_with(engine, config.id, extension, bindings, |waker| {
             let (receives, promised_bytes) = config.receives.attach(ids, waker);
             let binding = RdmParams {
-                ids,
-                promised_bytes,
+                shared: SharedParams {
+                    ids,
+                    promised_bytes,
+                    rendezvous_min: config.rendezvous_min as u64,
+                },
                 listening_port: rdm.local_addr().port(),
                 incarnation: rdm.incarnation,
-                rendezvous_min: config.rendezvous_min as u64,
             };
             let params = config.extension.params(engine);
             PortParts {
                 machine: Connection::new_rdm(config.sizes, params, binding),
                 peer: Some(peer),
+                receives: Some(Box::new(receives)),
                 kind: PortKind::Rdm(Box::new(RdmAttachment {
                     notices: Arc::clone(&rdm.notices),
                     peer_feed: Arc::clone(&rdm.peer_feed),
                     peer,
                     ids,
-                    receives,
                     attempt: None,
                     carries_over: false,
                     after: None,
@@ -218,6 +220,9 @@ impl Port {
 
     /// The connection has ended. `lost`: the reason, unless it ended in order.
     pub(in crate::progress) fn report_closed(&self, state: &mut PortState, lost: Option<Error>) {
+        if let Some(receives) = &mut state.receives {
+            receives.detach();
+        }
         if let PortKind::Rdm(attachment) = &mut state.kind {
             let in_order = lost.is_none();
             let (presence, peer) = (&mut attachment.presence, attachment.peer);
@@ -225,7 +230,6 @@ impl Port {
                 .peer_feed
                 .closed(presence, peer, lost, &mut state.deferred.wakes);
             self.superseded.set();
-            attachment.receives.detach();
             let notice = Notice::Closed {
                 peer: attachment.peer,
                 attempt: attachment.attempt,
@@ -239,7 +243,7 @@ impl Port {
 
 impl PortState {
     fn activity(&self) -> Option<u64> {
-        let PortKind::Rdm(attachment) = &self.kind else {
+        let (PortKind::Rdm(_), Some(receives)) = (&self.kind, &self.receives) else {
             return None;
         };
         let is_idle = self.life.is_open()
@@ -247,7 +251,7 @@ impl PortState {
             && self.machine.outstanding() == 0
             && self.machine.is_transmit_drained()
             && !self.machine.is_read_paused()
-            && attachment.receives.held_messages() == 0;
+            && receives.held_messages() == 0;
         is_idle.then_some(self.activity)
     }
 }

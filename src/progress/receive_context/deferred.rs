@@ -89,14 +89,15 @@ fn deliver(receive: PostedReceive<Report>, message: UnexpectedMessage) -> (Repor
         token, mut payload, ..
     } = receive;
     let arrival = message.arrival;
-    let len = message.len.min(payload.len());
+    let taken = payload.take_message(message.payload, message.len);
+    let len = *taken.as_ref().unwrap_or(&0);
     let overflow = message.overflow + (message.len - len);
-    let (result, len) = match payload.copy_from(&message.payload, len) {
-        Err(denied) => (Err(denied.error("a message was copied to it")), 0),
-        Ok(()) if overflow == 0 => (Ok(()), len),
-        Ok(()) => {
+    let result = match taken {
+        Err(denied) => Err(denied.error("a message was copied to it")),
+        Ok(_) if overflow == 0 => Ok(()),
+        Ok(_) => {
             let what = format!("{} bytes came, {len} fit", len + overflow);
-            (Err(Error::new(ErrorKind::Truncated, what)), len)
+            Err(Error::new(ErrorKind::Truncated, what))
         }
     };
     let result = result.map_err(|error| {
@@ -120,6 +121,7 @@ impl ReceiveContext {
             endpoint: self.config.endpoint,
             counter: self.config.counter.as_ref(),
             sources: self.config.sources.as_ref(),
+            names_connections: self.config.names_connections,
             sender: None,
         }
     }
@@ -157,7 +159,7 @@ impl ReceiveContext {
         }
         // 3. Complete multi-receive buffers that take no more messages.
         for (multi, result, cursor) in std::mem::take(&mut deferred.multi_completions) {
-            multi.finish(result, cursor, &completion_context, &mut deferred.wakes);
+            multi.finish(result, cursor, &mut deferred.wakes);
         }
     }
 }
@@ -199,7 +201,6 @@ impl ContextState {
         &mut self,
         receive: PostedReceive<Report>,
         deferred: &mut DeferredWork,
-        completion_context: &CompletionContext<'_>,
         gone: Error,
     ) {
         let PostedReceive {
@@ -219,7 +220,7 @@ impl ContextState {
                         _ => Some(payload),
                     };
                     deferred.drops.extend(unused);
-                    multi.release(completion_context, &mut deferred.wakes);
+                    multi.release(&mut deferred.wakes);
                 }
                 return;
             }

@@ -1,4 +1,5 @@
-//! The receives of a connectionless endpoint, shared by all its connections.
+//! Receives that connections share: those of a connectionless endpoint, or of connected endpoints
+//! that were opened with a shared receive context ([`shared`]).
 //!
 //! A posted receive stays here until a message is matched with it ([`op_state`] has the drawing). A
 //! message of the store completes it at once; otherwise the connection that brings the message
@@ -22,6 +23,7 @@ pub(super) mod models;
 mod multi;
 mod op_state;
 mod port;
+mod shared;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -30,7 +32,7 @@ mod trim;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -40,13 +42,13 @@ use crate::cq::{CompletionFlags, CompletionQueue, Sources};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::proto::{
-    ClaimKey, ConnIds, MatchCriteria, OpKey, PostOptions, SharedMatcher, SourceId,
+    ClaimKey, ConnIds, ConnectionId, MatchCriteria, OpKey, PostOptions, SharedMatcher, SourceId,
     UnexpectedBudget, Withdrawn,
 };
 use crate::sync::{Lock, MutexGuard};
 
 use super::deadlines::Deadlines;
-use super::port::PostedOp;
+use super::port::{Port, PostedOp};
 use super::rdm::SourceAddresses;
 use super::report::{OpCell, Report};
 pub(super) use deferred::message_of;
@@ -54,6 +56,7 @@ use deferred::{DeferredWork, unmatched_end};
 pub(crate) use multi::MultiReceive;
 use op_state::{ReceiveOpState, ReceiveTable};
 pub(super) use port::PortReceives;
+pub(crate) use shared::{SharedContext, SharedContextConfig};
 use state::{AttachedPort, ClearToSendQueue, ContextState, PendingReceive};
 pub(crate) use timed_report::TimedReport;
 use trim::TrimState;
@@ -63,6 +66,9 @@ use trim::TrimState;
 pub(crate) struct ReceiveConfig {
     /// The endpoint that completions name.
     pub(crate) endpoint: EndpointId,
+    /// Those of messages name the connection's instead: connections are numbered by their
+    /// endpoints.
+    pub(crate) names_connections: bool,
     /// Receives that may be posted at a time.
     pub(crate) size: usize,
     /// Bytes of unexpected messages that are stored, of all peers together.
@@ -90,7 +96,7 @@ pub(crate) struct ReceiveSelector {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimId(ClaimKey);
 
-/// The receives of a connectionless endpoint, shared by all its connections.
+/// Receives that connections share.
 pub(crate) struct ReceiveContext {
     config: ReceiveConfig,
     state: Lock<ContextState>,
@@ -104,6 +110,7 @@ impl ReceiveContext {
         };
         let state = ContextState {
             matcher: SharedMatcher::new(budget),
+            endpoint: config.endpoint,
             size: config.size,
             receives: ReceiveTable::new(),
             backlog: VecDeque::new(),
@@ -149,7 +156,7 @@ impl ReceiveContext {
     /// `free_min` bytes are left (`FI_MULTI_RECV`). Each message is a completion of the context's
     /// queue; a last one, with the flag alone, follows when the buffer is released.
     ///
-    /// Refuses a list of buffers, and slices of regions.
+    /// Refuses a list of buffers, slices of regions, and a `free_min` of 0.
     pub(crate) fn post_multi(
         &self,
         selector: ReceiveSelector,
@@ -158,6 +165,11 @@ impl ReceiveContext {
         free_min: usize,
         options: PostOptions,
     ) -> Result<PostedOp, (Error, Payload)> {
+        if free_min == 0 {
+            let message = "min_free is 0: the buffer would never be released";
+            let error = Error::new(ErrorKind::InvalidArgument, message);
+            return Err((error.with_operation(OperationKind::Receive), payload));
+        }
         let cursor = BufferCursor::new(payload, free_min).map_err(|payload| {
             let message = "a buffer for several messages is one buffer, and no slice of a region";
             let error = Error::new(ErrorKind::InvalidArgument, message);
@@ -288,6 +300,7 @@ impl ReceiveContext {
         let clear_to_send = ClearToSendQueue::default();
         let port = AttachedPort {
             waker: waker.clone(),
+            port: Weak::new(),
             clear_to_send: Arc::clone(&clear_to_send),
         };
         state.ports.insert(connection, port);
@@ -295,6 +308,22 @@ impl ReceiveContext {
         drop(state);
         let receives = PortReceives::new(Arc::clone(self), ids, clear_to_send);
         (receives, promised)
+    }
+
+    /// The port of a connection that was attached, to be asked for receives that it has.
+    fn set_port(&self, connection: ConnectionId, port: &Arc<Port>) {
+        let mut state = self.lock("set a port");
+        if let Some(attached) = state.ports.get_mut(&connection) {
+            attached.port = Arc::downgrade(port);
+        }
+    }
+
+    /// The ports that were [said](Self::set_port).
+    fn ports(&self) -> Vec<Arc<Port>> {
+        let state = self.lock("find ports");
+        (state.ports.values())
+            .filter_map(|attached| attached.port.upgrade())
+            .collect()
     }
 
     /// Ends all receives for this reason, and drops all messages. Later posts are refused likewise.

@@ -49,6 +49,7 @@ pub(crate) const MODELS: &[Model] = &[
 fn context() -> Arc<ReceiveContext> {
     ReceiveContext::new(ReceiveConfig {
         endpoint: EndpointId::next(),
+        names_connections: false,
         size: 4,
         unexpected_bytes: 1 << 16,
         unexpected_bytes_per_peer: 1 << 16,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::buf::{BufferCursor, Payload};
 use crate::cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, CqSlot};
 use crate::error::{Error, OperationKind};
-use crate::id::UserContext;
+use crate::id::{EndpointId, UserContext};
 use crate::progress::completing::CompletionContext;
 use crate::progress::report::Report;
 use crate::proto::{ArmOutcome, CanceledReceive, OpKey, OpResult};
@@ -24,6 +24,8 @@ use super::state::ContextState;
 #[derive(Debug)]
 pub(crate) struct MultiReceive {
     pub(super) queue: CompletionQueue,
+    /// The endpoint that the buffer's own completion names.
+    endpoint: EndpointId,
     context: UserContext,
     flags: CompletionFlags,
     end: Mutex<MultiCompletion>,
@@ -39,12 +41,14 @@ struct MultiCompletion {
 impl MultiReceive {
     pub(super) fn new(
         queue: CompletionQueue,
+        endpoint: EndpointId,
         context: UserContext,
         flags: CompletionFlags,
         slot: CqSlot,
     ) -> Arc<Self> {
         Arc::new(MultiReceive {
             queue,
+            endpoint,
             context,
             flags,
             end: Mutex::new(MultiCompletion {
@@ -65,7 +69,7 @@ impl MultiReceive {
     ) {
         let completion = completion_context.completion(self.context, self.flags, end);
         slot.fill(completion, wakes);
-        self.release(completion_context, wakes);
+        self.release(wakes);
     }
 
     /// The buffer takes no more messages: it completes so, after its last message.
@@ -73,7 +77,6 @@ impl MultiReceive {
         self: Arc<Self>,
         result: Result<(), Error>,
         cursor: BufferCursor,
-        completion_context: &CompletionContext<'_>,
         wakes: &mut WakeList,
     ) {
         {
@@ -81,15 +84,11 @@ impl MultiReceive {
             end.result = result;
             end.buffer = cursor.into_payload();
         }
-        self.release(completion_context, wakes);
+        self.release(wakes);
     }
 
     /// Releases one reference; the last one completes the buffer.
-    pub(super) fn release(
-        self: Arc<Self>,
-        completion_context: &CompletionContext<'_>,
-        wakes: &mut WakeList,
-    ) {
+    pub(super) fn release(self: Arc<Self>, wakes: &mut WakeList) {
         let Some(multi) = Arc::into_inner(self) else {
             return;
         };
@@ -98,9 +97,8 @@ impl MultiReceive {
         let Some(slot) = end.slot else { return };
         let flags = CompletionFlags::MULTI_RECV;
         let operation = OperationKind::Receive;
-        let mut completion =
-            Completion::new(completion_context.endpoint, multi.context, operation, flags)
-                .with_buffers(end.buffer.into_buffers());
+        let mut completion = Completion::new(multi.endpoint, multi.context, operation, flags)
+            .with_buffers(end.buffer.into_buffers());
         if let Err(error) = end.result {
             completion = completion.with_error(CompletionError::new(error));
         }
@@ -134,7 +132,7 @@ impl ContextState {
         let receive = self
             .matcher
             .post_multi(cursor, selector.wanted, selector.source, key);
-        let multi = MultiReceive::new(queue, context, flags, slot);
+        let multi = MultiReceive::new(queue, self.endpoint, context, flags, slot);
         self.receives
             .set(key, ReceiveOpState::Multi(receive, multi));
         self.arm(key, deferred);

@@ -61,8 +61,8 @@ impl PortReceives {
     pub(crate) fn detach(&mut self) {
         self.is_detached = true;
         let connection = self.ids.connection;
-        self.with_state("detach", |state, deferred, context| {
-            state.detach(connection, &context.completion_context(), deferred);
+        self.with_state("detach", |state, deferred| {
+            state.detach(connection, deferred);
         });
     }
 
@@ -70,11 +70,9 @@ impl PortReceives {
     fn with_state<R>(
         &mut self,
         purpose: &'static str,
-        step: impl FnOnce(&mut ContextState, &mut DeferredWork, &ReceiveContext) -> R,
+        step: impl FnOnce(&mut ContextState, &mut DeferredWork) -> R,
     ) -> R {
-        let context = &*self.context;
-        let (result, mut deferred) =
-            context.take_step(purpose, |state, deferred| step(state, deferred, context));
+        let (result, mut deferred) = self.context.take_step(purpose, step);
         self.wakes.append(&mut deferred.wakes);
         self.drops.append(&mut deferred.drops);
         result
@@ -84,7 +82,7 @@ impl PortReceives {
         &mut self,
         begin: impl FnOnce(&mut SharedMatcher<Report>) -> ArrivalOutcome<Report>,
     ) -> ArrivalOutcome<Report> {
-        self.with_state("begin a message", |state, deferred, _| {
+        self.with_state("begin a message", |state, deferred| {
             let outcome = begin(&mut state.matcher);
             if let ArrivalOutcome::Matched(PostedReceive { key, .. }) = &outcome {
                 state.mark_matched(*key, deferred);
@@ -100,7 +98,7 @@ impl Receives<Report> for PortReceives {
     }
 
     fn store_message(&mut self, message: UnexpectedMessage) {
-        self.with_state("store a message", |state, deferred, _| {
+        self.with_state("store a message", |state, deferred| {
             if state.closed.is_some() {
                 state.matcher.abort_message(&message.arrival);
                 deferred.drops.push(message.payload);
@@ -112,7 +110,7 @@ impl Receives<Report> for PortReceives {
     }
 
     fn abort_message(&mut self, arrival: &Arrival) {
-        self.with_state("abort a message", |state, _, _| {
+        self.with_state("abort a message", |state, _| {
             state.matcher.abort_message(arrival);
         });
     }
@@ -126,7 +124,7 @@ impl Receives<Report> for PortReceives {
     }
 
     fn withdraw_announcement(&mut self, announcement: &Announcement) {
-        self.with_state("withdraw an announcement", |state, _, _| {
+        self.with_state("withdraw an announcement", |state, _| {
             state.matcher.withdraw_announcement(&announcement.arrival);
         });
     }
@@ -136,20 +134,20 @@ impl Receives<Report> for PortReceives {
     }
 
     fn requeue_receive(&mut self, receive: PostedReceive<Report>, gone: Error) {
-        self.with_state("requeue a receive", |state, deferred, context| {
-            state.requeue_receive(receive, deferred, &context.completion_context(), gone);
+        self.with_state("requeue a receive", |state, deferred| {
+            state.requeue_receive(receive, deferred, gone);
         });
     }
 
     fn forget_announcements(&mut self) {
         let connection = self.ids.connection;
-        self.with_state("forget announcements", |state, _, _| {
+        self.with_state("forget announcements", |state, _| {
             state.matcher.forget_announcements(connection);
         });
     }
 
     fn requeue_message(&mut self, message: UnexpectedMessage) {
-        self.with_state("requeue a message", |state, deferred, _| {
+        self.with_state("requeue a message", |state, deferred| {
             state.requeue_message(message, deferred);
         });
     }

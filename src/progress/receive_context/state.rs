@@ -1,16 +1,16 @@
 //! What the lock of a receive context guards, and the steps that are taken under it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
 use crate::buf::{BufferCursor, Payload};
 use crate::cq::{CompletionQueue, CqSlot};
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
-use crate::progress::completing::CompletionContext;
+use crate::id::EndpointId;
 use crate::progress::deadlines::Deadlines;
-use crate::progress::port::PostedOp;
+use crate::progress::port::{Port, PostedOp};
 use crate::progress::report::{OpCell, Report};
 use crate::proto::{
     CanceledReceive, ClearToSend, ConnectionId, OpKey, PostOptions, PostedReceive, SharedMatcher,
@@ -55,6 +55,8 @@ impl PendingReceive {
 #[derive(Debug)]
 pub(super) struct AttachedPort {
     pub(super) waker: Waker,
+    /// Of connected endpoints: a connectionless one finds its ports itself.
+    pub(super) port: Weak<Port>,
     pub(super) clear_to_send: ClearToSendQueue,
 }
 
@@ -73,6 +75,8 @@ pub(super) fn lock_queue(
 #[derive(Debug)]
 pub(super) struct ContextState {
     pub(super) matcher: SharedMatcher<Report>,
+    /// The endpoint that completions name which are of no message.
+    pub(super) endpoint: EndpointId,
     pub(super) size: usize,
     pub(super) receives: ReceiveTable,
     /// Admitted later, in order, for lack of room in the context or in a completion queue.
@@ -300,12 +304,7 @@ impl ContextState {
 
     /// Detaches a connection: its announcements are void, and the receives matched with them are
     /// requeued.
-    pub(super) fn detach(
-        &mut self,
-        connection: ConnectionId,
-        completion_context: &CompletionContext<'_>,
-        deferred: &mut DeferredWork,
-    ) {
+    pub(super) fn detach(&mut self, connection: ConnectionId, deferred: &mut DeferredWork) {
         let error = || Error::new(ErrorKind::PeerClosed, "before it had sent the message");
         if let Some(receive) = self.matcher.detach(connection) {
             self.receives.remove(receive.key);
@@ -315,7 +314,7 @@ impl ContextState {
         if let Some(port) = self.ports.remove(&connection) {
             let matched = std::mem::take(&mut *lock_queue(&port.clear_to_send));
             for ClearToSend { receive, .. } in matched {
-                self.requeue_receive(receive, deferred, completion_context, error());
+                self.requeue_receive(receive, deferred, error());
             }
             deferred.detached_ports.push(port);
         }

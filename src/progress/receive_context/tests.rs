@@ -61,6 +61,7 @@ impl Fixture {
         let counter = Counter::open(None);
         let context = ReceiveContext::new(ReceiveConfig {
             endpoint: EndpointId::next(),
+            names_connections: false,
             size,
             unexpected_bytes,
             unexpected_bytes_per_peer: unexpected_bytes,

@@ -147,7 +147,6 @@ impl Challenge {
         incarnation: NonZeroU32,
         (asked, order): (&PeerData, ByteOrder),
     ) -> Option<(Self, Vec<u8>)> {
-        params = params.of_peer();
         params.capabilities |= Capabilities::AUTH;
         let ours = AuthHello::new(ExtensionOffer::new(params.capabilities), nonce);
         let agreed = Extension::new(params).answer(asked.offer())?;

@@ -201,7 +201,7 @@ impl<T> Connection<T> {
             return; // What has been admitted since has joined it.
         }
         // The peer may have closed because it was idle.
-        let may_carry_over = self.shares_receives() && !self.close.is_requested();
+        let may_carry_over = self.is_connectionless() && !self.close.is_requested();
         let ops = &mut self.ops;
         let put_back = |key| {
             if let Some(op) = ops.get_mut(key) {

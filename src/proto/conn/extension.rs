@@ -17,7 +17,9 @@ pub(crate) const OFFERED: Capabilities = Capabilities::REFUSAL
     .union(Capabilities::LIVENESS)
     .union(Capabilities::CREDIT)
     .union(Capabilities::CLOSE)
-    .union(Capabilities::ATOMIC);
+    .union(Capabilities::ATOMIC)
+    .union(Capabilities::RENDEZVOUS)
+    .union(Capabilities::WITHDRAW);
 
 /// What this side offers its peer.
 #[derive(Clone, Copy, Debug)]
@@ -33,14 +35,6 @@ pub(crate) struct ExtensionParams {
 }
 
 impl ExtensionParams {
-    /// The same for a connectionless endpoint, which has announcements too.
-    pub(super) fn of_peer(mut self) -> Self {
-        if !self.capabilities.is_empty() {
-            self.capabilities |= Capabilities::RENDEZVOUS | Capabilities::WITHDRAW;
-        }
-        self
-    }
-
     fn offer(&self) -> Option<ExtensionOffer> {
         (!self.capabilities.is_empty()).then(|| ExtensionOffer::new(self.capabilities))
     }
@@ -138,6 +132,7 @@ impl<T> Connection<T> {
             messages: self.first_credit(),
             refusals_max: self.extension.params.refusals_max,
             probes_after_ms: Some(self.extension.params.probes_after_ms),
+            announce_min: self.announce_min(),
         };
         let (order, (ours, _)) = (self.byte_order, self.hello_seals());
         let extension = &mut self.extension;
@@ -145,6 +140,13 @@ impl<T> Connection<T> {
             .push_opening(|id| hello.encode(order, id, |values| extension.seal(ours, values)));
         extension.awaited = Some(extension.hello_decoder(order));
         extension.data = data;
+    }
+
+    /// The peer is to announce messages that are longer: where a connected endpoint shares its
+    /// receives. The peer of a connectionless one has a limit of its own.
+    fn announce_min(&self) -> Option<u64> {
+        let binding = self.binding().filter(|it| it.rdm.is_none())?;
+        Some(binding.params.rendezvous_min)
     }
 
     /// Takes what belongs to the peer's first words.
@@ -186,8 +188,8 @@ impl<T> Connection<T> {
     fn check_announced(&self, header: &FrameHeader) -> Result<(), Error> {
         let op = header.op();
         let error = match op {
-            Op::Tagged if !self.shares_receives() => WireError::TaggedOnMsg,
-            Op::TaggedRts if !self.shares_receives() => WireError::TaggedOnMsg,
+            Op::Tagged if !self.is_connectionless() => WireError::TaggedOnMsg,
+            Op::TaggedRts if !self.is_connectionless() => WireError::TaggedOnMsg,
             Op::TaggedRts | Op::Cts | Op::Data if !self.takes_announcements(true) => {
                 WireError::Unsupported(op)
             }

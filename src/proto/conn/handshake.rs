@@ -78,7 +78,7 @@ impl<T> Connection<T> {
             ControlKind::Response => {
                 self.handshake = None;
                 self.byte_order = order;
-                if self.shares_receives() {
+                if self.is_connectionless() {
                     match self.peer_accepted(&frame)? {
                         Some(agreed) => self.begin_agreed(agreed, Bytes::new()),
                         None => self.connected(Bytes::new()),

@@ -8,8 +8,9 @@
 //! persistent, `answer.rs` cuts the answers to reads into frames that can be broken off, and
 //! `atomic.rs` does a peer's atomic operations.
 //!
-//! A connection of a connectionless endpoint (`rdm_binding.rs`) shares its receives with others
-//! (`shared_receive.rs`) and may announce messages before it sends them: `rendezvous_sender.rs` and
+//! A connection may share its receives with others (`shared_receive.rs`): that of a connectionless
+//! endpoint (`rdm_binding.rs`) does, that of a connected one if it was opened so. Messages for such
+//! receives may be announced before they are sent: `rendezvous_sender.rs` and
 //! `rendezvous_receiver.rs` are the halves of that. `fence.rs` holds operations back for those
 //! before them.
 //!
@@ -66,9 +67,10 @@ use close::CloseState;
 use credit::ReceiveCredit;
 use extension::Extension;
 pub(crate) use extension::{ExtensionParams, OFFERED};
-pub(crate) use rdm_binding::{ConnIds, RdmParams};
+pub(crate) use rdm_binding::RdmParams;
 pub(crate) use receive::ReceivePlan;
-use receive_side::{OwnReceives, ReceiveSide};
+pub(crate) use receive_side::{ConnIds, SharedParams};
+use receive_side::{OwnReceives, ReceiveSide, SharedBinding};
 #[cfg(test)]
 pub(in crate::proto) use receive_state::ReceiveStateKind;
 use receive_state::{PartialHeader, ReceiveState};
@@ -199,6 +201,14 @@ impl<T> Connection<T> {
             matcher: FifoMatcher::new(sizes.unexpected_bytes),
         };
         Connection::with_side(ReceiveSide::Own(own), &sizes, params)
+    }
+
+    /// A connection of a connected endpoint whose receives are those of
+    /// [`Host::shared`](crate::proto::Host::shared): of the sizes only the transmit context's
+    /// counts.
+    pub(crate) fn new_shared(sizes: Sizes, params: ExtensionParams, shared: SharedParams) -> Self {
+        let side = ReceiveSide::Shared(SharedBinding::new(shared, None));
+        Connection::with_side(side, &sizes, params)
     }
 
     fn with_side(side: ReceiveSide, sizes: &Sizes, params: ExtensionParams) -> Self {

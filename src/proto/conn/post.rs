@@ -61,7 +61,7 @@ impl<T> Connection<T> {
     /// connectionless endpoint's connection, where a message may have to be announced, or to wait
     /// for the next one.
     pub(crate) fn inject(&mut self, bytes: &[u8], data: Option<u64>) -> Result<(), Error> {
-        debug_assert!(!self.shares_receives(), "of a connected endpoint");
+        debug_assert!(!self.is_connectionless(), "of a connected endpoint");
         self.check_open(false)?;
         let queue = &mut self.tx_context;
         if queue.used >= queue.size || !queue.backlog.is_empty() {
@@ -156,9 +156,9 @@ impl<T> Connection<T> {
     }
 
     fn check_post(&self, operation: &Operation<T>) -> Result<(), Error> {
-        let is_of_peer = self.shares_receives();
+        let is_of_peer = self.is_connectionless();
         let is_receive = match &operation.kind {
-            OpKind::Receive if is_of_peer => return Err(not_of_this_kind()),
+            OpKind::Receive if self.shares_receives() => return Err(not_of_this_kind()),
             OpKind::Receive => true,
             OpKind::Send { tag, .. } | OpKind::Inject { tag, .. } => {
                 if tag.is_some() && !is_of_peer {
@@ -189,7 +189,7 @@ impl<T> Connection<T> {
     }
 
     fn check_not_up(&self, is_receive: bool) -> Result<(), Error> {
-        let is_of_peer = self.shares_receives();
+        let is_of_peer = self.is_connectionless();
         match (self.lifecycle, &self.fault) {
             // Another attempt may follow one that has failed.
             (Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Accepting, _) if is_of_peer => {
@@ -393,7 +393,8 @@ impl<T> Connection<T> {
 /// Refuses what only endpoints of the other kind have.
 #[cold]
 fn not_of_this_kind() -> Error {
-    let what = "tags and shared receives are a connectionless endpoint's";
+    let what =
+        "tags are a connectionless endpoint's, and shared receives are posted to their context";
     Error::new(ErrorKind::InvalidArgument, what)
 }
 

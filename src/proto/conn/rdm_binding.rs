@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::limits::UNEXPECTED_OVERHEAD;
-use crate::proto::peers::{ConnectionId, SourceId};
 use crate::wire::{
     ByteOrder, Capabilities, CmDecoder, ControlFrame, ControlKind, ExtensionOffer, PeerData,
 };
@@ -16,35 +15,20 @@ use super::auth::ProvenKey;
 use super::close::CloseState;
 use super::credit::ReceiveCredit;
 use super::handshake::control_frame;
-use super::receive_side::ReceiveSide;
+use super::receive_side::{ReceiveSide, SharedBinding, SharedParams};
 use super::receive_state::{PartialHeader, ReceiveState};
 use super::refusal::Refusals;
-use super::rendezvous_receiver::IncomingAnnouncements;
 use super::rendezvous_sender::{OutgoingAnnouncements, RendezvousPolicy};
-use super::shared_receive::MatchedReceive;
 use super::{Connection, ExtensionParams, Lifecycle, Sizes};
-
-/// The ids of a connection among those that share receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ConnIds {
-    pub(crate) source: SourceId,
-    pub(crate) connection: ConnectionId,
-}
 
 /// The parameters of a connectionless endpoint's connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RdmParams {
-    pub(crate) ids: ConnIds,
-    /// Bytes of unexpected messages that the shared receives have promised to this connection, each
-    /// message with its overhead. At least one message's overhead, since a peer that may not even
-    /// announce could never send.
-    pub(crate) promised_bytes: u64,
+    pub(crate) shared: SharedParams,
     /// Where the endpoint listens.
     pub(crate) listening_port: u16,
     /// A random number that changes when the endpoint is opened anew.
     pub(crate) incarnation: NonZeroU32,
-    /// Messages longer than this are announced before they are sent.
-    pub(crate) rendezvous_min: u64,
 }
 
 /// The binding of a connection to its connectionless endpoint.
@@ -54,10 +38,6 @@ pub(super) struct RdmBinding {
     theirs: Option<PeerData>,
     /// Both sides' versions have announcements of tagged messages.
     versions_agree: bool,
-    /// The receive that a message is being received into.
-    receiving: Option<MatchedReceive>,
-    /// The announced messages of the peer.
-    pub(super) incoming: IncomingAnnouncements,
 }
 
 impl<T> Connection<T> {
@@ -65,37 +45,18 @@ impl<T> Connection<T> {
     /// [`Host::shared`](crate::proto::Host::shared), so of the sizes only the transmit context's
     /// counts, and it takes posts before it is up.
     pub(crate) fn new_rdm(sizes: Sizes, extension: ExtensionParams, params: RdmParams) -> Self {
-        let binding = Box::new(RdmBinding {
+        let rdm = RdmBinding {
             own: params,
             theirs: None,
             versions_agree: false,
-            receiving: None,
-            incoming: IncomingAnnouncements::default(),
-        });
-        Connection::with_side(ReceiveSide::Shared(binding), &sizes, extension.of_peer())
-    }
-
-    /// The ids among connections that share receives; `None` of a connected endpoint.
-    pub(crate) fn ids(&self) -> Option<ConnIds> {
-        self.binding().map(|binding| binding.own.ids)
-    }
-
-    /// A message is being received into this receive.
-    pub(super) fn set_matched_receive(&mut self, receive: Option<MatchedReceive>) {
-        if let Some(binding) = self.binding_mut() {
-            binding.receiving = receive;
-        }
-    }
-
-    /// Takes the receive that a message is being received into.
-    pub(super) fn take_matched_receive(&mut self) -> Option<MatchedReceive> {
-        self.binding_mut()
-            .and_then(|binding| binding.receiving.take())
+        };
+        let binding = SharedBinding::new(params.shared, Some(rdm));
+        Connection::with_side(ReceiveSide::Shared(binding), &sizes, extension)
     }
 
     /// The peer's private data, from its request or its response.
     pub(crate) fn peer_data(&self) -> Option<&PeerData> {
-        self.binding().and_then(|binding| binding.theirs.as_ref())
+        self.rdm().and_then(|rdm| rdm.theirs.as_ref())
     }
 
     /// Bytes of unexpected messages that are reserved for the peer.
@@ -103,14 +64,14 @@ impl<T> Connection<T> {
         match &self.side {
             ReceiveSide::Own(own) => own.matcher.budget_bytes() as u64,
             ReceiveSide::Shared(binding) => {
-                binding.own.promised_bytes.max(UNEXPECTED_OVERHEAD as u64)
+                (binding.params.promised_bytes).max(UNEXPECTED_OVERHEAD as u64)
             }
         }
     }
 
     /// Dials the peer: queues the request, and awaits the response.
     pub(crate) fn begin_connect_peer(&mut self) {
-        let Some(binding) = self.binding() else {
+        let Some(rdm) = self.rdm() else {
             debug_assert!(false, "an endpoint that is connected has data of its own");
             return;
         };
@@ -118,7 +79,7 @@ impl<T> Connection<T> {
             listening_port,
             incarnation,
             ..
-        } = binding.own;
+        } = rdm.own;
         let request = PeerData::request(listening_port, incarnation, self.extension.offer());
         self.lifecycle.go(Lifecycle::Connecting);
         self.handshake = Some(Box::new(CmDecoder::new()));
@@ -141,7 +102,7 @@ impl<T> Connection<T> {
         if let Err(error) = self.extension.check_key_agreed() {
             return self.fail(error);
         }
-        let Some(peer) = self.binding_mut() else {
+        let Some(peer) = self.rdm_mut() else {
             debug_assert!(false, "an endpoint that is connected has data of its own");
             return;
         };
@@ -165,7 +126,7 @@ impl<T> Connection<T> {
         frame: &ControlFrame,
     ) -> Result<Option<ExtensionOffer>, Error> {
         let theirs = PeerData::read(frame.data())?;
-        if let Some(peer) = self.binding_mut() {
+        if let Some(peer) = self.rdm_mut() {
             peer.theirs = Some(theirs);
             peer.versions_agree = theirs.agrees_to_announcements();
         }
@@ -177,24 +138,13 @@ impl<T> Connection<T> {
     /// The connection is up: opens the transmit lanes for what was posted before, by the
     /// capabilities agreed on.
     pub(super) fn open_lanes(&mut self) {
-        if let ReceiveSide::Shared(peer) = &self.side {
-            let untagged = self.agreed().contains(Capabilities::RENDEZVOUS);
-            // C peers misread a clear-to-send of the other byte order.
-            let tagged = untagged || peer.versions_agree && self.byte_order == ByteOrder::Native;
-            if tagged {
-                self.tx.announcements = Some(OutgoingAnnouncements::new(RendezvousPolicy {
-                    tagged,
-                    untagged,
-                    withdraws: self.agreed().contains(Capabilities::WITHDRAW),
-                    min: peer.own.rendezvous_min,
-                }));
-            }
-            if self.has_refusals() {
-                // Every write is answered, so that its completion says whether the peer refused it.
-                for key in self.tx.queued_rma() {
-                    if let Some(op) = self.ops.get_mut(key) {
-                        op.want_answer();
-                    }
+        let policy = self.rendezvous_policy();
+        self.tx.announcements = policy.map(OutgoingAnnouncements::new);
+        if self.is_connectionless() && self.has_refusals() {
+            // Every write is answered, so that its completion says whether the peer refused it.
+            for key in self.tx.queued_rma() {
+                if let Some(op) = self.ops.get_mut(key) {
+                    op.want_answer();
                 }
             }
         }
@@ -202,10 +152,30 @@ impl<T> Connection<T> {
         self.tx.open();
     }
 
+    /// Which messages are announced to the peer; `None`: none.
+    fn rendezvous_policy(&self) -> Option<RendezvousPolicy> {
+        let untagged = self.agreed().contains(Capabilities::RENDEZVOUS);
+        let (tagged, min) = match self.rdm() {
+            // C peers misread a clear-to-send of the other byte order.
+            Some(rdm) => (
+                untagged || rdm.versions_agree && self.byte_order == ByteOrder::Native,
+                rdm.own.shared.rendezvous_min,
+            ),
+            // The peer of a connected endpoint shares its receives if it says so.
+            None => (false, self.peer_hello()?.announce_min?),
+        };
+        (tagged || untagged).then(|| RendezvousPolicy {
+            tagged,
+            untagged,
+            withdraws: self.agreed().contains(Capabilities::WITHDRAW),
+            min,
+        })
+    }
+
     /// True if the peer may announce messages, with a tag or without.
     pub(super) fn takes_announcements(&self, tagged: bool) -> bool {
         self.agreed().contains(Capabilities::RENDEZVOUS)
-            || tagged && self.binding().is_some_and(|it| it.versions_agree)
+            || tagged && self.rdm().is_some_and(|it| it.versions_agree)
     }
 
     /// Resets the connection for its next attempt, and keeps everything posted. The attempt lost a
@@ -230,10 +200,12 @@ impl<T> Connection<T> {
         self.last_bytes = None;
         self.refusals = Refusals::default();
         self.close = CloseState::default();
-        if let Some(peer) = self.binding_mut() {
+        if let Some(binding) = self.binding_mut() {
+            binding.incoming.clear();
+        }
+        if let Some(peer) = self.rdm_mut() {
             peer.theirs = None;
             peer.versions_agree = false;
-            peer.incoming.clear();
         }
         self.invariants();
     }

@@ -20,7 +20,6 @@ use super::receive_state::{PayloadTarget, ReceiveState};
 use super::{Connection, Lifecycle};
 pub(super) use access::resolve_all;
 use access::taken_away;
-pub(super) use message::zeroed;
 
 /// Where the transport is to place the next bytes of the connection.
 #[derive(Debug)]

@@ -1,22 +1,24 @@
-//! Which receives the messages of a connection match: its own or shared ones. Connections of
-//! connected and of connectionless endpoints differ in this alone; it is fixed when a connection is
-//! made.
+//! Which receives the messages of a connection match: its own or shared ones. It is fixed when a
+//! connection is made.
 //!
 //! An enum, not a type parameter: a parameter of the connection would spread to its port, its
 //! driver and their tests, for a dozen of some two hundred functions.
 
 use crate::proto::matching::fifo::FifoMatcher;
+use crate::proto::peers::{ConnectionId, SourceId};
 
 use super::rdm_binding::RdmBinding;
+use super::rendezvous_receiver::IncomingAnnouncements;
+use super::shared_receive::MatchedReceive;
 use super::{Connection, ContextQueue};
 
 #[derive(Debug)]
 pub(super) enum ReceiveSide {
     /// Of a connected endpoint (`FI_EP_MSG`): its own, matched in FIFO order.
     Own(OwnReceives),
-    /// Of a connectionless endpoint (`FI_EP_RDM`): those that all its connections share
-    /// ([`Receives`](crate::proto::Receives)).
-    Shared(Box<RdmBinding>),
+    /// Those that several connections share ([`Receives`](crate::proto::Receives)): of a
+    /// connectionless endpoint (`FI_EP_RDM`), or of connected ones with a shared receive context.
+    Shared(Box<SharedBinding>),
 }
 
 /// The receives of a connected endpoint.
@@ -24,6 +26,49 @@ pub(super) enum ReceiveSide {
 pub(super) struct OwnReceives {
     pub(super) context: ContextQueue,
     pub(super) matcher: FifoMatcher,
+}
+
+/// The ids of a connection among those that share receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnIds {
+    pub(crate) source: SourceId,
+    pub(crate) connection: ConnectionId,
+}
+
+/// The parameters of a connection that shares receives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedParams {
+    pub(crate) ids: ConnIds,
+    /// Bytes of unexpected messages that the shared receives have promised to this connection, each
+    /// message with its overhead. At least one message's overhead, since a peer that may not even
+    /// announce could never send.
+    pub(crate) promised_bytes: u64,
+    /// Messages longer than this are announced before they are sent: to the peer of a
+    /// connectionless endpoint, which has a limit of its own, by the peer of a connected one.
+    pub(crate) rendezvous_min: u64,
+}
+
+/// What binds a connection to the receives that it shares.
+#[derive(Debug)]
+pub(super) struct SharedBinding {
+    pub(super) params: SharedParams,
+    /// The receive that a message is being received into.
+    receiving: Option<MatchedReceive>,
+    /// The announced messages of the peer.
+    pub(super) incoming: IncomingAnnouncements,
+    /// Of a connectionless endpoint's connection.
+    pub(super) rdm: Option<RdmBinding>,
+}
+
+impl SharedBinding {
+    pub(super) fn new(params: SharedParams, rdm: Option<RdmBinding>) -> Box<Self> {
+        Box::new(SharedBinding {
+            params,
+            receiving: None,
+            incoming: IncomingAnnouncements::default(),
+            rdm,
+        })
+    }
 }
 
 impl<T> Connection<T> {
@@ -44,9 +89,9 @@ impl<T> Connection<T> {
         }
     }
 
-    /// What binds the connection to its connectionless endpoint; `None` of a connected one's.
+    /// What binds the connection to shared receives; `None` if it has its own.
     #[inline]
-    pub(super) fn binding(&self) -> Option<&RdmBinding> {
+    pub(super) fn binding(&self) -> Option<&SharedBinding> {
         match &self.side {
             ReceiveSide::Own(_) => None,
             ReceiveSide::Shared(binding) => Some(binding),
@@ -54,17 +99,53 @@ impl<T> Connection<T> {
     }
 
     #[inline]
-    pub(super) fn binding_mut(&mut self) -> Option<&mut RdmBinding> {
+    pub(super) fn binding_mut(&mut self) -> Option<&mut SharedBinding> {
         match &mut self.side {
             ReceiveSide::Own(_) => None,
             ReceiveSide::Shared(binding) => Some(binding),
         }
     }
 
-    /// True of a connectionless endpoint's connection.
+    /// True if the connection shares its receives with others.
     #[inline]
     pub(super) fn shares_receives(&self) -> bool {
         matches!(self.side, ReceiveSide::Shared(_))
+    }
+
+    /// What binds the connection to its connectionless endpoint; `None` of a connected one's.
+    #[inline]
+    pub(super) fn rdm(&self) -> Option<&RdmBinding> {
+        self.binding()?.rdm.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn rdm_mut(&mut self) -> Option<&mut RdmBinding> {
+        self.binding_mut()?.rdm.as_mut()
+    }
+
+    /// True of a connectionless endpoint's connection.
+    #[inline]
+    pub(super) fn is_connectionless(&self) -> bool {
+        self.rdm().is_some()
+    }
+
+    /// The ids among connections that share receives; `None` if it has its own.
+    #[inline]
+    pub(crate) fn ids(&self) -> Option<ConnIds> {
+        self.binding().map(|binding| binding.params.ids)
+    }
+
+    /// A message is being received into this receive.
+    pub(super) fn set_matched_receive(&mut self, receive: Option<MatchedReceive>) {
+        if let Some(binding) = self.binding_mut() {
+            binding.receiving = receive;
+        }
+    }
+
+    /// Takes the receive that a message is being received into.
+    pub(super) fn take_matched_receive(&mut self) -> Option<MatchedReceive> {
+        self.binding_mut()
+            .and_then(|binding| binding.receiving.take())
     }
 
     /// The context whose size bounds these operations. Shared receives are not counted here.

@@ -277,7 +277,7 @@ impl<T> Connection<T> {
             entry.phase = Phase::Moving;
             entry.payload.take()
         });
-        let payload = payload.expect("a receive keeps its buffer until its data comes");
+        let mut payload = payload.expect("a receive keeps its buffer until its data comes");
         self.rx.go(ReceiveState::Payload(PayloadInProgress {
             target: PayloadTarget::Receive {
                 op,
@@ -285,7 +285,7 @@ impl<T> Connection<T> {
                 tag: arrival.kind.tag(),
                 order: arrival.order,
             },
-            capacity: payload.len() as u64,
+            capacity: payload.room_for(len) as u64,
             payload: Some(payload),
             len,
             done: 0,

@@ -1,7 +1,7 @@
 //! Messages of a connection that shares its receives with others. A receive that is matched becomes
 //! an operation of the connection; a message without a receive goes to the shared store.
 
-use crate::buf::Payload;
+use crate::buf::{Payload, zeroed};
 use crate::error::{Error, Phase};
 use crate::proto::Host;
 use crate::proto::matching::{Arrival, ArrivalOutcome, MatchCriteria, MessageKind, PostedReceive};
@@ -10,7 +10,6 @@ use crate::proto::peers::SourceId;
 use crate::wire::FrameHeader;
 
 use super::Connection;
-use super::receive::zeroed;
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 
 /// A shared receive that is an operation of the connection until its message is placed, with all
@@ -54,7 +53,7 @@ impl<T> Connection<T> {
             debug_assert!(false, "the owner of such a connection shares receives");
             return;
         };
-        let (target, payload) = match shared.begin_message(&mut arrival) {
+        let (target, mut payload) = match shared.begin_message(&mut arrival) {
             ArrivalOutcome::Matched(receive) => {
                 let (matched, payload) = self.adopt_receive(receive, Phase::Moving);
                 let op = matched.op;
@@ -87,7 +86,7 @@ impl<T> Connection<T> {
         self.receive_credit.count_message(len);
         self.rx.go(ReceiveState::Payload(PayloadInProgress {
             target,
-            capacity: payload.len() as u64,
+            capacity: payload.room_for(len) as u64,
             payload: Some(payload),
             len,
             done: 0,

@@ -130,6 +130,7 @@ fn a_damaged_hello_ends_the_attempt() {
         messages: MessageCredit::default(),
         refusals_max: 0,
         probes_after_ms: None,
+        announce_min: None,
     };
     let good = hello.encode(ByteOrder::Native, 0, |_| None);
     let (mut refused, mut fine) = (0, 0);

@@ -23,6 +23,7 @@ mod receives;
 mod refusal;
 mod rendezvous;
 mod script;
+mod shared_connected;
 mod shared_model;
 mod side;
 mod states;

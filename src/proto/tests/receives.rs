@@ -8,9 +8,9 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::{
-    Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, ConnectionId, ExtensionParams,
-    MatchCriteria, MessageKind, OFFERED, OpKey, OpKind, OpResult, Operation, PostedReceive,
-    RdmParams, Receives, Sizes, SourceId, UnexpectedMessage,
+    Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, Connection, ConnectionId,
+    ExtensionParams, MatchCriteria, MessageKind, OFFERED, OpKey, OpKind, OpResult, Operation,
+    PostedReceive, RdmParams, Receives, SharedParams, Sizes, SourceId, UnexpectedMessage,
 };
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, PeerData};
@@ -355,16 +355,33 @@ impl Setup {
         }
     }
 
-    fn side(self, number: u32) -> TestConnection {
-        let peering = RdmParams {
+    fn shared_params(self, number: u64) -> SharedParams {
+        SharedParams {
             ids: ConnIds {
-                source: SourceId(u64::from(number)),
-                connection: ConnectionId(u64::from(number) + 10),
+                source: SourceId(number),
+                connection: ConnectionId(number + 10),
             },
             promised_bytes: self.promised,
+            rendezvous_min: self.rendezvous_min,
+        }
+    }
+
+    /// A pair of connected endpoints that is not connected: `b` shares its receives.
+    pub(super) fn sharing(self) -> Pair {
+        let mut b = TestConnection::new(self.sizes, self.params);
+        b.machine = Connection::new_shared(self.sizes, self.params, self.shared_params(2));
+        b.host.shared = Some(Shared::with_room(self.promised));
+        Pair {
+            a: TestConnection::new(self.sizes, self.params),
+            b,
+        }
+    }
+
+    fn side(self, number: u32) -> TestConnection {
+        let peering = RdmParams {
+            shared: self.shared_params(u64::from(number)),
             listening_port: 0x1000 + number as u16,
             incarnation: NonZeroU32::new(number + 1).expect("not zero"),
-            rendezvous_min: self.rendezvous_min,
         };
         let shared = Shared::with_room(self.promised);
         TestConnection::of_peer(self.sizes, self.params, peering, shared)

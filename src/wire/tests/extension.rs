@@ -229,7 +229,30 @@ fn some_hello() -> Hello {
         },
         refusals_max: 7,
         probes_after_ms: None,
+        announce_min: None,
     }
+}
+
+/// docs/extension.md, section 2: what a HELLO may say beyond what it must.
+#[cfg(target_endian = "little")]
+#[test]
+fn the_golden_hello_of_who_shares_receives_is_what_we_send() {
+    let hello = Hello {
+        probes_after_ms: Some(750),
+        announce_min: Some(65_536),
+        ..some_hello()
+    };
+    let bytes = hello.encode(ByteOrder::Native, 0, |_| None);
+    assert_eq!(bytes, golden("hello shared"));
+    let consumed = bytes.len();
+    let read = read_hello(&bytes, ByteOrder::Native, 3);
+    assert!(matches!(read, Ok(HelloDecoded::Hello { hello: read, .. }) if read == hello));
+    assert_eq!(consumed, 16 + 64);
+    let twice = [&bytes[16..], &bytes[16 + 52..]].concat();
+    assert_eq!(
+        read_hello(&hello_of(&twice), ByteOrder::Native, 1000),
+        Err(WireError::HelloValue(5))
+    );
 }
 
 /// Feeds a HELLO in pieces of `step` bytes.

@@ -1,8 +1,8 @@
 //! Messages of a connected endpoint, matched in FIFO order with the connection's own receives.
 
-use crate::buf::Payload;
+use crate::buf::{Payload, zeroed};
 use crate::error::{Error, Phase};
-use crate::limits::{READ_REQUESTS_MAX, UNEXPECTED_ALLOCATION_UNCHECKED_MAX};
+use crate::limits::READ_REQUESTS_MAX;
 use crate::proto::conn::receive_side::{OwnReceives, ReceiveSide};
 use crate::proto::conn::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use crate::proto::conn::{Connection, ReceivedMessage};
@@ -43,7 +43,7 @@ impl<T> Connection<T> {
         op.phase = Phase::Moving;
         let buffer = op.payload.as_mut();
         let buffer = buffer.expect("a posted receive holds its buffer");
-        let fits = bytes.len().min(buffer.len());
+        let fits = buffer.room_for(len);
         // A buffer that refuses ends the connection, and with it the receive.
         (buffer.copy_in(0, &bytes[..fits])).map_err(|closed| taken_away(closed.into()))?;
         let payload = op.payload.take().unwrap_or_else(Payload::empty);
@@ -76,11 +76,11 @@ impl<T> Connection<T> {
                 .get_mut(op)
                 .expect("a posted receive is in the table");
             entry.phase = Phase::Moving;
-            let payload = entry
+            let mut payload = entry
                 .payload
                 .take()
                 .expect("a posted receive holds its buffer");
-            let capacity = payload.len() as u64;
+            let capacity = payload.room_for(len) as u64;
             let target = PayloadTarget::Receive {
                 op,
                 data,
@@ -133,13 +133,11 @@ impl<T> Connection<T> {
             .payload
             .take()
             .expect("a posted receive holds its buffer");
-        let fits = message.len.min(payload.len());
-        let overflow = message.overflow + (message.len - fits);
-        match payload.copy_from(&message.payload, fits) {
-            Ok(()) => {
+        match payload.take_message(message.payload, message.len) {
+            Ok(fits) => {
                 let received = ReceivedMessage {
                     len: fits,
-                    overflow,
+                    overflow: message.overflow + (message.len - fits),
                     data: message.data,
                     order: message.order,
                     ..ReceivedMessage::default()
@@ -152,15 +150,4 @@ impl<T> Connection<T> {
             }
         }
     }
-}
-
-/// Allocates zeroed bytes; `None` if there is no memory. The length comes from the peer, within a
-/// budget that the application chose, which may exceed the machine's memory.
-pub(in crate::proto::conn) fn zeroed(len: u64) -> Option<Vec<u8>> {
-    let len = usize::try_from(len).ok()?;
-    if len > UNEXPECTED_ALLOCATION_UNCHECKED_MAX {
-        // Zeroed allocation has no fallible form, so this tries an uninitialized one first.
-        Vec::<u8>::new().try_reserve_exact(len).ok()?;
-    }
-    Some(vec![0; len])
 }

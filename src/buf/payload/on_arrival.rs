@@ -1,0 +1,98 @@
+//! Memory of a receive that does not know how much will come: allocated when a message meets it, of
+//! the message's length, up to a limit that the application chose.
+
+use bytes::Bytes;
+
+use super::{Parts, Payload};
+use crate::buf::access_error::AccessError;
+use crate::buf::memory::Memory;
+use crate::buf::traits::Convert;
+use crate::limits::UNEXPECTED_ALLOCATION_UNCHECKED_MAX;
+
+/// What a message that comes gets.
+#[derive(Debug)]
+pub(super) struct OnArrival {
+    pub(super) memory: Option<Memory>,
+    /// Bytes, at most.
+    max: usize,
+}
+
+impl Payload {
+    /// Memory for a message of at most `max` bytes, to be allocated when its length is known. When
+    /// the operation ends it is `Bytes` of what was received.
+    pub(crate) fn on_arrival(max: usize) -> Self {
+        Payload {
+            parts: Parts::OnArrival(Box::new(OnArrival { memory: None, max })),
+            len: 0,
+        }
+    }
+
+    /// How many bytes of a message of this length, as the peer says it, find room.
+    #[inline]
+    pub(crate) fn room_for(&mut self, len: u64) -> usize {
+        match usize::try_from(len) {
+            Ok(len) if len <= self.len => len,
+            _ => self.make_room(len),
+        }
+    }
+
+    /// There is less room than bytes, unless it can be allocated.
+    #[cold]
+    fn make_room(&mut self, len: u64) -> usize {
+        if let Parts::OnArrival(arrival) = &mut self.parts {
+            let max = arrival.max as u64;
+            // The memory of a message that broke off was smaller.
+            arrival.memory = zeroed(len.min(max)).map(|bytes| Memory::Owned(bytes.into()));
+            self.len = arrival.memory.as_ref().map_or(0, Memory::len);
+        }
+        self.len
+    }
+
+    /// Receives the first `len` bytes of a message that came before: its memory, if that is all
+    /// that is wanted, or a copy. Says how many fit.
+    pub(crate) fn take_message(
+        &mut self,
+        message: Payload,
+        len: usize,
+    ) -> Result<usize, AccessError> {
+        let mut message = message;
+        if let Parts::OnArrival(arrival) = &mut self.parts
+            && message.len == len
+            && len <= arrival.max
+        {
+            match message.into_single().map(Vec::from_memory) {
+                Some(Ok(bytes)) => {
+                    arrival.memory = Some(Memory::Owned(bytes.into()));
+                    self.len = len;
+                    return Ok(len);
+                }
+                Some(Err(memory)) => message = Payload::from_memory(memory),
+                None => message = Payload::empty(),
+            }
+        }
+        let fits = self.room_for(len as u64);
+        self.copy_from(&message, fits)?;
+        Ok(fits)
+    }
+
+    /// The operation has ended with so many bytes received.
+    #[cold]
+    pub(super) fn end_arrival(&mut self, received: usize) {
+        let memory = self.take().into_single();
+        let bytes = memory.and_then(|it| Vec::from_memory(it).ok());
+        let mut bytes = bytes.unwrap_or_default();
+        bytes.truncate(received);
+        *self = Payload::from_memory(Memory::Owned(Bytes::from(bytes).into()));
+    }
+}
+
+/// Allocates zeroed bytes; `None` if there is no memory. The length comes from the peer, within a
+/// budget that the application chose, which may exceed the machine's memory.
+pub(crate) fn zeroed(len: u64) -> Option<Vec<u8>> {
+    let len = usize::try_from(len).ok()?;
+    if len > UNEXPECTED_ALLOCATION_UNCHECKED_MAX {
+        // Zeroed allocation has no fallible form, so this tries an uninitialized one first.
+        Vec::<u8>::new().try_reserve_exact(len).ok()?;
+    }
+    Some(vec![0; len])
+}

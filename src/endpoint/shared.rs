@@ -1,0 +1,275 @@
+//! Receive contexts that connected endpoints share (`fi_srx_context`; `fi_endpoint(3)`).
+
+mod builder;
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::buf::{IoBufMut, IoBufsMut, Payload};
+use crate::cntr::Counter;
+use crate::cq::CompletionQueue;
+use crate::domain::Domain;
+use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::id::{EndpointId, OperationId};
+use crate::progress::{OpCell, PostOptions, ReceiveSelector, Report, SharedContext};
+use crate::proto::{MatchCriteria, OpKey, OpResult, Withdrawn};
+use crate::sync::{Dependence, Dependents};
+
+use super::common::Common;
+use super::post::OpSpec;
+use super::target::{
+    OpOwner, PostEndpoint, PostResult, PostTarget, Scope, Selector, cancel_named, post_receive,
+};
+use super::{MultiRecv, Recv};
+
+pub use builder::SharedReceiveContextBuilder;
+
+/// Receives that connected endpoints share (`fi_srx_context`, `struct fid_ep`): what is posted here
+/// takes the next message of any endpoint that was
+/// [opened with it](crate::ep::EndpointBuilder::receive_context). So a server with ten thousand
+/// connections, most of them idle, keeps a few hundred receives posted instead of ten thousand; and
+/// with [`multi_recv`](Self::multi_recv) a small message costs no post of its own.
+///
+/// Messages of one connection are matched in the order in which they were sent, and a receive takes
+/// the oldest message that no other has taken. A completion says whose connection brought its
+/// message ([`Completion::endpoint`](crate::Completion::endpoint)), and an awaited receive does so
+/// by [`Received::endpoint`](crate::op::Received::endpoint). When a connection breaks off in the
+/// middle of a message, the receive that it had begun to fill is posted again, in its place.
+///
+/// Messages that come before a receive are kept within a
+/// [budget](SharedReceiveContextBuilder::unexpected_bytes) for all connections and one for each. A
+/// peer of this library holds back what goes beyond, or announces it until a receive asks for it:
+/// its RMA and acknowledgements pass. From any other peer the endpoint stops reading until a
+/// receive is posted, and from that peer only.
+///
+/// Receives report to the context's queue and counter: fi_endpoint(3) has them report to those of
+/// the endpoint whose message they take, but the slot of a completion is reserved at the post, when
+/// it is unknown which endpoint that will be.
+///
+/// Clones are handles to the same context. When the last one is dropped, and the last endpoint that
+/// was opened with it, receives that are left end as Canceled.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Event, Fabric, Hints};
+///
+/// let fabric = Fabric::open(Hints::new())?;
+/// let domain = fabric.domain().open()?;
+/// let context = domain.receive_context().open()?;
+/// # let events = fabric.event_queue().open()?;
+/// # let listener = fabric.listen(([127, 0, 0, 1], 0), &events).await?;
+/// # let client = domain.endpoint().open()?;
+/// # let connecting = tokio::spawn(client.connect(listener.local_addr()).into_future());
+/// # let Some(Event::ConnRequest(request)) = events.next().await else { unreachable!() };
+/// let server = domain.endpoint().receive_context(&context).open()?;
+/// server.accept(request).await?;
+/// # connecting.await.unwrap()?;
+///
+/// let receive = context.recv(vec![0; 64]).post()?; // Of whichever connection.
+/// client.send("hello").await?;
+/// let (received, bytes) = receive.await?;
+/// assert_eq!(&bytes[..received.len], b"hello");
+/// assert_eq!(received.endpoint, Some(server.id()));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct SharedReceiveContext {
+    pub(super) inner: Arc<ContextInner>,
+}
+
+pub(super) struct ContextInner {
+    context: Arc<SharedContext>,
+    dependents: Dependents,
+    /// What buffers for several messages keep free for the next (`FI_OPT_MIN_MULTI_RECV`).
+    free_min: usize,
+    receive_counter: Option<Counter>,
+    pub(super) common: Common,
+}
+
+impl PostEndpoint for ContextInner {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn post(
+        &self,
+        scope: Scope,
+        spec: OpSpec,
+        payload: Payload,
+        report: Report,
+        options: PostOptions,
+    ) -> PostResult {
+        let receives = self.context.receives();
+        match scope {
+            Scope::Receives(selector) => match self.resolve_selector(selector) {
+                Ok(selector) => post_receive(receives, selector, &spec, payload, report, options),
+                Err(error) => Err((error, payload)),
+            },
+            Scope::Claimed(claim) => {
+                let claimed = claim.take();
+                let posted = receives.receive_claimed(claimed, payload, report, options.timeout)?;
+                Ok((posted, None))
+            }
+            Scope::Connection | Scope::Peer(_) => {
+                unreachable!("only receives are posted to a receive context")
+            }
+        }
+    }
+
+    fn own_operations(&self) -> &dyn OpOwner {
+        self
+    }
+
+    fn names_sources(&self) -> bool {
+        true
+    }
+
+    fn endpoint_of(&self, end: &OpResult) -> Option<EndpointId> {
+        EndpointId::of_number(end.connection()?.0)
+    }
+}
+
+impl OpOwner for ContextInner {
+    fn phase(&self, key: OpKey) -> Phase {
+        self.context.receives().phase(key)
+    }
+
+    fn cancel(&self, key: OpKey) -> Withdrawn {
+        self.context.receives().cancel(key)
+    }
+
+    /// When this returns, the message of the receive is in its place again, or will be as soon as
+    /// it has come in full.
+    fn withdraw(&self, key: OpKey, cell: &OpCell) {
+        if self.context.receives().withdraw(key, cell) {
+            self.context.detach_receive(cell);
+        }
+    }
+
+    fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
+        self.context.receives().withdraw_waiting(key, cell);
+    }
+}
+
+impl ContextInner {
+    /// What a selector means to the receives.
+    pub(super) fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
+        match selector.source {
+            Some(_) => {
+                let what = "from: receives that endpoints share take the messages of all of them";
+                Err(Error::new(ErrorKind::BadFlags, what))
+            }
+            None => Ok(ReceiveSelector {
+                wanted: selector.wanted,
+                source: None,
+            }),
+        }
+    }
+}
+
+impl Drop for ContextInner {
+    fn drop(&mut self) {
+        self.context.begin_close();
+    }
+}
+
+impl SharedReceiveContext {
+    /// The name of this context in completions of no message: the release of a buffer for several,
+    /// a receive that was cancelled.
+    pub fn id(&self) -> EndpointId {
+        self.inner.common.id
+    }
+
+    /// The domain it was opened in.
+    pub fn domain(&self) -> &Domain {
+        &self.inner.common.domain
+    }
+
+    /// The queue that takes the completions of its receives. A context opened without one has its
+    /// own.
+    pub fn receive_queue(&self) -> &CompletionQueue {
+        &self.inner.common.receive_queue
+    }
+
+    /// Bytes of unexpected messages held now, of all connections, each with its overhead.
+    pub fn unexpected_bytes(&self) -> usize {
+        self.inner.context.receives().unexpected_bytes()
+    }
+
+    /// Receives one message (`fi_recv`, `fi_recvv`) of any endpoint that shares the context, into a
+    /// buffer, or spread over up to four. All else is as of
+    /// [`Endpoint::recv`](crate::Endpoint::recv), save that the end of a connection is no end of a
+    /// receive.
+    pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
+        Recv::new(self.target(), buffers)
+    }
+
+    /// Receives one message of at most `max` bytes of any endpoint that shares the context, whose
+    /// length is unknown (`FI_VARIABLE_MSG`); as
+    /// [`Endpoint::recv_any`](crate::Endpoint::recv_any).
+    pub fn recv_any(&self, max: usize) -> Recv<Bytes> {
+        Recv::any(self.target(), max)
+    }
+
+    /// Posts a buffer that takes messages of any endpoint that shares the context, one behind the
+    /// other (`FI_MULTI_RECV`); see [`RdmEndpoint::multi_recv`](crate::RdmEndpoint::multi_recv).
+    pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
+        MultiRecv::new(self.target(), buffer, self.inner.free_min)
+    }
+
+    fn target(&self) -> PostTarget {
+        let selector = Selector::any(MatchCriteria::Message);
+        PostTarget::new(&self.inner, Scope::Receives(selector))
+    }
+
+    /// Asks a queued receive to end early (`fi_cancel`). `true`: no message was matched with it,
+    /// and its completion says Canceled. `false`: it ends as it ends, or has ended.
+    pub fn cancel(&self, operation: OperationId) -> bool {
+        cancel_named(&*self.inner, operation)
+    }
+
+    /// Closes the context (`fi_close`): receives that are posted end as Canceled, and messages that
+    /// wait for one are dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`], naming them, while endpoints are open that were opened with it; the
+    /// context then goes on as before.
+    pub fn close(&self) -> Result<()> {
+        let closed = self.inner.dependents.close();
+        closed.map_err(|names| {
+            Error::new(ErrorKind::Busy, format!("the receive context is {names}"))
+        })?;
+        self.inner.context.begin_close();
+        Ok(())
+    }
+
+    /// True once it is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.inner.dependents.is_closed()
+    }
+
+    /// The counter of its receives.
+    pub(super) fn receive_counter(&self) -> Option<&Counter> {
+        self.inner.receive_counter.as_ref()
+    }
+
+    /// Keeps it from being closed for as long as the returned value lives.
+    pub(super) fn depend(&self, name: String) -> Result<Dependence> {
+        let closed = || Error::new(ErrorKind::BadState, "the receive context is closed");
+        self.inner.dependents.depend(name).ok_or_else(closed)
+    }
+
+    pub(super) fn context(&self) -> &Arc<SharedContext> {
+        &self.inner.context
+    }
+}
+
+impl fmt::Debug for SharedReceiveContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiveContext")
+            .field("id", &self.id())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,156 @@
+//! A receive context that connected endpoints share (`fi_srx_context`; fi_endpoint(3)): the
+//! receives, and their place in an engine, whose driver keeps their time limits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+use std::time::Instant;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::EndpointId;
+use crate::progress::budget::Budget;
+use crate::progress::engine::Engine;
+use crate::progress::pollable::{NextTurn, Pollable, TurnResult};
+use crate::progress::port::{
+    Bindings, ExtensionConfig, Port, PortKind, PortParts, PortSizes, PortTimers, PortWaker,
+};
+use crate::progress::report::OpCell;
+use crate::proto::{ConnIds, Connection, ConnectionId, SharedParams, SourceId};
+use crate::sync::Lock;
+use crate::transport::Clock;
+
+use super::{ReceiveConfig, ReceiveContext};
+
+/// What a shared receive context is opened with.
+pub(crate) struct SharedContextConfig {
+    pub(crate) receives: ReceiveConfig,
+    /// Peers that know of announcements announce longer messages.
+    pub(crate) rendezvous_min: u64,
+}
+
+/// A receive context that connected endpoints share. Its last handle calls
+/// [`SharedContext::begin_close`] when it is dropped.
+pub(crate) struct SharedContext {
+    receives: Arc<ReceiveContext>,
+    rendezvous_min: u64,
+    engine: Arc<Engine>,
+    port_waker: Arc<PortWaker>,
+    waker: Waker,
+    timers: Lock<PortTimers>,
+    closing: AtomicBool,
+}
+
+impl SharedContext {
+    /// Makes the context known to the engine, which need not be that of the endpoints.
+    pub(crate) fn open(engine: &Arc<Engine>, config: SharedContextConfig) -> Result<Arc<Self>> {
+        engine.check_alive()?;
+        let port_waker = PortWaker::new(engine);
+        let context = Arc::new(SharedContext {
+            receives: ReceiveContext::new(config.receives),
+            rendezvous_min: config.rendezvous_min,
+            engine: Arc::clone(engine),
+            waker: Waker::from(Arc::clone(&port_waker)),
+            port_waker,
+            timers: Lock::new(PortTimers::default()),
+            closing: AtomicBool::new(false),
+        });
+        context.receives.set_waker(&context.waker);
+        let pollable: Arc<dyn Pollable> = Arc::clone(&context) as _;
+        context.port_waker.insert_port(engine, pollable)?;
+        Ok(context)
+    }
+
+    /// The receives.
+    pub(crate) fn receives(&self) -> &Arc<ReceiveContext> {
+        &self.receives
+    }
+
+    /// A port of an endpoint whose receives are these. The endpoint's number is its connection's.
+    pub(crate) fn open_port(
+        &self,
+        engine: &Arc<Engine>,
+        id: EndpointId,
+        sizes: PortSizes,
+        extension: ExtensionConfig,
+        bindings: Bindings,
+    ) -> Result<Arc<Port>> {
+        let ids = ConnIds {
+            source: SourceId(id.number()),
+            connection: ConnectionId(id.number()),
+        };
+        let params = extension.params(engine);
+        let port = Port::open_with(engine, id, extension, bindings, |waker| {
+            let (receives, promised_bytes) = self.receives.attach(ids, waker);
+            let shared = SharedParams {
+                ids,
+                promised_bytes,
+                rendezvous_min: self.rendezvous_min,
+            };
+            PortParts {
+                machine: Connection::new_shared(sizes, params, shared),
+                peer: None,
+                receives: Some(Box::new(receives)),
+                kind: PortKind::Msg,
+            }
+        })?;
+        self.receives.set_port(ids.connection, &port);
+        Ok(port)
+    }
+
+    /// The future of a receive was dropped that is matched: detaches it at the connection that has
+    /// it. Linear in the connections; few receives are dropped in the moment in which their message
+    /// comes.
+    pub(crate) fn detach_receive(&self, cell: &OpCell) {
+        let ports = self.receives.ports();
+        ports.iter().any(|port| port.detach_receive(cell));
+    }
+
+    /// Ends the receives; no endpoint is bound to them any more.
+    pub(crate) fn begin_close(&self) {
+        self.end(Error::new(
+            ErrorKind::Canceled,
+            "the receive context was closed",
+        ));
+    }
+
+    fn end(&self, why: Error) {
+        self.closing.store(true, Ordering::Release);
+        self.receives.close(why);
+        self.waker.wake_by_ref();
+    }
+}
+
+impl Pollable for SharedContext {
+    fn turn(&self, now: Instant, _clock: &dyn Clock, _budget: &mut Budget) -> TurnResult {
+        self.port_waker.mark_dequeued();
+        if self.closing.load(Ordering::Acquire) {
+            return TurnResult {
+                next: NextTurn::Never,
+                alarm: None,
+                stale_alarm: None,
+            };
+        }
+        let detach = |report: &_| {
+            let ports = self.receives.ports();
+            ports.iter().find_map(|port| port.detach_timed(report))
+        };
+        let next = self.receives.expire(now, detach);
+        TurnResult {
+            next: NextTurn::WhenWoken,
+            alarm: self.timers.lock("alarm").next_alarm(now, next),
+            stale_alarm: None,
+        }
+    }
+
+    fn try_link(&self) -> bool {
+        false
+    }
+
+    fn begin_close(&self) {
+        self.begin_close();
+    }
+
+    fn driver_gone(&self) {
+        self.end(self.engine.why_gone());
+    }
+}
