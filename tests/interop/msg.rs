@@ -5,7 +5,7 @@
 mod refused;
 
 use crate::harness::{PATIENCE, PingPong, PingPongKind, fi_pingpong};
-use crate::ours::{connections, memory, messages};
+use crate::ours::{connections, memory, messages, shared};
 use crate::pingpong::{Example, assert_table};
 use crate::stage::{initiate, serve, serve_alone};
 
@@ -262,6 +262,28 @@ fn many_to_c() {
 #[test]
 fn many_from_c() {
     serve("many", messages::many);
+}
+
+/// fi_endpoint(3): "Users post receive buffers directly to a shared receive context, with the
+/// buffers usable by any endpoint bound to the shared receive context.": small and large messages
+/// of a C peer. C initiates.
+#[test]
+fn vectors_from_c_to_shared_receives() {
+    serve("vectors", shared::vectors);
+}
+
+/// fi_msg(3): "This flag allows the user to post a single buffer that will receive multiple
+/// incoming messages.": those of a C peer, into buffers of a shared receive context. C initiates.
+#[test]
+fn many_from_c_to_shared_buffers() {
+    serve("many", shared::many);
+}
+
+/// fi_msg(3): "This flag allows the user to post a single buffer that will receive multiple
+/// incoming messages.": those of a C peer, into buffers of a shared receive context. We initiate.
+#[test]
+fn many_to_c_with_shared_buffers() {
+    initiate("many", shared::many);
 }
 
 /// fi_rma(3): "used to transmit data into a remote memory buffer", and "By default, the remote

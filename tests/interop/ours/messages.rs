@@ -13,9 +13,9 @@ use super::session::{
     Session, assert_bytes, await_done, await_message, pattern, post_done, post_receive,
 };
 
-const MIB: usize = 1 << 20;
+pub const MIB: usize = 1 << 20;
 /// Messages each way in `many`, and how many of them may be open.
-const MANY: usize = 1000;
+pub const MANY: usize = 1000;
 const WINDOW: usize = 64;
 
 /// Cuts bytes into the pieces of a vector.
@@ -174,11 +174,11 @@ pub async fn many(mut session: Session, initiator: bool) {
     }
 }
 
-fn message_of_many(k: usize, seed: usize) -> Vec<u8> {
+pub fn message_of_many(k: usize, seed: usize) -> Vec<u8> {
     pattern(k * 37 % 1500, k + seed)
 }
 
-async fn send_many(endpoint: &Endpoint, seed: usize) {
+pub async fn send_many(endpoint: &Endpoint, seed: usize) {
     let mut open = VecDeque::new();
     for k in 0..MANY {
         if open.len() == WINDOW {

@@ -5,3 +5,4 @@ pub mod memory;
 pub mod messages;
 pub mod refused;
 pub mod session;
+pub mod shared;

@@ -6,6 +6,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
     Backend, CompletionQueue, Endpoint, Event, EventQueue, Hints, PassiveEndpoint, RemoteRegion,
+    ep::SharedReceiveContext,
     eq::ConnRequest,
     op::{Op, Received},
 };
@@ -38,6 +39,8 @@ pub struct Session {
     way: ConnectionRole,
     /// The transmit queue of every endpoint: for operations posted with `.queue(..)`.
     pub completions: CompletionQueue,
+    /// Whose receives take the messages of every endpoint; `None`: its own.
+    receives: Option<SharedReceiveContext>,
     request: Option<ConnRequest>,
     endpoint: Option<Endpoint>,
 }
@@ -73,6 +76,7 @@ impl Session {
             peer,
             way,
             completions,
+            receives: None,
             request: None,
             endpoint: None,
         }
@@ -83,6 +87,12 @@ impl Session {
         let fabric = Net::on(Backend::Epoll).fabric_with(hints).unwrap();
         self.peer = Peer::of(fabric).unwrap();
         self.completions = self.peer.domain.completion_queue().open().unwrap();
+    }
+
+    /// Opens the receive context that all endpoints share from here on.
+    pub fn share_receives(&mut self) -> SharedReceiveContext {
+        let context = self.peer.domain.receive_context().open().unwrap();
+        self.receives.insert(context).clone()
     }
 
     /// The endpoint of the present connection.
@@ -133,13 +143,12 @@ impl Session {
             self.request = Some(self.request(request).await);
         }
         let queue = &self.completions;
-        let endpoint = self
-            .peer
-            .domain
-            .endpoint()
-            .transmit_queue(queue)
-            .open()
-            .unwrap();
+        let builder = self.peer.domain.endpoint().transmit_queue(queue);
+        let builder = match &self.receives {
+            Some(context) => builder.receive_context(context),
+            None => builder,
+        };
+        let endpoint = builder.open().unwrap();
         self.endpoint = Some(endpoint.clone());
         endpoint
     }
