@@ -63,6 +63,9 @@ pub struct Fabric {
     pub driver: Driver,
     /// How long the driver spins before it sleeps.
     pub busy_poll: Duration,
+    /// Connections share their receives, buffers for several messages: at both ends where they are
+    /// idle, at the server's of calls.
+    pub shares_receives: bool,
 }
 
 /// Longer than any pause of a run: it never sleeps.
@@ -146,6 +149,15 @@ pub static SUBJECTS: &[Subject] = &[
         name: "tokio-fabric:io-uring:spin",
         kind: fabric("io-uring", Driver::Task, ALWAYS),
     },
+    Subject {
+        name: "tokio-fabric:epoll:shared",
+        kind: Kind::Fabric(Fabric {
+            backend: "epoll",
+            driver: Driver::Task,
+            busy_poll: Duration::ZERO,
+            shares_receives: true,
+        }),
+    },
 ];
 
 const fn libfabric(provider: &'static str, spin: bool) -> Kind {
@@ -157,6 +169,7 @@ const fn fabric(backend: &'static str, driver: Driver, busy_poll: Duration) -> K
         backend,
         driver,
         busy_poll,
+        shares_receives: false,
     })
 }
 
@@ -208,6 +221,12 @@ impl Subject {
         // Nor do so many connections differ by how their driver waits.
         if self.spins() && job.connections > SPIN_CONNECTIONS_MAX {
             return false;
+        }
+        // What it does with receives is all that it differs by.
+        if let Kind::Fabric(how) = self.kind
+            && how.shares_receives
+        {
+            return matches!(job.work, Work::Rpc | Work::Idle);
         }
         if job.work.registers() {
             return match self.kind {

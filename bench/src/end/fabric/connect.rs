@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use tokio_fabric::{
     Completion, CompletionQueue, Domain, Endpoint, Event, EventQueue, Fabric, Hints,
-    PassiveEndpoint,
+    PassiveEndpoint, ep::SharedReceiveContext,
 };
 
 use super::super::{ANY_PORT, say};
@@ -16,12 +16,24 @@ use crate::subject;
 /// Completions taken from a queue at once.
 pub const BATCH_MAX: usize = 256;
 
+/// Buffers for several messages that endpoints share.
+const SHARED_BUFFERS: usize = 2;
+pub const SHARED_BUFFER_SIZE: usize = 256 << 10;
+
+/// Posts a buffer for several messages of all endpoints that share the context.
+pub fn post_shared(context: &SharedReceiveContext, buffer: Vec<u8>) -> Result<()> {
+    context.multi_recv(buffer).queue(0_usize).try_post()?;
+    Ok(())
+}
+
 /// A domain, and the queue of its endpoints.
 #[derive(Debug)]
 pub struct DomainSetup {
     pub fabric: Fabric,
     pub domain: Domain,
     pub queue: CompletionQueue,
+    /// Whose receives take the messages of all endpoints; `None`: each has its own.
+    pub receives: Option<SharedReceiveContext>,
     /// Operations per context of an endpoint.
     operations: usize,
 }
@@ -31,6 +43,25 @@ impl DomainSetup {
     pub fn open(how: subject::Fabric, job: &Job, operations: usize) -> Result<DomainSetup> {
         let (fabric, domain) = DomainSetup::open_domain(how, 1)?;
         DomainSetup::within(&fabric, &domain, job, operations)
+    }
+
+    /// The same with receives that all endpoints share: buffers that take messages of up to `size`
+    /// bytes.
+    pub fn open_sharing(
+        how: subject::Fabric,
+        job: &Job,
+        operations: usize,
+        size: usize,
+    ) -> Result<DomainSetup> {
+        let mut side = DomainSetup::open(how, job, operations)?;
+        let context = side.domain.receive_context();
+        let context = context.receive_queue(&side.queue).min_multi_recv(size);
+        let context = context.open()?;
+        for _ in 0..SHARED_BUFFERS {
+            post_shared(&context, vec![0; SHARED_BUFFER_SIZE])?;
+        }
+        side.receives = Some(context);
+        Ok(side)
     }
 
     pub fn open_domain(how: subject::Fabric, drivers: usize) -> Result<(Fabric, Domain)> {
@@ -57,6 +88,7 @@ impl DomainSetup {
             fabric: fabric.clone(),
             domain: domain.clone(),
             queue: domain.completion_queue().size(places).open()?,
+            receives: None,
             operations,
         })
     }
@@ -68,6 +100,10 @@ impl DomainSetup {
         let endpoint = endpoint
             .transmit_size(self.operations * 2)
             .receive_size(self.operations);
+        let endpoint = match &self.receives {
+            Some(context) => endpoint.receive_context(context),
+            None => endpoint,
+        };
         Ok(endpoint.open()?)
     }
 

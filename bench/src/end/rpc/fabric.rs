@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 use tokio_fabric::limits::INJECT_SIZE_MAX;
-use tokio_fabric::{Access, Endpoint, RemoteRegion};
+use tokio_fabric::{Access, Endpoint, RemoteRegion, cq::CompletionFlags};
 
-use super::super::fabric::connect::{Acceptor, DomainSetup};
+use super::super::fabric::connect::{Acceptor, DomainSetup, SHARED_BUFFER_SIZE, post_shared};
 use super::super::server_of;
 use super::{Caller, check, message};
 use crate::job::{EndConfig, Job};
@@ -17,11 +17,18 @@ fn request_size(job: &Job) -> usize {
 
 pub async fn serve(how: subject::Fabric, config: EndConfig) -> Result<()> {
     let job = &config.job;
-    let side = DomainSetup::open(how, job, 2 * job.window)?;
-    let acceptor = Acceptor::open(&side)?;
     let size = request_size(job);
+    let side = match how.shares_receives {
+        true => DomainSetup::open_sharing(how, job, 2 * job.window, size)?,
+        false => DomainSetup::open(how, job, 2 * job.window)?,
+    };
+    let acceptor = Acceptor::open(&side)?;
     let post = |endpoint: &Endpoint| {
-        for _ in 0..job.window {
+        let receives = match side.receives {
+            Some(_) => 0,
+            None => job.window,
+        };
+        for _ in 0..receives {
             endpoint.recv(vec![0; size]).queue(0_usize).try_post()?;
         }
         Ok(())
@@ -33,10 +40,21 @@ pub async fn serve(how: subject::Fabric, config: EndConfig) -> Result<()> {
         side.completions(&mut completions).await?;
         for mut completion in completions.drain(..) {
             completion.result.clone().map_err(|failed| failed.error)?;
-            let Some(buffer) = completion.take_buffer() else {
+            let buffer = completion.take_buffer();
+            if let Some(context) = &side.receives
+                && completion.flags == CompletionFlags::MULTI_RECV
+            {
+                // Whole, once all of its messages are dropped.
+                let whole = buffer.and_then(|it| it.into_vec().ok());
+                post_shared(
+                    context,
+                    whole.unwrap_or_else(|| vec![0; SHARED_BUFFER_SIZE]),
+                )?;
+                continue;
+            }
+            let Some(request) = buffer else {
                 continue; // The end of a write.
             };
-            let request = buffer.into_vec().ok().context("a buffer of another kind")?;
             if job.bulk > 0 {
                 let bulk = RemoteRegion::from_bytes(
                     &request[size_of::<u64>()..][..RemoteRegion::ENCODED_LEN],
@@ -46,7 +64,13 @@ pub async fn serve(how: subject::Fabric, config: EndConfig) -> Result<()> {
             }
             // Behind the write, on the same connection: a client that has read it has the bulk.
             endpoint.inject(&request[..job.size.min(INJECT_SIZE_MAX)])?;
-            endpoint.recv(request).queue(0_usize).try_post()?;
+            if side.receives.is_none() {
+                let request = request
+                    .into_vec()
+                    .ok()
+                    .context("a buffer of another kind")?;
+                endpoint.recv(request).queue(0_usize).try_post()?;
+            }
         }
     }
 }
