@@ -491,7 +491,7 @@ fn minutes_pass_over_living_connections() {
         let unread = near.send("unreceived").post().unwrap();
         tokio::time::sleep(Duration::from_secs(100)).await;
         assert!(near.is_connected() && idle.is_connected());
-        let (_, bytes) = far.recv(vec![0; 18]).await.unwrap();
+        let (_, bytes) = far.recv(vec![0; 10]).await.unwrap();
         assert_eq!(bytes, b"unreceived");
         unread.await.unwrap();
         far.send("back").await.unwrap();
