@@ -59,7 +59,7 @@ pub use builder::SharedReceiveContextBuilder;
 /// let domain = fabric.domain().open()?;
 /// let context = domain.receive_context().open()?;
 /// # let events = fabric.event_queue().open()?;
-/// # let listener = fabric.listen(([127, 0, 0, 1], 0), &events).await?;
+/// # let listener = fabric.passive_endpoint(&events).listen_at(([127, 0, 0, 1], 0).into())?;
 /// # let client = domain.endpoint().open()?;
 /// # let connecting = tokio::spawn(client.connect(listener.local_addr()).into_future());
 /// # let Some(Event::ConnRequest(request)) = events.next().await else { unreachable!() };
