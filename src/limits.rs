@@ -87,8 +87,9 @@ pub(crate) const WATCH_READERS_MAX: usize = 64;
 /// Messages of userfaultfd taken by one `read`: 512 bytes of the thread's stack.
 pub(crate) const WATCH_MESSAGES_PER_READ: usize = 16;
 /// Keys of deregistered regions that a domain remembers, so that a peer that comes late (the time
-/// limit of its operation took the region away) does not count as guessing. 64 KiB at most, 16
-/// bytes per key.
+/// limit of its operation took the region away) does not count as guessing. A region that was bound
+/// to endpoints (`FI_MR_ENDPOINT`) takes the place of one key more for each. 16 bytes per place,
+/// and some 100 more for a region that asked for a proof besides its key: 64 to 512 KiB at most.
 pub const RECENT_KEYS_MAX: usize = 4096;
 /// Keys that a domain fetches from the operating system's random source at once: enough to share
 /// the cost of the system call (0.5 us), few enough that fetching them takes no longer than some
