@@ -199,9 +199,19 @@ impl RegionCore {
     }
 
     pub(super) async fn revoke(self: Arc<Self>) {
+        if !self.revoke_now() {
+            self.memory.drained(DrainScope::Remote).await;
+        }
+    }
+
+    /// True if nothing on behalf of a peer is in flight any more.
+    pub(super) fn revoke_now(&self) -> bool {
         self.memory.gate().revoke();
-        self.nudge();
-        self.memory.drained(DrainScope::Remote).await;
+        let is_drained = self.memory.gate().is_drained(DrainScope::Remote);
+        if !is_drained {
+            self.parent.nudge();
+        }
+        is_drained
     }
 
     /// Removes it from the domain. True if no user is inside the gate any more; until then its

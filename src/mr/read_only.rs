@@ -113,6 +113,12 @@ impl<B: 'static> ReadOnlyRegion<B> {
     pub fn revoke(&self) -> impl Future<Output = ()> + Send + 'static + use<B> {
         Arc::clone(&self.core).revoke()
     }
+
+    /// The part of that which needs no waiting; as
+    /// [`MemoryRegion::revoke_now`](super::MemoryRegion::revoke_now).
+    pub fn revoke_now(&self) -> bool {
+        self.core.revoke_now()
+    }
 }
 
 impl<B: 'static> std::ops::Deref for ReadOnlyRegion<B> {

@@ -262,6 +262,26 @@ impl<B: 'static> MemoryRegion<B> {
     pub fn revoke(&self) -> impl Future<Output = ()> + Send + 'static + use<B> {
         Arc::clone(&self.core).revoke()
     }
+
+    /// The part of [`revoke`](Self::revoke) that needs no waiting, for a `Drop`: from now on every
+    /// new access by a peer is refused, for good, and what is in flight is being cut short. True if
+    /// nothing is in flight, and no peer reads or writes a byte any more; else awaiting `revoke`
+    /// says when that is so.
+    ///
+    /// ```
+    /// # use tokio_fabric::MemoryRegion;
+    /// /// Memory that peers may write to for as long as this exists.
+    /// struct Lent(MemoryRegion);
+    ///
+    /// impl Drop for Lent {
+    ///     fn drop(&mut self) {
+    ///         self.0.revoke_now();
+    ///     }
+    /// }
+    /// ```
+    pub fn revoke_now(&self) -> bool {
+        self.core.revoke_now()
+    }
 }
 
 impl<B> fmt::Debug for MemoryRegion<B> {

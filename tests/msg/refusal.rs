@@ -299,6 +299,35 @@ fn answers_that_come_too_late_for_their_region_never_end_the_connection() {
     });
 }
 
+/// A layer above lends memory for a call, and takes it back in a `Drop`, outside of any runtime:
+/// what the peer does with it later is refused as revoked, is no guess, and changes no byte.
+#[test]
+fn memory_that_is_taken_back_in_a_drop_is_reached_no_more() {
+    struct Lent(MemoryRegion<Vec<u8>>);
+
+    impl Drop for Lent {
+        fn drop(&mut self) {
+            assert!(self.0.revoke_now(), "no access is in flight");
+        }
+    }
+
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let (server, client) = connected(&a, &b, living_with(3)).await;
+        for _ in 0..20 {
+            let region = open_region(&b, vec![0u8; 8]).await;
+            let lent = Lent(region.clone());
+            server.write("in time!", region.remote()).await.unwrap();
+            let taken_back = std::thread::spawn(|| drop(lent));
+            taken_back.join().unwrap();
+            let late = server.write("too late", region.remote()).await.unwrap_err();
+            assert_eq!(late.error().refusal(), Some(Refusal::Revoked), "{late}");
+            assert_eq!(region.deregister().await.unwrap(), b"in time!");
+        }
+        assert!(server.is_connected() && client.is_connected());
+    });
+}
+
 /// Ruling 15, at both sides: each operation and each Shutdown of a connection that was
 /// ended for guessing says how often in how long, with whom, and what to do.
 #[test]

@@ -71,6 +71,29 @@ fn dropping_the_last_handle_voids_the_key_and_keeps_memory_in_use() {
     assert_eq!(error.kind(), ErrorKind::BadState);
 }
 
+/// What a `Drop` calls, which cannot wait: peers are refused when it returns, it says whether an
+/// access is still in flight, and the driver is woken only to cancel one.
+#[tokio::test]
+async fn revoking_without_waiting_refuses_at_once_and_says_what_is_in_flight() {
+    let domain = test_domain();
+    let region = domain.region(16, Access::all());
+    let target = domain.resolve(region.remote(), Access::REMOTE_WRITE);
+    let mut target = Payload::from_region_uses(vec![target.unwrap()]);
+    let leases = target.lease().unwrap();
+    let before = domain.nudges();
+    assert!(!region.revoke_now());
+    assert!(domain.nudges() > before, "the driver is woken to cancel");
+    let refused = domain.resolve(region.remote(), Access::REMOTE_READ);
+    assert_eq!(refused.unwrap_err(), Refusal::Revoked);
+    drop(leases);
+    assert!(target.copy_in(0, b"late").is_err());
+    let before = domain.nudges();
+    assert!(region.revoke_now(), "as often as one likes");
+    assert_eq!(domain.nudges(), before);
+    region.revoke().await;
+    region.write_at(0, b"ours still").unwrap();
+}
+
 /// Ruling 22: "`deregister().await` gives the buffer back": the very buffer, once local operations
 /// have ended, in the type it came in.
 #[tokio::test]
