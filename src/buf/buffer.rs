@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use super::owned_buffer::OwnedBuffer;
 use super::range::AddressRange;
-use super::traits::IoBuf;
+use super::shared_window::SharedWindow;
+use super::traits::{Convert, IoBuf};
 
 /// Memory that an operation or a region has given back: the very buffer that went in, not a copy,
 /// with its type erased so that completions of all operations fit into one queue.
 ///
 /// It may be read-only memory that others hold too, so what it can be used for is what any buffer
-/// can: it derefs to its bytes (to none if it is an address range), and it can be sent.
+/// can: it derefs to its bytes (to none if it is an address range or a window of shared memory), and
+/// it can be sent.
 /// [`Buffer::downcast`] gives the original type back, and with it what that type allows: to be
 /// received into, registered, shared.
 ///
@@ -43,8 +45,8 @@ impl Buffer {
         self.owned
     }
 
-    pub(super) fn is_range(&self) -> bool {
-        self.owned.is_range()
+    pub(super) fn is_opaque(&self) -> bool {
+        self.owned.is_opaque()
     }
 
     /// The address range that was registered.
@@ -55,11 +57,19 @@ impl Buffer {
         self.owned.into_range().map_err(Buffer::new)
     }
 
+    /// The window of shared memory that was registered.
+    ///
+    /// # Errors
+    /// The buffer itself, if it is another kind of buffer.
+    pub fn into_window(self) -> Result<SharedWindow, Buffer> {
+        SharedWindow::from_owned_buffer(self.owned).map_err(Buffer::new)
+    }
+
     /// Length in bytes: that of the buffer as it went in, not of what was received; of one that
     /// offered its capacity ([`IoBufMut`](crate::buf::IoBufMut)), of what was received. 0 for an
-    /// address range.
+    /// address range, and for a window of shared memory.
     pub fn len(&self) -> usize {
-        if self.is_range() { 0 } else { self.owned.len() }
+        if self.is_opaque() { 0 } else { self.owned.len() }
     }
 
     /// True if it has no bytes.

@@ -27,7 +27,7 @@ impl BufferCursor {
             return Err(payload);
         }
         match payload.into_single() {
-            Some(Memory::Owned(mut owned)) if !owned.is_range() && owned.as_window().is_none() => {
+            Some(Memory::Owned(mut owned)) if !owned.is_opaque() && owned.as_window().is_none() => {
                 // A message that breaks off leaves bytes of its window unwritten.
                 owned.zero_spare();
                 Ok(BufferCursor {

@@ -75,8 +75,9 @@ impl ReadOnlyBuf for &'static str {}
 
 impl Convert for Buffer {
     fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
-        if self.is_range() {
-            let what = "an address range is used as a slice of a region made of it";
+        if self.is_opaque() {
+            let what = "an address range, or a window of shared memory, is used as a slice of a \
+                        region made of it";
             return Err((Error::new(ErrorKind::InvalidArgument, what), self));
         }
         Ok(Memory::Owned(Buffer::into_owned_buffer(self)))

@@ -42,6 +42,7 @@ mod range;
 mod region;
 mod regions;
 mod shared;
+mod shared_window;
 mod span;
 mod stage;
 #[cfg(test)]
@@ -53,6 +54,7 @@ pub use buffer::Buffer;
 pub use mapped::{MappedBuffer, PageKind};
 pub use range::AddressRange;
 pub use shared::{SharedBuffer, SharedMemory};
+pub use shared_window::SharedWindow;
 pub use traits::{
     Convert, ConvertMany, IoBuf, IoBufMut, IoBufs, IoBufsMut, ReadOnlyBuf, RegionBuf, RegionBufs,
     RegionContents,
@@ -68,7 +70,7 @@ pub(crate) use payload::{Leases, Payload, zeroed};
 pub(crate) use quiesced_access::QuiescedAccess;
 pub(crate) use range::check_kernel_copies;
 pub(crate) use region::RegionMemory;
-pub(crate) use shared::{ReleaseListener, join_windows};
+pub(crate) use shared::{ReleaseListener, join_windows, range_within};
 pub(crate) use span::SpanList;
 pub(crate) use stage::{Stage, StagePool};
 pub(crate) use traits::{LocalUse, Refused};

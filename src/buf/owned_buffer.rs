@@ -60,6 +60,8 @@ enum Owner {
     },
     /// Part of a buffer that others own too.
     Window(Arc<OwnedBuffer>),
+    /// The same of a buffer whose other owners may write to these very bytes.
+    SharedWindow(Arc<OwnedBuffer>),
     Static,
     StaticText,
     /// A range of addresses that is not owned, and touched by the kernel only.
@@ -90,9 +92,32 @@ impl OwnedBuffer {
             | Owner::BytesMut(_)
             | Owner::Mapped { .. }
             | Owner::Range => true,
-            Owner::Window(whole) => whole.is_writable(),
+            Owner::Window(whole) | Owner::SharedWindow(whole) => whole.is_writable(),
             _ => false,
         }
+    }
+
+    /// Part of shared memory, which comes back from its region as what it was.
+    pub(super) fn shared_window(
+        whole: &Arc<OwnedBuffer>,
+        offset: usize,
+        len: usize,
+    ) -> OwnedBuffer {
+        OwnedBuffer {
+            span: whole.span.part(offset, len),
+            owner: Owner::SharedWindow(Arc::clone(whole)),
+        }
+    }
+
+    /// True if others may write to its bytes through the buffer that it is a part of.
+    #[inline]
+    pub(super) fn is_shared_window(&self) -> bool {
+        matches!(self.owner, Owner::SharedWindow(_))
+    }
+
+    /// True if there is never a slice of its bytes: they may not be there, or others write them.
+    pub(super) fn is_opaque(&self) -> bool {
+        self.is_range() || self.is_shared_window()
     }
 
     /// Part of a buffer with many owners, and one more of them. For the memory of a region that
@@ -143,7 +168,7 @@ impl OwnedBuffer {
     #[inline]
     pub(super) fn whole(&self) -> Span {
         match &self.owner {
-            Owner::Window(whole) => whole.span,
+            Owner::Window(whole) | Owner::SharedWindow(whole) => whole.span,
             _ => self.span,
         }
     }
@@ -196,12 +221,12 @@ impl OwnedBuffer {
         self.span
     }
 
-    /// The bytes; none of a range.
+    /// The bytes; none of what is [opaque](OwnedBuffer::is_opaque).
     ///
     /// # Safety
     /// Nothing writes to them through the span for as long as the slice lives.
     pub(super) unsafe fn bytes(&self) -> &[u8] {
-        if self.is_range() {
+        if self.is_opaque() {
             return &[];
         }
         let span = self.initialized();
@@ -215,7 +240,7 @@ impl OwnedBuffer {
     /// # Safety
     /// Nothing touches them through the span for as long as the slice lives.
     pub(super) unsafe fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        if !self.is_writable() || self.is_range() {
+        if !self.is_writable() || self.is_opaque() {
             return None;
         }
         let span = self.initialized();
@@ -231,7 +256,7 @@ impl OwnedBuffer {
     pub(super) unsafe fn write(&mut self, offset: usize, bytes: &[u8]) {
         // Writing to what may be read-only memory must not depend on a debug assertion.
         assert!(
-            self.is_writable() && !self.is_range(),
+            self.is_writable() && !self.is_opaque(),
             "only writable buffers are received into"
         );
         let into = self.span.part(offset, bytes.len());
@@ -247,20 +272,21 @@ impl OwnedBuffer {
     /// # Safety
     /// Nothing writes to that range through the span meanwhile.
     pub(super) unsafe fn read(&self, offset: usize, into: &mut [u8]) {
-        assert!(!self.is_range(), "a range is only part of a region");
+        assert!(!self.is_opaque(), "such memory is only part of a region");
         let from = self.initialized().part(offset, into.len());
         // SAFETY: within the initialised bytes, allocated by the type's invariant; unwritten by the
         // caller's promise (memory-model rule 1).
         unsafe { copy::read_plain(from, into) }
     }
 
-    /// Another owner of the same bytes, if they are of a kind that has many and never changes.
+    /// Another owner of the same bytes, if they are of a kind that has many.
     pub(super) fn share(&self) -> Option<OwnedBuffer> {
         let owner = match &self.owner {
             Owner::Bytes(bytes) => Owner::Bytes(bytes.clone()),
             Owner::Static => Owner::Static,
             Owner::StaticText => Owner::StaticText,
             Owner::Window(whole) => Owner::Window(Arc::clone(whole)),
+            Owner::SharedWindow(whole) => Owner::SharedWindow(Arc::clone(whole)),
             Owner::Counted => {
                 let parts = self.raw_slice();
                 // SAFETY: these are the parts of the `Arc` that `self` owns and keeps alive during
@@ -316,7 +342,7 @@ impl Drop for OwnedBuffer {
                 let buffer = unsafe { MappedBuffer::from_parts(span, mapped, pages) };
                 drop(buffer);
             }
-            Owner::Window(whole) => drop(whole),
+            Owner::Window(whole) | Owner::SharedWindow(whole) => drop(whole),
             Owner::SpareVec { .. } => unreachable!("just cut"),
             Owner::Static | Owner::StaticText | Owner::Range | Owner::Gone => {}
         }

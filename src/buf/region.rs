@@ -66,6 +66,8 @@ pub(crate) struct RegionMemory {
     writable: bool,
     /// All are address ranges, or none is: bytes that only the kernel touches.
     kernel_only: bool,
+    /// All are windows of shared memory, or none is: others may have the same bytes.
+    shared: bool,
     attached: Attached,
     gate: Gate,
     /// Its pages, if they are kept in memory. Before the buffers, so that it is dropped before
@@ -96,7 +98,7 @@ impl HasGate for RegionMemory {
 
 impl RegionMemory {
     /// Joins buffers, in order. They come back if there is none, if writable and read-only ones or
-    /// ranges and owned ones are mixed, if a range wraps around, or if their lengths do not add up
+    /// ranges, windows and others are mixed, if a range wraps around, or if their lengths do not add up
     /// within an address space.
     pub(crate) fn new(
         buffers: impl Into<OwnedBuffers>,
@@ -107,11 +109,16 @@ impl RegionMemory {
             return Err(buffers);
         };
         let (writable, kernel_only) = (first.is_writable(), first.is_range());
+        let shared = first.is_shared_window();
         let mut segments = SmallVec::with_capacity(buffers.len());
         let mut len = 0usize;
         for owned in &buffers {
-            let kind = (owned.is_writable(), owned.is_range());
-            let is_alike = kind == (writable, kernel_only) && !owned.wraps_around();
+            let kind = (
+                owned.is_writable(),
+                owned.is_range(),
+                owned.is_shared_window(),
+            );
+            let is_alike = kind == (writable, kernel_only, shared) && !owned.wraps_around();
             let Some(end) = len.checked_add(owned.len()).filter(|_| is_alike) else {
                 return Err(buffers);
             };
@@ -123,6 +130,7 @@ impl RegionMemory {
             len,
             writable,
             kernel_only,
+            shared,
             gate: if traits.disabled {
                 Gate::new_disabled()
             } else {
@@ -150,6 +158,11 @@ impl RegionMemory {
     /// True for address ranges: there may be nothing behind them, and only the kernel looks.
     pub(crate) fn is_kernel_only(&self) -> bool {
         self.kernel_only
+    }
+
+    /// True if others may have the same bytes, through the shared memory that it has a part of.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
     }
 
     pub(crate) fn rights(&self) -> u64 {

@@ -4,12 +4,13 @@
 //!   so is never seen as a slice: it is copied from and to.
 //! - [`SharedMemory`] is that, or bytes that never change.
 //!
-//! A region of a range holds a window ([`OwnedBuffer::window`]): the range, and one more owner of
-//! the whole. No other window of such memory exists: its region gives nothing back and cannot be
-//! quiesced, since either would claim bytes that others share.
+//! A region of a range holds a window: the range, and one more owner of the whole. That of a cached
+//! region ([`OwnedBuffer::window`]) is never given back; that of a region by itself is, as a
+//! [`SharedWindow`](super::SharedWindow). Neither region can be quiesced, which would claim bytes
+//! that others share.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -27,9 +28,10 @@ pub(crate) trait ReleaseListener: Send + Sync {
     fn released(&self, addresses: Range<usize>);
 }
 
-/// Writable memory with any number of owners, to be registered by ranges in a
-/// [`RegistrationCache`](crate::domain::RegistrationCache). It is made of a writable buffer of any
-/// kind that regions own, and gives it back.
+/// Writable memory with any number of owners, to be registered by ranges: in a
+/// [`RegistrationCache`](crate::domain::RegistrationCache), or each by itself
+/// ([`window`](Self::window)). It is made of a writable buffer of any kind that regions own, and
+/// gives it back.
 ///
 /// Peers, local operations and other handles may write to it at any time, so there is no `&[u8]`
 /// into it: copy with [`read_at`](Self::read_at) and [`write_at`](Self::write_at). Bytes that are
@@ -143,6 +145,11 @@ impl SharedBuffer {
             )),
         }
     }
+
+    /// The memory, which its windows own too.
+    pub(super) fn memory(&self) -> &Arc<OwnedBuffer> {
+        &self.handle.memory
+    }
 }
 
 impl Drop for Handle {
@@ -161,6 +168,21 @@ impl fmt::Debug for SharedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SharedBuffer({} bytes)", self.len())
     }
+}
+
+/// A range of something so long; `None` if it is not all within.
+pub(crate) fn range_within(len: usize, range: impl RangeBounds<usize>) -> Option<Range<usize>> {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(start) => start.checked_add(1)?,
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(end) => end.checked_add(1)?,
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => len,
+    };
+    (start <= end && end <= len).then_some(start..end)
 }
 
 /// Windows in the order of their addresses, cut so that none overlaps; those that go on where

@@ -132,7 +132,8 @@ pub trait IoBufs: ConvertMany + Send + Sized + 'static {}
 pub trait IoBufsMut: IoBufs {}
 
 /// A buffer that peers may write to once it is registered: `Vec<u8>`, `Box<[u8]>`, `BytesMut` and
-/// [`MappedBuffer`](crate::buf::MappedBuffer), which the region owns; or an
+/// [`MappedBuffer`](crate::buf::MappedBuffer), which the region owns; a
+/// [`SharedWindow`](crate::buf::SharedWindow), which others own too; or an
 /// [`AddressRange`](crate::buf::AddressRange), which the caller keeps mapped. Sealed.
 pub trait RegionBuf: Convert + Send + Sized + 'static {}
 

@@ -231,16 +231,22 @@ impl<B: 'static> MemoryRegion<B> {
     ///
     /// # Errors
     /// `Busy` if a guard is out or on its way already, or a refresh is; `BadState` if the region is
-    /// deregistered; `Unsupported` for a region of address ranges, which may have no bytes to give.
+    /// deregistered; `Unsupported` for a region of address ranges, which may have no bytes to give,
+    /// and of a [`SharedWindow`](crate::buf::SharedWindow), whose bytes others have too.
     ///
     /// # Cancel safety
     /// Dropping the future ends the exclusion; nothing else has happened.
     pub fn quiesce(&self) -> impl Future<Output = Result<Quiesced>> + Send + 'static + use<B> {
         let region = self.erase();
         async move {
-            if region.core.memory().is_kernel_only() {
-                let what =
-                    "a region of address ranges cannot be quiesced: its memory need not be mapped";
+            let memory = region.core.memory();
+            let why = match (memory.is_kernel_only(), memory.is_shared()) {
+                (true, _) => Some("of address ranges: its memory need not be mapped"),
+                (_, true) => Some("of a window of a SharedBuffer: others have the same bytes"),
+                _ => None,
+            };
+            if let Some(why) = why {
+                let what = format!("a region cannot be quiesced that is {why}");
                 return Err(Error::new(ErrorKind::Unsupported, what));
             }
             let quiescing = region.core.memory().quiesce().map_err(gate_error)?;

@@ -18,3 +18,4 @@ mod region_results;
 mod register;
 mod register_scale;
 mod registration_stall;
+mod shared_windows;

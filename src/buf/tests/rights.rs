@@ -29,6 +29,7 @@ fn one_of_each() -> Vec<(&'static str, Buffer)> {
         erased::<&'static [u8]>(b"a static"),
         erased::<&'static str>("a static"),
         erased(range),
+        erased(SharedBuffer::new(vec![7u8; 16]).window(4..12).unwrap()),
     ]
 }
 
@@ -53,6 +54,10 @@ fn a_buffer_is_downcast_to_its_own_type_alone() {
     for (name, buffer) in one_of_each() {
         let is_range = buffer.into_range().is_ok();
         assert_eq!(is_range, name == type_name::<AddressRange>(), "{name}");
+    }
+    for (name, buffer) in one_of_each() {
+        let is_window = buffer.into_window().is_ok();
+        assert_eq!(is_window, name == type_name::<SharedWindow>(), "{name}");
     }
 }
 
@@ -95,7 +100,10 @@ fn an_erased_buffer_is_no_memory_of_a_region() {
 /// buffers, or of ranges and owned ones, are never joined, so no segment lends its kind to another.
 #[test]
 fn buffers_of_different_kinds_are_not_one_region() {
-    let kind = |buffer: &OwnedBuffer| (buffer.is_writable(), buffer.is_range());
+    let kind = |buffer: &OwnedBuffer| {
+        let is_shared = buffer.is_shared_window();
+        (buffer.is_writable(), buffer.is_range(), is_shared)
+    };
     let count = one_of_each().len();
     for (at, with) in (0..count).flat_map(|at| (0..count).map(move |with| (at, with))) {
         let [one, other] = [at, with].map(|at| one_of_each().swap_remove(at).1.into_owned_buffer());
@@ -129,6 +137,28 @@ fn counted_memory_that_is_held_cannot_be_taken_for_writing_by_its_other_owners()
     assert!(Arc::get_mut(&mut counted).is_none());
     drop(memory);
     assert!(Arc::get_mut(&mut counted).is_some());
+}
+
+/// Whatever a window of shared memory comes back as, its bytes are never seen as a slice, sent or
+/// received into by themselves, and never become the whole: its other owners may write to them.
+#[test]
+fn a_window_of_shared_memory_is_never_seen_as_a_slice() {
+    let shared = SharedBuffer::new(vec![7u8; 16]);
+    let erased = || Buffer::new(OwnedBuffer::from(shared.window(4..12).unwrap()));
+    let mut buffer = erased();
+    assert!(buffer.is_empty() && buffer.as_mut_slice().is_none());
+    for usage in [LocalUse::Send, LocalUse::Receive] {
+        assert!(erased().into_memory(usage).is_err());
+        assert!(shared.window(..).unwrap().into_memory(usage).is_err());
+    }
+    let many = Payload::from_memory(Memory::Owned(shared.window(..).unwrap().into()));
+    assert!(BufferCursor::new(many, 1).is_err(), "many messages");
+    // It is no part of a message's buffer, so it stays what it is.
+    let whole = erased().into_whole().unwrap();
+    let window = whole.into_window().unwrap();
+    let shared = shared.into_buffer().unwrap_err();
+    drop((window, buffer));
+    assert_eq!(*shared.into_buffer().unwrap(), [7; 16]);
 }
 
 /// A message's part of a larger buffer (`FI_MULTI_RECV`) gives the whole only to its last owner,

@@ -4,10 +4,10 @@ mod builder;
 mod register;
 
 use std::fmt;
-use std::ops::{Bound, Range, RangeBounds};
+use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
-use crate::buf::SharedMemory;
+use crate::buf::{SharedMemory, range_within};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::mr::{CacheShared, CacheStats, CacheWatch};
 
@@ -123,17 +123,8 @@ impl fmt::Debug for RegistrationCache {
 
 /// The addresses of a range of memory; `None` if it is not all within.
 fn resolve(memory: Range<usize>, range: impl RangeBounds<usize>) -> Option<Range<usize>> {
-    let start = match range.start_bound() {
-        Bound::Included(start) => *start,
-        Bound::Excluded(start) => start.checked_add(1)?,
-        Bound::Unbounded => 0,
-    };
-    let end = match range.end_bound() {
-        Bound::Included(end) => end.checked_add(1)?,
-        Bound::Excluded(end) => *end,
-        Bound::Unbounded => memory.len(),
-    };
-    (start <= end && end <= memory.len()).then(|| memory.start + start..memory.start + end)
+    let part = range_within(memory.len(), range)?;
+    Some(memory.start + part.start..memory.start + part.end)
 }
 
 pub(super) fn outside() -> Error {
