@@ -194,6 +194,25 @@ impl fmt::Debug for FabricAddr {
     }
 }
 
+/// Names an authorization key in an [`AddressVector`](crate::AddressVector) (the `fi_addr_t` of
+/// `fi_av_insert_auth_key`; `fi_av(3)`): all peers that prove it. Never given out twice within a
+/// process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AuthKeyAddr(u64);
+
+impl AuthKeyAddr {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        AuthKeyAddr(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for AuthKeyAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AuthKeyAddr({})", self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::UserContext;

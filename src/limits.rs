@@ -86,6 +86,10 @@ pub(crate) const WATCH_NOTICES_MAX: usize = 128;
 pub(crate) const WATCH_READERS_MAX: usize = 64;
 /// Messages of userfaultfd taken by one `read`: 512 bytes of the thread's stack.
 pub(crate) const WATCH_MESSAGES_PER_READ: usize = 16;
+/// Authorization keys of one connectionless endpoint (`max_ep_auth_key`). A peer that asks for a
+/// connection does not say which it will prove: its answer is judged by each, which takes half a
+/// microsecond, so a stranger costs at most some 30 µs.
+pub const EP_AUTH_KEY_MAX: usize = 64;
 /// Keys of deregistered regions that a domain remembers, so that a peer that comes late (the time
 /// limit of its operation took the region away) does not count as guessing. A region that was bound
 /// to endpoints (`FI_MR_ENDPOINT`) takes the place of one key more for each. 16 bytes per place,

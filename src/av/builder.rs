@@ -207,6 +207,8 @@ impl AddressVectorBuilder {
     }
 
     fn build(self, store: Store, av_type: AvType, map_addr: u64, keep: Keep) -> AddressVector {
+        let has_keys = self.info.has_keys_of_vectors() && matches!(store, Store::Own { .. });
+        let auth_keys = has_keys.then(super::auth_keys::AuthKeys::new);
         AddressVector {
             inner: Arc::new(Inner {
                 store,
@@ -216,6 +218,7 @@ impl AddressVectorBuilder {
                 asynchronous: self.asynchronous,
                 symmetric: self.symmetric,
                 user_ids: self.user_ids,
+                auth_keys,
                 context: self.context,
                 events: Mutex::new(None),
                 run: self.run,

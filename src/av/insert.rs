@@ -9,7 +9,7 @@ use super::insertion::Insertion;
 use super::insertion_task::{InsertionTask, Request};
 use super::names::Grid;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{FabricAddr, UserContext};
+use crate::id::{AuthKeyAddr, FabricAddr, UserContext};
 
 /// What is to be inserted.
 #[derive(Clone, Debug)]
@@ -76,6 +76,7 @@ pub struct Insert<T: Inserted> {
     vector: AddressVector,
     what: Result<InsertSource>,
     user_ids: Option<Vec<u64>>,
+    auth_key: Option<AuthKeyAddr>,
     context: Option<UserContext>,
     _answer: PhantomData<fn() -> T>,
 }
@@ -86,6 +87,7 @@ impl<T: Inserted> Insert<T> {
             vector,
             what,
             user_ids: None,
+            auth_key: None,
             context: None,
             _answer: PhantomData,
         }
@@ -95,6 +97,14 @@ impl<T: Inserted> Insert<T> {
     /// each, in the order of insertion (`FI_AV_USER_ID`). They need not differ.
     pub fn user_ids(mut self, ids: impl IntoIterator<Item = u64>) -> Self {
         self.user_ids = Some(ids.into_iter().collect());
+        self
+    }
+
+    /// The authorization key of the peers (`FI_AUTH_KEY`): endpoints connect with them only if they
+    /// prove it. Default: they have none, and connect as endpoints without a key do. An address has
+    /// one key at most.
+    pub fn auth_key(mut self, key: AuthKeyAddr) -> Self {
+        self.auth_key = Some(key);
         self
     }
 
@@ -118,7 +128,8 @@ impl<T: Inserted> Insert<T> {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for what is no address of a peer's, or not of the domain's
     /// form; for ranges that do not exist; for as many user ids as there are addresses missed; and
-    /// for names, whose lookup may take long: await those. [`ErrorKind::AddressInUse`] for an
+    /// for names, whose lookup may take long: await those; and for an authorization key that is
+    /// not in the vector. [`ErrorKind::AddressInUse`] for an
     /// address that is in the vector already. [`ErrorKind::LimitReached`] when the vector has no
     /// room for all. [`ErrorKind::AccessDenied`] for a vector that was opened read-only,
     /// [`ErrorKind::Unsupported`] for user ids in a shared one, [`ErrorKind::BadState`] for one
@@ -136,7 +147,10 @@ impl<T: Inserted> Insert<T> {
         };
         let reserved = vector.inner.store.reserve(addresses.len())?;
         let ids = request.user_ids.as_deref();
-        T::of(vector.inner.commit(reserved, addresses, ids), Sealed)
+        let inserted = vector
+            .inner
+            .commit(reserved, addresses, ids, request.auth_key);
+        T::of(inserted, Sealed)
     }
 
     /// Starts the insertion and returns; the events report the rest, with this context.
@@ -184,9 +198,15 @@ impl<T: Inserted> Insert<T> {
             }
             _ => {}
         }
+        if let Some(key) = self.auth_key
+            && inner.hold_auth_key(key).is_none()
+        {
+            return Err(super::auth_keys::unknown_key(key));
+        }
         let request = Request {
             what,
             user_ids: self.user_ids,
+            auth_key: self.auth_key,
             context: self.context,
         };
         Ok((self.vector, request))

@@ -11,7 +11,7 @@ use super::names::{self, Grid, Node};
 use super::table::ReservedSlots;
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{FabricAddr, UserContext};
+use crate::id::{AuthKeyAddr, FabricAddr, UserContext};
 use crate::sync::{Dependence, WakeList};
 
 /// What was asked for, checked.
@@ -19,6 +19,7 @@ use crate::sync::{Dependence, WakeList};
 pub(super) struct Request {
     pub(super) what: InsertSource,
     pub(super) user_ids: Option<Vec<u64>>,
+    pub(super) auth_key: Option<AuthKeyAddr>,
     pub(super) context: Option<UserContext>,
 }
 
@@ -26,6 +27,7 @@ pub(super) struct Request {
 pub(super) struct InsertionTask {
     vector: AddressVector,
     user_ids: Option<Vec<u64>>,
+    auth_key: Option<AuthKeyAddr>,
     /// The context of the events, if there are any.
     event_context: Option<UserContext>,
     /// A future awaits the result; else the events alone carry it.
@@ -78,6 +80,7 @@ impl InsertionTask {
             Arc::new(InsertionTask {
                 vector: vector.clone(),
                 user_ids: request.user_ids,
+                auth_key: request.auth_key,
                 event_context,
                 awaited,
                 state: Mutex::new(state),
@@ -192,7 +195,8 @@ impl InsertionTask {
 
     fn end(&self, reserved: ReservedSlots, addresses: Vec<Result<SocketAddr>>) {
         let inner = &self.vector.inner;
-        let results = inner.commit(reserved, addresses, self.user_ids.as_deref());
+        let ids = self.user_ids.as_deref();
+        let results = inner.commit(reserved, addresses, ids, self.auth_key);
         let mut wakes = WakeList::new();
         let unused;
         let mut undone = None;

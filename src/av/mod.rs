@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auth_keys;
 mod builder;
 mod format;
 mod insert;
@@ -25,6 +26,7 @@ use crate::id::UserContext;
 use crate::info::{AvType, address_of_text};
 use crate::sync::{Dependence, Dependents, Keep};
 
+use auth_keys::AuthKeys;
 use builder::{Resolver, Run};
 use format::Format;
 use insert::InsertSource;
@@ -33,7 +35,9 @@ use names::Grid;
 use store::Store;
 use table::{Entry, ReservedSlots};
 
-pub use crate::id::FabricAddr;
+pub(crate) use auth_keys::EnabledKey;
+
+pub use crate::id::{AuthKeyAddr, FabricAddr};
 pub use builder::AddressVectorBuilder;
 pub use insert::{Insert, Inserted};
 pub use insertion::Insertion;
@@ -76,6 +80,8 @@ struct Inner {
     symmetric: bool,
     /// Each insertion must give user ids along.
     user_ids: bool,
+    /// Where the domain has `FI_AV_AUTH_KEY`.
+    auth_keys: Option<AuthKeys>,
     context: Option<UserContext>,
     /// Weak, as a domain's: an unread event may lead to what holds the vector.
     events: Mutex<Option<(WeakEventQueue, Dependence)>>,
@@ -113,6 +119,11 @@ impl Inner {
         matches!(self.store, Store::Shared(_))
     }
 
+    /// See [`AuthKeys::hold`].
+    fn hold_auth_key(&self, key: AuthKeyAddr) -> Option<auth_keys::HeldKeys<'_>> {
+        self.auth_keys.as_ref()?.hold(key)
+    }
+
     fn events(&self) -> MutexGuard<'_, Option<(WeakEventQueue, Dependence)>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,11 +134,21 @@ impl Inner {
         reserved: ReservedSlots,
         addresses: Vec<Result<SocketAddr>>,
         user_ids: Option<&[u64]>,
+        auth_key: Option<AuthKeyAddr>,
     ) -> Vec<Result<FabricAddr>> {
+        let held = auth_key.map(|key| (key, self.hold_auth_key(key)));
+        let gone = match &held {
+            Some((key, None)) => Some(auth_keys::unknown_key(*key)),
+            _ => None,
+        };
         let entries = addresses.into_iter().enumerate().map(|(at, address)| {
+            if let Some(gone) = &gone {
+                return Err(gone.clone());
+            }
             Ok(Entry {
                 address: self.format.check(address?)?,
                 user_id: user_ids.and_then(|ids| ids.get(at).copied()),
+                auth_key,
             })
         });
         let entries = entries.collect();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::shared::SharedStore;
 use super::table::{Entry, ReservedSlots, Table};
 use crate::error::Result;
-use crate::id::FabricAddr;
+use crate::id::{AuthKeyAddr, FabricAddr};
 use crate::sync::Lock;
 
 pub(super) enum Store {
@@ -85,6 +85,18 @@ impl Store {
         match self {
             Store::Own { table, .. } => Ok(table.lock("find an address").find(address)),
             Store::Shared(shared) => shared.with_table(|table| table.find(address)),
+        }
+    }
+
+    /// How many were inserted with this key; none of a vector that processes share.
+    pub(super) fn count_of_key(&self, key: AuthKeyAddr) -> usize {
+        let is_of_key = |(_, entry): &(FabricAddr, Entry)| entry.auth_key == Some(key);
+        match self {
+            Store::Own { table, .. } => {
+                let table = table.lock("count the addresses of a key");
+                table.entries().filter(is_of_key).count()
+            }
+            Store::Shared(_) => 0,
         }
     }
 

@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::FabricAddr;
+use crate::id::{AuthKeyAddr, FabricAddr};
 
 /// The identity of a peer: an IPv4 address is the same in either form, and only link-local
 /// addresses have a zone.
@@ -34,11 +34,13 @@ impl AddressKey {
     }
 }
 
-/// An address, and what the application calls it (`FI_AV_USER_ID`).
+/// An address, what the application calls it (`FI_AV_USER_ID`), and the authorization key of the
+/// peer (`FI_AUTH_KEY`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) address: SocketAddr,
     pub(super) user_id: Option<u64>,
+    pub(super) auth_key: Option<AuthKeyAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,6 +259,7 @@ mod tests {
         Entry {
             address: SocketAddr::from(([10, 0, 0, 1], port)),
             user_id: None,
+            auth_key: None,
         }
     }
 

@@ -13,10 +13,9 @@ use super::traits::{Convert, IoBuf};
 /// with its type erased so that completions of all operations fit into one queue.
 ///
 /// It may be read-only memory that others hold too, so what it can be used for is what any buffer
-/// can: it derefs to its bytes (to none if it is an address range or a window of shared memory), and
-/// it can be sent.
-/// [`Buffer::downcast`] gives the original type back, and with it what that type allows: to be
-/// received into, registered, shared.
+/// can: it derefs to its bytes (to none if it is an address range or a window of shared memory),
+/// and it can be sent. [`Buffer::downcast`] gives the original type back, and with it what that
+/// type allows: to be received into, registered, shared.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -69,7 +68,11 @@ impl Buffer {
     /// offered its capacity ([`IoBufMut`](crate::buf::IoBufMut)), of what was received. 0 for an
     /// address range, and for a window of shared memory.
     pub fn len(&self) -> usize {
-        if self.is_opaque() { 0 } else { self.owned.len() }
+        if self.is_opaque() {
+            0
+        } else {
+            self.owned.len()
+        }
     }
 
     /// True if it has no bytes.

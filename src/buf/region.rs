@@ -98,8 +98,8 @@ impl HasGate for RegionMemory {
 
 impl RegionMemory {
     /// Joins buffers, in order. They come back if there is none, if writable and read-only ones or
-    /// ranges, windows and others are mixed, if a range wraps around, or if their lengths do not add up
-    /// within an address space.
+    /// ranges, windows and others are mixed, if a range wraps around, or if their lengths do not
+    /// add up within an address space.
     pub(crate) fn new(
         buffers: impl Into<OwnedBuffers>,
         traits: RegionTraits,

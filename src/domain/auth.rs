@@ -2,7 +2,7 @@
 
 use super::Domain;
 use crate::error::{Error, ErrorKind, Result};
-use crate::info::AuthKey;
+use crate::info::{AuthKey, Caps};
 use crate::mr::AuthSecret;
 
 impl Domain {
@@ -17,11 +17,49 @@ impl Domain {
         own.or_else(|| self.inner.auth_secret.clone())
     }
 
-    /// Judges a key that an endpoint or a region is given.
+    /// True if an endpoint that was given this key has those of its address vector: fi_domain(3),
+    /// "all endpoints and memory regions will be configured to use authorization keys associated
+    /// with the AV".
+    pub(crate) fn has_keys_of_vector(&self, own: Option<&AuthKey>) -> bool {
+        self.inner.info.has_keys_of_vectors() && own.and_then(AuthKey::bytes).is_none()
+    }
+
+    /// Judges the key of an endpoint that has one key, or none.
+    pub(crate) fn check_endpoint_key(&self, own: Option<&AuthKey>) -> Result<()> {
+        let is_of_vector = own.is_some_and(AuthKey::is_of_address_vector);
+        if is_of_vector && self.counts_auth_keys() || self.has_keys_of_vector(own) {
+            let message = "auth_key: keys of an address vector are for connectionless endpoints, \
+                           in a domain that was opened with them";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Ok(())
+    }
+
+    /// Judges a key that a region is given. In a domain with keys of address vectors, limiting a
+    /// region to one of them takes [`Caps::DIRECTED_RECV`] (`fi_domain(3)`); without a key all
+    /// peers may reach it that its endpoints connect with.
     #[inline]
-    pub(crate) fn check_auth_key(&self, own: Option<&AuthKey>) -> Result<()> {
+    pub(crate) fn check_region_key(&self, own: Option<&AuthKey>) -> Result<()> {
         match own {
-            Some(key) if key.is_of_address_vector() && self.counts_auth_keys() => Err(no_vector()),
+            Some(key) if self.counts_auth_keys() => self.check_given_region_key(key),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn check_given_region_key(&self, key: &AuthKey) -> Result<()> {
+        let info = &self.inner.info;
+        match (info.has_keys_of_vectors(), key.is_of_address_vector()) {
+            (false, true) => {
+                let message = "auth_key: the domain was opened without keys of address vectors";
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+            (true, false) if !info.domain.caps.contains(Caps::DIRECTED_RECV) => {
+                let message = "auth_key: with keys of address vectors, only a domain with the \
+                               capability DIRECTED_RECV limits regions to one; ask for it in the \
+                               Hints: domain(|domain| domain.caps(Caps::DIRECTED_RECV))";
+                Err(Error::new(ErrorKind::NoCapability, message))
+            }
             _ => Ok(()),
         }
     }
@@ -31,17 +69,7 @@ impl Domain {
     }
 }
 
-/// The domain's own, when it is opened.
-pub(super) fn domain_secret(key: Option<&AuthKey>) -> Result<Option<AuthSecret>> {
-    match key {
-        Some(key) if key.is_of_address_vector() => Err(no_vector()),
-        key => Ok(key.and_then(AuthKey::bytes).map(AuthSecret::of)),
-    }
-}
-
-fn no_vector() -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        "auth_key: keys of an address vector are for connectionless endpoints",
-    )
+/// The domain's own, when it is opened; none where peers have keys of their own.
+pub(super) fn domain_secret(key: Option<&AuthKey>) -> Option<AuthSecret> {
+    key.and_then(AuthKey::bytes).map(AuthSecret::of)
 }

@@ -55,7 +55,8 @@ impl DomainBuilder {
         }
     }
 
-    /// The value that comes back with events of the domain itself. Default: none.
+    /// The value that comes back with events of the domain itself, which the event queue that it is
+    /// [bound](Domain::bind) to gets. Default: none, and then there are no such events.
     pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
         self
@@ -144,7 +145,7 @@ impl DomainBuilder {
         };
         let caps = self.info.caps_of_all_kinds();
         let counts = OpenCounts::new(&self.info.domain);
-        let auth_secret = domain_secret(self.info.domain.auth_key.as_ref())?;
+        let auth_secret = domain_secret(self.info.domain.auth_key.as_ref());
         let random = self.transport.random.clone();
         let raw = mr_mode.contains(MrMode::RAW);
         let table = MrTable::new(

@@ -71,7 +71,7 @@ impl Request {
         if !domain.inner.rights.contains(self.access) {
             return Err(useless(self.access - domain.inner.rights));
         }
-        domain.check_auth_key(self.auth_key.as_ref())?;
+        domain.check_region_key(self.auth_key.as_ref())?;
         if self.flags.is_empty() {
             return Ok(());
         }

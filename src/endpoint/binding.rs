@@ -5,9 +5,10 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
-use crate::info::{AuthKey, EndpointType, OpFlags, SideCaps};
+use crate::info::{AuthKey, EndpointType, OpFlags, SideCaps, TrafficClass};
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{CounterSet, ExtensionConfig, PortSizes, SendOrder};
+use crate::transport::TrafficMark;
 
 use super::OnRefusal;
 use super::common::Common;
@@ -30,6 +31,7 @@ pub(super) struct Binding {
     pub(super) extension: ExtensionConfig,
     pub(super) on_refusal: OnRefusal,
     pub(super) auth_key: Option<AuthKey>,
+    pub(super) traffic_class: TrafficClass,
 }
 
 impl Binding {
@@ -61,6 +63,7 @@ impl Binding {
             extension: ExtensionConfig::default(),
             on_refusal: OnRefusal::default(),
             auth_key: info.endpoint.auth_key.clone(),
+            traffic_class: info.tx.traffic_class,
         }
     }
 
@@ -70,6 +73,19 @@ impl Binding {
     /// [`ErrorKind::InvalidArgument`] names what is out of range, or asks for a key without what
     /// proves it; [`ErrorKind::Unsupported`] for keys of an address vector.
     pub(super) fn judged(&self) -> Result<ExtensionConfig> {
+        self.domain.check_endpoint_key(self.auth_key.as_ref())?;
+        let auth_key = self.domain.auth_secret(self.auth_key.as_ref());
+        if auth_key.is_some() && !self.extension.offered {
+            return Err(key_without_extension());
+        }
+        Ok(ExtensionConfig {
+            auth_key,
+            ..self.judged_without_key()?
+        })
+    }
+
+    /// The same, of an endpoint whose peers have keys of their own.
+    pub(super) fn judged_without_key(&self) -> Result<ExtensionConfig> {
         for (size, max, name) in [
             (self.sizes.tx_size, TRANSMIT_SIZE_MAX, "transmit_size"),
             (self.sizes.rx_size, RECEIVE_SIZE_MAX, "receive_size"),
@@ -82,19 +98,15 @@ impl Binding {
             }
         }
         self.extension.liveness.check()?;
-        self.domain.check_auth_key(self.auth_key.as_ref())?;
-        let auth_key = self.domain.auth_secret(self.auth_key.as_ref());
-        if auth_key.is_some() && !self.extension.offered {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "an authorization key is proven by the extension, which is not offered",
-            ));
-        }
         Ok(ExtensionConfig {
             refusals_max: self.on_refusal.refusals_max()?,
-            auth_key,
-            ..self.extension
+            ..self.extension.clone()
         })
+    }
+
+    /// The mark of what the endpoint sends.
+    pub(super) fn traffic(&self) -> Result<Option<TrafficMark>> {
+        traffic_mark(self.traffic_class, &self.domain)
     }
 
     /// Binds the endpoint of this name to its queues and counters, and opens a queue for what
@@ -125,6 +137,25 @@ impl Binding {
             dependences,
         })
     }
+}
+
+/// The mark of this class of traffic, of the domain's if it is none; `None`: the system's own.
+pub(super) fn traffic_mark(class: TrafficClass, domain: &Domain) -> Result<Option<TrafficMark>> {
+    let class = match class {
+        TrafficClass::Unspec => domain.info().tx.traffic_class,
+        TrafficClass::Dscp(point @ 64..) => {
+            let what = format!("traffic_class: a code point has 6 bits, {point} is too large");
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        }
+        class => class,
+    };
+    let (dscp, priority) = (class.dscp(), class.priority());
+    Ok((dscp > 0 || priority > 0).then_some(TrafficMark { dscp, priority }))
+}
+
+pub(super) fn key_without_extension() -> Error {
+    let what = "an authorization key is proven by the extension, which is not offered";
+    Error::new(ErrorKind::InvalidArgument, what)
 }
 
 /// The setters of a builder that has a [`Binding`].
@@ -219,6 +250,14 @@ macro_rules! binding_setters {
             /// Info's, 256.
             pub fn receive_size(mut self, operations: usize) -> Self {
                 self.binding.sizes.rx_size = operations;
+                self
+            }
+
+            /// How the network shall treat what the endpoint sends (`tclass` of `fi_endpoint(3)`).
+            /// Default, and for [`TrafficClass::Unspec`](crate::info::TrafficClass::Unspec): the
+            /// Info's, which is the domain's unless the hints say otherwise.
+            pub fn traffic_class(mut self, class: crate::info::TrafficClass) -> Self {
+                self.binding.traffic_class = class;
                 self
             }
 

@@ -99,6 +99,7 @@ impl EndpointBuilder {
             None => {}
         }
         let (sizes, context) = (binding.sizes, binding.context);
+        let traffic = binding.traffic()?;
         let counters = binding.counters.clone();
         let id = EndpointId::next();
         let mut common = binding.bind(id)?;
@@ -129,6 +130,7 @@ impl EndpointBuilder {
             counters: counters.boxed(),
             sources: None,
             rma_events: common.caps.has(Caps::RMA_EVENT),
+            traffic,
             connected,
             shutdown,
             events: events.as_ref().map(EventQueue::downgrade),

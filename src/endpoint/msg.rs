@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::buf::{IoBufs, IoBufsMut, Payload};
 use crate::cq::{CompletionFlags, SourceName};
 use crate::error::{OperationKind, Result};
-use crate::id::{EndpointId, FabricAddr};
+use crate::id::{AuthKeyAddr, EndpointId, FabricAddr};
 use crate::info::Caps;
 use crate::progress::PostOptions;
 use crate::proto::MatchCriteria;
@@ -426,6 +426,20 @@ impl<B: IoBufs> RecvFrom<B> {
     /// (`fi_msg(3)` has the choice ignored then: it would deliver another peer's message.)
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.target.select_source(peer);
+        self
+    }
+
+    /// Takes a message of the peers of this authorization key only (`FI_DIRECTED_RECV` with
+    /// `FI_AUTH_KEY`; `fi_av(3)`), where peers have keys of their own
+    /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Instead of
+    /// [`from`](Self::from).
+    ///
+    /// # Errors
+    /// As of [`RecvFrom::from`](crate::op::RecvFrom::from);
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that the
+    /// endpoint was not opened with.
+    pub fn from_key(mut self, key: AuthKeyAddr) -> Self {
+        self.target.select_key(key);
         self
     }
 }

@@ -3,7 +3,7 @@
 use crate::buf::IoBufMut;
 use crate::cq::CompletionFlags;
 use crate::error::OperationKind;
-use crate::id::{FabricAddr, UserContext};
+use crate::id::{AuthKeyAddr, FabricAddr, UserContext};
 use crate::info::Caps;
 use crate::progress::PostOptions;
 use crate::proto::MatchCriteria;
@@ -62,6 +62,20 @@ impl<B: IoBufMut> MultiRecv<B> {
     /// Takes messages of this peer only, as a [receive](crate::op::RecvFrom::from).
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.target.select_source(peer);
+        self
+    }
+
+    /// Takes messages of the peers of this authorization key only (`FI_DIRECTED_RECV` with
+    /// `FI_AUTH_KEY`; `fi_av(3)`), where peers have keys of their own
+    /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Instead of
+    /// [`from`](Self::from).
+    ///
+    /// # Errors
+    /// As of [`RecvFrom::from`](crate::op::RecvFrom::from);
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that the
+    /// endpoint was not opened with.
+    pub fn from_key(mut self, key: AuthKeyAddr) -> Self {
+        self.target.select_key(key);
         self
     }
 

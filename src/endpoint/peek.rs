@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::buf::{IoBufs, IoBufsMut};
 use crate::cq::{Completion, CompletionError, CompletionFlags, SourceName};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::id::{EndpointId, FabricAddr, UserContext};
+use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, UserContext};
 use crate::info::Caps;
 use crate::progress::{ClaimId, PostOptions, ReceiveContext, ReceiveSelector};
 use crate::proto::{Arrival, MatchCriteria};
@@ -178,6 +178,20 @@ impl Peek {
     /// [`BadFlags`](ErrorKind::BadFlags).
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.selector.source = Some(peer);
+        self
+    }
+
+    /// Looks at messages of the peers of this authorization key only (`FI_DIRECTED_RECV` with
+    /// `FI_AUTH_KEY`; `fi_av(3)`), where peers have keys of their own
+    /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Instead of
+    /// [`from`](Self::from).
+    ///
+    /// # Errors
+    /// As of [`RecvFrom::from`](crate::op::RecvFrom::from);
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that the
+    /// endpoint was not opened with.
+    pub fn from_key(mut self, key: AuthKeyAddr) -> Self {
+        self.selector.key = Some(key);
         self
     }
 

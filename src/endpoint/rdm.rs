@@ -1,6 +1,7 @@
 //! Connectionless endpoints (`FI_EP_RDM`; `fi_endpoint(3)`).
 
 mod builder;
+mod peer_keys;
 mod ports;
 mod sources;
 
@@ -12,7 +13,7 @@ use crate::buf::Payload;
 use crate::cq::{CompletionQueue, Source, SourceName, Sources};
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Phase, Result};
-use crate::id::{EndpointId, FabricAddr, OperationId};
+use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, OperationId};
 use crate::limits::RDM_POST_ATTEMPTS;
 use crate::progress::{
     CloseWatch, OpCell, PeerReader, Port, PostOptions, PostedOp, Rdm, ReceiveContext,
@@ -65,6 +66,8 @@ pub(super) struct Inner {
     sources: Arc<dyn Sources>,
     /// Completions of receives name the sender (`FI_SOURCE`).
     tells_sources: bool,
+    /// The authorization keys of its peers, where they have keys of their own.
+    key_names: Box<[AuthKeyAddr]>,
     /// What buffers for several messages keep free for the next (`FI_OPT_MIN_MULTI_RECV`).
     pub(super) free_min: usize,
     pub(super) common: Common,
@@ -338,11 +341,32 @@ impl Inner {
 
     /// What a selector means to the receives.
     pub(super) fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
-        let source = selector.source.map(|peer| self.vector.socket_addr(peer));
-        Ok(ReceiveSelector {
-            wanted: selector.wanted,
-            source: (source.transpose()?).map(|address| self.rdm.source_of(address)),
-        })
+        let Selector {
+            wanted,
+            source,
+            key,
+        } = selector;
+        let source = match (source, key) {
+            (None, None) => None,
+            (Some(peer), None) => Some(self.rdm.source_of(self.vector.socket_addr(peer)?)?),
+            (None, Some(key)) => Some(self.all_of_key(key)?),
+            (Some(_), Some(_)) => {
+                let what = "from_key: the receive is for one peer already";
+                return Err(Error::new(ErrorKind::InvalidArgument, what));
+            }
+        };
+        Ok(ReceiveSelector { wanted, source })
+    }
+
+    /// All peers of one of the endpoint's keys.
+    fn all_of_key(&self, key: AuthKeyAddr) -> Result<SourceId> {
+        let at = self.key_names.iter().position(|it| *it == key);
+        let Some(at) = at else {
+            let what = format!("{key:?} is no key that the endpoint was opened with");
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        };
+        // There are at most `EP_AUTH_KEY_MAX`.
+        Ok(SourceId::all_of_key(at as u16 + 1))
     }
 
     /// The peer's port, by one table access if the peer was posted to before.

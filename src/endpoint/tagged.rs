@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::buf::{IoBufs, IoBufsMut};
 use crate::error::Result;
-use crate::id::FabricAddr;
+use crate::id::{AuthKeyAddr, FabricAddr};
 use crate::proto::MatchCriteria;
 
 use super::RdmEndpoint;
@@ -100,6 +100,20 @@ impl<B: IoBufs> RecvTagged<B> {
     /// As of [`RecvFrom::from`](crate::op::RecvFrom::from).
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.target.select_source(peer);
+        self
+    }
+
+    /// Takes a message of the peers of this authorization key only (`FI_DIRECTED_RECV` with
+    /// `FI_AUTH_KEY`; `fi_av(3)`), where peers have keys of their own
+    /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Instead of
+    /// [`from`](Self::from).
+    ///
+    /// # Errors
+    /// As of [`RecvFrom::from`](crate::op::RecvFrom::from);
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that the
+    /// endpoint was not opened with.
+    pub fn from_key(mut self, key: AuthKeyAddr) -> Self {
+        self.target.select_key(key);
         self
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::buf::Payload;
 use crate::cq::SourceName;
 use crate::error::{Error, Phase, Result};
-use crate::id::{EndpointId, FabricAddr, OperationId};
+use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, OperationId};
 use crate::info::Caps;
 use crate::progress::{
     DgramPort, OpCell, Port, PostOptions, PostedOp, ReceiveContext, ReceiveSelector, Report,
@@ -119,6 +119,8 @@ pub(super) struct Selector {
     pub(super) wanted: MatchCriteria,
     /// Of this peer only.
     pub(super) source: Option<FabricAddr>,
+    /// Of the peers of this key only.
+    pub(super) key: Option<AuthKeyAddr>,
 }
 
 impl Selector {
@@ -127,20 +129,22 @@ impl Selector {
         Selector {
             wanted,
             source: None,
+            key: None,
         }
     }
 
-    /// The capabilities that receiving these takes. Directed at one peer it is never ignored, as
-    /// fi_msg(3) has it without `FI_DIRECTED_RECV`: that would deliver another peer's message.
+    /// The capabilities that receiving these takes. Directed at one peer or key it is never
+    /// ignored, as fi_msg(3) has it without `FI_DIRECTED_RECV`: that would deliver another peer's
+    /// message.
     #[inline]
     pub(super) fn caps(&self) -> Caps {
         let message = match self.wanted {
             MatchCriteria::Message => Caps::MSG,
             MatchCriteria::Tagged { .. } => Caps::TAGGED,
         };
-        let directed = match self.source {
-            Some(_) => Caps::DIRECTED_RECV,
-            None => Caps::empty(),
+        let directed = match (self.source, self.key) {
+            (None, None) => Caps::empty(),
+            _ => Caps::DIRECTED_RECV,
         };
         message | Caps::RECV | directed
     }
@@ -172,6 +176,13 @@ impl PostTarget {
     pub(super) fn select_source(&mut self, peer: FabricAddr) {
         if let Scope::Receives(selector) = &mut self.scope {
             selector.source = Some(peer);
+        }
+    }
+
+    /// Narrows what is received to the peers of one authorization key.
+    pub(super) fn select_key(&mut self, key: AuthKeyAddr) {
+        if let Scope::Receives(selector) = &mut self.scope {
+            selector.key = Some(key);
         }
     }
 

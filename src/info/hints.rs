@@ -211,20 +211,24 @@ hints! {
         cntr_cnt: usize,
         /// Pieces of memory per region; at most 16.
         mr_iov_limit: usize,
-        /// Capabilities of the domain: local and remote communication.
+        /// Capabilities of the domain: local and remote communication, user identifiers of
+        /// addresses, and [`Caps::DIRECTED_RECV`] of connectionless endpoints, which limits regions
+        /// to one authorization key of several.
         caps: Caps,
         /// Modes of the domain the program can live with.
         mode: Mode,
         /// The domain's authorization key. Ignored before version 1.5, and without bytes.
+        /// [`AuthKey::of_address_vector`] (`FI_AV_AUTH_KEY`) is offered for connectionless
+        /// endpoints: each peer then has a key of its own.
         auth_key: AuthKey,
         /// Bytes of data with an error event; at most 256.
         max_err_data: usize,
         /// Memory regions of a domain, likewise; tables are made for them when it is opened.
         /// Default, and most: 16,777,216.
         mr_cnt: usize,
-        /// The domain's class of traffic. Offered: [`TrafficClass::BestEffort`].
+        /// The class of traffic of the domain's endpoints. Default: [`TrafficClass::BestEffort`].
         traffic_class: TrafficClass,
-        /// Authorization keys of a connectionless endpoint; not offered yet.
+        /// Authorization keys of a connectionless endpoint; at most 64.
         max_ep_auth_key: usize,
     }
     texts {

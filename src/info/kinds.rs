@@ -167,6 +167,12 @@ pub enum Persistence {
 }
 
 /// How the network shall treat the traffic (`tclass` of `fi_endpoint(3)`).
+///
+/// The sockets of an endpoint mark what they send with a differentiated services code point
+/// ([`dscp`](Self::dscp); `IP_TOS`, `IPV6_TCLASS`), which routers and switches may heed, and with a
+/// priority in the queues of this machine's interfaces ([`priority`](Self::priority);
+/// `SO_PRIORITY`). The packets that open a TCP connection go before that, without a mark. The
+/// in-process backend has no network, and any class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TrafficClass {
@@ -190,6 +196,35 @@ pub enum TrafficClass {
 }
 
 impl TrafficClass {
+    /// The differentiated services code point of the class, as RFC 4594 and RFC 8622 advise: low
+    /// latency is their low-latency data (AF21), dedicated access their telephony (EF), bulk data
+    /// their high-throughput data (AF11), scavenger their lower effort (LE), network control CS6.
+    pub fn dscp(self) -> u8 {
+        match self {
+            TrafficClass::Unspec | TrafficClass::BestEffort => 0,
+            TrafficClass::LowLatency => 18,
+            TrafficClass::DedicatedAccess => 46,
+            TrafficClass::BulkData => 10,
+            TrafficClass::Scavenger => 1,
+            TrafficClass::NetworkCtrl => 48,
+            TrafficClass::Dscp(point) => point,
+        }
+    }
+
+    /// The priority of the class in the queues of this machine's interfaces: those that Linux names
+    /// filler, bulk, interactive bulk and interactive. The highest, 7, takes a privilege, so 6 is
+    /// the highest here. Of a code point it is the upper three bits, its class selector.
+    pub fn priority(self) -> u8 {
+        match self {
+            TrafficClass::Unspec | TrafficClass::BestEffort => 0,
+            TrafficClass::LowLatency => 4,
+            TrafficClass::DedicatedAccess | TrafficClass::NetworkCtrl => 6,
+            TrafficClass::BulkData => 2,
+            TrafficClass::Scavenger => 1,
+            TrafficClass::Dscp(point) => (point >> 3).min(6),
+        }
+    }
+
     /// libfabric's number for the class; for a code point, what `fi_tc_dscp_set` makes of it.
     pub fn to_bits(self) -> u32 {
         match self {

@@ -86,6 +86,14 @@ impl Info {
     }
 }
 
+impl Info {
+    /// True if the keys of the domain's endpoints are those of address vectors (`FI_AV_AUTH_KEY`).
+    pub(crate) fn has_keys_of_vectors(&self) -> bool {
+        let key = self.domain.auth_key.as_ref();
+        self.fabric.api_version.counts_auth_keys() && key.is_some_and(AuthKey::is_of_address_vector)
+    }
+}
+
 /// One line: endpoint type, interface and addresses.
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

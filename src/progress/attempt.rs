@@ -19,11 +19,16 @@ impl Port {
         limit: Option<Duration>,
         begin: impl FnOnce(&mut Connection<Report>),
     ) {
+        let mut link = link;
+        let marked = state.bindings.traffic.map(|mark| link.set_traffic(mark));
         state.io.link = Some(link);
         if let Some(limit) = limit {
             state.life.limit_connect(limit);
         }
         begin(&mut state.machine);
+        if let Some(Err(error)) = marked {
+            self.fail(state, error);
+        }
         self.waker.wake_by_ref();
     }
 

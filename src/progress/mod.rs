@@ -55,7 +55,9 @@ pub(crate) use listen::{EventHandler, ListenConfig, ListenHandle, accept_ticket}
 pub use liveness::Liveness;
 pub(crate) use port::{Bindings, CounterSet, ExtensionConfig, Port, PortSizes, PostedOp};
 pub use rdm::{IdlePolicy, PeerEventKind};
-pub(crate) use rdm::{PeerReader, Rdm, RdmBindings, RdmConfig, SourceAddresses};
+pub(crate) use rdm::{
+    ListedKey, PeerKeys, PeerReader, Rdm, RdmBindings, RdmConfig, SourceAddresses,
+};
 pub(crate) use receive_context::{
     ClaimId, ReceiveConfig, ReceiveContext, ReceiveSelector, SharedContext, SharedContextConfig,
 };

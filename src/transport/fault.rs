@@ -19,7 +19,7 @@ use datagrams::FaultDatagrams;
 
 use super::{
     Backend, Clock, DatagramOptions, DatagramSocket, IoSizes, KeepAliveConfig, Link, LinkStats,
-    Listener, Outcome, RawLink, Receive, Received, SendBatch, Transport,
+    Listener, Outcome, RawLink, Receive, Received, SendBatch, TrafficMark, Transport,
 };
 use crate::buf::Stage;
 use crate::error::Result;
@@ -444,6 +444,10 @@ impl Link for FaultLink {
 
     fn set_keep_alive(&mut self, keep_alive: KeepAliveConfig) -> bool {
         self.inner.set_keep_alive(keep_alive)
+    }
+
+    fn set_traffic(&mut self, mark: TrafficMark) -> Result<()> {
+        self.inner.set_traffic(mark)
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {

@@ -51,6 +51,7 @@ mod loopback;
 mod run;
 mod select;
 mod stream;
+mod traffic;
 mod udp;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 #[allow(unsafe_code)]
@@ -80,6 +81,7 @@ pub(crate) use interfaces::interfaces;
 pub(crate) use loopback::{Host, LoopbackNet, WireState};
 pub(crate) use run::Executor;
 pub(crate) use select::{Selection, TransportOptions, open};
+pub(crate) use traffic::TrafficMark;
 pub(crate) use udp::{
     DatagramOptions, DatagramSocket, Membership, OutgoingDatagram, ReceivedDatagram, RecvBuffer,
     RecvStatus, too_long,
@@ -314,6 +316,12 @@ pub(crate) trait Link: Send {
     /// sent bytes are unconfirmed: see [`LinkStats::unanswered`] for those. False if the system
     /// would not notice that the connection is lost.
     fn set_keep_alive(&mut self, keep_alive: KeepAliveConfig) -> bool;
+
+    /// Marks what is sent from now on; without effect in the process, which has no network.
+    ///
+    /// # Errors
+    /// The connection is broken already, or the system refuses.
+    fn set_traffic(&mut self, mark: TrafficMark) -> Result<()>;
 
     /// Takes the connection out of the link, for another transport to adopt. `None` when it is
     /// broken, or while something is submitted. The link is of no use afterwards.

@@ -12,7 +12,7 @@ use submissions::{RecvSlot, SendSlot};
 
 #[cfg(any(test, feature = "test-util"))]
 use super::IoSizes;
-use super::{KeepAliveConfig, Link, LinkStats, Outcome, RawLink, Receive, SendBatch};
+use super::{KeepAliveConfig, Link, LinkStats, Outcome, RawLink, Receive, SendBatch, TrafficMark};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The system calls of one backend for one connection. All but the last four methods end what is
@@ -52,6 +52,8 @@ pub(super) trait Stream: Send {
     fn stats(&self) -> Option<LinkStats>;
 
     fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool;
+
+    fn set_traffic(&mut self, mark: TrafficMark) -> Result<()>;
 
     /// Takes the connection out, if the kernel has nothing of it.
     fn take_raw(&mut self, io: &Submissions) -> Option<RawLink>;
@@ -248,6 +250,10 @@ impl<S: Stream> Link for StreamLink<S> {
 
     fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool {
         self.stream.set_keep_alive(config)
+    }
+
+    fn set_traffic(&mut self, mark: TrafficMark) -> Result<()> {
+        self.stream.set_traffic(mark)
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {

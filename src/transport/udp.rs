@@ -14,6 +14,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::TrafficMark;
 use crate::buf::{Payload, Stage};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -71,6 +72,8 @@ pub(crate) struct DatagramOptions {
     pub(crate) shared: bool,
     /// Bytes that the system shall keep for this socket, each way; `None` leaves it to the system.
     pub(crate) buffer_bytes: Option<usize>,
+    /// The mark of all that it sends; `None`: the system's, best effort.
+    pub(crate) traffic: Option<TrafficMark>,
 }
 
 /// A socket for datagrams. Driven by `&mut` under its endpoint's lock, from any thread.

@@ -309,8 +309,8 @@ fn who_does_not_prove_the_key_ends_nothing_by_what_it_claims() {
     }
 }
 
-/// fi_domain(3): "If domain auth_key_size is set to the value FI_AV_AUTH_KEY, auth_key must be
-/// NULL": there are no keys of address vectors yet, and no key to prove without the extension.
+/// Keys of address vectors are those of a domain that was opened with them, and there is no key to
+/// prove without the extension.
 #[test]
 fn keys_that_connectionless_endpoints_cannot_use_are_refused_at_once() {
     on(Backend::Loopback, |net| async move {

@@ -3,6 +3,7 @@
 mod addresses;
 mod any_length;
 mod auth;
+mod auth_keys;
 mod av;
 mod av_events;
 mod av_shared;

@@ -62,7 +62,7 @@ fn a_region_of_a_shared_window_has_a_key_and_an_end_of_its_own() {
     });
 }
 
-/// docs/memory-model.md, rule 3: nobody gets sole access to bytes that others have, and what a
+/// docs/memory-model.md, rule 3: sole access to bytes that others have is given to none, and what a
 /// region gives back shows none of them.
 #[test]
 fn a_region_of_a_shared_window_is_never_exclusive() {
@@ -96,7 +96,10 @@ fn a_region_of_a_shared_window_is_never_exclusive() {
 #[test]
 fn a_window_lies_within_its_buffer() {
     let buffer = SharedBuffer::new(vec![0u8; 64]);
-    let (beyond, reversed) = ((60..65), (std::ops::Bound::Included(9), std::ops::Bound::Excluded(8)));
+    let (beyond, reversed) = (
+        (60..65),
+        (std::ops::Bound::Included(9), std::ops::Bound::Excluded(8)),
+    );
     for refused in [
         buffer.window(beyond),
         buffer.window(reversed),

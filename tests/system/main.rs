@@ -11,5 +11,6 @@ mod overruns;
 mod peer_death;
 mod shards;
 mod threading;
+mod traffic;
 mod unreachable;
 mod uring;

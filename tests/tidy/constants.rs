@@ -53,6 +53,11 @@ const FORMATS: &[(&str, &str, &str)] = &[
         "SLOTS",
         "the number of a message's lists",
     ),
+    (
+        "src/proto/peers/mod.rs",
+        "KEY_SHIFT ALL",
+        "the bits of a source",
+    ),
     ("src/slab.rs", "RETIRED", "the bits of a key"),
     ("src/sync/gate/word.rs", "*", "the bits of the gate's word"),
     (

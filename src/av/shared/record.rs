@@ -177,6 +177,7 @@ pub(super) fn decode(bytes: &[u8], vector: u32, index: u32) -> Option<AddressSlo
         USED if generation < FabricAddr::GENERATION_COUNT => SlotState::Used(Entry {
             address: address(bytes)?,
             user_id: None,
+            auth_key: None,
         }),
         _ => return None,
     };

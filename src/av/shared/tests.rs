@@ -73,6 +73,7 @@ fn insert(shared: &SharedStore, port: u16) -> Result<FabricAddr> {
     let entry = Entry {
         address: address(port),
         user_id: None,
+        auth_key: None,
     };
     shared.commit(reserved, vec![Ok(entry)]).remove(0)
 }
@@ -113,6 +114,7 @@ fn a_damaged_record_is_skipped_and_harms_no_other() {
         state: SlotState::Used(Entry {
             address: address(9),
             user_id: None,
+            auth_key: None,
         }),
     };
     let foreign = record::encode(&slot, shared.vector ^ 2, 1);
@@ -134,6 +136,7 @@ fn sealed_records_are_checked_as_well() {
         state: SlotState::Used(Entry {
             address,
             user_id: None,
+            auth_key: None,
         }),
     };
     let decoded = |slot: &AddressSlot| record::decode(&record::encode(slot, 1, 5), 1, 5);
@@ -213,6 +216,7 @@ fn a_writer_that_died_in_the_middle_is_noticed() {
         state: SlotState::Used(Entry {
             address: address(2),
             user_id: None,
+            auth_key: None,
         }),
     };
     let whole = record::encode(&slot, opened.shared.vector, 1);

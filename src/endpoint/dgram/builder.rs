@@ -8,11 +8,12 @@ use crate::av::AddressVector;
 use crate::cntr::Counter;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
+use crate::endpoint::binding::traffic_mark;
 use crate::endpoint::common::Common;
 use crate::endpoint::defaults::{Defaults, SelectiveQueues};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
-use crate::info::{AddressFormat, Caps, EndpointType};
+use crate::info::{AddressFormat, Caps, EndpointType, TrafficClass};
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{CounterSet, DgramConfig, DgramPort, DgramSizes};
 use crate::transport::DatagramOptions;
@@ -32,6 +33,7 @@ pub struct DgramEndpointBuilder {
     bind: Option<SocketAddr>,
     shared: bool,
     buffer_bytes: Option<usize>,
+    traffic_class: TrafficClass,
 }
 
 impl Domain {
@@ -63,6 +65,7 @@ impl Domain {
             bind: None,
             shared: false,
             buffer_bytes: None,
+            traffic_class: info.tx.traffic_class,
         }
     }
 }
@@ -162,6 +165,14 @@ impl DgramEndpointBuilder {
         self
     }
 
+    /// How the network shall treat what the endpoint sends (`tclass` of `fi_endpoint(3)`). Default,
+    /// and for [`TrafficClass::Unspec`]: the Info's, which is the domain's unless the hints say
+    /// otherwise.
+    pub fn traffic_class(mut self, class: TrafficClass) -> Self {
+        self.traffic_class = class;
+        self
+    }
+
     /// Opens the endpoint: from now on datagrams are taken in.
     ///
     /// # Errors
@@ -187,7 +198,7 @@ impl DgramEndpointBuilder {
             return Err(Error::new(ErrorKind::InvalidArgument, what));
         };
         let domain = self.domain;
-        if domain.auth_secret(None).is_some() {
+        if domain.auth_secret(None).is_some() || domain.has_keys_of_vector(None) {
             let what = "the domain has an authorization key, which no datagram can prove";
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
@@ -224,6 +235,7 @@ impl DgramEndpointBuilder {
                 bind: self.bind.or(domain.info().source).unwrap_or(any),
                 shared: self.shared,
                 buffer_bytes: self.buffer_bytes,
+                traffic: traffic_mark(self.traffic_class, &domain)?,
             },
             sizes,
             message_max,

@@ -5,12 +5,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::peer_keys::VectorKeys;
 use super::ports::Ports;
 use super::sources::SourceNames;
 use super::{Inner, RdmEndpoint};
 use crate::av::AddressVector;
 use crate::domain::Domain;
-use crate::endpoint::binding::{Binding, binding_setters};
+use crate::endpoint::binding::{Binding, binding_setters, key_without_extension};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::info::{Caps, EndpointType};
@@ -139,12 +140,19 @@ impl RdmEndpointBuilder {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`](crate::ep::Liveness) out
     /// of range, and for an authorization key without the [`extension`](Self::extension), which
-    /// proves it, [`ErrorKind::Unsupported`] for keys of an address vector, [`ErrorKind::BadState`]
-    /// if the domain, the address vector, a queue or a counter is closed,
+    /// proves it, [`ErrorKind::Unsupported`] for keys of an address vector in a domain that was
+    /// opened without them or for a vector that has none, [`ErrorKind::LimitReached`] for more keys
+    /// in the vector than `max_ep_auth_key` of the domain, [`ErrorKind::BadState`] if the domain,
+    /// the address vector, a queue or a counter is closed,
     /// [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for where it is to
     /// listen, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<RdmEndpoint> {
-        let extension = self.binding.judged()?;
+        let by_vector = (self.binding.domain).has_keys_of_vector(self.binding.auth_key.as_ref());
+        let extension = match by_vector {
+            true => self.binding.judged_without_key()?,
+            false => self.binding.judged()?,
+        };
+        let traffic = self.binding.traffic()?;
         let (sizes, counters) = (self.binding.sizes, self.binding.counters.clone());
         if self.connect_deadline.is_zero() {
             let message = "connect_deadline is 0, a peer takes some time to be reached";
@@ -158,6 +166,18 @@ impl RdmEndpointBuilder {
             None => domain.internal_vector()?,
         };
         common.dependences.push(vector.depend(format!("{id:?}"))?);
+        let max = domain.info().domain.max_ep_auth_key;
+        let mut peer_keys = None;
+        let mut key_names = Box::default();
+        if by_vector {
+            let (keys, dependences) = VectorKeys::enable(&vector, &format!("{id:?}"), max)?;
+            if !extension.offered && keys.has_any() {
+                return Err(key_without_extension());
+            }
+            common.dependences.extend(dependences);
+            key_names = keys.names().into();
+            peer_keys = Some(keys);
+        }
         let caps = common.caps;
         let addresses = Arc::<SourceAddresses>::default();
         let names = Arc::new(SourceNames {
@@ -183,12 +203,14 @@ impl RdmEndpointBuilder {
             listen: self.listen_at.or(domain.info().source).unwrap_or(any),
             sizes,
             extension,
+            peer_keys: peer_keys.map(|keys| Box::new(keys) as _),
             bindings: RdmBindings {
                 receive_queue: common.receive_queue.clone(),
                 caps,
                 counters,
                 sources,
                 rma_events: caps.has(Caps::RMA_EVENT),
+                traffic,
             },
             receives: Arc::clone(&receives),
             addresses,
@@ -213,6 +235,7 @@ impl RdmEndpointBuilder {
             sources: names,
             tells_sources: caps.has(Caps::SOURCE),
             free_min: self.free_min,
+            key_names,
             common,
         };
         Ok(RdmEndpoint {

@@ -37,6 +37,7 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
     }
     let progress = |hint, asked| choose(hint, asked, &[Progress::Auto]);
     let asked_caps = hints.domain.caps.unwrap_or_default();
+    let is_rdm = offer.endpoint_type == EndpointType::Rdm;
     // Primary capabilities are had when they are asked for. Regions of every domain can be limited
     // to authorization keys, which is what directed receives add to a domain.
     let primary = Caps::AV_USER_ID | (offer.caps & Caps::DIRECTED_RECV);
@@ -90,7 +91,12 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
         )?,
         caps: domain_caps,
         mode: Mode::empty(),
-        auth_key: auth_key("domain.auth_key", hints.domain.auth_key.as_ref(), api)?,
+        auth_key: auth_key(
+            "domain.auth_key",
+            hints.domain.auth_key.as_ref(),
+            api,
+            is_rdm,
+        )?,
         max_err_data: limit(
             "domain.max_err_data",
             hints.domain.max_err_data,
@@ -99,7 +105,14 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
         mr_cnt: count("domain.mr_cnt", hints.domain.mr_cnt, MR_COUNT_MAX)?,
         traffic_class: traffic_class("domain.traffic_class", hints.domain.traffic_class)?,
         persistence: Persistence::Synchronize,
-        max_ep_auth_key: limit("domain.max_ep_auth_key", hints.domain.max_ep_auth_key, 0)?,
+        max_ep_auth_key: limit(
+            "domain.max_ep_auth_key",
+            hints.domain.max_ep_auth_key,
+            match is_rdm {
+                true => limits::EP_AUTH_KEY_MAX,
+                false => 0,
+            },
+        )?,
     })
 }
 
@@ -149,7 +162,10 @@ pub(super) fn traffic_class(
             "hint {hint}: a code point has 6 bits, {point} is too large"
         )));
     }
-    choose(hint, asked, &[TrafficClass::BestEffort])
+    Ok(match asked {
+        None | Some(TrafficClass::Unspec) => TrafficClass::BestEffort,
+        Some(class) => class,
+    })
 }
 
 /// A packet has no room for a proof, and a key that would be taken and not honoured is worse than
@@ -161,14 +177,16 @@ pub(super) fn no_key(hint: &'static str, asked: Option<&AuthKey>) -> Result<()> 
     }
 }
 
-/// The key in force: none without bytes, and none before there were keys.
+/// The key in force: none without bytes, and none before there were keys. `by_vector`: it may be
+/// those of an address vector.
 pub(super) fn auth_key(
     hint: &'static str,
     asked: Option<&AuthKey>,
     api: ApiVersion,
+    by_vector: bool,
 ) -> Result<Option<AuthKey>> {
     match asked.filter(|_| api.counts_auth_keys()) {
-        Some(key) if key.is_of_address_vector() => {
+        Some(key) if key.is_of_address_vector() && !by_vector => {
             Err(no_match(hint, format!("{key:?}"), "keys of bytes"))
         }
         asked => Ok(asked.filter(|key| !key.is_empty()).cloned()),

@@ -3,7 +3,7 @@
 use super::caps::side_caps;
 use super::domain::{auth_key, traffic_class};
 use crate::error::Result;
-use crate::info::attr::{DomainAttr, EndpointAttr, RxAttr, TxAttr};
+use crate::info::attr::{AuthKey, DomainAttr, EndpointAttr, RxAttr, TxAttr};
 use crate::info::caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
 use crate::info::check::{bad_flags, beyond, choose, limit, names, no_match, within};
 use crate::info::hints::Hints;
@@ -15,9 +15,10 @@ pub(super) fn endpoint(
     hints: &Hints,
     api: ApiVersion,
     offer: &Offer,
-    tx: Caps,
-    rx: Caps,
+    domain: &DomainAttr,
+    (tx, rx): (Caps, Caps),
 ) -> Result<EndpointAttr> {
+    let by_vector = (domain.auth_key.as_ref()).is_some_and(AuthKey::is_of_address_vector);
     Ok(EndpointAttr {
         endpoint_type: offer.endpoint_type,
         protocol: choose(
@@ -72,6 +73,7 @@ pub(super) fn endpoint(
             "endpoint_attr.auth_key",
             hints.endpoint_attr.auth_key.as_ref(),
             api,
+            by_vector,
         )?,
     })
 }

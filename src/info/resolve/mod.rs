@@ -92,7 +92,7 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
     if offer.is_packet {
         no_key("domain.auth_key", domain.auth_key.as_ref())?;
         let hint = "endpoint_attr.auth_key";
-        let key = auth_key(hint, hints.endpoint_attr.auth_key.as_ref(), api)?;
+        let key = auth_key(hint, hints.endpoint_attr.auth_key.as_ref(), api, false)?;
         no_key(hint, key.as_ref())?;
     }
     let routes = address::routes(hints, interfaces)?;
@@ -116,7 +116,7 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
         let sides = (|| {
             let tx = transmit(hints, offer, caps, &domain)?;
             let rx = receive(hints, offer, caps)?;
-            let endpoint = endpoint(hints, api, offer, tx.caps, rx.caps)?;
+            let endpoint = endpoint(hints, api, offer, &domain, (tx.caps, rx.caps))?;
             Ok((tx, rx, endpoint))
         })();
         let (tx, rx, endpoint) = match sides {

@@ -332,9 +332,16 @@ fn buffered_receive_space_is_a_mebibyte_unless_asked() {
 /// traffic class associated with the domain."
 #[test]
 fn an_endpoints_traffic_class_is_its_domains() {
-    let info = best(Hints::new().domain(|domain| domain.traffic_class(TrafficClass::BestEffort)));
-    assert_eq!(info.tx.traffic_class, info.domain.traffic_class);
-    assert_eq!(info.tx.traffic_class, TrafficClass::BestEffort);
+    let classes = |domain, endpoint| {
+        let hints = Hints::new().domain(|hints| hints.traffic_class(domain));
+        let info = best(hints.tx(|hints| hints.traffic_class(endpoint)));
+        (info.domain.traffic_class, info.tx.traffic_class)
+    };
+    use TrafficClass::{BestEffort, BulkData, Dscp, LowLatency, Unspec};
+    assert_eq!(classes(Unspec, Unspec), (BestEffort, BestEffort));
+    assert_eq!(classes(LowLatency, Unspec), (LowLatency, LowLatency));
+    assert_eq!(classes(LowLatency, BulkData), (LowLatency, BulkData));
+    assert_eq!(classes(Dscp(63), BestEffort), (Dscp(63), BestEffort));
 }
 
 /// fi_endpoint(3): "This call converts a DSCP defined value into a libfabric traffic class value."

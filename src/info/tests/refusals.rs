@@ -107,14 +107,6 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint domain.max_err_data", "257", "256"],
         ),
         (
-            new().domain(|domain| domain.traffic_class(TrafficClass::LowLatency)),
-            &["hint domain.traffic_class", "BestEffort"],
-        ),
-        (
-            new().tx(|tx| tx.traffic_class(TrafficClass::Dscp(46))),
-            &["hint tx.traffic_class", "Dscp(46)"],
-        ),
-        (
             new().endpoint_attr(|endpoint| endpoint.protocol(Protocol::XNET)),
             &["hint endpoint_attr.protocol", "25", "6"],
         ),

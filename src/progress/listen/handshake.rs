@@ -289,7 +289,7 @@ impl<H: RequestHandler> ListenTask<H> {
             local: peer.link.local_addr(),
             data: &request.data,
             params,
-            is_proven: request.proven.is_some(),
+            proven: request.proven.as_ref().map(ProvenKey::secret),
         };
         match self.handler.on_request(&incoming, now, cx) {
             RequestDecision::NoRoom => return false,

@@ -27,6 +27,7 @@ use bytes::Bytes;
 
 use crate::eq::{AcceptedLink, ConnectParams, Verdict};
 use crate::error::{Error, Result};
+use crate::mr::AuthSecret;
 use crate::proto::{Challenge, ProvenKey};
 use crate::sync::{Ticket, TicketHolder};
 use crate::transport::{Clock, Executor, Listener, RawLink, Transport};
@@ -100,8 +101,8 @@ pub(crate) struct IncomingRequest<'a> {
     pub(crate) local: SocketAddr,
     pub(crate) data: &'a Bytes,
     pub(crate) params: ConnectParams,
-    /// It has proven the key that [`RequestDecision::Challenge`] asks for.
-    pub(crate) is_proven: bool,
+    /// What it has proven of the keys that [`RequestDecision::Challenge`] asks for.
+    pub(crate) proven: Option<&'a AuthSecret>,
 }
 
 /// What the handler says to a request.

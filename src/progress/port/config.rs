@@ -12,6 +12,7 @@ use crate::mr::AuthSecret;
 use crate::progress::engine::Engine;
 use crate::progress::liveness::Liveness;
 use crate::proto::{ExtensionParams, OFFERED};
+use crate::transport::TrafficMark;
 use crate::wire::Capabilities;
 
 /// What an endpoint offers its peer beyond the plain protocol.
@@ -109,6 +110,8 @@ pub(crate) struct Bindings {
     pub(crate) sources: Option<Arc<dyn Sources>>,
     /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
     pub(crate) rma_events: bool,
+    /// The mark of what its sockets send; `None`: the system's, best effort.
+    pub(crate) traffic: Option<TrafficMark>,
     /// Slots for Connected and Shutdown, reserved when the endpoint is opened (ruling 8).
     pub(crate) connected: Option<EventSlot>,
     pub(crate) shutdown: Option<EventSlot>,

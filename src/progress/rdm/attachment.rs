@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, ErrorKind};
+use crate::mr::AuthSecret;
 use crate::proto::{
     AttemptId, ConnIds, Connection, Failure, Lifecycle, RdmParams, Receives, SharedParams,
 };
@@ -14,7 +15,7 @@ use crate::wire::PeerData;
 
 use super::super::engine::Engine;
 use super::super::listen::Handover;
-use super::super::port::{Bindings, Port, PortKind, PortParts, PortState};
+use super::super::port::{Bindings, ExtensionConfig, Port, PortKind, PortParts, PortState};
 use super::Rdm;
 use super::notice::{Notice, NoticeQueue};
 use super::peer_feed::{PeerFeed, Presence};
@@ -75,11 +76,13 @@ impl SupersededFlag {
 }
 
 impl Port {
-    /// A port of a connectionless endpoint, to this peer; without a connection.
+    /// A port of a connectionless endpoint, to this peer, who is to prove this key; without a
+    /// connection.
     pub(super) fn open_to(
         engine: &Arc<Engine>,
         rdm: &Rdm,
         peer: SocketAddr,
+        key: Option<AuthSecret>,
         ids: ConnIds,
     ) -> crate::error::Result<Arc<Port>> {
         let config = &rdm.config;
@@ -89,12 +92,16 @@ impl Port {
             counters: config.bindings.counters.clone().boxed(),
             sources: config.bindings.sources.clone(),
             rma_events: config.bindings.rma_events,
+            traffic: config.bindings.traffic,
             connected: None,
             events: None,
             shutdown: None,
             context: None,
         };
-        let extension = config.extension.clone();
+        let extension = ExtensionConfig {
+            auth_key: key,
+            ..config.extension.clone()
+        };
         Port::open_with(engine, config.id, extension, bindings, |waker| {
             let (receives, promised_bytes) = config.receives.attach(ids, waker);
             let binding = RdmParams {

@@ -18,6 +18,7 @@ mod attempt;
 mod notice;
 mod peer_changes;
 mod peer_feed;
+mod peer_keys;
 mod sources;
 mod table;
 mod task;
@@ -33,9 +34,10 @@ use crate::cq::{CompletionQueue, Sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
 use crate::info::SideCaps;
+use crate::mr::AuthSecret;
 use crate::proto::{ConnIds, ConnectionId, SourceId, canonical};
 use crate::sync::{Lock, MutexGuard};
-use crate::transport::{Executor, Transport};
+use crate::transport::{Executor, TrafficMark, Transport};
 
 use super::closed::{CloseNotify, CloseWatch};
 use super::engine::Engine;
@@ -48,6 +50,7 @@ use notice::{Notice, NoticeQueue};
 pub use peer_changes::PeerEventKind;
 use peer_feed::PeerFeed;
 pub(crate) use peer_feed::PeerReader;
+pub(crate) use peer_keys::{ListedKey, PeerKeys};
 pub(crate) use sources::SourceAddresses;
 use table::Table;
 use task::RdmTask;
@@ -78,6 +81,8 @@ pub(crate) struct RdmBindings {
     pub(crate) sources: Option<Arc<dyn Sources>>,
     /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
     pub(crate) rma_events: bool,
+    /// The mark of what their sockets send.
+    pub(crate) traffic: Option<TrafficMark>,
 }
 
 /// What a connectionless endpoint is opened with.
@@ -88,6 +93,8 @@ pub(crate) struct RdmConfig {
     pub(crate) listen: SocketAddr,
     pub(crate) sizes: PortSizes,
     pub(crate) extension: ExtensionConfig,
+    /// Where peers have keys of their own; instead of the one key of `extension`.
+    pub(crate) peer_keys: Option<Box<dyn PeerKeys>>,
     pub(crate) bindings: RdmBindings,
     pub(crate) receives: Arc<ReceiveContext>,
     /// The addresses of senders, which the table of peers keeps up to date.
@@ -173,9 +180,14 @@ impl Rdm {
             table.check_open()?;
             table.current(peer)
         };
+        let key = self.key_to(peer)?;
         match found {
-            Some(port) => Ok(port),
-            None => self.new_port(peer, true),
+            Some(port) if port.auth_key() == key.as_ref() => Ok(port),
+            Some(other) => {
+                other.end_now(rekeyed(peer));
+                self.new_port(peer, key, true)
+            }
+            None => self.new_port(peer, key, true),
         }
     }
 
@@ -194,9 +206,12 @@ impl Rdm {
         reader
     }
 
-    /// The name of this address in the receive context; the same for as long as the endpoint lives.
-    pub(crate) fn source_of(&self, peer: SocketAddr) -> SourceId {
-        self.lock_table("source of").pin(canonical(peer))
+    /// The name of this address, with the key that it is to prove, in the receive context; the same
+    /// for as long as the endpoint lives.
+    pub(crate) fn source_of(&self, peer: SocketAddr) -> Result<SourceId> {
+        let peer = canonical(peer);
+        let number = self.key_number(self.key_to(peer)?.as_ref());
+        Ok(self.lock_table("source of").pin(peer, number))
     }
 
     /// The future of a receive was dropped that is matched: detaches it at the connection that has
@@ -233,19 +248,32 @@ impl Rdm {
         self.lock_table("ask whether open").check_open().is_err()
     }
 
-    /// The peer's port, for the task.
-    fn current_or_new(self: &Arc<Self>, peer: SocketAddr) -> Result<Arc<Port>> {
+    /// The peer's port, for the task; of this key, which a peer has proven.
+    fn current_or_new(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+        key: Option<AuthSecret>,
+    ) -> Result<Arc<Port>> {
         let current = self.lock_table("current port").current(peer);
         match current {
-            Some(port) => Ok(port),
-            None => self.new_port(peer, false),
+            Some(port) if port.auth_key() == key.as_ref() => Ok(port),
+            Some(other) => {
+                other.end_now(rekeyed(peer));
+                self.new_port(peer, key, false)
+            }
+            None => self.new_port(peer, key, false),
         }
     }
 
     /// Makes the peer's port, unless another thread has meanwhile. `wanted`: an operation will be
     /// posted to it, so it is to be dialled.
-    fn new_port(self: &Arc<Self>, peer: SocketAddr, wanted: bool) -> Result<Arc<Port>> {
-        let (port, connection) = self.unlisted_port(peer)?;
+    fn new_port(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+        key: Option<AuthSecret>,
+        wanted: bool,
+    ) -> Result<Arc<Port>> {
+        let (port, connection) = self.unlisted_port(peer, key)?;
         let mut table = self.lock_table("new port");
         // The task ends the ports of an endpoint that closes, and has done so already.
         let found = match table.check_open() {
@@ -274,15 +302,20 @@ impl Rdm {
     }
 
     /// Makes a port that is not the one to post to.
-    fn unlisted_port(self: &Arc<Self>, peer: SocketAddr) -> Result<(Arc<Port>, ConnectionId)> {
+    fn unlisted_port(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+        key: Option<AuthSecret>,
+    ) -> Result<(Arc<Port>, ConnectionId)> {
+        let number = self.key_number(key.as_ref());
         let ids = {
             let mut table = self.lock_table("name a connection");
             ConnIds {
-                source: table.source_of(peer),
+                source: table.source_of(peer, number),
                 connection: table.next_connection(),
             }
         };
-        let port = Port::open_to(&self.engine, self, peer, ids)?;
+        let port = Port::open_to(&self.engine, self, peer, key, ids)?;
         let connection = ids.connection;
         self.lock_table("keep a port").keep(connection, &port);
         Ok((port, connection))
@@ -294,3 +327,9 @@ impl Rdm {
 }
 
 debug_fields!(Rdm, self => local_addr: self.local_addr());
+
+/// Why a connection ends whose peer was inserted with another key since, or has come by another.
+fn rekeyed(peer: SocketAddr) -> Error {
+    let what = "the peer is known by another authorization key now";
+    Error::new(ErrorKind::NotAuthorized, what).with_peer(peer)
+}

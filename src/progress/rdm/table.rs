@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::edges::{MachineState, check_edge};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::RDM_STRANGERS_MAX;
@@ -59,7 +61,11 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 struct PeerEntry {
-    source: SourceId,
+    /// Its number among all peers; never reused.
+    number: u64,
+    /// Its names in the receive context: one for each key that it had here, of which there are
+    /// [`EP_AUTH_KEY_MAX`](crate::limits::EP_AUTH_KEY_MAX) at most.
+    sources: SmallVec<[SourceId; 1]>,
     /// The port to post to.
     port: Option<(Arc<Port>, ConnectionId)>,
     /// The application has asked for it, and may keep its source id.
@@ -132,11 +138,11 @@ impl Table {
 
     fn entry(&mut self, peer: SocketAddr) -> &mut PeerEntry {
         self.entries.entry(peer).or_insert_with(|| {
-            let source = SourceId(self.next_source);
+            let number = self.next_source;
             self.next_source += 1;
-            self.addresses.insert(source, peer);
             PeerEntry {
-                source,
+                number,
+                sources: SmallVec::new(),
                 port: None,
                 pinned: false,
                 departed: None,
@@ -144,15 +150,21 @@ impl Table {
         })
     }
 
-    pub(super) fn source_of(&mut self, peer: SocketAddr) -> SourceId {
-        self.entry(peer).source
+    /// The name of this peer by the key of this number.
+    pub(super) fn source_of(&mut self, peer: SocketAddr, key: u16) -> SourceId {
+        let entry = self.entry(peer);
+        let source = SourceId::of_peer(entry.number, key);
+        if !entry.sources.contains(&source) {
+            entry.sources.push(source);
+            self.addresses.insert(source, peer);
+        }
+        source
     }
 
     /// The same, for the application, which may keep it.
-    pub(super) fn pin(&mut self, peer: SocketAddr) -> SourceId {
-        let entry = self.entry(peer);
-        entry.pinned = true;
-        entry.source
+    pub(super) fn pin(&mut self, peer: SocketAddr, key: u16) -> SourceId {
+        self.entry(peer).pinned = true;
+        self.source_of(peer, key)
     }
 
     pub(super) fn next_connection(&mut self) -> ConnectionId {
@@ -252,7 +264,9 @@ impl Table {
         };
         entry.departed = None;
         if entry.port.is_none() && !entry.pinned {
-            self.addresses.remove(entry.source);
+            for source in &entry.sources {
+                self.addresses.remove(*source);
+            }
             self.entries.remove(&peer);
         }
     }
@@ -269,13 +283,13 @@ mod tests {
         let at = |host: u8, port: u16| SocketAddr::from(([10, 0, 0, host], port));
         let mut table = Table::new(Arc::default());
         let came_and_left = |table: &mut Table, peer| {
-            let source = table.source_of(peer);
+            let source = table.source_of(peer, 0);
             let connection = table.next_connection();
             assert!(table.remove(peer, connection).is_none());
             source
         };
         let other = came_and_left(&mut table, at(2, 1));
-        let asked_for = table.pin(at(1, 0));
+        let asked_for = table.pin(at(1, 0), 0);
         came_and_left(&mut table, at(1, 0));
         for port in 1..=u16::MAX {
             came_and_left(&mut table, at(1, port));
@@ -289,6 +303,6 @@ mod tests {
         assert_eq!(table.departed.len(), RDM_STRANGERS_MAX);
         assert_eq!(table.addresses.get(other), Some(at(2, 1)));
         assert_eq!(table.addresses.get(asked_for), Some(at(1, 0)));
-        assert_eq!(table.source_of(at(2, 1)), other);
+        assert_eq!(table.source_of(at(2, 1), 0), other);
     }
 }

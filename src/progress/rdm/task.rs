@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{RDM_CLOSE_TIMEOUT, RDM_PORT_ATTEMPTS};
+use crate::mr::AuthSecret;
 use crate::proto::{
     Answer, AttemptId, Challenge, Close, Command, ConnectionId, Failure, GiveUp, PeerSettings,
     Peers, Request, VerificationOutcome, canonical,
@@ -22,6 +23,7 @@ use super::super::listen::{Handover, IncomingRequest, RequestDecision, RequestHa
 use super::super::port::Port;
 use super::attachment::{AcceptedConn, TakeOverError};
 use super::notice::Notice;
+use super::peer_keys::RequiredKey;
 use super::table::EndpointState;
 use super::{IdlePolicy, Rdm};
 
@@ -40,6 +42,8 @@ pub(super) struct AcceptedRequest {
     /// `None`: the accepted side of a connection to ourselves.
     attempt: Option<AttemptId>,
     asked: PeerData,
+    /// What the peer has proven.
+    key: Option<AuthSecret>,
 }
 
 impl RdmTask {
@@ -166,7 +170,8 @@ impl RdmTask {
 
     /// Dials the peer's address on the side, to see what listens there.
     fn verify(&mut self, peer: SocketAddr, attempt: AttemptId, now: Instant) {
-        match self.rdm.unlisted_port(peer) {
+        let key = self.rdm.key_to(peer);
+        match key.and_then(|key| self.rdm.unlisted_port(peer, key)) {
             Ok((port, connection)) => {
                 let port_of_verification = (Arc::clone(&port), connection);
                 self.verifications.insert(attempt, port_of_verification);
@@ -246,7 +251,8 @@ impl RdmTask {
     }
 
     fn dial(&mut self, peer: SocketAddr, attempt: AttemptId, now: Instant) {
-        match self.rdm.current_or_new(peer) {
+        let key = self.rdm.key_to(peer);
+        match key.and_then(|key| self.rdm.current_or_new(peer, key)) {
             Ok(port) => self.dial_by(&port, peer, attempt),
             Err(error) => self.failed(peer, attempt, Failure::Final, error, now),
         }
@@ -265,11 +271,11 @@ impl RdmTask {
     /// proof cannot be right, or there are no random bytes.
     fn challenge(
         &self,
+        keys: Vec<AuthSecret>,
         asked: &PeerData,
         order: ByteOrder,
     ) -> Option<RequestDecision<AcceptedRequest>> {
         let extension = &self.rdm.config.extension;
-        let secret = extension.auth_key.clone()?;
         let mut nonce = [0; 32];
         let random = &self.rdm.engine.random;
         random
@@ -278,8 +284,7 @@ impl RdmTask {
             .ok()?;
         let params = extension.params(&self.rdm.engine);
         let incarnation = self.rdm.incarnation;
-        let (challenge, bytes) =
-            Challenge::new(params, secret, nonce, incarnation, (asked, order))?;
+        let (challenge, bytes) = Challenge::new(params, keys, nonce, incarnation, (asked, order))?;
         Some(RequestDecision::Challenge(Box::new(challenge), bytes))
     }
 
@@ -299,10 +304,16 @@ impl RdmTask {
     }
 
     /// Hands an accepted connection over to the peer's port.
-    fn hand_over(&mut self, peer: SocketAddr, mut accepting: AcceptedConn, now: Instant) {
+    fn hand_over(
+        &mut self,
+        peer: SocketAddr,
+        key: Option<&AuthSecret>,
+        mut accepting: AcceptedConn,
+        now: Instant,
+    ) {
         let attempt = accepting.attempt;
         for _ in 0..RDM_PORT_ATTEMPTS {
-            let taken = match self.port_for(peer, attempt) {
+            let taken = match self.port_for(peer, key.cloned(), attempt) {
                 Ok(port) => port.take_over(accepting),
                 Err(error) => {
                     tracing::debug!(%peer, %error, "a connection could not be accepted");
@@ -323,10 +334,15 @@ impl RdmTask {
         }
     }
 
-    fn port_for(&self, peer: SocketAddr, attempt: Option<AttemptId>) -> Result<Arc<Port>> {
+    fn port_for(
+        &self,
+        peer: SocketAddr,
+        key: Option<AuthSecret>,
+        attempt: Option<AttemptId>,
+    ) -> Result<Arc<Port>> {
         match attempt {
-            Some(_) => self.rdm.current_or_new(peer),
-            None => self.rdm.unlisted_port(peer).map(|(port, _)| port),
+            Some(_) => self.rdm.current_or_new(peer, key),
+            None => self.rdm.unlisted_port(peer, key).map(|(port, _)| port),
         }
     }
 }
@@ -349,30 +365,37 @@ impl RequestHandler for RdmTask {
             Ok(asked) if asked.port() != 0 => asked,
             _ => return RequestDecision::Reject(Bytes::new()),
         };
-        // Endpoints with a key connect only with each other, and so do those without.
-        let has_key = self.rdm.config.extension.auth_key.is_some();
-        let reject = asked.reject(self.rdm.incarnation, has_key);
-        if has_key != asked.offer().is_some_and(ExtensionOffer::proves_key) {
-            return RequestDecision::Reject(reject.into());
-        }
         let (mut from, mut to) = (incoming.peer, incoming.local);
         from.set_port(asked.port());
         to.set_port(self.rdm.local_addr().port());
         let from = canonical(from);
+        // Endpoints with a key connect only with each other, and so do those without.
+        let required = self.rdm.key_required_of(from);
+        let proves = asked.offer().is_some_and(ExtensionOffer::proves_key);
+        // A key that this endpoint was opened without is as none: the peer is not to try again.
+        let has_key = required.as_ref().map_or(!proves, RequiredKey::is_key);
+        let reject = asked.reject(self.rdm.incarnation, has_key);
+        let Some(required) = required.filter(|_| has_key == proves) else {
+            return RequestDecision::Reject(reject.into());
+        };
         let request = Request {
             from,
             to: canonical(to),
             incarnation: asked.incarnation(),
             undialable: asked.is_behind_firewall(),
-            is_proven: incoming.is_proven,
+            is_proven: incoming.proven.is_some(),
             is_known: self.rdm.lock_table("is known").is_known(from),
         };
-        if has_key && !incoming.is_proven {
+        if let (RequiredKey::OneOf(keys), None) = (&required, incoming.proven) {
             let challenge = match self.peers.would_accept(&request) {
-                true => self.challenge(&asked, incoming.params.order),
+                true => self.challenge(keys.clone(), &asked, incoming.params.order),
                 false => None,
             };
             return challenge.unwrap_or_else(|| RequestDecision::Reject(reject.into()));
+        }
+        // The vector may say otherwise since the challenge.
+        if !required.admits(incoming.proven) {
+            return RequestDecision::Reject(reject.into());
         }
         let answer = self.peers.handle_request(&request, now);
         tracing::debug!(?request, ?answer, "asked for a connection");
@@ -386,6 +409,7 @@ impl RequestHandler for RdmTask {
             peer: request.from,
             attempt,
             asked,
+            key: incoming.proven.cloned(),
         })
     }
 
@@ -394,6 +418,7 @@ impl RequestHandler for RdmTask {
             peer,
             attempt,
             asked,
+            key,
         } = accepted;
         match (handover, attempt) {
             (Some(handover), _) => {
@@ -402,7 +427,7 @@ impl RequestHandler for RdmTask {
                     handover,
                     asked,
                 };
-                self.hand_over(peer, accepting, now);
+                self.hand_over(peer, key.as_ref(), accepting, now);
             }
             (None, Some(attempt)) => self.failed(peer, attempt, Failure::Passing, lost(), now),
             (None, None) => {}

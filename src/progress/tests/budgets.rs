@@ -13,7 +13,7 @@ use crate::progress::pollable::{NextTurn, Pollable, TurnResult};
 use crate::testing::{Net, connect_endpoints};
 use crate::transport::{
     Clock, IoSizes, KeepAliveConfig, Link, LinkStats, Outcome, RawLink, Receive, Received,
-    SendBatch, Transport,
+    SendBatch, TrafficMark, Transport,
 };
 use crate::wire::{ByteOrder, FrameHeader};
 
@@ -157,6 +157,10 @@ impl Link for FloodLink {
 
     fn set_keep_alive(&mut self, _keep_alive: KeepAliveConfig) -> bool {
         true
+    }
+
+    fn set_traffic(&mut self, _mark: TrafficMark) -> crate::error::Result<()> {
+        Ok(())
     }
 
     fn take_raw(&mut self) -> Option<RawLink> {

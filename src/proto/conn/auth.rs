@@ -92,13 +92,9 @@ impl AuthExchange {
         matches!(self.state, AuthState::Idle | AuthState::Proven(_))
     }
 
-    /// The key of the session between these two, if their offers have not been changed on the way.
+    /// As [`session_of`] these two.
     fn session(&self, acceptor: &AuthHello, initiator: &AuthHello) -> Option<SessionKey> {
-        let agreed = self.agreed?;
-        let session = self
-            .secret
-            .session(&transcript(agreed, acceptor, initiator));
-        acceptor.agrees(initiator, agreed).then_some(session)
+        session_of(&self.secret, self.agreed?, acceptor, initiator)
     }
 
     /// The key of the session, if the initiator's proof is right.
@@ -108,24 +104,58 @@ impl AuthExchange {
         theirs: &AuthHello,
         seal: &Seal,
     ) -> Option<SessionKey> {
-        let session = self.session(ours, theirs);
-        session.filter(|key| key.is_seal(Sealed::InitiatorProof, &[], seal))
+        judge_answer(&self.secret, self.agreed?, (ours, theirs), seal)
     }
+}
+
+/// The key of the session between these two, if their offers have not been changed on the way.
+fn session_of(
+    secret: &AuthSecret,
+    agreed: ExtensionOffer,
+    acceptor: &AuthHello,
+    initiator: &AuthHello,
+) -> Option<SessionKey> {
+    let session = secret.session(&transcript(agreed, acceptor, initiator));
+    acceptor.agrees(initiator, agreed).then_some(session)
+}
+
+/// The same, if the initiator's proof is of this key.
+fn judge_answer(
+    secret: &AuthSecret,
+    agreed: ExtensionOffer,
+    (acceptor, initiator): (&AuthHello, &AuthHello),
+    seal: &Seal,
+) -> Option<SessionKey> {
+    let session = session_of(secret, agreed, acceptor, initiator);
+    session.filter(|key| key.is_seal(Sealed::InitiatorProof, &[], seal))
 }
 
 /// The acceptor's part of proving up to the initiator's proof, carried out for a connectionless
 /// endpoint before the request counts for anything: who the peer says that it is.
+///
+/// The endpoint may have several keys (`FI_AV_AUTH_KEY`), and a request does not say which it will
+/// prove: the answer is judged by each of them, so nothing about keys is on the wire.
 pub(crate) struct Challenge {
-    auth: AuthExchange,
+    secrets: Vec<AuthSecret>,
     ours: AuthHello,
     agreed: ExtensionOffer,
     byte_order: ByteOrder,
+    /// `None` once the answer has come.
+    decoder: Option<ProofDecoder>,
 }
 
 /// The key of a session, proven by the initiator.
 pub(crate) struct ProvenKey {
     session: SessionKey,
     agreed: ExtensionOffer,
+    secret: AuthSecret,
+}
+
+impl ProvenKey {
+    /// Which key it was.
+    pub(crate) fn secret(&self) -> &AuthSecret {
+        &self.secret
+    }
 }
 
 /// What a [`Challenge`] has come to.
@@ -138,11 +168,12 @@ pub(crate) enum ChallengeResult {
 }
 
 impl Challenge {
-    /// For a request that said `asked`: also the bytes to send, response and challenge. `None`: it
-    /// offered no proof. `nonce` is of the system's random source, for this request alone.
+    /// For a request that said `asked`, and is to prove one of these keys: also the bytes to send,
+    /// response and challenge. `None`: it offered no proof. `nonce` is of the system's random
+    /// source, for this request alone.
     pub(crate) fn new(
         mut params: ExtensionParams,
-        secret: AuthSecret,
+        secrets: Vec<AuthSecret>,
         nonce: Nonce,
         incarnation: NonZeroU32,
         (asked, order): (&PeerData, ByteOrder),
@@ -156,45 +187,50 @@ impl Challenge {
         let response = asked.response(incarnation, Some(agreed)).encode();
         let response = ControlFrame::new(ControlKind::Response, response.into()).ok()?;
         let challenge = Proof::Challenge(ours).encode(order, 0);
-        let auth = AuthExchange {
-            secret,
-            nonce,
-            agreed: Some(agreed),
-            decoder: Some(ProofDecoder::new(order)),
-            state: AuthState::Awaiting,
-        };
         let this = Challenge {
-            auth,
+            secrets,
             ours,
             agreed,
             byte_order: order,
+            decoder: Some(ProofDecoder::new(order)),
         };
         Some((this, [response.encode(), challenge].concat()))
     }
 
     /// Takes what the initiator says, behind which nothing may come before the acceptor's proof.
     pub(crate) fn feed(&mut self, input: &[u8]) -> Result<ChallengeResult, Error> {
-        let Some(decoder) = &mut self.auth.decoder else {
+        let Some(decoder) = &mut self.decoder else {
             return Err(violation("a proof out of its order"));
         };
         let (proof, consumed) = match decoder.feed(input)? {
             ProofDecoded::Need => return Ok(ChallengeResult::Need),
             ProofDecoded::Proof { proof, consumed } => (proof, consumed),
         };
-        self.auth.decoder = None;
+        self.decoder = None;
         match proof {
             Proof::Answer(theirs, seal) if consumed == input.len() => {
-                Ok(match self.auth.judge_answer(&self.ours, &theirs, &seal) {
-                    Some(session) => ChallengeResult::Proven(ProvenKey {
-                        session,
-                        agreed: self.agreed,
-                    }),
+                Ok(match self.judge(&theirs, &seal) {
+                    Some(proven) => ChallengeResult::Proven(proven),
                     None => ChallengeResult::Refused(Proof::Refused.encode(self.byte_order, 1)),
                 })
             }
             Proof::Refused => Err(unproven(REFUSED)),
             _ => Err(violation("a proof out of its order")),
         }
+    }
+
+    /// Judges an answer by every key, so that its time does not say which it was.
+    fn judge(&self, theirs: &AuthHello, seal: &Seal) -> Option<ProvenKey> {
+        let mut proven = None;
+        for secret in &self.secrets {
+            let session = judge_answer(secret, self.agreed, (&self.ours, theirs), seal);
+            proven = proven.or(session.map(|session| ProvenKey {
+                session,
+                agreed: self.agreed,
+                secret: secret.clone(),
+            }));
+        }
+        proven
     }
 }
 

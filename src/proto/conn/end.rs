@@ -116,7 +116,7 @@ impl<T> Connection<T> {
         let is_awaited = self.ops.get(key).is_some_and(|op| !op.detached);
         let is_there = |it: &Payload| it.is_owned() || error.kind() != ErrorKind::BadAddress;
         match payload {
-            Some(payload) if matched.source.is_none() && is_awaited && is_there(&payload) => {
+            Some(payload) if !matched.is_for_one_peer() && is_awaited && is_there(&payload) => {
                 self.requeue_receive(matched, payload, error.clone(), host);
                 None
             }

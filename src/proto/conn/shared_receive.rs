@@ -18,11 +18,18 @@ use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 pub(super) struct MatchedReceive {
     pub(super) op: OpKey,
     wanted: MatchCriteria,
-    /// It takes messages of this peer only.
-    pub(super) source: Option<SourceId>,
+    /// It takes messages of this peer only, or of all peers of one key.
+    source: Option<SourceId>,
     order: u64,
     /// Its key among the shared receives.
     pub(super) key: OpKey,
+}
+
+impl MatchedReceive {
+    /// It takes messages of this connection's peer only.
+    pub(super) fn is_for_one_peer(&self) -> bool {
+        self.source.is_some_and(|source| !source.is_all())
+    }
 }
 
 impl<T> Connection<T> {

@@ -1,5 +1,6 @@
 //! Messages without a receive, indexed by what a receive may ask for: O(1) by tag, by sender, by
-//! both, or for any message; linear in the candidates where the receive has a mask.
+//! both, or for any message; linear in the candidates where the receive has a mask, or is for all
+//! peers of an authorization key.
 
 use std::hash::{Hash, Hasher};
 
@@ -117,7 +118,9 @@ impl MessageIndex {
 
     /// The oldest message that such a receive takes.
     pub(super) fn find(&self, wanted: MatchCriteria, source: Option<SourceId>) -> Option<Key> {
-        let (all, slot) = match (wanted, source) {
+        // The peers of a key have no lists of their own: those of any peer are searched.
+        let of_key = source.filter(|source| source.is_all());
+        let (all, slot) = match (wanted, source.filter(|source| !source.is_all())) {
             (MatchCriteria::Message, None) => (ListKey::Untagged, 0),
             (MatchCriteria::Message, Some(source)) => (ListKey::UntaggedOf(source), 1),
             (MatchCriteria::Tagged { tag, ignore: 0 }, None) => (ListKey::Tag(tag), 2),
@@ -128,7 +131,10 @@ impl MessageIndex {
             (MatchCriteria::Tagged { .. }, Some(source)) => (ListKey::TaggedOf(source), 1),
         };
         let mut list = self.lists.walk(all, slot);
-        let found = list.find(|(_, entry)| wanted.takes(entry.arrival.kind));
+        let found = list.find(|(_, entry)| {
+            let Arrival { kind, source, .. } = entry.arrival;
+            wanted.takes(kind) && of_key.is_none_or(|all| source.all_alike() == all)
+        });
         found.map(|(key, _)| key)
     }
 

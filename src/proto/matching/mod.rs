@@ -99,7 +99,7 @@ pub(crate) struct PostedReceive<T> {
     /// The buffer; of a multi-receive buffer, the part that this message gets.
     pub(crate) payload: Payload,
     pub(crate) wanted: MatchCriteria,
-    /// Takes messages of this peer only.
+    /// Takes messages of this peer only, or of all peers of one authorization key.
     pub(crate) source: Option<SourceId>,
     /// Sequence number among the posted receives. The matcher assigns it; a requeued receive keeps
     /// it.

@@ -1,6 +1,7 @@
 //! Posted receives, indexed by what arrives.
 //!
-//! Receives with the same mask, and with or without a sender, form one *mask class*. Receives of a
+//! Receives with the same mask that are for any sender, for one, or for all of one authorization
+//! key, form one *mask class*. Receives of a
 //! class that want the same tag and sender are one list, whose first entry is the oldest. So a
 //! message costs one hash lookup per class; applications use one or two masks.
 
@@ -19,7 +20,35 @@ use crate::proto::peers::SourceId;
 struct MaskClass {
     /// The mask of those that want a tag.
     ignore: Option<u64>,
-    directed: bool,
+    directed: Directed,
+}
+
+/// Whose messages a receive takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Directed {
+    Anybodys,
+    OnePeers,
+    /// All peers' of one authorization key.
+    OneKeys,
+}
+
+impl Directed {
+    fn at(source: Option<SourceId>) -> Self {
+        match source {
+            None => Directed::Anybodys,
+            Some(source) if source.is_all() => Directed::OneKeys,
+            Some(_) => Directed::OnePeers,
+        }
+    }
+
+    /// The source that a receive is for which takes a message of this one.
+    fn source_of(self, sender: SourceId) -> Option<SourceId> {
+        match self {
+            Directed::Anybodys => None,
+            Directed::OnePeers => Some(sender),
+            Directed::OneKeys => Some(sender.all_alike()),
+        }
+    }
 }
 
 /// The hash key of a receive.
@@ -34,7 +63,7 @@ pub(super) struct MatchKey {
 impl Hash for MatchKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let MaskClass { ignore, directed } = self.class;
-        let class = u64::from(ignore.is_some()) | u64::from(directed) << 1;
+        let class = u64::from(ignore.is_some()) | (directed as u64) << 1;
         let source = self.source.map_or(0, |source| source.0);
         hash_words([self.tag, ignore.unwrap_or(0), source, class], state);
     }
@@ -46,7 +75,7 @@ impl MatchKey {
             MatchCriteria::Message => (None, 0),
             MatchCriteria::Tagged { tag, ignore } => (Some(ignore), tag & !ignore),
         };
-        let directed = source.is_some();
+        let directed = Directed::at(source);
         MatchKey {
             class: MaskClass { ignore, directed },
             tag,
@@ -180,7 +209,7 @@ impl<T> PostedReceives<T> {
                 (MessageKind::Tagged { tag }, Some(ignore)) => tag & !ignore,
                 _ => return None,
             };
-            let source = class.directed.then_some(arrival.source);
+            let source = class.directed.source_of(arrival.source);
             self.lists.first(MatchKey { class, tag, source })
         });
         found.min_by_key(|key| self.lists.order(*key))

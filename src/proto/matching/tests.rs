@@ -76,7 +76,11 @@ fn takes(wanted: MatchCriteria, from: Option<SourceId>, arrival: &Arrival) -> bo
         }
         _ => false,
     };
-    kind && from.is_none_or(|from| from == arrival.source)
+    let key = |source: SourceId| source.0 >> 48;
+    kind && from.is_none_or(|from| match from.is_all() {
+        true => key(from) == key(arrival.source),
+        false => from == arrival.source,
+    })
 }
 
 impl Model {

@@ -56,9 +56,40 @@ pub(crate) use verification::VerificationOutcome;
 
 use crate::limits::{RDM_RECONNECT_PAUSE_MAX, RDM_REJECTIONS_MAX, RDM_UNREACHABLE_MAX};
 
-/// The socket address of a peer, within one receive context; never reused for another address.
+/// The socket address of a peer and the authorization key it has proven, of several that its
+/// endpoint has (fi_av(3): addresses "map to endpoint address against the specified authorization
+/// keys"), within one receive context; never reused for another address. Or all peers of one key,
+/// which a receive may be directed at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SourceId(pub(crate) u64);
+
+impl SourceId {
+    /// The key's number is above the peer's.
+    const KEY_SHIFT: u32 = 48;
+    /// No peer has this number: there are never so many.
+    const ALL: u64 = (1 << Self::KEY_SHIFT) - 1;
+
+    /// The peer of this number, by the key of that number; 0: none, or the endpoint's only one.
+    pub(crate) fn of_peer(number: u64, key: u16) -> Self {
+        debug_assert!(number < Self::ALL);
+        SourceId(u64::from(key) << Self::KEY_SHIFT | number)
+    }
+
+    /// All peers by this key.
+    pub(crate) fn all_of_key(key: u16) -> Self {
+        SourceId(u64::from(key) << Self::KEY_SHIFT | Self::ALL)
+    }
+
+    /// All peers by the key of this one.
+    pub(crate) fn all_alike(self) -> Self {
+        SourceId(self.0 | Self::ALL)
+    }
+
+    /// True if it is all peers of a key.
+    pub(crate) fn is_all(self) -> bool {
+        self.0 & Self::ALL == Self::ALL
+    }
+}
 
 /// One connection of a receive context; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,11 +1,12 @@
 //! Proving an authorization key on connections of connectionless endpoints: posts come before the
 //! proof, and an attempt may be given up and begun again.
 
+use super::extension::EXTENDED;
 use super::pair::{Pair, TestConnection};
 use super::receives::{extended, plain};
 use crate::error::{Error, ErrorKind};
 use crate::mr::{AuthSecret, Sealed};
-use crate::proto::{Lifecycle, MatchCriteria};
+use crate::proto::{Challenge, ChallengeResult, Lifecycle, MatchCriteria};
 use crate::wire::{
     AuthHello, ByteOrder, Capabilities, ExtensionOffer, PeerData, Proof, ProofDecoded,
     ProofDecoder, transcript,
@@ -196,4 +197,47 @@ fn an_attempt_that_begins_again_without_its_key_fails() {
         let forgetful = if dials { &pair.a } else { &pair.b };
         assert_eq!(fault(forgetful), Some(ErrorKind::NotAuthorized));
     }
+}
+
+/// docs/extension.md, section 9: an endpoint whose peers have keys of their own judges an answer by
+/// each of its keys, and knows by which it was given. No bit of the proof can be changed.
+#[test]
+fn an_answer_is_judged_by_each_of_several_keys() {
+    let keys: [&[u8]; 3] = [b"one key", KEY, b"a third key"];
+    let secrets = || keys.map(AuthSecret::of).to_vec();
+    // The answer of an initiator with this key to the challenge of an acceptor with all of them.
+    let exchange = |key: &[u8]| {
+        let mut pair = extended().idle();
+        demand(&mut pair.a, key, 0x20);
+        pair.a.machine.begin_connect_peer();
+        pair.a.hand_out();
+        pair.a.move_out(usize::MAX, &mut pair.b.wire);
+        let asked = PeerData::read(pair.request().data()).unwrap();
+        let life = std::num::NonZeroU32::MIN;
+        let asked = (&asked, ByteOrder::Native);
+        let (challenge, bytes) = Challenge::new(EXTENDED, secrets(), [0; 32], life, asked).unwrap();
+        pair.a.wire.extend(&bytes);
+        while pair.a.move_in(usize::MAX) {}
+        (challenge, say(&mut pair.a))
+    };
+    for key in keys {
+        let (mut challenge, answer) = exchange(key);
+        let Ok(ChallengeResult::Proven(proven)) = challenge.feed(&answer) else {
+            panic!("it is one of the keys");
+        };
+        assert!(*proven.secret() == AuthSecret::of(key));
+        // Behind the header of the frame.
+        for bit in 16 * 8..answer.len() * 8 {
+            let (mut challenge, mut answer) = exchange(key);
+            answer[bit / 8] ^= 1 << (bit % 8);
+            let judged = challenge.feed(&answer);
+            assert!(
+                !matches!(judged, Ok(ChallengeResult::Proven(_))),
+                "bit {bit}"
+            );
+        }
+    }
+    let (mut challenge, answer) = exchange(b"none of them");
+    let refused = challenge.feed(&answer);
+    assert!(matches!(refused, Ok(ChallengeResult::Refused(_))));
 }

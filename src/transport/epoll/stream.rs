@@ -22,7 +22,7 @@ use super::{IoDirection, poll_io, poll_ready, register};
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::stream::{Stream, Submissions};
-use crate::transport::{KeepAliveConfig, LinkStats, RawLink, Receive};
+use crate::transport::{KeepAliveConfig, LinkStats, RawLink, Receive, TrafficMark};
 
 pub(super) struct EpollStream {
     /// `None` once the connection is broken, or taken out.
@@ -213,6 +213,11 @@ impl Stream for EpollStream {
     fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool {
         let fd = self.fd.as_ref();
         fd.is_some_and(|fd| set_keep_alive(fd.get_ref(), config))
+    }
+
+    fn set_traffic(&mut self, mark: TrafficMark) -> Result<()> {
+        // A connection that is broken already says so by its next outcome.
+        (self.fd.as_ref()).map_or(Ok(()), |fd| mark.apply(fd.get_ref()))
     }
 
     fn take_raw(&mut self, io: &Submissions) -> Option<RawLink> {

@@ -50,7 +50,9 @@ pub(in crate::transport) fn open(
             socket.bind(&bind.into())
         })()
         .map_err(|error| Error::from_io(&error, "binding a datagram socket"))?;
-        Ok(OwnedFd::from(socket))
+        let fd = OwnedFd::from(socket);
+        options.traffic.map_or(Ok(()), |mark| mark.apply(&fd))?;
+        Ok(fd)
     };
     match ports {
         Some(ports) if options.bind.port() == 0 => {

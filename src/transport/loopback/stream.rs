@@ -12,7 +12,7 @@ use crate::buf::{AccessError, StagePool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{LOOPBACK_PIPE_SIZE, STAGE_SIZE};
 use crate::transport::stream::{Stream, Submissions};
-use crate::transport::{KeepAliveConfig, LinkStats, RawLink, SendBatch};
+use crate::transport::{KeepAliveConfig, LinkStats, RawLink, SendBatch, TrafficMark};
 
 pub(super) struct LoopbackStream {
     /// `None` once the connection is broken, or taken out.
@@ -219,6 +219,11 @@ impl Stream for LoopbackStream {
     /// Nothing gets lost between the ends of a pipe.
     fn set_keep_alive(&mut self, _config: KeepAliveConfig) -> bool {
         self.end.as_ref().is_none_or(PipeEnd::is_kept_alive)
+    }
+
+    /// Nothing is between the ends of a pipe.
+    fn set_traffic(&mut self, _mark: TrafficMark) -> Result<()> {
+        Ok(())
     }
 
     fn take_raw(&mut self, _io: &Submissions) -> Option<RawLink> {

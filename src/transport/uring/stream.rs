@@ -33,7 +33,7 @@ use crate::transport::epoll::{
     connect_result, interrupted, send_some, set_keep_alive, stats, would_block,
 };
 use crate::transport::stream::{Stream, Submissions};
-use crate::transport::{IoSizes, KeepAliveConfig, LinkStats, RawLink};
+use crate::transport::{IoSizes, KeepAliveConfig, LinkStats, RawLink, TrafficMark};
 
 /// What ends a watch.
 const PEER_END: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
@@ -382,6 +382,11 @@ impl Stream for UringStream {
         self.fd
             .as_ref()
             .is_some_and(|fd| set_keep_alive(fd, config))
+    }
+
+    fn set_traffic(&mut self, mark: TrafficMark) -> Result<()> {
+        // A connection that is broken already says so by its next outcome.
+        self.fd.as_ref().map_or(Ok(()), |fd| mark.apply(fd))
     }
 
     fn take_raw(&mut self, io: &Submissions) -> Option<RawLink> {

@@ -166,7 +166,8 @@ impl Model {
 
     pub(super) fn join(&mut self, rng: &mut Rng) {
         let id = ConnectionId(self.fresh());
-        let source = SourceId(rng.below(4) as u64);
+        let number = rng.below(4) as u64;
+        let source = SourceId::of_peer(number, number as u16 % 2);
         let before = self.committed();
         let promised = self.matcher.attach(id, source);
         let left = TOTAL.saturating_sub(before);

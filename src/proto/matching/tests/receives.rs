@@ -12,7 +12,13 @@ impl Model {
                 ignore: [0, 0, 0, 0, 1, 6, !0][rng.below(7)],
             }
         };
-        let source = rng.chance(30).then(|| SourceId(rng.below(4) as u64));
+        let number = rng.below(4) as u64;
+        let key = number as u16 % 2;
+        let source = match rng.below(10) {
+            0..3 => Some(SourceId::of_peer(number, key)),
+            3 => Some(SourceId::all_of_key(key)),
+            _ => None,
+        };
         (wanted, source)
     }
 

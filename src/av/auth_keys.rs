@@ -1,0 +1,164 @@
+//! The authorization keys of an address vector (`fi_av_insert_auth_key`; `fi_av(3)`), where the
+//! domain has `FI_AV_AUTH_KEY`.
+//!
+//! Invariant: an address names a key that is in the vector: a key is not removed before its
+//! addresses. Locks: that of the addresses is taken under this one, never the other way round.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::{AddressVector, closed};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{AuthKeyAddr, FabricAddr};
+use crate::info::AuthKey;
+use crate::sync::{Dependence, Dependents, Lock, MutexGuard};
+
+pub(super) struct AuthKeys {
+    keys: Lock<BTreeMap<AuthKeyAddr, KeyEntry>>,
+}
+
+struct KeyEntry {
+    key: AuthKey,
+    /// The endpoints that were opened with it.
+    endpoints: Dependents,
+}
+
+/// While it exists, no key is removed.
+pub(super) struct HeldKeys<'a> {
+    _keys: MutexGuard<'a, BTreeMap<AuthKeyAddr, KeyEntry>>,
+}
+
+/// A key that an endpoint was opened with.
+pub(crate) struct EnabledKey {
+    pub(crate) addr: AuthKeyAddr,
+    pub(crate) key: AuthKey,
+    /// The key is not removed before the endpoint has ended.
+    pub(crate) dependence: Dependence,
+}
+
+impl AuthKeys {
+    pub(super) fn new() -> Self {
+        AuthKeys {
+            keys: Lock::new(BTreeMap::new()),
+        }
+    }
+
+    /// The name of this key, which is inserted if it is not there.
+    fn insert(&self, key: AuthKey) -> AuthKeyAddr {
+        let mut keys = self.keys.lock("insert an authorization key");
+        let known = keys.iter().find(|(_, entry)| entry.key == key);
+        if let Some((addr, _)) = known {
+            return *addr;
+        }
+        let addr = AuthKeyAddr::next();
+        let endpoints = Dependents::new();
+        keys.insert(addr, KeyEntry { key, endpoints });
+        addr
+    }
+
+    fn get(&self, addr: AuthKeyAddr) -> Option<AuthKey> {
+        let keys = self.keys.lock("look an authorization key up");
+        keys.get(&addr).map(|entry| entry.key.clone())
+    }
+
+    /// Keeps this key from being removed until the guard is dropped; `None` if it is not there.
+    pub(super) fn hold(&self, addr: AuthKeyAddr) -> Option<HeldKeys<'_>> {
+        let keys = self.keys.lock("hold an authorization key");
+        keys.contains_key(&addr).then_some(HeldKeys { _keys: keys })
+    }
+}
+
+impl AddressVector {
+    /// Inserts an authorization key (`fi_av_insert_auth_key`), in a domain that was opened with
+    /// [`AuthKey::of_address_vector`]. Addresses that are
+    /// [inserted with it](super::Insert::auth_key) are those of peers that prove it. A key that is
+    /// in the vector already keeps its name.
+    ///
+    /// Endpoints have the keys that are in the vector when they are opened; those inserted later
+    /// are not theirs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a key without bytes; [`ErrorKind::Unsupported`] in a
+    /// domain that was opened otherwise, and for a vector that processes share, whose file is no
+    /// place for keys; [`ErrorKind::BadState`] if it is closed.
+    pub fn insert_auth_key(&self, key: AuthKey) -> Result<AuthKeyAddr> {
+        self.inner.check_open()?;
+        if key.bytes().is_none() {
+            let message = "auth_key: a key of an address vector has bytes";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        Ok(self.auth_keys()?.insert(key))
+    }
+
+    /// The authorization key of this name (`fi_av_lookup_auth_key`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if it was removed, or is of another vector.
+    pub fn auth_key(&self, addr: AuthKeyAddr) -> Result<AuthKey> {
+        let key = self.auth_keys()?.get(addr);
+        key.ok_or_else(|| unknown_key(addr))
+    }
+
+    /// The authorization key that an address was inserted with, if any (`fi_av_lookup_auth_key`).
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup).
+    pub fn lookup_auth_key(&self, addr: FabricAddr) -> Result<Option<AuthKeyAddr>> {
+        self.inner.check_open()?;
+        let entry = self.inner.store.get(addr)?;
+        Ok(entry.ok_or_else(|| super::unknown(addr))?.auth_key)
+    }
+
+    /// Removes an authorization key (`fi_av_remove` with `FI_AUTH_KEY`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] while an endpoint is open that was opened with it, or an address is in
+    /// the vector that was inserted with it; [`ErrorKind::InvalidArgument`] if it is not there.
+    pub fn remove_auth_key(&self, addr: AuthKeyAddr) -> Result<()> {
+        let mut keys = self.auth_keys()?.keys.lock("remove an authorization key");
+        let entry = keys.get(&addr).ok_or_else(|| unknown_key(addr))?;
+        let of_key = self.inner.store.count_of_key(addr);
+        if of_key > 0 {
+            let message = format!("{of_key} addresses in the vector were inserted with the key");
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
+        let closed = entry.endpoints.close();
+        closed.map_err(|names| Error::new(ErrorKind::Busy, format!("the key is {names}")))?;
+        let removed = keys.remove(&addr);
+        drop(keys);
+        drop(removed);
+        Ok(())
+    }
+
+    /// All keys, for an endpoint of this name that is opened now.
+    pub(crate) fn enable_auth_keys(&self, name: &str) -> Result<Vec<EnabledKey>> {
+        let keys = self.auth_keys()?.keys.lock("enable authorization keys");
+        let enabled = keys.iter().map(|(addr, entry)| {
+            Ok(EnabledKey {
+                addr: *addr,
+                key: entry.key.clone(),
+                dependence: entry.endpoints.depend(name.to_owned()).ok_or_else(closed)?,
+            })
+        });
+        enabled.collect()
+    }
+
+    /// The key that the peer at this address was inserted with; `None`: no such peer is in it.
+    pub(crate) fn auth_key_at(&self, address: SocketAddr) -> Option<Option<AuthKeyAddr>> {
+        let found = self.inner.store.find(address);
+        let found = found.unwrap_or_else(super::unreadable);
+        found.map(|(_, entry)| entry.auth_key)
+    }
+
+    fn auth_keys(&self) -> Result<&AuthKeys> {
+        let message = "authorization keys are in vectors without a name, of domains opened with \
+                       AuthKey::of_address_vector()";
+        let missing = || Error::new(ErrorKind::Unsupported, message);
+        self.inner.auth_keys.as_ref().ok_or_else(missing)
+    }
+}
+
+pub(super) fn unknown_key(addr: AuthKeyAddr) -> Error {
+    let message = format!("{addr:?} is no authorization key of the address vector");
+    Error::new(ErrorKind::InvalidArgument, message)
+}
