@@ -34,7 +34,7 @@ use crate::id::{DomainId, UserContext};
 use crate::info::{Driver, Info, MrMode, SideCaps};
 use crate::limits::{CQ_INTERNAL_SIZE, MR_CAPACITY_AHEAD_MAX, MR_COUNT_MAX};
 use crate::mr::{Access, AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
-use crate::progress::{Engine, Shards};
+use crate::progress::{EndReport, Engine, Shards};
 use crate::sync::{Dependence, Dependents, Keep, Lock};
 use crate::transport::{self, Backend, Selection, TransportOptions};
 
@@ -199,8 +199,15 @@ impl Domain {
     /// domain does not keep the queue: without a handle of it registrations go on as before, and
     /// nothing reads their events.
     ///
+    /// A domain that was opened with a [context](DomainBuilder::context) reports its own events to
+    /// it, which carry the context: an [`Event::Error`](crate::Event::Error) for each of its
+    /// drivers that ends although the domain is open, with its runtime, by a panic, or since its
+    /// backend is lost. What was under way has ended by then. For these events the domain has a
+    /// place in the queue for each driver.
+    ///
     /// # Errors
     /// [`ErrorKind::Busy`] if the domain is bound already: `fi_domain(3)` knows no unbinding.
+    /// [`ErrorKind::Again`] if the queue has no place for the domain's own events.
     pub fn bind(&self, events: &EventQueue, flags: DomainBind) -> Result<()> {
         if let unknown @ 1.. = flags.difference(DomainBind::all()).bits() {
             return Err(Error::new(
@@ -215,12 +222,33 @@ impl Domain {
                 "the domain is bound to an event queue already",
             ));
         }
+        let reports = self.end_reports(events)?;
         binding.dependence =
             Some(events.depend(format!("domain {}", self.inner.info.domain.name))?);
         binding.events = Some(events.downgrade());
         let registers = flags.contains(DomainBind::REG_MR);
         self.inner.registers.store(registers, Ordering::Release);
+        drop(binding);
+        self.inner.shards.report_ends_by(reports);
         Ok(())
+    }
+
+    /// Places for the events of the domain itself, if it has a context to know them by.
+    fn end_reports(&self, events: &EventQueue) -> Result<Vec<EndReport>> {
+        let Some(context) = self.inner.context else {
+            return Ok(Vec::new());
+        };
+        let drivers = self.inner.shards.count();
+        let slots = events.try_reserve_many(drivers).ok_or_else(|| {
+            let message = format!(
+                "the event queue of {} places is full: a domain with a context reserves one for \
+                 each of its {drivers} drivers",
+                events.capacity()
+            );
+            Error::new(ErrorKind::Again, message)
+        })?;
+        let reports = slots.into_iter().map(|slot| EndReport { slot, context });
+        Ok(reports.collect())
     }
 
     fn binding(&self) -> std::sync::MutexGuard<'_, Binding> {

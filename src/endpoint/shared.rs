@@ -156,16 +156,14 @@ impl OpOwner for ContextInner {
 impl ContextInner {
     /// What a selector means to the receives.
     pub(super) fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
-        match selector.source {
-            Some(_) => {
-                let what = "from: receives that endpoints share take the messages of all of them";
-                Err(Error::new(ErrorKind::BadFlags, what))
-            }
-            None => Ok(ReceiveSelector {
-                wanted: selector.wanted,
-                source: None,
-            }),
+        if selector.source.is_some() || selector.key.is_some() {
+            let what = "from: receives that endpoints share take the messages of all of them";
+            return Err(Error::new(ErrorKind::BadFlags, what));
         }
+        Ok(ReceiveSelector {
+            wanted: selector.wanted,
+            source: None,
+        })
     }
 }
 

@@ -319,6 +319,10 @@ impl Drop for Driver {
     /// indefinitely (ruling 11).
     fn drop(&mut self) {
         let why = self.lost.take().unwrap_or_else(Engine::gone_error);
+        if self.engine.is_stopping() {
+            // Before anybody learns that it has ended, and closes the event queue.
+            self.engine.drop_end_report();
+        }
         self.engine.set_gone(why);
         for key in self.all_ports() {
             // What made the driver panic (a waker, a buffer's drop) may do it again; the other
@@ -336,5 +340,8 @@ impl Drop for Driver {
             }
         }
         self.engine.transport.shutdown();
+        if catch_unwind(AssertUnwindSafe(|| self.engine.report_end())).is_err() {
+            tracing::error!("reporting the end of a driver panicked");
+        }
     }
 }

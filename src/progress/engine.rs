@@ -14,6 +14,7 @@ use crate::sync::Lock;
 use crate::transport::{Executor, Transport};
 
 use super::driver::Driver;
+use super::end_report::EndReport;
 use super::pollable::Pollable;
 use super::port::Port;
 use super::spin::SpinState;
@@ -49,6 +50,8 @@ pub(crate) struct Engine {
     gone_wakers: Mutex<Vec<Waker>>,
     /// Wakes futures that wait for that, and forgets those that are dropped.
     ended: tokio::sync::Notify,
+    /// Where the end of the driver is reported.
+    end_report: Mutex<Option<EndReport>>,
     /// A region was revoked or closed: kernel operations on it are to be cancelled.
     regions_changed: AtomicBool,
 }
@@ -78,6 +81,7 @@ impl Engine {
             gone: OnceLock::new(),
             gone_wakers: Mutex::default(),
             ended: tokio::sync::Notify::new(),
+            end_report: Mutex::default(),
             regions_changed: AtomicBool::new(false),
         });
         let spin = SpinState::new(config.busy_poll);
@@ -130,6 +134,12 @@ impl Engine {
 
     fn lock_gone_wakers(&self) -> std::sync::MutexGuard<'_, Vec<Waker>> {
         self.gone_wakers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn lock_end_report(&self) -> std::sync::MutexGuard<'_, Option<EndReport>> {
+        self.end_report
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::transport::Transport;
 
+use super::end_report::EndReport;
 use super::engine::{Engine, EngineConfig};
 
 /// At least one engine.
@@ -59,6 +60,13 @@ impl Shards {
     /// Asks the drivers to close everything and end.
     pub(crate) fn stop(&self) {
         self.0.iter().for_each(|engine| engine.stop());
+    }
+
+    /// Has the end of each driver reported by one of these, of which there are as many.
+    pub(crate) fn report_ends_by(&self, reports: impl IntoIterator<Item = EndReport>) {
+        for (engine, report) in self.0.iter().zip(reports) {
+            engine.report_end_by(report);
+        }
     }
 
     /// Waits until all drivers have ended.

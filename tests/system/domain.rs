@@ -107,6 +107,101 @@ fn a_domain_keeps_its_context() {
     });
 }
 
+/// fi_domain(3): "This context is returned as part of any asynchronous event associated with the
+/// domain.": one for each driver that ends although the domain is open, after what it moved has
+/// ended; none of a domain that is closed, or has no context to be known by.
+#[test]
+fn the_end_of_a_driver_is_reported_with_the_domains_context() {
+    for (backend, drivers) in backends().into_iter().flat_map(|it| [(it, 1), (it, 2)]) {
+        let net = Net::on(backend);
+        let first = runtime(2, true, true);
+        let (fabric, events, silent, _domains, endpoint) = first.block_on(async {
+            let fabric = net.fabric().unwrap();
+            let opened = |context: Option<u64>| {
+                let events = fabric.event_queue().open().unwrap();
+                let domain = fabric.domain().progress_shards(drivers);
+                let domain = match context {
+                    Some(context) => domain.context(context),
+                    None => domain,
+                };
+                let domain = domain.open().unwrap();
+                domain.bind(&events, DomainBind::empty()).unwrap();
+                (domain, events)
+            };
+            let (closed, untold) = opened(Some(1));
+            closed.close().await.unwrap();
+            assert!(untold.try_next().is_none());
+            untold.close().await.unwrap();
+            let ((named, events), (nameless, silent)) = (opened(Some(77)), opened(None));
+            let other = net.peer().unwrap();
+            let endpoint = named.endpoint().open().unwrap();
+            let theirs = other.domain.endpoint().open().unwrap();
+            connect_endpoints(&endpoint, &theirs, &other.fabric)
+                .await
+                .unwrap();
+            (
+                fabric,
+                events,
+                silent,
+                (named, nameless, other, theirs),
+                endpoint,
+            )
+        });
+        drop(first);
+        let mut ends = 0;
+        let mut is_shut_down = false;
+        runtime(0, true, true).block_on(async {
+            while ends < drivers {
+                match events.next().await.unwrap() {
+                    Event::Connected { .. } => {}
+                    Event::Shutdown {
+                        endpoint: ended, ..
+                    } => {
+                        is_shut_down = ended == endpoint.id();
+                    }
+                    Event::Error(end) => {
+                        assert_eq!(end.context, Some(UserContext(77)));
+                        assert_eq!(end.error.kind(), ErrorKind::DriverGone);
+                        ends += 1;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        assert!(is_shut_down, "the endpoint ended before its driver");
+        assert!(silent.try_next().is_none());
+        drop(fabric);
+    }
+}
+
+/// Ruling 8: "Slots of an event queue are reserved": a domain whose events would find no place is
+/// not bound.
+#[test]
+fn a_domain_with_a_context_is_bound_where_its_events_have_a_place() {
+    on_every_backend(|net| async move {
+        let fabric = net.fabric().unwrap();
+        let events = fabric.event_queue().size(1).open().unwrap();
+        let opened = || {
+            fabric
+                .domain()
+                .context(5u64)
+                .progress_shards(2)
+                .open()
+                .unwrap()
+        };
+        let domain = opened();
+        let full = domain.bind(&events, DomainBind::empty()).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::Again);
+        assert!(domain.event_queue().is_none(), "nothing has happened");
+        let roomy = fabric.event_queue().size(2).open().unwrap();
+        domain.bind(&roomy, DomainBind::empty()).unwrap();
+        let next = opened().bind(&roomy, DomainBind::empty()).unwrap_err();
+        assert_eq!(next.kind(), ErrorKind::Again);
+        domain.close().await.unwrap();
+        opened().bind(&roomy, DomainBind::empty()).unwrap();
+    });
+}
+
 fn endpoint_of(event: Option<Event>) -> EndpointId {
     match event {
         Some(Event::Connected { endpoint, .. } | Event::Shutdown { endpoint, .. }) => endpoint,
