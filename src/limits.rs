@@ -43,6 +43,11 @@ pub const EQ_SIZE_DEFAULT: usize = 256;
 /// Drivers of one domain: more than there are processors gain nothing, and each has a descriptor,
 /// and perhaps a ring and a thread.
 pub const PROGRESS_SHARDS_MAX: usize = 256;
+/// Turns that the end of a domain driven by hand takes at most for what goes without waiting: each
+/// sends a socket's buffer full, and what the peer has no room for is not waited for.
+pub(crate) const MANUAL_END_TURNS: usize = 64;
+/// Sockets that one look at their readiness reports; the next look reports others.
+pub(crate) const POLLER_EVENTS_MAX: usize = 64;
 /// Names shown in the message of a refused close; more are only counted, so that it stays readable.
 pub(crate) const DEPENDENT_NAMES_MAX: usize = 8;
 

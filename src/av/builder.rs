@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{FabricAddr, UserContext};
 use crate::info::{AvType, Caps, Info};
 use crate::limits::AV_CAPACITY_AHEAD_MAX;
-use crate::sync::{Dependents, Keep, Lock};
+use crate::sync::{Dependents, Keep, Lock, ManualProgress};
 
 /// Runs work that blocks beside the runtime.
 pub(crate) type Run = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
@@ -31,6 +31,7 @@ pub struct AddressVectorBuilder {
     run: Run,
     resolver: Resolver,
     keep: Option<Keep>,
+    progress: Option<Arc<ManualProgress>>,
     av_type: AvType,
     count: usize,
     endpoints_per_node: usize,
@@ -50,6 +51,7 @@ impl AddressVectorBuilder {
             run,
             resolver: Arc::new(|name, fits| names::look_up(name, fits)),
             keep,
+            progress: None,
             av_type: AvType::Unspec,
             count: 0,
             endpoints_per_node: 0,
@@ -61,6 +63,12 @@ impl AddressVectorBuilder {
             user_ids: false,
             context: None,
         }
+    }
+
+    /// What who awaits an insertion drives, if the application makes the progress.
+    pub(crate) fn driving(mut self, progress: Option<&Arc<ManualProgress>>) -> Self {
+        self.progress = progress.cloned();
+        self
     }
 
     /// How the application names addresses (`type`). Default: what the domain's `av_type` says; a
@@ -223,6 +231,7 @@ impl AddressVectorBuilder {
                 events: Mutex::new(None),
                 run: self.run,
                 resolver: self.resolver,
+                progress: self.progress,
                 dependents: Dependents::new(),
                 keep: Mutex::new(Some(keep)),
             }),

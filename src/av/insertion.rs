@@ -15,6 +15,7 @@ use super::insertion_task::{InsertionTask, Request};
 use crate::eq::EventReserveMany;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
+use crate::sync::ProgressWaiter;
 
 /// The future of an insertion.
 ///
@@ -25,6 +26,7 @@ use crate::id::FabricAddr;
 #[must_use = "an insertion that is dropped is undone"]
 pub struct Insertion<T: Inserted> {
     state: State,
+    waiter: ProgressWaiter,
     _answer: PhantomData<fn() -> T>,
 }
 
@@ -43,12 +45,15 @@ enum State {
 
 impl<T: Inserted> Insertion<T> {
     pub(super) fn begin(checked: Result<(AddressVector, Request)>) -> Self {
+        let progress = checked.as_ref().ok();
+        let progress = progress.and_then(|(vector, _)| vector.progress().cloned());
         let state = match checked {
             Ok((vector, request)) => submit(vector, request),
             Err(error) => State::Refused(error),
         };
         Insertion {
             state,
+            waiter: ProgressWaiter::new(progress.as_ref()),
             _answer: PhantomData,
         }
     }
@@ -86,7 +91,8 @@ impl<T: Inserted> Future for Insertion<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
         loop {
-            let answer = match &mut self.state {
+            let Insertion { state, waiter, .. } = &mut *self;
+            let answer = match state {
                 State::AwaitSlots { reserve, parts } => {
                     let slots = ready!(Pin::new(reserve).poll(cx));
                     let (vector, request) = parts.take().expect("the parts wait for the slots");
@@ -100,7 +106,7 @@ impl<T: Inserted> Future for Insertion<T> {
                     continue;
                 }
                 State::Running(task) => {
-                    let results = ready!(task.poll(cx.waker()));
+                    let results = ready!(waiter.poll(cx, |cx| task.poll(cx.waker())));
                     T::of(results, Sealed)
                 }
                 State::Refused(error) => Err(error.clone()),

@@ -24,7 +24,7 @@ use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
 use crate::info::{AvType, address_of_text};
-use crate::sync::{Dependence, Dependents, Keep};
+use crate::sync::{Dependence, Dependents, Keep, ManualProgress};
 
 use auth_keys::AuthKeys;
 use builder::{Resolver, Run};
@@ -87,6 +87,8 @@ struct Inner {
     events: Mutex<Option<(WeakEventQueue, Dependence)>>,
     run: Run,
     resolver: Resolver,
+    /// Of the domain, where the application makes it.
+    progress: Option<Arc<ManualProgress>>,
     dependents: Dependents,
     /// What the vector was opened in, and its name, until it is closed.
     keep: Mutex<Option<Keep>>,
@@ -382,6 +384,11 @@ impl AddressVector {
     pub(crate) fn find(&self, address: SocketAddr) -> Option<(FabricAddr, Option<u64>)> {
         let found = self.inner.store.find(address).unwrap_or_else(unreadable);
         found.map(|(addr, entry)| (addr, entry.user_id))
+    }
+
+    /// The domain's, where the application makes it.
+    fn progress(&self) -> Option<&Arc<ManualProgress>> {
+        self.inner.progress.as_ref()
     }
 
     /// The events of an insertion, besides its future; `None` of a vector that inserts

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Attachable, Dependence, Dependents, Keep, Lock, WakeList};
+use crate::sync::{Attachable, Dependence, Dependents, Keep, Lock, ManualProgress, WakeList};
 
 pub use wait::{CounterError, CounterWait};
 
@@ -65,9 +65,18 @@ impl State {
 struct Shared {
     state: Lock<State>,
     dependents: Dependents,
+    /// What reading drives, where the application does.
+    progress: Option<Arc<ManualProgress>>,
 }
 
 impl Shared {
+    /// One turn before the values are read.
+    fn turn(&self) {
+        if let Some(progress) = &self.progress {
+            progress.turn();
+        }
+    }
+
     fn add_into(&self, count: u64, wakes: &mut WakeList) {
         let mut state = self.state.lock("add to a counter");
         let value = state.value.saturating_add(count);
@@ -100,8 +109,8 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// A counter at 0; `keep` stays alive until it is closed.
-    pub(crate) fn open(keep: Option<Keep>) -> Counter {
+    /// A counter at 0; `keep` stays alive until it is closed. Reading drives `progress`.
+    pub(crate) fn open(keep: Option<Keep>, progress: Option<&Arc<ManualProgress>>) -> Counter {
         let state = State {
             value: 0,
             errors: 0,
@@ -115,18 +124,21 @@ impl Counter {
             shared: Arc::new(Shared {
                 state: Lock::new(state),
                 dependents: Dependents::new(),
+                progress: progress.cloned(),
             }),
         }
     }
 
     /// How many operations ended well (`fi_cntr_read`).
     pub fn read(&self) -> u64 {
+        self.shared.turn();
         self.shared.state.lock("read a counter").value
     }
 
     /// How many operations failed, and so did not count in [`read`](Self::read)
     /// (`fi_cntr_readerr`).
     pub fn read_error(&self) -> u64 {
+        self.shared.turn();
         self.shared.state.lock("read a counter's errors").errors
     }
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn counter() -> Counter {
-    Counter::open(None)
+    Counter::open(None, None)
 }
 
 /// `fi_cntr(3)`: "a counter actually stores two distinct values, with error completions updating an

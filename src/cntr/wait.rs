@@ -10,6 +10,7 @@ use tokio::task::coop;
 
 use super::{Shared, Waiting};
 use crate::error::{Error, ErrorKind};
+use crate::sync::ProgressWaiter;
 
 /// Why a wait for a counter ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,12 +74,14 @@ pub struct CounterWait {
     changes_seen: Option<u64>,
     /// The place in `State::waiting`, if there was one; a wake takes it out.
     key: Option<u64>,
+    waiter: ProgressWaiter,
 }
 
 impl CounterWait {
     pub(super) fn new(shared: Arc<Shared>, threshold: u64) -> Self {
         let changes_seen = Some(shared.state.lock("begin to wait").error_changes);
         CounterWait {
+            waiter: ProgressWaiter::new(shared.progress.as_ref()),
             shared,
             threshold,
             changes_seen,
@@ -101,6 +104,16 @@ impl Future for CounterWait {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
+        let mut waiter = std::mem::take(&mut this.waiter);
+        let polled = waiter.poll(cx, |cx| this.poll_value(cx));
+        this.waiter = waiter;
+        polled
+    }
+}
+
+impl CounterWait {
+    fn poll_value(&mut self, cx: &mut Context<'_>) -> Poll<Result<u64, CounterError>> {
+        let this = self;
         let budget = ready!(coop::poll_proceed(cx));
         let _stale; // Declared before the guard, so a replaced waker is dropped after it.
         let mut state = this.shared.state.lock("wait for a counter");

@@ -14,6 +14,7 @@ mod tests;
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures::Stream;
@@ -21,7 +22,7 @@ use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::CQ_SIZE_DEFAULT;
-use crate::sync::{Dependence, Keep, Reader, Ring};
+use crate::sync::{Dependence, Keep, ManualProgress, ProgressWaiter, Reader, Ring};
 
 pub use completion::{Completion, CompletionError, CompletionFlags};
 pub(crate) use slots::CqSlot;
@@ -47,19 +48,28 @@ pub(crate) use source::{Source, SourceName, Sources};
 /// handle, dropped before that has taken nothing, and no other reader misses a wake-up for it.
 pub struct CompletionQueue {
     reader: Reader<Completion>,
+    /// Drives the domain's progress where the application does.
+    waiter: ProgressWaiter,
 }
 
 impl CompletionQueue {
     /// Starts a queue; `keep` stays alive until the queue is closed, an error of it is that of
     /// opening the queue.
     pub(crate) fn builder(keep: Result<Option<Keep>>) -> CompletionQueueBuilder {
-        CompletionQueueBuilder { size: 0, keep }
+        CompletionQueueBuilder {
+            size: 0,
+            keep,
+            progress: None,
+        }
     }
 
     /// Takes the first completion, if there is one (`fi_cq_read` with a count of one). `None` also
     /// when the queue is closed.
     pub fn try_next(&self) -> Option<Completion> {
-        self.ring().try_pop()
+        self.ring().try_pop().or_else(|| {
+            self.waiter.turn();
+            self.ring().try_pop()
+        })
     }
 
     /// Waits for a completion and takes it (`fi_cq_sread`). `None` only once the queue is closed.
@@ -72,14 +82,23 @@ impl CompletionQueue {
     ///
     /// Cancel safe: dropping the future takes no completion.
     pub async fn next(&self) -> Option<Completion> {
-        let mut reader = self.reader.clone();
-        poll_fn(|cx| reader.poll_pop(cx)).await
+        let CompletionQueue {
+            mut reader,
+            mut waiter,
+        } = self.clone();
+        poll_fn(|cx| waiter.poll(cx, |cx| reader.poll_pop(cx))).await
     }
 
     /// Moves the completions that are there, `max` at most, to the end of `into`, and says how
     /// many (`fi_cq_read`). Never waits: 0 when there are none, or when the queue is closed.
     pub fn read_batch(&self, into: &mut Vec<Completion>, max: usize) -> usize {
-        self.ring().try_pop_batch(into, max)
+        match self.ring().try_pop_batch(into, max) {
+            0 if max > 0 => {
+                self.waiter.turn();
+                self.ring().try_pop_batch(into, max)
+            }
+            count => count,
+        }
     }
 
     /// Waits for at least one completion, and takes all that are there, `max` at most
@@ -95,8 +114,11 @@ impl CompletionQueue {
         if max == 0 {
             return Vec::new();
         }
-        let mut reader = self.reader.clone();
-        poll_fn(|cx| reader.poll_pop_batch(cx, max)).await
+        let CompletionQueue {
+            mut reader,
+            mut waiter,
+        } = self.clone();
+        poll_fn(|cx| waiter.poll(cx, |cx| reader.poll_pop_batch(cx, max))).await
     }
 
     /// How many completions the queue holds at most, those of operations under way counted in.
@@ -167,6 +189,7 @@ impl Clone for CompletionQueue {
     fn clone(&self) -> Self {
         CompletionQueue {
             reader: self.reader.clone(),
+            waiter: self.waiter.clone(),
         }
     }
 }
@@ -175,7 +198,8 @@ impl Stream for CompletionQueue {
     type Item = Completion;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Completion>> {
-        self.reader.poll_pop(cx)
+        let this = &mut *self;
+        this.waiter.poll(cx, |cx| this.reader.poll_pop(cx))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -200,9 +224,16 @@ pub struct CompletionQueueBuilder {
     /// Places; 0 is the default.
     size: usize,
     keep: Result<Option<Keep>>,
+    progress: Option<Arc<ManualProgress>>,
 }
 
 impl CompletionQueueBuilder {
+    /// Whose progress reading drives, if the application makes it.
+    pub(crate) fn driving(mut self, progress: Option<&Arc<ManualProgress>>) -> Self {
+        self.progress = progress.cloned();
+        self
+    }
+
     /// Places for completions, those of operations under way counted in: the default, 1024, for 0,
     /// as `fi_cq(3)` has it. Too few make posting wait; each costs a few hundred bytes from the
     /// start.
@@ -225,6 +256,7 @@ impl CompletionQueueBuilder {
         let ring = Ring::new(size, self.keep?)?;
         Ok(CompletionQueue {
             reader: Reader::new(ring),
+            waiter: ProgressWaiter::new(self.progress.as_ref()),
         })
     }
 }

@@ -11,13 +11,13 @@ use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::progress::{EngineConfig, Shards};
 use crate::sync::{Dependence, Dependents, Keep, Lock};
-use crate::transport::{self, Backend, TransportOptions};
+use crate::transport::{self, Backend, ManualReactor, Runner, TransportOptions};
 
 use super::auth::domain_secret;
 use super::blocking::BlockingPool;
 use super::counts::OpenCounts;
 use super::request::rights_within;
-use super::{Binding, Domain, Inner, expected_regions};
+use super::{Binding, Domain, Inner, ManualHand, expected_regions};
 
 /// Opens a domain (`fi_domain`, `fi_domain(3)`); made by `Fabric::domain`.
 #[must_use = "a builder opens nothing until `open`"]
@@ -114,11 +114,11 @@ impl DomainBuilder {
     /// number of shards that is not within its range.
     pub fn open(mut self) -> Result<Domain> {
         let driver = self.driver.unwrap_or(self.info.domain.driver);
-        self.info.domain.driver = driver;
+        self.info.domain.set_driver(driver);
         if self.transport.backend == Some(Backend::Loopback) {
             self.info.reaches_this_process_only();
         }
-        self.transport.own_thread = driver == Driver::Thread;
+        self.transport.runner = runner_of(driver, self.transport.backend)?;
         check_shards(self.progress_shards)?;
         let shards = (0..self.progress_shards).map(|_| transport::open(&self.transport));
         let selections: Vec<_> = shards.collect::<Result<_>>()?;
@@ -169,32 +169,50 @@ impl DomainBuilder {
             executor: selection.executor,
             busy_poll: self.busy_poll,
         }))?;
-        Ok(Domain {
-            inner: Arc::new(Inner {
-                source: self.info.source.filter(|_| self.source_chosen),
-                info: self.info,
-                caps,
-                rights: rights_within(caps),
-                transport: self.transport,
-                shards,
-                regions,
-                blocking,
-                binding: Mutex::new(Binding {
-                    _fabric: self.dependence,
-                    ..Binding::default()
-                }),
-                registers: AtomicBool::new(false),
-                dependents: Dependents::new(),
-                counts,
-                context: self.context,
-                mr_mode,
-                id: DomainId::next(),
-                auth_secret,
-                mapped: MappedKeys::new(raw, random),
-                _fabric: self.fabric,
+        let progress = match &self.transport.runner {
+            Runner::Manual(reactor) => Some(Arc::clone(reactor.progress())),
+            Runner::Task | Runner::Thread => None,
+        };
+        let inner = Arc::new(Inner {
+            progress,
+            source: self.info.source.filter(|_| self.source_chosen),
+            info: self.info,
+            caps,
+            rights: rights_within(caps),
+            transport: self.transport,
+            shards,
+            regions,
+            blocking,
+            binding: Mutex::new(Binding {
+                _fabric: self.dependence,
+                ..Binding::default()
             }),
-        })
+            registers: AtomicBool::new(false),
+            dependents: Dependents::new(),
+            counts,
+            context: self.context,
+            mr_mode,
+            id: DomainId::next(),
+            auth_secret,
+            mapped: MappedKeys::new(raw, random),
+            _fabric: self.fabric,
+        });
+        let is_driven_by_hand = inner.progress.is_some();
+        let _hand = is_driven_by_hand.then(|| Arc::new(ManualHand(Arc::clone(&inner))));
+        Ok(Domain { inner, _hand })
     }
+}
+
+/// What runs the transports of a domain, or of a listener, with this driver.
+///
+/// # Errors
+/// [`ErrorKind::LimitReached`] when no descriptor or thread is left.
+pub(crate) fn runner_of(driver: Driver, backend: Option<Backend>) -> Result<Runner> {
+    Ok(match driver {
+        Driver::Task => Runner::Task,
+        Driver::Thread => Runner::Thread,
+        Driver::Manual => Runner::Manual(ManualReactor::open(backend)?),
+    })
 }
 
 fn check_shards(drivers: usize) -> Result<()> {

@@ -35,13 +35,14 @@ use crate::info::{Driver, Info, MrMode, SideCaps};
 use crate::limits::{CQ_INTERNAL_SIZE, MR_CAPACITY_AHEAD_MAX, MR_COUNT_MAX};
 use crate::mr::{Access, AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
 use crate::progress::{EndReport, Engine, Shards};
-use crate::sync::{Dependence, Dependents, Keep, Lock};
+use crate::sync::{Dependence, Dependents, Keep, Lock, ManualProgress, await_driving};
 use crate::transport::{self, Backend, Selection, TransportOptions};
 
 use blocking::BlockingPool;
 use counts::OpenCounts;
 
 pub use builder::DomainBuilder;
+pub(crate) use builder::runner_of;
 pub use cache::{CacheRegister, CacheRegistration, RegistrationCache, RegistrationCacheBuilder};
 pub use handle::RegionHandle;
 pub use register::{Register, RegisterReadOnly};
@@ -85,6 +86,21 @@ bitflags::bitflags! {
 #[derive(Clone)]
 pub struct Domain {
     inner: Arc<Inner>,
+    /// Of the handles that the application has: with the last of them, and of its endpoints, the
+    /// progress ends that it makes by hand.
+    _hand: Option<Arc<ManualHand>>,
+}
+
+/// Ends the progress of a domain that is driven by hand as it is dropped.
+struct ManualHand(Arc<Inner>);
+
+impl Drop for ManualHand {
+    fn drop(&mut self) {
+        self.0.shards.stop();
+        if let Some(progress) = &self.0.progress {
+            progress.end();
+        }
+    }
 }
 
 struct Inner {
@@ -95,6 +111,8 @@ struct Inner {
     rights: Access,
     /// What listeners of the domain's endpoints are opened with.
     transport: TransportOptions,
+    /// Where the application makes it by hand.
+    progress: Option<Arc<ManualProgress>>,
     /// Where connections leave from, if the application chose; else routing decides.
     source: Option<SocketAddr>,
     shards: Shards,
@@ -156,7 +174,7 @@ impl Inner {
     async fn ended(&self) {
         let _bound = Bound(self);
         self.shards.stop();
-        self.shards.wait_gone().await;
+        await_driving(self.progress.as_ref(), self.shards.wait_gone()).await;
     }
 }
 
@@ -183,6 +201,10 @@ impl Parent for Inner {
 
     fn nudge(&self) {
         self.shards.nudge_for_regions();
+    }
+
+    fn progress(&self) -> Option<&Arc<ManualProgress>> {
+        self.progress.as_ref()
     }
 }
 
@@ -226,6 +248,7 @@ impl Domain {
         binding.dependence =
             Some(events.depend(format!("domain {}", self.inner.info.domain.name))?);
         binding.events = Some(events.downgrade());
+        events.add_driven(self.progress_by_hand());
         let registers = flags.contains(DomainBind::REG_MR);
         self.inner.registers.store(registers, Ordering::Release);
         drop(binding);
@@ -289,7 +312,8 @@ impl Domain {
     pub fn completion_queue(&self) -> CompletionQueueBuilder {
         let counted = self.inner.counts.queue();
         let keep = counted.and_then(|it| self.keep_counted("completion queue", it));
-        CompletionQueue::builder(keep.map(Some))
+        let builder = CompletionQueue::builder(keep.map(Some));
+        builder.driving(self.progress_by_hand())
     }
 
     /// Opens a counter of this domain (`fi_cntr_open`, `fi_cntr(3)`), at 0.
@@ -299,7 +323,8 @@ impl Domain {
     /// [`ErrorKind::BadState`] if it is closed.
     pub fn counter(&self) -> Result<Counter> {
         let counted = self.inner.counts.counter()?;
-        Ok(Counter::open(Some(self.keep_counted("counter", counted)?)))
+        let keep = self.keep_counted("counter", counted)?;
+        Ok(Counter::open(Some(keep), self.progress_by_hand()))
     }
 
     /// Starts an address vector of this domain (`fi_av_open`, `fi_av(3)`).
@@ -322,6 +347,26 @@ impl Domain {
     /// ([`DomainBuilder::progress_shards`]).
     pub fn progress_shards(&self) -> usize {
         self.inner.shards.count()
+    }
+
+    /// One turn of the progress of a domain with [`Driver::Manual`]: what has come is received,
+    /// what can go is sent, what has ended is reported, connection management included, within a
+    /// budget. True if anything moved: there may be more. Never blocks.
+    ///
+    /// Who polls this in a loop needs neither await anything nor let a runtime run, and sees what
+    /// comes as soon as the system has it. It is false also while another thread drives, and
+    /// always for a domain whose progress is automatic, which needs no calls.
+    pub fn progress(&self) -> bool {
+        (self.progress_by_hand()).is_some_and(|progress| progress.turn())
+    }
+
+    pub(crate) fn progress_by_hand(&self) -> Option<&Arc<ManualProgress>> {
+        self.inner.progress.as_ref()
+    }
+
+    /// Runs work that blocks beside the driver.
+    pub(crate) fn run_blocking(&self, work: impl FnOnce() + Send + 'static) {
+        self.inner.blocking.others().run(work);
     }
 
     /// The attributes the domain was opened with.
@@ -390,14 +435,22 @@ impl Domain {
             if self.inner.close().is_ok() {
                 return self.inner.ended().await;
             }
-            notified.await;
+            await_driving(self.progress_by_hand(), notified).await;
+        }
+    }
+
+    /// A handle that is not the application's.
+    fn without_hand(&self) -> Domain {
+        Domain {
+            inner: Arc::clone(&self.inner),
+            _hand: None,
         }
     }
 
     /// A value that keeps the domain open and is named in a Busy answer. `None` once closed.
     pub(crate) fn keep(&self, name: &'static str) -> Option<Keep> {
         let dependence = self.inner.dependents.depend(name)?;
-        Some(Box::new((dependence, self.clone())))
+        Some(Box::new((dependence, self.without_hand())))
     }
 
     /// As [`Domain::keep`], for calls that fail on a closed domain.
@@ -419,22 +472,22 @@ impl Domain {
 
     /// A completion queue for an endpoint that was given none.
     pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
-        CompletionQueue::builder(Ok(None))
-            .size(CQ_INTERNAL_SIZE)
-            .open()
+        let builder = CompletionQueue::builder(Ok(None)).driving(self.progress_by_hand());
+        builder.size(CQ_INTERNAL_SIZE).open()
     }
 
     /// An address vector for an endpoint that was given none: it is part of the endpoint, and so
     /// not named beside it while the domain is busy.
     pub(crate) fn internal_vector(&self) -> Result<AddressVector> {
-        self.vector_builder(Some(Box::new(self.clone()))).open()
+        let keep = Box::new(self.without_hand());
+        self.vector_builder(Some(keep)).open()
     }
 
     fn vector_builder(&self, keep: Option<Keep>) -> AddressVectorBuilder {
         let blocking = self.inner.blocking.others();
         let run = Box::new(move |work| blocking.clone().run(work));
         let info = self.inner.info.clone();
-        AddressVectorBuilder::new(info, run, keep)
+        AddressVectorBuilder::new(info, run, keep).driving(self.progress_by_hand())
     }
 
     /// The local address of connections, when the application chose one.

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::FAULT_CHUNK;
 use crate::mr::MemoryRegion;
 use crate::progress::{Engine, run_blocking_or_task};
-use crate::sync::{DrainScope, HasGate};
+use crate::sync::{DrainScope, HasGate, await_driving};
 
 impl<B: 'static> MemoryRegion<B> {
     /// Declares that the pages behind these parts of the region, in bytes from its start, may have
@@ -42,7 +42,8 @@ impl<B: 'static> MemoryRegion<B> {
         let memory = self.memory();
         let refreshing = memory.begin_refresh().map_err(crate::mr::gate_error)?;
         self.nudge();
-        memory.drained(DrainScope::Remote).await;
+        let drained = memory.drained(DrainScope::Remote);
+        await_driving(self.progress(), drained).await;
         if self.memory().traits().notified_pages {
             for part in parts {
                 self.fault_in_again(part.clone()).await?;

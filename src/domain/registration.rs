@@ -13,6 +13,7 @@ use crate::eq::EventSlot;
 use crate::error::{ErrorKind, Result};
 use crate::mr::{KEY_NOT_AVAILABLE, MemoryRegion};
 use crate::op_error::Failed;
+use crate::sync::ProgressWaiter;
 
 use super::handle::RegionHandle;
 use super::register::Register;
@@ -43,10 +44,15 @@ enum State<B: RegisterBufs, R: RegionHandle> {
     /// Waits for a slot in the event queue.
     AwaitSlot(Box<AwaitSlot<B, R>>),
     /// Pages are faulted in, or the event is written.
-    Running(Arc<RegisterTask<R>>),
+    Running(Box<Running<R>>),
     /// It ended when it was submitted.
     Ready(Result<R, Box<Failed<B>>>),
     Done,
+}
+
+struct Running<R: RegionHandle> {
+    task: Arc<RegisterTask<R>>,
+    waiter: ProgressWaiter,
 }
 
 struct AwaitSlot<B: RegisterBufs, R: RegionHandle> {
@@ -97,8 +103,9 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
         match take_buffers(&domain, buffers, &request) {
             Ok(owned) => {
                 let task = RegisterTask::awaited(slot.zip(request.context));
+                let waiter = ProgressWaiter::new(domain.progress_by_hand());
                 start_task(domain, owned, request, Arc::clone(&task));
-                State::Running(task)
+                State::Running(Box::new(Running { task, waiter }))
             }
             // The slot goes back unused: a submission that fails writes no event.
             Err(failed) => State::Ready(Err(Box::new(failed))),
@@ -111,7 +118,7 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     /// [`MrMode::RAW`](crate::info::MrMode::RAW), [`KEY_NOT_AVAILABLE`].
     pub fn key(&self) -> u64 {
         match &self.state {
-            State::Running(task) => task.key(),
+            State::Running(running) => running.task.key(),
             State::Ready(Ok(region)) => region.region_key(),
             _ => KEY_NOT_AVAILABLE,
         }
@@ -157,13 +164,16 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
                     Poll::Ready(Err(failed))
                 }
             },
-            State::Running(task) => match task.poll(cx.waker()) {
-                Poll::Pending => {
-                    self.state = State::Running(task);
-                    Poll::Pending
+            State::Running(mut running) => {
+                let Running { task, waiter } = &mut *running;
+                match waiter.poll(cx, |cx| task.poll(cx.waker())) {
+                    Poll::Pending => {
+                        self.state = State::Running(running);
+                        Poll::Pending
+                    }
+                    Poll::Ready(result) => Poll::Ready(result.map_err(give_buffers)),
                 }
-                Poll::Ready(result) => Poll::Ready(result.map_err(give_buffers)),
-            },
+            }
             State::Done => panic!("a registration was polled after it ended"),
         }
     }
@@ -171,8 +181,8 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
 
 impl<B: RegisterBufs, R: RegionHandle> Drop for Registration<B, R> {
     fn drop(&mut self) {
-        if let State::Running(task) = &self.state {
-            task.abandon();
+        if let State::Running(running) = &self.state {
+            running.task.abandon();
         }
     }
 }

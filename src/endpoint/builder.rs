@@ -111,6 +111,7 @@ impl EndpointBuilder {
             None => (None, None),
             Some(events) => {
                 common.dependences.push(events.depend(format!("{id:?}"))?);
+                events.add_driven(common.domain.progress_by_hand());
                 let full = || {
                     let message = format!(
                         "the event queue of {} places is full: an endpoint reserves two of them, \

@@ -3,6 +3,7 @@
 use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::UserContext;
 use crate::limits::{CM_DATA_SIZE_MAX, CONNECT_TIMEOUT_DEFAULT};
 use crate::progress::accept_ticket;
+use crate::sync::{ProgressWaiter, await_driving, poll_driving};
 
 use super::Endpoint;
 
@@ -117,7 +119,9 @@ impl IntoFuture for Connect {
         Box::pin(async move {
             let endpoint = started.map_err(|error| error.with_operation(OperationKind::Connect))?;
             let port = &endpoint.inner.port;
-            let result = std::future::poll_fn(|cx| port.poll_established(cx.waker())).await;
+            let established = std::future::poll_fn(|cx| port.poll_established(cx.waker()));
+            let progress = endpoint.domain().progress_by_hand();
+            let result = await_driving(progress, established).await;
             result.map_err(|error| error.with_operation(OperationKind::Connect))
         })
     }
@@ -217,12 +221,18 @@ impl Accept {
             return Err(Error::new(ErrorKind::NotAuthorized, what).with_peer(peer));
         }
         let gone = || Error::new(ErrorKind::PeerClosed, "before it was accepted").with_peer(peer);
+        let progress = endpoint.domain().progress_by_hand();
+        // The listener passes the connection on, which may be driven by hand as well.
+        let mut waiters = [progress, request.progress()].map(ProgressWaiter::new);
         let mut holder = accept_ticket(request.take_ticket()).ok_or_else(gone)?;
-        let handover = std::future::poll_fn(|cx| holder.poll_verdict(cx)).await;
+        let handover =
+            |cx: &mut Context<'_>| poll_driving(&mut waiters, cx, |cx| holder.poll_verdict(cx));
+        let handover = std::future::poll_fn(handover).await;
         let handover = handover.ok_or_else(gone)?;
         let port = &endpoint.inner.port;
         port.accept(handover, &data, context)?;
-        std::future::poll_fn(|cx| port.poll_established(cx.waker())).await?;
+        let established = std::future::poll_fn(|cx| port.poll_established(cx.waker()));
+        await_driving(progress, established).await?;
         Ok(endpoint)
     }
 }

@@ -12,7 +12,7 @@ use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::CloseWatch;
-use crate::sync::WaiterKey;
+use crate::sync::{ProgressWaiter, WaiterKey};
 
 use super::{Endpoint, Op, RdmEndpoint, Received, SharedReceiveContext};
 
@@ -90,6 +90,8 @@ pub struct Messages {
     ended: bool,
     /// Of the connection's end, while that is awaited.
     end_waiter: Option<WaiterKey>,
+    /// Of who waits for the end of the connection; each receive has one of its own.
+    waiter: ProgressWaiter,
 }
 
 /// Where messages come to.
@@ -127,6 +129,11 @@ impl Buffers {
 impl Messages {
     fn new(from: Incoming, size: usize, depth: usize) -> Self {
         let (size, depth) = (size.max(1), depth.max(1));
+        let domain = match &from {
+            Incoming::Connection(endpoint) => endpoint.domain(),
+            Incoming::Peers(endpoint) => endpoint.domain(),
+        };
+        let waiter = ProgressWaiter::new(domain.progress_by_hand());
         let mut messages = Messages {
             from,
             posted: VecDeque::new(),
@@ -138,6 +145,7 @@ impl Messages {
             depth,
             ended: false,
             end_waiter: None,
+            waiter,
         };
         // What refuses it now does so again when the stream is read, which gives the error.
         let _ = messages.post();
@@ -249,11 +257,13 @@ impl Stream for Messages {
                 Some(error) if this.posted.is_empty() => {
                     if let Incoming::Connection(endpoint) = &this.from
                         && (error.is_connection_lost() || error.kind() == ErrorKind::BadState)
-                        && (endpoint
-                            .inner
-                            .port
-                            .poll_closed(&mut this.end_waiter, cx.waker()))
-                        .is_pending()
+                        && this
+                            .waiter
+                            .poll(cx, |cx| {
+                                let port = &endpoint.inner.port;
+                                port.poll_closed(&mut this.end_waiter, cx.waker())
+                            })
+                            .is_pending()
                     {
                         return Poll::Pending;
                     }

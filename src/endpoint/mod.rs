@@ -35,6 +35,7 @@ use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
 use crate::progress::{CloseWatch, Port, PostOptions, Report};
+use crate::sync::await_driving;
 
 use common::Common;
 use post::OpSpec;
@@ -197,7 +198,8 @@ impl Endpoint {
     /// The end has begun once this is polled, and goes on if the future is dropped.
     pub async fn shutdown(&self) -> Result<()> {
         self.inner.port.begin_close();
-        self.inner.port.closed().await;
+        let progress = self.domain().progress_by_hand();
+        await_driving(progress, self.inner.port.closed()).await;
         Ok(())
     }
 

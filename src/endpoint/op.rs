@@ -16,6 +16,7 @@ use crate::id::{EndpointId, OperationId};
 use crate::op_error::Failed;
 use crate::progress::OpCell;
 use crate::proto::OpResult;
+use crate::sync::ProgressWaiter;
 
 use super::target::OpHandle;
 
@@ -73,6 +74,7 @@ pub struct Op<B: IoBufs, R: OpOutput = usize> {
     handle: OpHandle,
     /// Until it is dropped.
     cell: Option<Arc<OpCell>>,
+    waiter: ProgressWaiter,
     finished: bool,
     buffers: PhantomData<fn() -> (B, R)>,
 }
@@ -80,6 +82,7 @@ pub struct Op<B: IoBufs, R: OpOutput = usize> {
 impl<B: IoBufs, R: OpOutput> Op<B, R> {
     pub(super) fn new(handle: OpHandle, cell: Arc<OpCell>) -> Self {
         Op {
+            waiter: handle.waiter(),
             handle,
             cell: Some(cell),
             finished: false,
@@ -128,17 +131,20 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
-        let result = if self.handle.names_sources() {
-            let mut end = ready!(self.cell().poll(cx.waker(), OpResult::take));
-            let source = self.handle.source_name(&end);
-            let endpoint = self.handle.endpoint_of(&end);
+        let this = &mut *self;
+        let (handle, waiter) = (&this.handle, &mut this.waiter);
+        let cell = this.cell.as_deref().expect("held until dropped");
+        let result = if handle.names_sources() {
+            let ended = waiter.poll(cx, |cx| cell.poll(cx.waker(), OpResult::take));
+            let mut end = ready!(ended);
+            let source = handle.source_name(&end);
+            let endpoint = handle.endpoint_of(&end);
             into_output(&mut end, source, endpoint)
         } else {
             // There is one peer, so no sender is looked up: the result is fetched where it lies.
-            ready!(
-                self.cell()
-                    .poll(cx.waker(), |end| into_output(end, None, None))
-            )
+            ready!(waiter.poll(cx, |cx| {
+                cell.poll(cx.waker(), |end| into_output(end, None, None))
+            }))
         };
         budget.made_progress();
         self.finished = true;
@@ -238,6 +244,7 @@ debug_fields!([D: fmt::Debug] Queued<D>, self => builder: self.builder, context:
 pub struct QueuedOp<B: IoBufs> {
     pub(super) handle: OpHandle,
     pub(super) waiting: Option<Arc<OpCell>>,
+    pub(super) waiter: ProgressWaiter,
     pub(super) buffers: PhantomData<fn() -> B>,
 }
 
@@ -265,8 +272,11 @@ impl<B: IoBufs> Future for QueuedOp<B> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
         let id = self.id();
-        let accepted = match &self.waiting {
-            Some(cell) => ready!(cell.poll_accepted(cx.waker())),
+        let QueuedOp {
+            waiting, waiter, ..
+        } = &mut *self;
+        let accepted = match waiting {
+            Some(cell) => ready!(waiter.poll(cx, |cx| cell.poll_accepted(cx.waker()))),
             None => Ok(()),
         };
         budget.made_progress();

@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::domain::runner_of;
 use crate::eq::EventQueue;
 use crate::error::{OperationKind, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::info::{Driver, Info};
 use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::progress::{EventHandler, ListenConfig, ListenHandle};
-use crate::sync::{Dependence, Keep};
-use crate::transport::{self, TransportOptions};
+use crate::sync::{Dependence, Keep, ManualProgress};
+use crate::transport::{self, Runner, TransportOptions};
 
 /// Opens a listener; made by `Fabric::passive_endpoint`.
 #[must_use = "a builder opens nothing until `listen`"]
@@ -62,10 +63,12 @@ impl PassiveEndpointBuilder {
         self
     }
 
-    /// Who accepts connections and reads their requests: a task on the current runtime, or a thread
-    /// of the listener's own. Default: [`Driver::Task`].
+    /// Who accepts connections and reads their requests: a task on the current runtime, a thread of
+    /// the listener's own, or who reads the event queue or awaits an
+    /// [`accept`](crate::ConnRequest::accept). Default: what the fabric's Info says, which is
+    /// [`Driver::Task`] unless the hints ask for manual progress.
     pub fn driver(mut self, driver: Driver) -> Self {
-        self.info.domain.driver = driver;
+        self.info.domain.set_driver(driver);
         self
     }
 
@@ -99,7 +102,11 @@ impl PassiveEndpointBuilder {
     pub fn listen_at(self, address: SocketAddr) -> Result<PassiveEndpoint> {
         let dependence = self.events.depend("passive endpoint".to_owned())?;
         let mut options = self.transport;
-        options.own_thread = self.info.domain.driver == Driver::Thread;
+        options.runner = runner_of(self.info.domain.driver, options.backend)?;
+        let progress = match &options.runner {
+            Runner::Manual(reactor) => Some(Arc::clone(reactor.progress())),
+            Runner::Task | Runner::Thread => None,
+        };
         let selection = transport::open(&options)?;
         let id = EndpointId::next();
         let config = ListenConfig {
@@ -108,15 +115,17 @@ impl PassiveEndpointBuilder {
             half_open_max: self.half_open_max,
             handshake_timeout: self.handshake_timeout,
         };
-        let handler = EventHandler::new(&self.events, id, self.context);
+        let handler = EventHandler::new(&self.events, id, self.context, progress.clone());
         let listening = ListenHandle::bind(config)
             .and_then(|(listening, bound)| {
                 bound.start(selection.executor, handler)?;
                 Ok(listening)
             })
             .map_err(|error| error.with_operation(OperationKind::Listen))?;
+        self.events.add_driven(progress.as_ref());
         let inner = Inner {
             listening,
+            progress,
             id,
             context: self.context,
             _fabric: self.fabric,
@@ -143,10 +152,21 @@ pub struct PassiveEndpoint {
 
 struct Inner {
     listening: ListenHandle,
+    /// Where the application makes it by hand.
+    progress: Option<Arc<ManualProgress>>,
     id: EndpointId,
     context: Option<UserContext>,
     _fabric: Keep,
     _dependences: [Option<Dependence>; 2],
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.listening.stop();
+        if let Some(progress) = &self.progress {
+            progress.turn();
+        }
+    }
 }
 
 impl PassiveEndpoint {

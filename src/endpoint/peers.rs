@@ -11,6 +11,7 @@ use futures::stream::FusedStream;
 use crate::av::AddressVector;
 use crate::id::FabricAddr;
 use crate::progress::{PeerEventKind, PeerReader};
+use crate::sync::ProgressWaiter;
 
 use super::RdmEndpoint;
 
@@ -40,6 +41,7 @@ impl RdmEndpoint {
         Peers {
             reader: Some(self.read_peers()),
             vector: Some(self.address_vector().clone()),
+            waiter: ProgressWaiter::new(self.domain().progress_by_hand()),
         }
     }
 }
@@ -82,6 +84,7 @@ pub struct Peers {
     /// `None`: all is read.
     reader: Option<PeerReader>,
     vector: Option<AddressVector>,
+    waiter: ProgressWaiter,
 }
 
 /// What became of a peer; an item of [`Peers`].
@@ -118,7 +121,8 @@ impl Stream for Peers {
         let (Some(reader), Some(vector)) = (&mut this.reader, &this.vector) else {
             return Poll::Ready(None);
         };
-        let Some(change) = std::task::ready!(reader.poll_next(cx)) else {
+        let waiter = &mut this.waiter;
+        let Some(change) = std::task::ready!(waiter.poll(cx, |cx| reader.poll_next(cx))) else {
             (this.reader, this.vector) = (None, None);
             return Poll::Ready(None);
         };

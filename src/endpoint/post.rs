@@ -155,6 +155,7 @@ pub(super) fn post_queued<B: IoBufs, D: OpBuilder<B>>(
     };
     let (handle, posted) = post(builder, report, wait)?;
     Ok(QueuedOp {
+        waiter: handle.waiter(),
         handle,
         waiting: posted.waiting,
         buffers: PhantomData,

@@ -20,6 +20,7 @@ use crate::progress::{
     ReceiveSelector, Report,
 };
 use crate::proto::{MatchCriteria, OpKey, OpResult, Operation, SourceId, Withdrawn};
+use crate::sync::await_driving;
 
 use super::common::Common;
 use super::post::OpSpec;
@@ -207,8 +208,7 @@ impl RdmEndpoint {
     ///
     /// # Errors
     /// What the system's resolver says; [`ErrorKind::InvalidArgument`] for what is no address with
-    /// a port; [`ErrorKind::NoRuntime`] for a name outside of a Tokio runtime, which looks it up
-    /// beside its tasks; as [`insert`](Self::insert).
+    /// a port; as [`insert`](Self::insert).
     ///
     /// # Cancel safety
     /// Cancel safe: dropped before its end, it has inserted nothing.
@@ -216,7 +216,9 @@ impl RdmEndpoint {
         if let Ok(address) = node.parse() {
             return self.insert(address);
         }
-        self.insert(look_up(node.to_owned()).await?)
+        let looking = look_up(self.domain(), node.to_owned());
+        let found = await_driving(self.domain().progress_by_hand(), looking).await;
+        self.insert(found?)
     }
 
     /// Finds or inserts the peer at this address in the address vector.
@@ -279,7 +281,7 @@ impl RdmEndpoint {
     pub async fn shutdown(&self) -> Result<()> {
         let rdm = &self.inner.rdm;
         rdm.begin_close();
-        rdm.closed().await;
+        await_driving(self.domain().progress_by_hand(), rdm.closed()).await;
         Ok(())
     }
 
@@ -399,15 +401,11 @@ impl Inner {
     }
 }
 
-/// The first address of a name, looked up beside the tasks of the runtime.
-async fn look_up(node: String) -> Result<SocketAddr> {
+/// The first address of a name, looked up beside the driver.
+async fn look_up(domain: &Domain, node: String) -> Result<SocketAddr> {
     use std::net::ToSocketAddrs;
 
-    let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
-        let message = "a name is looked up by a runtime: resolve it within one";
-        Error::new(ErrorKind::NoRuntime, message)
-    })?;
-    let looking = runtime.spawn_blocking(move || {
+    let look = move || {
         let mut found = node.to_socket_addrs().map_err(|error| match error.kind() {
             std::io::ErrorKind::InvalidInput => Error::new(
                 ErrorKind::InvalidArgument,
@@ -417,9 +415,12 @@ async fn look_up(node: String) -> Result<SocketAddr> {
         })?;
         let none = || Error::new(ErrorKind::NoMatch, format!("{node:?} has no address"));
         found.next().ok_or_else(none)
-    });
+    };
+    let (sender, found) = tokio::sync::oneshot::channel();
+    // The receiver is gone if the lookup was dropped.
+    domain.run_blocking(move || drop(sender.send(look())));
     let gone = |_| Error::new(ErrorKind::DriverGone, "the runtime ended");
-    looking.await.map_err(gone)?
+    found.await.map_err(gone)?
 }
 
 debug_fields!(RdmEndpoint, self => id: self.id(), local_addr: self.local_addr());

@@ -13,6 +13,8 @@ use crate::progress::{
 };
 use crate::proto::{MatchCriteria, OpKey, OpKind, OpResult, Operation, Withdrawn};
 
+use crate::sync::ProgressWaiter;
+
 use super::common::Common;
 use super::peek::ClaimGuard;
 use super::post::OpSpec;
@@ -285,6 +287,12 @@ impl OpHandle {
     /// True if a receive reports who sent its message.
     pub(super) fn names_sources(&self) -> bool {
         self.endpoint.names_sources()
+    }
+
+    /// Of who awaits it.
+    #[inline]
+    pub(super) fn waiter(&self) -> ProgressWaiter {
+        ProgressWaiter::new(self.endpoint.common().domain.progress_by_hand())
     }
 
     pub(super) fn source_name(&self, end: &OpResult) -> Option<SourceName> {

@@ -23,12 +23,14 @@ use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::EQ_SIZE_DEFAULT;
-use crate::sync::{Dependence, Keep, Reader, Reserve, ReserveMany, Ring, Slot, WakeList, WeakRing};
+use crate::sync::{
+    Dependence, Keep, ManualProgress, Reader, Reserve, ReserveMany, Ring, Slot, WakeList, WeakRing,
+};
 
 pub use crate::id::EndpointId;
 pub use event::{Event, EventError};
 pub(crate) use handles::HandleWatch;
-use handles::Handles;
+use handles::{EventReader, Handles};
 pub use request::ConnRequest;
 pub(crate) use request::{AcceptedLink, ConnectParams, Verdict};
 
@@ -55,12 +57,19 @@ pub(crate) use request::{AcceptedLink, ConnectParams, Verdict};
 /// When the last handle is dropped, the events that wait are dropped, which rejects the
 /// connection requests among them, and listeners that report here stop listening.
 pub struct EventQueue {
-    reader: Reader<Event>,
+    reader: EventReader,
     handles: Arc<Handles>,
     writable: bool,
 }
 
 impl EventQueue {
+    /// Reading the queue drives this from now on.
+    pub(crate) fn add_driven(&self, progress: Option<&Arc<ManualProgress>>) {
+        if let Some(progress) = progress {
+            self.handles.add_driven(progress);
+        }
+    }
+
     /// Starts a queue; `keep` stays alive until the queue is closed.
     pub(crate) fn builder(keep: Option<Keep>) -> EventQueueBuilder {
         EventQueueBuilder {
@@ -72,7 +81,15 @@ impl EventQueue {
 
     /// Takes the first event, if there is one (`fi_eq_read`). `None` also when the queue is closed.
     pub fn try_next(&self) -> Option<Event> {
-        self.ring().try_pop()
+        self.ring().try_pop().or_else(|| {
+            if self.handles.driven_changes() == 0 {
+                return None;
+            }
+            for progress in self.handles.driven() {
+                progress.turn();
+            }
+            self.ring().try_pop()
+        })
     }
 
     /// Waits for an event and takes it (`fi_eq_sread`). `None` only once the queue is closed.
@@ -85,7 +102,7 @@ impl EventQueue {
     /// Cancel safe: dropping the future takes no event.
     pub async fn next(&self) -> Option<Event> {
         let mut reader = self.reader.clone();
-        poll_fn(|cx| reader.poll_pop(cx)).await
+        poll_fn(|cx| reader.poll_pop(&self.handles, cx)).await
     }
 
     /// Shows the first event to `look` and leaves it in the queue (`fi_eq_read` with `FI_PEEK`).
@@ -237,7 +254,7 @@ pub(crate) struct WeakEventQueue {
 impl WeakEventQueue {
     pub(crate) fn upgrade(&self) -> Option<EventQueue> {
         let handles = self.handles.upgrade()?;
-        let reader = Reader::new(self.ring.upgrade()?);
+        let reader = EventReader::new(Reader::new(self.ring.upgrade()?));
         Some(EventQueue {
             reader,
             handles,
@@ -269,7 +286,8 @@ impl Stream for EventQueue {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.reader.poll_pop(cx)
+        let this = &mut *self;
+        this.reader.poll_pop(&this.handles, cx)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -327,7 +345,7 @@ impl EventQueueBuilder {
         let ring = Ring::new(size, self.keep)?;
         Ok(EventQueue {
             handles: Arc::new(Handles::new(ring.clone())),
-            reader: Reader::new(ring),
+            reader: EventReader::new(Reader::new(ring)),
             writable: self.writable,
         })
     }

@@ -6,12 +6,13 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::id::EndpointId;
-use crate::sync::{Ticket, TicketHolder};
+use crate::sync::{ManualProgress, Ticket, TicketHolder};
 use crate::transport::RawLink;
 use crate::wire::{ByteOrder, ExtensionOffer};
 
@@ -56,6 +57,8 @@ pub struct ConnRequest {
     data: Bytes,
     has_auth_key: bool,
     ticket: Ticket<Verdict>,
+    /// What drives the listener, if the application does.
+    progress: Option<Arc<ManualProgress>>,
 }
 
 impl ConnRequest {
@@ -75,8 +78,19 @@ impl ConnRequest {
             data,
             has_auth_key,
             ticket,
+            progress: None,
         };
         (request, holder)
+    }
+
+    /// The same, of a listener that the application drives.
+    pub(crate) fn driven_by(self, progress: Option<Arc<ManualProgress>>) -> Self {
+        ConnRequest { progress, ..self }
+    }
+
+    /// What drives the listener, if the application does.
+    pub(crate) fn progress(&self) -> Option<&Arc<ManualProgress>> {
+        self.progress.as_ref()
     }
 
     /// The passive endpoint that was asked (the event's `fid`).

@@ -44,8 +44,8 @@ pub struct DomainAttr {
     pub control_progress: Progress,
     /// What makes data transfers progress.
     pub data_progress: Progress,
-    /// What gives automatic progress: [`Driver::Task`] in an answer of `discover`; in an opened
-    /// domain the one that serves it.
+    /// What makes progress: [`Driver::Task`], or [`Driver::Manual`] where the hints ask for manual
+    /// progress, in an answer of `discover`; in an opened domain the one that serves it.
     pub driver: Driver,
     /// Always [`ResourceManagement::Enabled`].
     pub resource_mgmt: ResourceManagement,
@@ -103,6 +103,21 @@ pub struct DomainAttr {
     pub persistence: Persistence,
     /// Authorization keys of one connectionless endpoint, at most.
     pub max_ep_auth_key: usize,
+}
+
+impl DomainAttr {
+    /// Has the progress made by this driver.
+    pub(crate) fn set_driver(&mut self, driver: Driver) {
+        self.driver = driver;
+        let is_manual = driver == Driver::Manual;
+        if is_manual != (self.data_progress == Progress::Manual) {
+            let progress = match is_manual {
+                true => Progress::Manual,
+                false => Progress::Auto,
+            };
+            (self.control_progress, self.data_progress) = (progress, progress);
+        }
+    }
 }
 
 /// An endpoint (`struct fi_ep_attr`, `fi_endpoint(3)`).

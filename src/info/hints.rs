@@ -168,9 +168,12 @@ hints! {
     values {
         /// The program's promise about threads. Default and strongest: [`Threading::Safe`].
         threading: Threading,
-        /// What makes control operations progress. Offered: [`Progress::Auto`].
+        /// What makes control operations progress. Offered: [`Progress::Auto`],
+        /// [`Progress::Manual`] and [`Progress::ControlUnified`]. One driver makes all progress:
+        /// if either of the two attributes is asked to be automatic, both are.
         control_progress: Progress,
-        /// What makes data transfers progress. Offered: [`Progress::Auto`].
+        /// What makes data transfers progress. Offered: [`Progress::Auto`] and
+        /// [`Progress::Manual`].
         data_progress: Progress,
         /// Protection against overruns. On in any case.
         resource_mgmt: ResourceManagement,

@@ -54,11 +54,13 @@ pub enum Progress {
     Auto,
     /// The application, by reading or awaiting queues and counters.
     Manual,
-    /// The application, which also keeps control and data calls apart. Control progress only.
+    /// The application, which also sees to it that control and data calls do not meet. Control
+    /// progress only, beside [`Manual`](Self::Manual) data progress.
     ControlUnified,
 }
 
-/// What gives a domain its automatic progress ([`Progress::Auto`]).
+/// What makes a domain's progress: one of its own ([`Progress::Auto`]), or the application
+/// ([`Progress::Manual`]).
 ///
 /// Wakers are woken on the driver, and buffers of detached operations are dropped there: code of
 /// either that blocks stops the domain.
@@ -75,6 +77,23 @@ pub enum Driver {
     /// application waits for costs a wake from thread to thread. The in-process backend then lives
     /// in real time, since there is no runtime whose time it could follow.
     Thread,
+    /// The application, as it reads or awaits: nothing moves but within its calls. The way of the
+    /// lowest latency, since a message wakes the task that it is for, and no other.
+    ///
+    /// Who awaits an operation, a queue, a counter or anything else of the domain drives all of
+    /// it meanwhile. Reading a completion queue or an event queue that is empty, and reading a
+    /// counter, drive for one turn, and so does [`Domain::progress`](crate::Domain::progress).
+    /// So a target of RMA has to do one of these too, and waiting for anything outside of this
+    /// library moves nothing. Peers take a side that does not drive for seconds, while they wait
+    /// for it, for dead ([`Liveness`](crate::ep::Liveness)).
+    ///
+    /// It works on any executor. In a Tokio runtime with what the backend needs it is woken by
+    /// that runtime's reactor; outside, a thread of the domain's own waits for sockets while
+    /// one of them sleeps, and moves nothing. A future that was polled and is neither polled again
+    /// when it is woken nor dropped holds the others up that wait for the domain. When the last
+    /// handle of the domain and its endpoints is dropped, what sockets do not take at once is
+    /// lost: [`Domain::close`](crate::Domain::close) waits for an orderly end.
+    Manual,
 }
 
 /// Whether queues are protected against overruns (`resource_mgmt` of `fi_domain(3)`). Protection

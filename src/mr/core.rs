@@ -15,7 +15,7 @@ use super::table::MrTable;
 use crate::buf::{AccessError, OwnedBuffer, OwnedBuffers, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
-use crate::sync::{DrainScope, GateError, HasGate, Lock};
+use crate::sync::{DrainScope, GateError, HasGate, Lock, ManualProgress, await_driving};
 
 /// What a region needs of its domain, which it holds.
 pub(crate) trait Parent: Send + Sync {
@@ -23,6 +23,11 @@ pub(crate) trait Parent: Send + Sync {
 
     /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
     fn nudge(&self);
+
+    /// Its progress, where the application makes it.
+    fn progress(&self) -> Option<&Arc<ManualProgress>> {
+        None
+    }
 }
 
 /// Memory that is to become a region, with its key and context.
@@ -193,6 +198,11 @@ impl RegionCore {
         }
     }
 
+    /// Of the domain, where the application makes it.
+    pub(super) fn progress(&self) -> Option<&Arc<ManualProgress>> {
+        self.parent.progress()
+    }
+
     /// See [`MrTable::is_seeded`].
     pub(super) fn is_seeded(&self) -> bool {
         self.parent.table().lock("refresh").is_seeded()
@@ -200,7 +210,8 @@ impl RegionCore {
 
     pub(super) async fn revoke(self: Arc<Self>) {
         if !self.revoke_now() {
-            self.memory.drained(DrainScope::Remote).await;
+            let drained = self.memory.drained(DrainScope::Remote);
+            await_driving(self.parent.progress(), drained).await;
         }
     }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use super::core::{RegionCore, buffers_taken};
 use crate::buf::ConvertMany;
 use crate::error::Result;
-use crate::sync::{Drain, DrainScope, HasGate};
+use crate::sync::{Drain, DrainScope, HasGate, ProgressWaiter};
 
 /// Deregisters at its first poll, waits until the gate is drained, and takes the buffers, which the
 /// region was made of as a `B`, or which any `B` can be made of.
@@ -21,7 +21,7 @@ pub(super) struct Deregistration<B> {
 
 enum State {
     Open,
-    Draining(Drain),
+    Draining(Drain, ProgressWaiter),
     Drained,
 }
 
@@ -37,10 +37,12 @@ impl<B> Deregistration<B> {
     #[cold]
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let State::Open = self.state {
-            self.state = State::Draining(self.core.memory().drained(DrainScope::All));
+            let drained = self.core.memory().drained(DrainScope::All);
+            let waiter = ProgressWaiter::new(self.core.progress());
+            self.state = State::Draining(drained, waiter);
         }
-        if let State::Draining(draining) = &mut self.state {
-            ready!(Pin::new(draining).poll(context));
+        if let State::Draining(draining, waiter) = &mut self.state {
+            ready!(waiter.poll(context, |cx| Pin::new(&mut *draining).poll(cx)));
         }
         self.state = State::Drained;
         Poll::Ready(())
@@ -53,7 +55,7 @@ impl<B: ConvertMany> Future for Deregistration<B> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<B>> {
         let is_drained = match self.state {
             State::Open => self.core.deregister()?,
-            State::Draining(_) => false,
+            State::Draining(..) => false,
             State::Drained => true,
         };
         if !is_drained {

@@ -19,6 +19,7 @@ use super::slice::RegionSlice;
 use crate::buf::{Buffer, RegionContents, RegionMemory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
+use crate::sync::{ManualProgress, await_driving};
 
 /// Memory registered with a domain (`fi_mr(3)`): it owns the buffers it was made of, lets local
 /// operations use them as [`RegionSlice`]s and peers by its key, each within the rights granted.
@@ -154,6 +155,11 @@ impl<B: 'static> MemoryRegion<B> {
         self.core.nudge();
     }
 
+    /// The domain's, where the application makes it.
+    pub(crate) fn progress(&self) -> Option<&Arc<ManualProgress>> {
+        self.core.progress()
+    }
+
     /// True if a seed decides what happens when; see [`RandomSource::is_seeded`].
     ///
     /// [`RandomSource::is_seeded`]: crate::random::RandomSource::is_seeded
@@ -251,7 +257,7 @@ impl<B: 'static> MemoryRegion<B> {
             }
             let quiescing = region.core.memory().quiesce().map_err(gate_error)?;
             region.core.nudge();
-            let exclusive = quiescing.await;
+            let exclusive = await_driving(region.core.progress(), quiescing).await;
             Ok(Quiesced::new(exclusive, region))
         }
     }

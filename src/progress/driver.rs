@@ -21,7 +21,8 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::slab::Key;
-use crate::transport::Clock;
+use crate::sync::ProgressTask;
+use crate::transport::{Backend, Clock};
 
 use super::budget::Budget;
 use super::engine::Engine;
@@ -49,6 +50,12 @@ pub(super) struct Driver {
     /// Why the transport is of no use any more.
     lost: Option<Error>,
     spin: SpinState,
+    /// The transport makes ports ready within its `poll_drive`, which is not to wake who polls it.
+    is_ring: bool,
+    /// Its polls are asked for, also by tasks that never yield to their runtime.
+    is_manual: bool,
+    /// Something has moved since [`ProgressTask::has_moved`] was last asked.
+    moved: bool,
 }
 
 /// What spinning within a poll has found.
@@ -61,8 +68,15 @@ enum SpinResult {
 }
 
 impl Driver {
-    pub(super) fn new(engine: Arc<Engine>, clock: Box<dyn Clock>, spin: SpinState) -> Self {
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        clock: Box<dyn Clock>,
+        spin: SpinState,
+        is_manual: bool,
+    ) -> Self {
         Driver {
+            is_manual,
+            is_ring: engine.transport.backend() == Backend::IoUring,
             engine,
             heartbeat_timer: HeartbeatTimer::new(clock.now()),
             clock,
@@ -75,6 +89,7 @@ impl Driver {
             stopping: false,
             lost: None,
             spin,
+            moved: false,
         }
     }
 
@@ -244,14 +259,18 @@ impl Driver {
         // A driver that is polled again anyway need not be woken, which may cost a system call.
         self.engine.driver_is_awake();
         self.spin.yield_if_idle();
-        yield_to_runtime(cx);
+        self.yield_to_runtime(cx);
     }
-}
 
-/// Has the driver polled again after the other tasks of the runtime and its reactor: merely woken,
-/// it would be polled dozens of times before that.
-fn yield_to_runtime(cx: &mut Context<'_>) {
-    let _ = pin!(tokio::task::yield_now()).poll(cx);
+    /// Has the driver polled again after the other tasks of the runtime and its reactor: merely
+    /// woken, it would be polled dozens of times before that. A runtime may not run while turns are
+    /// asked for: then the next one goes on.
+    fn yield_to_runtime(&self, cx: &mut Context<'_>) {
+        match self.is_manual {
+            true => cx.waker().wake_by_ref(),
+            false => _ = pin!(tokio::task::yield_now()).poll(cx),
+        }
+    }
 }
 
 impl Future for Driver {
@@ -261,6 +280,9 @@ impl Future for Driver {
         let this = &mut *self;
         let mut budget = Budget::of_poll(this.clock.now());
         let mut active = false;
+        if this.is_ring {
+            this.engine.driver_is_awake();
+        }
         loop {
             // 1. The transport takes in what the kernel has completed, which makes ports ready.
             match this.engine.transport.poll_drive(cx) {
@@ -283,6 +305,7 @@ impl Future for Driver {
             let mut is_more_due = this.begin_heartbeats();
             let found = !this.ready.is_empty();
             active |= found;
+            this.moved |= active;
             this.turns(&mut budget);
             this.visit_all_ports(&mut budget);
             is_more_due |= this.fire_timers(cx);
@@ -306,10 +329,30 @@ impl Future for Driver {
                 budget.spend_step();
             }
             if budget.is_spent() || is_more_due {
-                yield_to_runtime(cx);
+                this.yield_to_runtime(cx);
                 return Poll::Pending;
             }
         }
+    }
+}
+
+impl ProgressTask for Driver {
+    fn is_due(&mut self) -> bool {
+        // Most often the port that had the last turn has the next one too: its socket is tried.
+        let last = self.spin.last_port();
+        if let Some((key, port)) = last.and_then(|key| Some((key, self.port(key)?)))
+            && port.try_link()
+        {
+            self.requeued.push_back(key);
+            return true;
+        }
+        let timers = [self.alarms.first(), self.heartbeats.first()];
+        let next = timers.into_iter().flatten().map(|(at, _)| *at).min();
+        self.engine.transport.has_completions() || next.is_some_and(|at| at <= self.clock.now())
+    }
+
+    fn has_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
     }
 }
 

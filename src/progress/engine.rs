@@ -85,7 +85,8 @@ impl Engine {
             regions_changed: AtomicBool::new(false),
         });
         let spin = SpinState::new(config.busy_poll);
-        let driver = Driver::new(Arc::clone(&engine), clock, spin);
+        let is_manual = matches!(config.executor, Executor::Manual(_));
+        let driver = Driver::new(Arc::clone(&engine), clock, spin, is_manual);
         config.executor.start("fabric-driver", driver)?;
         Ok(engine)
     }

@@ -1,11 +1,13 @@
 //! The small concurrent parts everything else is built from: the one lock, wake lists, the bounded
 //! ring under every queue, the dependents of an object, the gate that counts the users of a region,
-//! and the one-shot decision on a connection request.
+//! the one-shot decision on a connection request, and the progress
+//! that is made by those who wait for it.
 
 mod attach;
 mod dependents;
 mod gate;
 mod lock;
+mod manual;
 #[cfg(loom)]
 pub(crate) mod model;
 mod primitives;
@@ -17,6 +19,9 @@ pub(crate) use attach::Attachable;
 pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use gate::{Drain, DrainScope, Gate, GateError, GateGuard, HasGate, Role};
 pub(crate) use lock::Lock;
+pub(crate) use manual::{
+    ManualProgress, ProgressTask, ProgressWaiter, ReadinessSource, await_driving, poll_driving,
+};
 pub(crate) use primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, thread_local};
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};
 pub(crate) use ticket::{Ticket, TicketHolder};
@@ -26,6 +31,7 @@ pub(crate) use wake::{WaiterKey, Waiters, WakeList};
 pub(crate) fn models() -> impl Iterator<Item = model::Model> {
     let all = [
         gate::models::MODELS,
+        manual::models::MODELS,
         ring::models::MODELS,
         ticket::models::MODELS,
     ];

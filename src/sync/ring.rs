@@ -287,6 +287,14 @@ impl<T> Ring<T> {
         state.room.take_all(&mut wakes);
     }
 
+    /// Has those who wait to read look again.
+    pub(crate) fn wake_readers(&self) {
+        let mut wakes = WakeList::new();
+        let mut state = self.shared.state.lock("wake readers");
+        state.readers.take_all(&mut wakes);
+        drop(state);
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.state.lock("ask whether closed").closed
     }

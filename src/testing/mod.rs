@@ -190,7 +190,7 @@ impl Net {
     fn open(&self, hints: Hints, random: RandomSource, host: Option<Host>) -> Result<Fabric> {
         let mut infos = discover(&hints)?;
         for info in &mut infos {
-            info.domain.driver = self.driver;
+            info.domain.set_driver(self.driver);
         }
         let transport = TransportOptions {
             backend: Some(self.backend),

@@ -48,6 +48,7 @@ mod epoll;
 mod fault;
 mod interfaces;
 mod loopback;
+mod manual;
 mod run;
 mod select;
 mod stream;
@@ -79,8 +80,9 @@ pub(crate) use fault::Faults;
 pub(crate) use interfaces::interfaces;
 #[cfg(feature = "test-util")]
 pub(crate) use loopback::{Host, LoopbackNet, WireState};
+pub(crate) use manual::ManualReactor;
 pub(crate) use run::Executor;
-pub(crate) use select::{Selection, TransportOptions, open};
+pub(crate) use select::{Runner, Selection, TransportOptions, open};
 pub(crate) use traffic::TrafficMark;
 pub(crate) use udp::{
     DatagramOptions, DatagramSocket, Membership, OutgoingDatagram, ReceivedDatagram, RecvBuffer,

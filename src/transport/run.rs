@@ -1,12 +1,12 @@
-//! What runs the future that drives a transport: a task of the application's runtime, or a thread
-//! of its own.
+//! What runs the future that drives a transport: a task of the application's runtime, a thread
+//! of its own, or those who wait for it.
 
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use futures::FutureExt;
@@ -15,7 +15,9 @@ use tokio::runtime::{Handle, Runtime};
 use super::Backend;
 #[cfg(any(test, feature = "test-util"))]
 use super::loopback::Host;
+use super::manual::ManualReactor;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::ProgressTask;
 
 /// Runs the one driver of a transport.
 pub(crate) enum Executor {
@@ -24,6 +26,8 @@ pub(crate) enum Executor {
     #[cfg(any(test, feature = "test-util"))]
     Hosted(Handle, Host),
     Thread(Box<dyn Reactor>),
+    /// Those who wait for it.
+    Manual(Arc<ManualReactor>),
 }
 
 /// What the driver's thread waits in while its future has nothing to do.
@@ -44,8 +48,12 @@ impl Executor {
     /// [`ErrorKind::LimitReached`] when no thread can be had.
     pub(crate) fn start<F>(self, name: &str, future: F) -> Result<()>
     where
-        F: Future<Output = ()> + Send + 'static,
+        F: ProgressTask + 'static,
     {
+        if let Executor::Manual(reactor) = &self {
+            reactor.progress().add(Box::new(future));
+            return Ok(());
+        }
         // Unconstrained: a driver bounds its own turns; Tokio's budget would only make socket
         // readiness look absent in the middle of one.
         let future = tokio::task::unconstrained(future);
@@ -60,6 +68,7 @@ impl Executor {
                 return Ok(());
             }
             Executor::Thread(reactor) => reactor,
+            Executor::Manual(_) => unreachable!("seen above"),
         };
         let guarded: CaughtFuture = Box::pin(AssertUnwindSafe(future).catch_unwind());
         let (sender, begun) = mpsc::sync_channel(1);
@@ -89,13 +98,14 @@ impl Executor {
         })
     }
 
-    /// The application's runtime, if it drives.
+    /// The application's runtime, if it drives, or wakes who does.
     pub(crate) fn runtime(&self) -> Option<&Handle> {
         match self {
             Executor::Task(runtime) => Some(runtime),
             #[cfg(any(test, feature = "test-util"))]
             Executor::Hosted(runtime, _) => Some(runtime),
             Executor::Thread(_) => None,
+            Executor::Manual(reactor) => reactor.current_runtime(),
         }
     }
 }
@@ -121,6 +131,7 @@ impl fmt::Debug for Executor {
             #[cfg(any(test, feature = "test-util"))]
             Executor::Hosted(..) => "Hosted",
             Executor::Thread(_) => "Thread",
+            Executor::Manual(_) => "Manual",
         })
     }
 }

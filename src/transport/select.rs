@@ -11,6 +11,7 @@ use super::fault::{FaultInjector, Faults};
 #[cfg(any(test, feature = "test-util"))]
 use super::loopback::Host;
 use super::loopback::{LoopbackNet, LoopbackTransport};
+use super::manual::ManualReactor;
 use super::run::{Executor, thread_runtime};
 use super::{Backend, PortRange, Transport};
 use crate::buf::StagePool;
@@ -38,8 +39,20 @@ pub(crate) struct TransportOptions {
     pub(crate) random: RandomSource,
     /// Staging buffers kept while none is in use.
     pub(crate) idle_stages_max: usize,
-    /// To be driven by a thread of its own; else by a task on the current runtime.
-    pub(crate) own_thread: bool,
+    /// What it is to be driven by.
+    pub(crate) runner: Runner,
+}
+
+/// What drives a transport.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Runner {
+    /// A task on the current runtime.
+    #[default]
+    Task,
+    /// A thread of its own.
+    Thread,
+    /// Those who wait for it.
+    Manual(Arc<ManualReactor>),
 }
 
 impl Default for TransportOptions {
@@ -54,7 +67,7 @@ impl Default for TransportOptions {
             faults: None,
             random: RandomSource::default(),
             idle_stages_max: IDLE_STAGES_DEFAULT,
-            own_thread: false,
+            runner: Runner::Task,
         }
     }
 }
@@ -99,17 +112,27 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
 
 /// Who runs the driver of a transport on Tokio's reactor or time, and the runtime with those.
 fn runtime_of(options: &TransportOptions, backend: Backend) -> Result<(Executor, Handle)> {
-    if options.own_thread {
-        return thread_runtime(backend);
+    match &options.runner {
+        Runner::Thread => thread_runtime(backend),
+        Runner::Task => {
+            let runtime = runtime_for(backend)?;
+            Ok((Executor::Task(runtime.clone()), runtime))
+        }
+        Runner::Manual(reactor) => {
+            let runtime = reactor.runtime().clone();
+            Ok((Executor::Manual(Arc::clone(reactor)), runtime))
+        }
     }
-    let runtime = runtime_for(backend)?;
-    Ok((Executor::Task(runtime.clone()), runtime))
 }
 
 fn epoll(options: &TransportOptions) -> Result<Selection> {
     let (executor, runtime) = runtime_of(options, Backend::Epoll)?;
     let stages = StagePool::new(options.idle_stages_max);
-    let transport = EpollTransport::new(runtime, options.ports, stages);
+    let poller = match &options.runner {
+        Runner::Manual(reactor) => reactor.poller().cloned(),
+        Runner::Task | Runner::Thread => None,
+    };
+    let transport = EpollTransport::new(runtime, options.ports, stages).with_poller(poller);
     Ok(Selection::new(transport, executor))
 }
 
@@ -132,7 +155,7 @@ fn hosted(transport: LoopbackTransport, executor: Executor, host: Host) -> Resul
     let Executor::Task(runtime) = executor else {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
-            "a node of a testing::Net is driven by tasks: Driver::Thread cannot be stopped",
+            "a node of a testing::Net is driven by tasks: nothing else can be stopped",
         ));
     };
     let transport = transport.at(host.clone());
@@ -143,16 +166,16 @@ fn hosted(transport: LoopbackTransport, executor: Executor, host: Host) -> Resul
 fn io_uring(options: &TransportOptions) -> Result<Selection> {
     use super::uring::UringTransport;
     let stages = StagePool::new(options.idle_stages_max);
-    if options.own_thread {
+    if let Runner::Thread = options.runner {
         let (transport, reactor) = UringTransport::for_thread(options.ports, stages)?;
         return Ok(Selection::new(
             transport,
             Executor::Thread(Box::new(reactor)),
         ));
     }
-    let runtime = runtime_for(Backend::IoUring)?;
-    let transport = UringTransport::new(runtime.clone(), options.ports, stages)?;
-    Ok(Selection::new(transport, Executor::Task(runtime)))
+    let (executor, runtime) = runtime_of(options, Backend::IoUring)?;
+    let transport = UringTransport::new(runtime, options.ports, stages)?;
+    Ok(Selection::new(transport, executor))
 }
 
 #[cfg(not(all(feature = "io-uring", target_os = "linux")))]
@@ -267,7 +290,7 @@ mod tests {
     fn of_thread(backend: Option<Backend>) -> TransportOptions {
         TransportOptions {
             backend,
-            own_thread: true,
+            runner: Runner::Thread,
             ..TransportOptions::default()
         }
     }

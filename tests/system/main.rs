@@ -7,6 +7,7 @@ mod driver;
 mod fork;
 mod hostile;
 mod liveness;
+mod manual;
 mod overruns;
 mod peer_death;
 mod shards;

@@ -17,6 +17,7 @@ use crate::domain::register_task::{RegisterResult, RegisterTask, register_now, s
 use crate::domain::request::{Request, check_address_ranges};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::mr::{Access, CacheKind, CacheShared, CachedRegion, FreshRegion};
+use crate::sync::ProgressWaiter;
 
 use super::{RegistrationCache, outside};
 
@@ -158,6 +159,7 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         );
         Ok(Waiting {
             task,
+            waiter: ProgressWaiter::new(domain.progress_by_hand()),
             kind: miss.kind,
             asked: miss.asked,
             addresses: miss.addresses,
@@ -217,6 +219,7 @@ enum State<M> {
 /// A registration that will be entered into the cache.
 struct Waiting<M> {
     task: Arc<RegisterTask<FreshRegion>>,
+    waiter: ProgressWaiter,
     kind: CacheKind,
     asked: Range<usize>,
     addresses: Range<usize>,
@@ -245,7 +248,8 @@ impl<M: SharedMemory> Future for CacheRegistration<M> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
         if let State::Waiting(waiting) = &mut self.state {
-            let registered = ready!(waiting.task.poll(cx.waker()));
+            let Waiting { task, waiter, .. } = &mut *waiting;
+            let registered = ready!(waiter.poll(cx, |cx| task.poll(cx.waker())));
             self.state = State::Ready(waiting.enter(registered));
         }
         let State::Ready(result) = mem::replace(&mut self.state, State::Done) else {

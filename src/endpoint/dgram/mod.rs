@@ -17,6 +17,7 @@ use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
 use crate::progress::{CloseWatch, DgramPort};
+use crate::sync::await_driving;
 
 pub use builder::DgramEndpointBuilder;
 pub use msg::{RecvDatagram, SendDatagram};
@@ -140,7 +141,8 @@ impl DgramEndpoint {
     /// The end has begun once this is polled, and goes on if the future is dropped.
     pub async fn shutdown(&self) -> Result<()> {
         self.inner.port.begin_close();
-        self.inner.port.closed().await;
+        let progress = self.domain().progress_by_hand();
+        await_driving(progress, self.inner.port.closed()).await;
         Ok(())
     }
 }

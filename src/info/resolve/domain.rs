@@ -30,12 +30,7 @@ const MR_RAW_KEY_SIZE: usize = limits::RAW_KEY_SIZE;
 
 /// All but the name, which is the interface's.
 pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<DomainAttr> {
-    if hints.domain.data_progress == Some(Progress::ControlUnified) {
-        return Err(invalid(
-            "hint data_progress: ControlUnified is for control progress only",
-        ));
-    }
-    let progress = |hint, asked| choose(hint, asked, &[Progress::Auto]);
+    let (control_progress, data_progress) = progress(hints)?;
     let asked_caps = hints.domain.caps.unwrap_or_default();
     let is_rdm = offer.endpoint_type == EndpointType::Rdm;
     // Primary capabilities are had when they are asked for. Regions of every domain can be limited
@@ -59,9 +54,12 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
             None | Some(Threading::Unspec) => Threading::Safe,
             Some(promised) => promised,
         },
-        control_progress: progress("domain.control_progress", hints.domain.control_progress)?,
-        data_progress: progress("domain.data_progress", hints.domain.data_progress)?,
-        driver: Driver::Task,
+        control_progress,
+        data_progress,
+        driver: match data_progress {
+            Progress::Manual => Driver::Manual,
+            _ => Driver::Task,
+        },
         resource_mgmt: ResourceManagement::Enabled,
         av_type: hints.domain.av_type.unwrap_or_default(),
         mr_mode,
@@ -114,6 +112,30 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
             },
         )?,
     })
+}
+
+/// Control and data progress: by one driver, so both are automatic or neither is. Automatic
+/// progress is also what a program gets that would have done without on one of the two.
+fn progress(hints: &Hints) -> Result<(Progress, Progress)> {
+    let asked = |it: Option<Progress>| it.unwrap_or_default();
+    let control = asked(hints.domain.control_progress);
+    let data = asked(hints.domain.data_progress);
+    match (control, data) {
+        (_, Progress::ControlUnified) => Err(invalid(
+            "hint data_progress: ControlUnified is for control progress only",
+        )),
+        // fi_domain(3) has it beside manual data progress.
+        (Progress::ControlUnified, Progress::Auto) => Err(invalid(
+            "hint control_progress: ControlUnified goes with Manual data progress, asked for Auto",
+        )),
+        (Progress::ControlUnified, _) => Ok((Progress::ControlUnified, Progress::Manual)),
+        (Progress::Auto, _) | (_, Progress::Auto) | (Progress::Unspec, Progress::Unspec) => {
+            Ok((Progress::Auto, Progress::Auto))
+        }
+        (Progress::Manual | Progress::Unspec, Progress::Manual | Progress::Unspec) => {
+            Ok((Progress::Manual, Progress::Manual))
+        }
+    }
 }
 
 /// What is left of the modes. Of those the application can cope with, the library needs none and

@@ -37,6 +37,47 @@ fn every_threading_promise_is_taken() {
 fn unified_progress_is_for_control_only() {
     let hints = Hints::new().domain(|domain| domain.data_progress(Progress::ControlUnified));
     assert!(refusal(hints, ErrorKind::InvalidArgument).contains("data_progress"));
+    // Nor beside automatic data progress.
+    let hints = Hints::new().domain(|domain| {
+        let domain = domain.control_progress(Progress::ControlUnified);
+        domain.data_progress(Progress::Auto)
+    });
+    assert!(refusal(hints, ErrorKind::InvalidArgument).contains("control_progress"));
+}
+
+/// fi_domain(3): `FI_PROGRESS_MANUAL`, enumeration value.
+/// fi_domain(3): `FI_PROGRESS_CONTROL_UNIFIED`, enumeration value.
+/// fi_domain(3): "Setting control=FI_PROGRESS_CONTROL_UNIFIED, data=FI_PROGRESS_MANUAL, and
+/// threading=FI_THREAD_DOMAIN/FI_THREAD_COMPLETION allows Libfabric"
+/// One driver makes all progress: what is answered is what happens, and who asks one of the two to
+/// be automatic gets both so.
+#[test]
+fn manual_progress_is_hinted_and_told() {
+    use Progress::{Auto, ControlUnified, Manual, Unspec};
+    for (control, data, answered) in [
+        (Unspec, Unspec, (Auto, Auto)),
+        (Manual, Manual, (Manual, Manual)),
+        (Unspec, Manual, (Manual, Manual)),
+        (Manual, Unspec, (Manual, Manual)),
+        (ControlUnified, Manual, (ControlUnified, Manual)),
+        (ControlUnified, Unspec, (ControlUnified, Manual)),
+        (Auto, Manual, (Auto, Auto)),
+        (Manual, Auto, (Auto, Auto)),
+    ] {
+        let hints = Hints::new().domain(|domain| {
+            let domain = domain.control_progress(control).data_progress(data);
+            domain.threading(Threading::Domain)
+        });
+        let answer = best(hints).domain;
+        assert_eq!(answer.threading, Threading::Domain);
+        let got = (answer.control_progress, answer.data_progress);
+        assert_eq!(got, answered, "{control:?}, {data:?}");
+        let driver = match answered.1 {
+            Manual => Driver::Manual,
+            _ => Driver::Task,
+        };
+        assert_eq!(answer.driver, driver);
+    }
 }
 
 /// fi_domain(3): "It should be noted that even if resource management is disabled, the provider

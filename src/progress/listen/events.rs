@@ -1,6 +1,7 @@
 //! The handler of a passive endpoint: its event queue, and the application behind it.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::task::Context;
 use std::time::Instant;
 
@@ -9,7 +10,7 @@ use crate::eq::{
 };
 use crate::error::Error;
 use crate::id::{EndpointId, UserContext};
-use crate::sync::WakeList;
+use crate::sync::{ManualProgress, WakeList};
 use crate::wire::ExtensionOffer;
 
 use super::{Handover, IncomingRequest, RequestDecision, RequestHandler};
@@ -22,16 +23,24 @@ pub(crate) struct EventHandler {
     /// The passive endpoint.
     id: EndpointId,
     context: Option<UserContext>,
+    /// What drives the listener, if the application does.
+    progress: Option<Arc<ManualProgress>>,
 }
 
 impl EventHandler {
-    pub(crate) fn new(events: &EventQueue, id: EndpointId, context: Option<UserContext>) -> Self {
+    pub(crate) fn new(
+        events: &EventQueue,
+        id: EndpointId,
+        context: Option<UserContext>,
+        progress: Option<Arc<ManualProgress>>,
+    ) -> Self {
         let events = events.downgrade();
         EventHandler {
             watch: events.watch(),
             events,
             id,
             context,
+            progress,
         }
     }
 
@@ -63,6 +72,7 @@ impl RequestHandler for EventHandler {
         } = *request;
         let has_auth_key = params.offer.is_some_and(ExtensionOffer::proves_key);
         let (request, holder) = ConnRequest::new(self.id, peer, local, data.clone(), has_auth_key);
+        let request = request.driven_by(self.progress.clone());
         slot.fill(Event::ConnRequest(request), &mut WakeList::new());
         RequestDecision::Deferred(holder)
     }

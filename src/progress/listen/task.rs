@@ -14,6 +14,7 @@ use bytes::Bytes;
 use crate::error::{Error, ErrorKind};
 use crate::limits::{ACCEPT_BACKOFF, ACCEPTS_PER_POLL};
 use crate::proto::{HostShares, host_of};
+use crate::sync::ProgressTask;
 use crate::transport::{Clock, Listener, RawLink, Receive};
 use crate::wire::CmDecoder;
 
@@ -42,6 +43,8 @@ pub(super) struct ListenTask<H> {
     /// Why the listener closed by itself, until the handler has taken the report.
     pub(super) broken: Option<Error>,
     pub(super) config: ListenConfig,
+    /// Something has moved since [`ProgressTask::has_moved`] was last asked.
+    pub(super) moved: bool,
 }
 
 impl<H: RequestHandler> ListenTask<H> {
@@ -62,6 +65,7 @@ impl<H: RequestHandler> ListenTask<H> {
             stopped: false,
             broken: None,
             config,
+            moved: false,
         }
     }
 
@@ -103,6 +107,7 @@ impl<H: RequestHandler> ListenTask<H> {
     }
 
     fn begin(&mut self, raw: RawLink) {
+        self.moved = true;
         let id = self.next;
         self.next += 1;
         let waker = Waker::from(PeerWaker::new(&self.shared, id));
@@ -243,7 +248,8 @@ impl<H: RequestHandler> Future for ListenTask<H> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // 1. The transport, which this task alone drives, makes peers ready.
+        // 1. The transport, which this task alone drives, makes peers ready, and need not wake it.
+        this.shared.lock().task = None;
         if let Poll::Ready(Err(lost)) = this.config.transport.poll_drive(cx) {
             this.on_broken(lost);
         }
@@ -253,6 +259,7 @@ impl<H: RequestHandler> Future for ListenTask<H> {
             ready.task = Some(cx.waker().clone());
             std::mem::take(&mut ready.peers)
         };
+        this.moved |= !ready.is_empty();
         for id in ready {
             this.advance(id);
         }
@@ -307,6 +314,19 @@ impl<H: RequestHandler> Future for ListenTask<H> {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
+    }
+}
+
+impl<H: RequestHandler> ProgressTask for ListenTask<H> {
+    fn is_due(&mut self) -> bool {
+        let timers = [self.paused_until, self.handler_due, self.deadlines.first()];
+        let next = timers.into_iter().flatten().min();
+        let transport = &self.config.transport;
+        transport.has_completions() || next.is_some_and(|at| at <= self.clock.now())
+    }
+
+    fn has_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
     }
 }
 

@@ -58,7 +58,7 @@ impl Fixture {
     fn new(size: usize, unexpected_bytes: usize, slots: usize) -> Self {
         let queue = CompletionQueue::builder(Ok(None));
         let queue = queue.size(slots).open().unwrap();
-        let counter = Counter::open(None);
+        let counter = Counter::open(None, None);
         let context = ReceiveContext::new(ReceiveConfig {
             endpoint: EndpointId::next(),
             names_connections: false,

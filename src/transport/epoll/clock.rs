@@ -1,7 +1,6 @@
 //! Real time, by a timerfd in the reactor. Tokio's own timers stop when a test pauses time, and a
 //! runtime may lack them; a peer at the other end of a socket knows of neither (ruling 12).
 
-use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -9,14 +8,14 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use tokio::io::unix::AsyncFd;
 
+use super::watched::Watched;
 use super::{Clock, IoDirection, poll_ready, register};
 use crate::error::{Error, Result};
 
 /// One alarm on the monotonic clock, which is also what [`Instant`] reads on Linux.
 pub(in crate::transport) struct TimerClock {
-    timer: AsyncFd<OwnedFd>,
+    timer: Watched,
     /// What the timer is set to; `None` before the first use and once it has expired.
     set: Option<Instant>,
 }
@@ -29,7 +28,7 @@ impl TimerClock {
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)
             .map_err(|error| Error::from_io(&error.into(), doing))?;
         Ok(TimerClock {
-            timer: register(fd, doing)?,
+            timer: register(fd, None, doing)?,
             set: None,
         })
     }
@@ -53,7 +52,7 @@ impl TimerClock {
             tv_nsec: 0,
         };
         timerfd_settime(
-            &self.timer,
+            self.timer.get_ref(),
             TimerfdTimerFlags::empty(),
             &Itimerspec {
                 it_interval: interval,

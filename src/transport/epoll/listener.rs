@@ -3,29 +3,30 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
-use tokio::io::unix::AsyncFd;
 
 use super::calls::local_addr;
+use super::watched::{Poller, Watched};
 use super::{IoDirection, Listener, RawLink, listen_error, poll_io, register};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 
 /// Accepts sockets that are not registered with any reactor yet, so that each can go straight to
 /// the runtime of the domain that takes it.
 pub(super) struct EpollListener {
-    fd: AsyncFd<OwnedFd>,
+    fd: Watched,
     local: SocketAddr,
 }
 
 impl EpollListener {
     /// Must be called within the runtime that shall watch the socket.
-    pub(super) fn new(fd: OwnedFd) -> Result<Self> {
+    pub(super) fn new(fd: OwnedFd, poller: Option<&Arc<Poller>>) -> Result<Self> {
         let doing = "listening";
         let local = local_addr(&fd).map_err(|error| listen_error(&error, doing))?;
         Ok(EpollListener {
-            fd: register(fd, doing)?,
+            fd: register(fd, poller, doing)?,
             local,
         })
     }

@@ -10,7 +10,7 @@
 //!
 //! Three things need it here. System calls on raw iovecs, because no Rust slice may be formed over
 //! the bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The
-//! registration of descriptors ([`register_for`]), whose proof is that each is owned by what
+//! registration of descriptors ([`Watched::new`]), whose proof is that each is owned by what
 //! registers it. And the statistics of a connection, for which there is no safe call: [`tcp_info`].
 
 mod calls;
@@ -21,9 +21,11 @@ mod readiness;
 mod stream;
 mod tcp_info;
 mod udp;
+mod watched;
 
 // What the backend on a ring does alike.
 pub(super) use self::calls::{interrupted, local_addr, would_block};
+pub(super) use self::watched::Poller;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 pub(super) use self::{
     calls::{connect_result, send_some},
@@ -43,9 +45,9 @@ use std::task::{Context, Poll, Waker};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::Interest;
-use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::runtime::Handle;
 
+use self::watched::{ReadyGuard, Watched};
 use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
@@ -56,6 +58,8 @@ use crate::limits::LISTEN_BACKLOG;
 /// TCP on the reactor of one Tokio runtime.
 pub(super) struct EpollTransport {
     runtime: Handle,
+    /// Where the application drives by hand.
+    poller: Option<Arc<Poller>>,
     ports: Option<PortRange>,
     stages: Arc<StagePool>,
 }
@@ -67,9 +71,22 @@ impl EpollTransport {
     pub(super) fn new(runtime: Handle, ports: Option<PortRange>, stages: Arc<StagePool>) -> Self {
         EpollTransport {
             runtime,
+            poller: None,
             ports,
             stages,
         }
+    }
+
+    /// The same, whose sockets are registered with this poller as well.
+    pub(super) fn with_poller(self, poller: Option<Arc<Poller>>) -> Self {
+        EpollTransport { poller, ..self }
+    }
+}
+
+impl EpollTransport {
+    fn stream(&self, fd: OwnedFd) -> Result<stream::EpollStream> {
+        let stages = Arc::clone(&self.stages);
+        stream::EpollStream::new(fd, self.poller.as_ref(), stages)
     }
 }
 
@@ -81,7 +98,10 @@ impl Transport for EpollTransport {
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
         let socket = bound_listener(address, self.ports)?;
         let _runtime = self.runtime.enter();
-        Ok(Box::new(listener::EpollListener::new(socket.into())?))
+        Ok(Box::new(listener::EpollListener::new(
+            socket.into(),
+            self.poller.as_ref(),
+        )?))
     }
 
     fn connect(
@@ -92,7 +112,7 @@ impl Transport for EpollTransport {
     ) -> Result<Box<dyn Link>> {
         let (fd, local) = started_connect(to, from)?;
         let _runtime = self.runtime.enter();
-        let stream = stream::EpollStream::new(fd, Arc::clone(&self.stages))?;
+        let stream = self.stream(fd)?;
         Ok(Box::new(StreamLink::connecting(stream, local, to, waker)))
     }
 
@@ -104,7 +124,7 @@ impl Transport for EpollTransport {
             ));
         };
         let _runtime = self.runtime.enter();
-        let stream = stream::EpollStream::new(fd, Arc::clone(&self.stages))?;
+        let stream = self.stream(fd)?;
         Ok(Box::new(StreamLink::connected(stream, local, peer, waker)))
     }
 
@@ -114,7 +134,8 @@ impl Transport for EpollTransport {
         waker: Waker,
     ) -> Result<Box<dyn DatagramSocket>> {
         let fd = udp::open(options, self.ports)?;
-        let readiness = readiness::EpollReadiness::new(&self.runtime, fd, waker)?;
+        let readiness =
+            readiness::EpollReadiness::new(&self.runtime, self.poller.clone(), fd, waker)?;
         Ok(Box::new(udp::UdpSocket::new(readiness)?))
     }
 
@@ -214,23 +235,21 @@ fn is_in_progress(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
 }
 
-/// Registers a descriptor with the reactor of the current runtime.
-fn register(fd: OwnedFd, doing: &'static str) -> Result<AsyncFd<OwnedFd>> {
-    register_for(fd, Interest::READABLE | Interest::WRITABLE, doing)
+/// Registers a descriptor with the reactor of the current runtime, and a poller.
+fn register(fd: OwnedFd, poller: Option<&Arc<Poller>>, doing: &'static str) -> Result<Watched> {
+    register_for(fd, Interest::READABLE | Interest::WRITABLE, poller, doing)
 }
 
-fn register_for(fd: OwnedFd, interest: Interest, doing: &'static str) -> Result<AsyncFd<OwnedFd>> {
-    // SAFETY: `OwnedFd` is open for as long as it lives, always answers with the same number, and
-    // moves into the `AsyncFd`. Nothing in this folder takes it out by `get_mut`, so it is open and
-    // the same until `into_inner` or the drop of the `AsyncFd`, which deregister it first.
-    let registered = unsafe { AsyncFd::register_with_interest(fd, interest) };
-    registered.map_err(|error| {
-        let (_, error) = error.into_parts();
-        match error.raw_os_error() {
-            Some(_) => Error::from_io(&error, doing),
-            // Not the system's, so it is Tokio's, which has this one only.
-            None => driver_gone(),
-        }
+fn register_for(
+    fd: OwnedFd,
+    interest: Interest,
+    poller: Option<&Arc<Poller>>,
+    doing: &'static str,
+) -> Result<Watched> {
+    Watched::new(fd, interest, poller).map_err(|error| match error.raw_os_error() {
+        Some(_) => Error::from_io(&error, doing),
+        // Not the system's, so it is Tokio's, which has this one only.
+        None => driver_gone(),
     })
 }
 
@@ -241,22 +260,27 @@ pub(super) enum IoDirection {
     Write,
 }
 
-/// Asks the reactor about one direction; pending registers `waker` for it.
+/// Asks about one direction; pending registers `waker` for it.
 ///
 /// Outside of Tokio's cooperative budget: with the budget spent, Tokio would call a ready socket
 /// pending and wake the waker from in here. The caller bounds its work itself, and often is not in
 /// the task that the budget belongs to.
 fn poll_ready<'a>(
-    fd: &'a AsyncFd<OwnedFd>,
+    fd: &'a Watched,
     direction: IoDirection,
     waker: &Waker,
-) -> Poll<Result<AsyncFdReadyGuard<'a, OwnedFd>>> {
+) -> Poll<Result<ReadyGuard<'a>>> {
+    if let Some(ready) = fd.poll_polled(direction, waker) {
+        return Poll::Ready(Ok(ready));
+    }
+    let reactor = fd.reactor();
     let ready = tokio::task::unconstrained(poll_fn(|cx| match direction {
-        IoDirection::Read => fd.poll_read_ready(cx),
-        IoDirection::Write => fd.poll_write_ready(cx),
+        IoDirection::Read => reactor.poll_read_ready(cx),
+        IoDirection::Write => reactor.poll_write_ready(cx),
     }));
     pin!(ready)
         .poll(&mut Context::from_waker(waker))
+        .map_ok(|guard| fd.ready_by_reactor(guard))
         .map_err(|_| driver_gone())
 }
 
@@ -264,7 +288,7 @@ fn poll_ready<'a>(
 /// its value, and whether the next one would block. Pending: the waker is registered. The outer
 /// error is the reactor's, the inner one the call's.
 fn poll_io<T>(
-    fd: &AsyncFd<OwnedFd>,
+    fd: &Watched,
     direction: IoDirection,
     waker: &Waker,
     mut call: impl FnMut(&OwnedFd) -> io::Result<(T, bool)>,

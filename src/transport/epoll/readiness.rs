@@ -7,33 +7,41 @@
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
 use super::calls::would_block;
 use super::udp::{Moved, Readiness};
+use super::watched::{Poller, Watched};
 use super::{IoDirection, poll_io, poll_ready, register_for};
 use crate::error::{Error, Result};
 
 pub(super) struct EpollReadiness {
     runtime: Handle,
-    readable: AsyncFd<OwnedFd>,
+    poller: Option<Arc<Poller>>,
+    readable: Watched,
     /// There while a send waits for room.
-    writable: Option<AsyncFd<OwnedFd>>,
+    writable: Option<Watched>,
     waker: Waker,
     /// The next read does not ask for readiness.
     assumed_readable: bool,
 }
 
 impl EpollReadiness {
-    pub(super) fn new(runtime: &Handle, fd: OwnedFd, waker: Waker) -> Result<Self> {
+    pub(super) fn new(
+        runtime: &Handle,
+        poller: Option<Arc<Poller>>,
+        fd: OwnedFd,
+        waker: Waker,
+    ) -> Result<Self> {
         let _runtime = runtime.enter();
         Ok(EpollReadiness {
             runtime: runtime.clone(),
-            readable: register_for(fd, Interest::READABLE, WATCHING)?,
+            readable: register_for(fd, Interest::READABLE, poller.as_ref(), WATCHING)?,
+            poller,
             writable: None,
             waker,
             assumed_readable: false,
@@ -80,11 +88,11 @@ impl EpollReadiness {
         }
     }
 
-    fn watch_room(&self) -> Result<AsyncFd<OwnedFd>> {
+    fn watch_room(&self) -> Result<Watched> {
         let fd = (self.readable.get_ref().as_fd().try_clone_to_owned())
             .map_err(|error| Error::from_io(&error, WATCHING))?;
         let _runtime = self.runtime.enter();
-        register_for(fd, Interest::WRITABLE, WATCHING)
+        register_for(fd, Interest::WRITABLE, self.poller.as_ref(), WATCHING)
     }
 }
 

@@ -11,13 +11,13 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown, sockopt};
-use tokio::io::unix::AsyncFd;
 
 use super::calls::{
     ReceivedBytes, connect_result, interrupted, receive_direct, receive_stage, send_some,
     would_block,
 };
 use super::tcp_info::{set_keep_alive, stats};
+use super::watched::{Poller, Watched};
 use super::{IoDirection, poll_io, poll_ready, register};
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, Result};
@@ -26,7 +26,7 @@ use crate::transport::{KeepAliveConfig, LinkStats, RawLink, Receive, TrafficMark
 
 pub(super) struct EpollStream {
     /// `None` once the connection is broken, or taken out.
-    fd: Option<AsyncFd<OwnedFd>>,
+    fd: Option<Watched>,
     stages: Arc<StagePool>,
     /// The socket may hold bytes although its readiness was cleared, by a watch or by a receive
     /// that did not ask for it.
@@ -38,9 +38,13 @@ pub(super) struct EpollStream {
 
 impl EpollStream {
     /// Must be called within the runtime whose reactor watches the socket.
-    pub(super) fn new(fd: OwnedFd, stages: Arc<StagePool>) -> Result<Self> {
+    pub(super) fn new(
+        fd: OwnedFd,
+        poller: Option<&Arc<Poller>>,
+        stages: Arc<StagePool>,
+    ) -> Result<Self> {
         Ok(EpollStream {
-            fd: Some(register(fd, "watching a connection")?),
+            fd: Some(register(fd, poller, "watching a connection")?),
             stages,
             unread: false,
             watch_error: None,
@@ -157,7 +161,7 @@ impl Stream for EpollStream {
                 Poll::Ready(Err(error)) => break error,
                 Poll::Ready(Ok(guard)) => guard,
             };
-            if guard.ready().is_read_closed() {
+            if guard.is_read_closed() {
                 guard.retain_ready();
                 break match sockopt::socket_error(guard.get_inner()) {
                     Ok(Err(error)) => {

@@ -23,6 +23,7 @@ use super::fault::Faults;
 use super::select::Selection;
 use super::*;
 use crate::buf::Memory;
+use crate::sync::ProgressTask;
 
 /// Says once that tests are left out on io_uring; not by `println!`, which the test runner keeps to
 /// itself when a test passes.
@@ -170,7 +171,10 @@ impl TestTransport {
         let options = TransportOptions {
             backend: Some(backend),
             net: Some(LoopbackNet::new()),
-            own_thread: name.contains("thread"),
+            runner: match name.contains("thread") {
+                true => Runner::Thread,
+                false => Runner::Task,
+            },
             faults: faults.map(Faults::new),
             ..TransportOptions::default()
         };
@@ -262,6 +266,27 @@ impl TestTransport {
     }
 }
 
+/// What a driver is to its executor.
+pub(super) struct Polled<F>(pub(super) F);
+
+impl<F: Future<Output = ()> + Unpin> Future for Polled<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl<F: Future<Output = ()> + Send + Unpin> ProgressTask for Polled<F> {
+    fn is_due(&mut self) -> bool {
+        false
+    }
+
+    fn has_moved(&mut self) -> bool {
+        false
+    }
+}
+
 /// Polls what a driver polls, until what it returns is dropped.
 pub(super) fn drive_on(
     executor: Executor,
@@ -281,7 +306,7 @@ pub(super) fn drive_on(
             }
         }
     });
-    executor.start("driver", driver)?;
+    executor.start("driver", Polled(driver))?;
     Ok(sender)
 }
 

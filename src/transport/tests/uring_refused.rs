@@ -73,7 +73,7 @@ async fn a_ring_of_a_thread_that_fails_leaks_what_the_kernel_has() {
         }
     });
     Executor::Thread(Box::new(reactor))
-        .start("driver", driver)
+        .start("driver", Polled(driver))
         .unwrap();
     let world = TestTransport {
         transport: Arc::clone(&ring) as Arc<dyn Transport>,

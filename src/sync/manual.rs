@@ -1,0 +1,513 @@
+//! Manual progress: those who wait drive.
+//!
+//! What is to be driven (the drivers of a domain, its listeners: [`ProgressTask`]) is no task of a
+//! runtime and has no thread. It is polled by those who wait for something of it
+//! ([`ProgressWaiter`]), and by those who ask for a turn ([`ManualProgress::turn`]).
+//!
+//! ```text
+//!   Parked ──it is woken──▶ Woken ──a waiter begins──▶ Driving ──it is woken──▶ DrivingWoken
+//!   Parked ──a turn is asked for──▶ Driving ◀──the turn polls what has come── DrivingWoken
+//!   Parked ◀──nothing is left── Driving ──what was waited for is there──▶ Woken
+//!   Woken ◀──the turn ends── DrivingWoken
+//! ```
+//!
+//! The waiter that was polled last is asked first: its task is the one that is at work, so a
+//! message wakes the task that it is for. Who is asked drives at its next poll. Three steps see to
+//! it that none is left without a driver, and the models beside this file show it: a waiter that
+//! goes away while one is asked asks the next; one that registers while none could be asked asks
+//! itself; and the end of a turn asks again for what came during it.
+
+#[cfg(loom)]
+pub(super) mod models;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::{AtomicUsize, Lock, Ordering};
+use crate::edges::{MachineState, check_edge};
+use crate::limits::MANUAL_END_TURNS;
+
+/// What makes progress when it is polled, and ends when its work is over.
+pub(crate) trait ProgressTask: Future<Output = ()> + Send + Unpin {
+    /// Looks for what no waker reports, as timers and sockets whose reactor does not run. True if
+    /// it is to be polled.
+    fn is_due(&mut self) -> bool;
+
+    /// Whether anything has moved since this was last asked.
+    fn has_moved(&mut self) -> bool;
+}
+
+/// Where what is driven learns that sockets are ready, besides the reactor of a runtime.
+pub(crate) trait ReadinessSource: Send + Sync {
+    /// Takes in what is ready now, which wakes whom it is for. Never blocks.
+    fn poll_now(&self) {}
+
+    /// From here on a waiter sleeps until something is ready.
+    fn watch(&self) {}
+
+    /// No waiter sleeps: who polls for itself is not to be disturbed.
+    fn unwatch(&self) {}
+}
+
+/// What is known of the need to drive, and of who does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProgressPhase {
+    /// Nothing is to be done.
+    Parked,
+    /// Something is, and the first waiter, if there is one, has been asked.
+    Woken,
+    /// A thread drives.
+    Driving,
+    /// A thread drives, and more has come.
+    DrivingWoken,
+}
+
+impl MachineState for ProgressPhase {
+    const EDGES: &'static [(ProgressPhase, ProgressPhase)] = {
+        use ProgressPhase::*;
+        &[
+            (Parked, Woken),
+            (Parked, Driving),
+            (Woken, Driving),
+            (Driving, DrivingWoken),
+            (Driving, Parked),
+            (Driving, Woken),
+            (DrivingWoken, Driving),
+            (DrivingWoken, Woken),
+        ]
+    };
+}
+
+struct State {
+    phase: ProgressPhase,
+    /// Those who wait, by the order in which they were last polled.
+    waiters: BTreeMap<u64, Waker>,
+    next_place: u64,
+    /// What was added since the last turn.
+    added: Vec<TaskSlot>,
+    /// The last handle of what is driven has gone.
+    ended: bool,
+}
+
+impl State {
+    fn go(&mut self, to: ProgressPhase) {
+        check_edge(self.phase, to);
+        self.phase = to;
+    }
+
+    /// The waker of the waiter that is asked first.
+    fn first(&self) -> Option<Waker> {
+        self.waiters.values().next_back().cloned()
+    }
+}
+
+/// What is driven, with the waker that it is polled with, by any waiter.
+struct TaskSlot {
+    driven: Box<dyn ProgressTask>,
+    wake: Arc<TaskWake>,
+    waker: Waker,
+}
+
+/// Notes that its task was woken, and asks a waiter to drive.
+struct TaskWake {
+    is_woken: AtomicUsize,
+    of: Weak<ManualProgress>,
+}
+
+impl Wake for TaskWake {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Exchanged, as where it is taken: the models know no order of stores between exchanges.
+        self.is_woken.swap(1, Ordering::AcqRel);
+        if let Some(progress) = self.of.upgrade() {
+            progress.wake();
+        }
+    }
+}
+
+/// Progress that is made by those who wait for it.
+pub(crate) struct ManualProgress {
+    state: Lock<State>,
+    /// Locked by the thread that drives.
+    tasks: Lock<Vec<TaskSlot>>,
+    readiness: Box<dyn ReadinessSource>,
+    /// Itself, for the wakers of what is driven.
+    itself: Weak<ManualProgress>,
+}
+
+impl ManualProgress {
+    pub(crate) fn new(readiness: Box<dyn ReadinessSource>) -> Arc<Self> {
+        Arc::new_cyclic(|itself| ManualProgress {
+            state: Lock::new(State {
+                phase: ProgressPhase::Parked,
+                waiters: BTreeMap::new(),
+                next_place: 0,
+                added: Vec::new(),
+                ended: false,
+            }),
+            tasks: Lock::new(Vec::new()),
+            readiness,
+            itself: Weak::clone(itself),
+        })
+    }
+
+    /// Adds what is to be driven from now on.
+    pub(crate) fn add(&self, driven: Box<dyn ProgressTask>) {
+        let wake = Arc::new(TaskWake {
+            is_woken: AtomicUsize::new(1),
+            of: Weak::clone(&self.itself),
+        });
+        let task_slot = TaskSlot {
+            driven,
+            waker: Waker::from(Arc::clone(&wake)),
+            wake,
+        };
+        self.state.lock("add what is driven").added.push(task_slot);
+        self.wake();
+    }
+
+    /// One bounded turn, beside those who wait. True if anything moved; false also while another
+    /// thread drives. Never blocks.
+    pub(crate) fn turn(&self) -> bool {
+        if !self.begin(true) {
+            return false;
+        }
+        let moved = self.poll_and_drive();
+        self.finish();
+        moved
+    }
+
+    /// The last handle of what is driven has gone: what goes without waiting goes, then all ends.
+    pub(crate) fn end(&self) {
+        if !self.begin(true) {
+            // The thread that drives now ends it.
+            self.state.lock("end progress").ended = true;
+            return;
+        }
+        for _ in 0..MANUAL_END_TURNS {
+            if !self.poll_and_drive() {
+                break;
+            }
+        }
+        self.state.lock("end progress").ended = true;
+        self.finish();
+    }
+
+    fn poll_and_drive(&self) -> bool {
+        self.readiness.poll_now();
+        let mut state = self.state.lock("a turn is asked for");
+        // What was found is served by this turn.
+        if state.phase == ProgressPhase::DrivingWoken {
+            state.go(ProgressPhase::Driving);
+        }
+        let nobody_waits = state.waiters.is_empty();
+        drop(state);
+        if nobody_waits {
+            self.readiness.unwatch();
+        }
+        self.drive(true)
+    }
+
+    /// Something driven is to be polled: asks the first waiter, unless it is known already.
+    fn wake(&self) {
+        let asked = {
+            let mut state = self.state.lock("wake a driver");
+            match state.phase {
+                ProgressPhase::Parked => {
+                    state.go(ProgressPhase::Woken);
+                    state.first()
+                }
+                ProgressPhase::Driving => {
+                    state.go(ProgressPhase::DrivingWoken);
+                    None
+                }
+                ProgressPhase::Woken | ProgressPhase::DrivingWoken => None,
+            }
+        };
+        ask(asked);
+    }
+
+    /// Makes the caller the driver, if anything is to be done or it insists; unless there is one.
+    fn begin(&self, insists: bool) -> bool {
+        let mut state = self.state.lock("begin to drive");
+        let begins = match state.phase {
+            _ if state.ended => false,
+            ProgressPhase::Woken => true,
+            ProgressPhase::Parked => insists,
+            ProgressPhase::Driving | ProgressPhase::DrivingWoken => false,
+        };
+        if begins {
+            state.go(ProgressPhase::Driving);
+        }
+        begins
+    }
+
+    /// Polls what was woken, and with `looks` also what finds that it is due. True if anything
+    /// moved. Called by the driver.
+    fn drive(&self, looks: bool) -> bool {
+        let mut tasks = self.tasks.lock("drive");
+        let added = std::mem::take(&mut self.state.lock("what was added").added);
+        tasks.extend(added);
+        let mut moved = false;
+        let mut at = 0;
+        while let Some(task_slot) = tasks.get_mut(at) {
+            // A panic (a waker's, a buffer's drop) ends what is driven as the end of a task would.
+            let polled = catch_unwind(AssertUnwindSafe(|| task_slot.poll(looks)));
+            let ended = polled.unwrap_or_else(|_| {
+                tracing::error!("what was driven by hand panicked, and ends");
+                true
+            });
+            moved |= ended || task_slot.driven.has_moved();
+            match ended {
+                true => drop_quietly(tasks.swap_remove(at)),
+                false => at += 1,
+            }
+        }
+        moved
+    }
+
+    /// Ends the caller's turn: what came meanwhile is for the first waiter.
+    fn finish(&self) {
+        let mut state = self.state.lock("end a turn");
+        if state.ended {
+            // None begins again.
+            let added = std::mem::take(&mut state.added);
+            drop(state);
+            let tasks = std::mem::take(&mut *self.tasks.lock("end what is driven"));
+            return tasks.into_iter().chain(added).for_each(drop_quietly);
+        }
+        let asked = match state.phase {
+            ProgressPhase::DrivingWoken => {
+                state.go(ProgressPhase::Woken);
+                state.first()
+            }
+            _ => {
+                state.go(ProgressPhase::Parked);
+                None
+            }
+        };
+        drop(state);
+        ask(asked);
+    }
+
+    /// Ends a turn in which nothing was driven, since what the caller waits for is there.
+    fn finish_undriven(&self) {
+        let mut state = self.state.lock("end no turn");
+        if state.ended {
+            drop(state);
+            return self.finish();
+        }
+        state.go(ProgressPhase::Woken);
+        let asked = state.first();
+        drop(state);
+        ask(asked);
+    }
+
+    /// Registers a waiter as the first to be asked. True: it is asked at once.
+    fn register(&self, place: &mut Option<u64>, waker: &Waker) -> bool {
+        let _stale; // Declared before the guard, so a replaced waker is dropped after it.
+        let mut state = self.state.lock("wait for progress");
+        // A task that waits for several things keeps their places while it is the first.
+        let is_ours = |held: Option<&Waker>| held.is_some_and(|held| held.will_wake(waker));
+        let held = place.and_then(|place| state.waiters.get(&place));
+        if !is_ours(held) || !is_ours(state.waiters.values().next_back()) {
+            _stale = place.and_then(|place| state.waiters.remove(&place));
+            let next = state.next_place;
+            state.next_place += 1;
+            state.waiters.insert(next, waker.clone());
+            *place = Some(next);
+        }
+        state.phase == ProgressPhase::Woken
+    }
+
+    /// A waiter goes away: if it was asked, it asks the next.
+    fn withdraw(&self, place: u64) {
+        let _stale; // Declared before the guard, so the waker is dropped after it.
+        let mut state = self.state.lock("wait no more");
+        _stale = state.waiters.remove(&place);
+        let asked = match state.phase {
+            ProgressPhase::Woken => state.first(),
+            _ => None,
+        };
+        drop(state);
+        ask(asked);
+    }
+}
+
+impl TaskSlot {
+    /// True once it has ended.
+    fn poll(&mut self, looks: bool) -> bool {
+        let is_woken = self.wake.is_woken.swap(0, Ordering::AcqRel) == 1;
+        let is_due = is_woken || looks && self.driven.is_due();
+        if !is_due {
+            return false;
+        }
+        // Outside of Tokio's cooperative budget, which belongs to the task that waits.
+        let driven = tokio::task::unconstrained(Pin::new(&mut self.driven));
+        let mut cx = Context::from_waker(&self.waker);
+        pin!(driven).poll(&mut cx).is_ready()
+    }
+}
+
+fn ask(waiter: Option<Waker>) {
+    if let Some(waiter) = waiter {
+        waiter.wake();
+    }
+}
+
+/// What made something panic may do it again as it is dropped.
+fn drop_quietly(task_slot: TaskSlot) {
+    if catch_unwind(AssertUnwindSafe(|| drop(task_slot))).is_err() {
+        tracing::error!("what was driven by hand panicked as it ended");
+    }
+}
+
+impl fmt::Debug for ManualProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock("show progress");
+        f.debug_struct("ManualProgress")
+            .field("phase", &state.phase)
+            .field("waiters", &state.waiters.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The part that a waiter has in the progress it waits for; none where progress is made without it.
+/// A future has one for its life.
+#[derive(Debug, Default)]
+pub(crate) struct ProgressWaiter {
+    progress: Option<Arc<ManualProgress>>,
+    place: Option<u64>,
+}
+
+impl ProgressWaiter {
+    #[inline]
+    pub(crate) fn new(progress: Option<&Arc<ManualProgress>>) -> Self {
+        ProgressWaiter {
+            progress: progress.cloned(),
+            place: None,
+        }
+    }
+
+    /// Polls `ready`, and drives while it is pending. `ready` may be polled more than once.
+    #[inline]
+    pub(crate) fn poll<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut ready: impl FnMut(&mut Context<'_>) -> Poll<R>,
+    ) -> Poll<R> {
+        match self.progress {
+            None => ready(cx),
+            Some(_) => poll_driving(std::slice::from_mut(self), cx, ready),
+        }
+    }
+
+    /// One turn, for who reads without waiting.
+    #[inline]
+    pub(crate) fn turn(&self) {
+        if let Some(progress) = &self.progress {
+            progress.turn();
+        }
+    }
+
+    fn withdraw(&mut self) {
+        if let (Some(progress), Some(place)) = (&self.progress, self.place.take()) {
+            progress.withdraw(place);
+        }
+    }
+}
+
+impl Clone for ProgressWaiter {
+    /// A waiter of the same progress that does not wait yet.
+    fn clone(&self) -> Self {
+        ProgressWaiter::new(self.progress.as_ref())
+    }
+}
+
+impl Drop for ProgressWaiter {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+/// Awaits a future that depends on this progress, and drives meanwhile. It must not be one that
+/// drives by itself: a waiter within a waiter would be asked by a waker that is not its task's.
+pub(crate) async fn await_driving<F: Future>(
+    progress: Option<&Arc<ManualProgress>>,
+    future: F,
+) -> F::Output {
+    let mut future = pin!(future);
+    let mut waiter = ProgressWaiter::new(progress);
+    std::future::poll_fn(|cx| waiter.poll(cx, |cx| future.as_mut().poll(cx))).await
+}
+
+/// The turn of a waiter; it ends also when what is waited for panics.
+struct Turn {
+    progress: Arc<ManualProgress>,
+    has_driven: bool,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        match self.has_driven {
+            true => self.progress.finish(),
+            false => self.progress.finish_undriven(),
+        }
+    }
+}
+
+/// The one place where a waiter drives, and registers to be asked: polls `ready`, which depends on
+/// all of these.
+pub(crate) fn poll_driving<R>(
+    waiters: &mut [ProgressWaiter],
+    cx: &mut Context<'_>,
+    mut ready: impl FnMut(&mut Context<'_>) -> Poll<R>,
+) -> Poll<R> {
+    for at in 0..waiters.len() {
+        let Some(progress) = &waiters[at].progress else {
+            continue;
+        };
+        if !progress.begin(false) {
+            continue;
+        }
+        let mut turn = Turn {
+            progress: Arc::clone(progress),
+            has_driven: false,
+        };
+        // Without the task's waker: what this turn ends must not wake the task that runs it.
+        let polled = ready(&mut Context::from_waker(Waker::noop()));
+        if polled.is_ready() {
+            waiters.iter_mut().for_each(ProgressWaiter::withdraw);
+            return polled;
+        }
+        turn.has_driven = true;
+        turn.progress.drive(false);
+    }
+    let polled = ready(cx);
+    for waiter in waiters {
+        match polled {
+            Poll::Ready(_) => waiter.withdraw(),
+            Poll::Pending => {
+                // A waker that wakes no task cannot be asked: who has one polls on by itself.
+                let is_awake = cx.waker().will_wake(Waker::noop());
+                if let Some(progress) = waiter.progress.as_ref().filter(|_| !is_awake) {
+                    if progress.register(&mut waiter.place, cx.waker()) {
+                        cx.waker().wake_by_ref();
+                    }
+                    progress.readiness.watch();
+                }
+            }
+        }
+    }
+    polled
+}

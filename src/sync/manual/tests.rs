@@ -1,0 +1,238 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::task::Wake;
+
+use super::*;
+use crate::edges::{EdgeCoverage, drawn};
+
+/// A waker that counts.
+#[derive(Default)]
+struct Task(AtomicUsize);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Task {
+    fn times(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Counts its polls, keeps its waker, and does what its test asks.
+#[derive(Default)]
+struct Work {
+    polls: AtomicUsize,
+    waker: Mutex<Option<Waker>>,
+    is_due: AtomicBool,
+    is_found: AtomicBool,
+    /// Wakes itself as it is polled, so often.
+    wakes_itself: AtomicUsize,
+    panics: AtomicBool,
+    dropped: AtomicBool,
+}
+
+impl Work {
+    fn polls(&self) -> usize {
+        self.polls.load(Ordering::SeqCst)
+    }
+
+    fn wake(&self) {
+        let waker = self.waker.lock().unwrap().clone();
+        waker.expect("it was polled").wake();
+    }
+}
+
+struct Worker(Arc<Work>);
+
+impl Future for Worker {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let work = &self.0;
+        work.polls.fetch_add(1, Ordering::SeqCst);
+        *work.waker.lock().unwrap() = Some(cx.waker().clone());
+        let take = |left: usize| left.checked_sub(1);
+        if (work.wakes_itself)
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+            .is_ok()
+        {
+            cx.waker().wake_by_ref();
+        }
+        assert!(!work.panics.load(Ordering::SeqCst), "on purpose");
+        Poll::Pending
+    }
+}
+
+impl ProgressTask for Worker {
+    fn is_due(&mut self) -> bool {
+        self.0.is_due.load(Ordering::SeqCst)
+    }
+
+    fn has_moved(&mut self) -> bool {
+        false
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.0.dropped.store(true, Ordering::SeqCst);
+    }
+}
+
+fn progress() -> (Arc<ManualProgress>, Arc<Work>) {
+    let work = Arc::<Work>::default();
+    let progress = ManualProgress::new(Box::new(FoundReadiness(Arc::clone(&work))));
+    progress.add(Box::new(Worker(Arc::clone(&work))));
+    (progress, work)
+}
+
+/// Finds something for the work, if its test asks so.
+struct FoundReadiness(Arc<Work>);
+
+impl ReadinessSource for FoundReadiness {
+    fn poll_now(&self) {
+        if self.0.is_found.load(Ordering::SeqCst) {
+            self.0.wake();
+        }
+    }
+}
+
+fn poll_pending(waiter: &mut ProgressWaiter, task: &Arc<Task>) {
+    let waker = Waker::from(Arc::clone(task));
+    let polled = waiter.poll(&mut Context::from_waker(&waker), |_| Poll::<()>::Pending);
+    assert!(polled.is_pending());
+}
+
+fn phase(progress: &ManualProgress) -> ProgressPhase {
+    progress.state.lock("test").phase
+}
+
+/// "a message wakes the task that it is for": of two that wait, the one that was polled last.
+#[test]
+fn the_waiter_that_was_polled_last_is_asked_alone() {
+    let (progress, work) = progress();
+    let (first, last) = (Arc::<Task>::default(), Arc::<Task>::default());
+    let mut waiters = [(); 2].map(|()| ProgressWaiter::new(Some(&progress)));
+    poll_pending(&mut waiters[1], &last);
+    poll_pending(&mut waiters[0], &first);
+    poll_pending(&mut waiters[1], &last);
+    assert_eq!(work.polls(), 1, "nothing was to be done since");
+    for round in 1..=3 {
+        work.wake();
+        work.wake();
+        assert_eq!((first.times(), last.times()), (0, round));
+        poll_pending(&mut waiters[1], &last);
+        assert_eq!(work.polls(), 1 + round);
+    }
+}
+
+/// "a waiter that goes away while one is asked asks the next", be it dropped or ended.
+#[test]
+fn a_waiter_that_was_asked_and_goes_away_asks_the_next() {
+    for ends in [false, true] {
+        let (progress, work) = progress();
+        let (first, last) = (Arc::<Task>::default(), Arc::<Task>::default());
+        let mut waiters = [(); 2].map(|()| ProgressWaiter::new(Some(&progress)));
+        poll_pending(&mut waiters[0], &first);
+        poll_pending(&mut waiters[1], &last);
+        work.wake();
+        assert_eq!((first.times(), last.times()), (0, 1));
+        let [mut remaining, mut asked] = waiters;
+        if ends {
+            let mut cx = Context::from_waker(Waker::noop());
+            let polled = asked.poll(&mut cx, |_| Poll::Ready(()));
+            assert!(polled.is_ready());
+        }
+        drop(asked);
+        assert_eq!((first.times(), last.times()), (1, 1));
+        poll_pending(&mut remaining, &first);
+        assert_eq!(work.polls(), 2);
+    }
+}
+
+/// What is waited for may panic as it is polled: the next waiter drives all the same.
+#[test]
+fn a_panic_of_what_is_waited_for_ends_the_turn() {
+    let (progress, work) = progress();
+    let task = Arc::<Task>::default();
+    let panics = || {
+        let mut waiter = ProgressWaiter::new(Some(&progress));
+        let mut cx = Context::from_waker(Waker::noop());
+        waiter.poll(&mut cx, |_| -> Poll<()> { panic!("on purpose") })
+    };
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    let mut waiter = ProgressWaiter::new(Some(&progress));
+    poll_pending(&mut waiter, &task);
+    assert_eq!(work.polls(), 1);
+}
+
+/// What panics as it is driven ends, as a task would, and nothing else does.
+#[test]
+fn a_panic_of_what_is_driven_ends_that_alone() {
+    let (progress, work) = progress();
+    let other = Arc::<Work>::default();
+    progress.add(Box::new(Worker(Arc::clone(&other))));
+    work.panics.store(true, Ordering::SeqCst);
+    assert!(progress.turn(), "something has ended");
+    assert!(work.dropped.load(Ordering::SeqCst) && !other.dropped.load(Ordering::SeqCst));
+    other.wake();
+    progress.turn();
+    assert_eq!((work.polls(), other.polls()), (1, 2));
+}
+
+/// A turn polls what was woken, and what finds by itself that it is due; nothing else.
+#[test]
+fn a_turn_polls_what_is_due() {
+    let (progress, work) = progress();
+    progress.turn();
+    progress.turn();
+    assert_eq!(work.polls(), 1);
+    work.is_due.store(true, Ordering::SeqCst);
+    progress.turn();
+    assert_eq!(work.polls(), 2);
+}
+
+/// After the last handle has gone nothing is driven any more, and nothing is kept.
+#[test]
+fn the_end_drops_what_was_driven() {
+    let (progress, work) = progress();
+    progress.turn();
+    progress.end();
+    assert!(work.dropped.load(Ordering::SeqCst));
+    let late = Arc::<Work>::default();
+    progress.add(Box::new(Worker(Arc::clone(&late))));
+    assert!(!progress.turn());
+    assert_eq!(late.polls(), 0);
+}
+
+/// Every edge is walked, and the drawing has no other.
+#[test]
+fn it_goes_along_the_edges_of_its_drawing() {
+    let coverage = EdgeCoverage::<ProgressPhase>::begin();
+    let (progress, work) = progress();
+    let task = Arc::<Task>::default();
+    let mut waiter = ProgressWaiter::new(Some(&progress));
+    // Parked to Woken, to Driving, to Parked.
+    poll_pending(&mut waiter, &task);
+    assert_eq!(phase(&progress), ProgressPhase::Parked);
+    // Asked for: Parked to Driving; and woken as it is driven: to DrivingWoken, to Woken.
+    work.is_due.store(true, Ordering::SeqCst);
+    work.wakes_itself.store(1, Ordering::SeqCst);
+    progress.turn();
+    assert_eq!(phase(&progress), ProgressPhase::Woken);
+    // What is waited for is there: Driving to Woken.
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(waiter.poll(&mut cx, |_| Poll::Ready(())).is_ready());
+    assert_eq!(phase(&progress), ProgressPhase::Woken);
+    // What a look finds is served by the turn that looked: DrivingWoken to Driving.
+    work.is_found.store(true, Ordering::SeqCst);
+    progress.turn();
+    assert_eq!(phase(&progress), ProgressPhase::Parked);
+    coverage.expect_all();
+    let edges = "Parked>Woken Parked>Driving Woken>Driving Driving>DrivingWoken Driving>Parked \
+                 Driving>Woken DrivingWoken>Driving DrivingWoken>Woken";
+    assert_eq!(drawn::<ProgressPhase>(), edges);
+}
