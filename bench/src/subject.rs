@@ -66,6 +66,8 @@ pub struct Fabric {
     /// Connections share their receives, buffers for several messages: at both ends where they are
     /// idle, at the server's of calls.
     pub shares_receives: bool,
+    /// The application asks for turns over and over, and awaits nothing.
+    pub asks_for_turns: bool,
 }
 
 /// Longer than any pause of a run: it never sleeps.
@@ -142,6 +144,20 @@ pub static SUBJECTS: &[Subject] = &[
         kind: fabric("io-uring", Driver::Thread, Duration::ZERO),
     },
     Subject {
+        name: "tokio-fabric:manual",
+        kind: fabric("epoll", Driver::Manual, Duration::ZERO),
+    },
+    Subject {
+        name: "tokio-fabric:manual:spin",
+        kind: Kind::Fabric(Fabric {
+            backend: "epoll",
+            driver: Driver::Manual,
+            busy_poll: Duration::ZERO,
+            shares_receives: false,
+            asks_for_turns: true,
+        }),
+    },
+    Subject {
         name: "tokio-fabric:epoll:spin",
         kind: fabric("epoll", Driver::Task, ALWAYS),
     },
@@ -156,6 +172,7 @@ pub static SUBJECTS: &[Subject] = &[
             driver: Driver::Task,
             busy_poll: Duration::ZERO,
             shares_receives: true,
+            asks_for_turns: false,
         }),
     },
 ];
@@ -170,6 +187,7 @@ const fn fabric(backend: &'static str, driver: Driver, busy_poll: Duration) -> K
         driver,
         busy_poll,
         shares_receives: false,
+        asks_for_turns: false,
     })
 }
 
@@ -201,12 +219,17 @@ impl Subject {
         matches!(self.kind, Kind::Fabric(_))
     }
 
+    /// True if nothing moves but while something is awaited.
+    fn is_driven_by_hand(&self) -> bool {
+        matches!(self.kind, Kind::Fabric(how) if how.driver == Driver::Manual)
+    }
+
     /// True if it never sleeps while it waits.
     pub fn spins(&self) -> bool {
         match self.kind {
             Kind::Tcp(how) => how == Tcp::Spin,
             Kind::Tokio { .. } | Kind::Rpc(_) => false,
-            Kind::Fabric(how) => !how.busy_poll.is_zero(),
+            Kind::Fabric(how) => !how.busy_poll.is_zero() || how.asks_for_turns,
             Kind::Libfabric { spin, .. } | Kind::Ucx { spin } => spin,
         }
     }
@@ -228,6 +251,10 @@ impl Subject {
         {
             return matches!(job.work, Work::Rpc | Work::Idle);
         }
+        // Its server awaits nothing of the library's.
+        if job.work == Work::Idle && self.is_driven_by_hand() {
+            return false;
+        }
         if job.work.registers() {
             return match self.kind {
                 Kind::Fabric(how) => how.driver == Driver::Task,
@@ -248,12 +275,14 @@ impl Subject {
             return match self.kind {
                 Kind::Tokio { gather } => !gather,
                 Kind::Libfabric { provider, .. } => provider == "tcp",
-                kind => matches!(kind, Kind::Fabric(_)),
+                Kind::Fabric(how) => !how.asks_for_turns,
+                _ => false,
             };
         }
         if job.work == Work::Rpc {
             let whole = matches!(self.kind, Kind::Tokio { gather: false });
-            return whole || matches!(self.kind, Kind::Rpc(_) | Kind::Fabric(_));
+            let is_fabric = matches!(self.kind, Kind::Fabric(how) if !how.asks_for_turns);
+            return whole || is_fabric || matches!(self.kind, Kind::Rpc(_));
         }
         let gathers = job.work == Work::Stream && job.window > 1 && job.size <= GATHER_SIZE_MAX;
         match self.kind {
@@ -261,7 +290,7 @@ impl Subject {
             Kind::Tcp(Tcp::Gather) => gathers && job.connections == 1,
             Kind::Tcp(Tcp::Spin) => job.work == Work::PingPong,
             Kind::Tokio { gather } => !gather || gathers,
-            Kind::Fabric(_) => true,
+            Kind::Fabric(how) => !how.asks_for_turns || job.work == Work::PingPong,
             // Its other work is that of connections.
             Kind::Libfabric { provider, .. } => {
                 let is_message = matches!(job.work, Work::PingPong | Work::Stream);

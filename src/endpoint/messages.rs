@@ -129,11 +129,10 @@ impl Buffers {
 impl Messages {
     fn new(from: Incoming, size: usize, depth: usize) -> Self {
         let (size, depth) = (size.max(1), depth.max(1));
-        let domain = match &from {
-            Incoming::Connection(endpoint) => endpoint.domain(),
-            Incoming::Peers(endpoint) => endpoint.domain(),
-        };
-        let waiter = ProgressWaiter::new(domain.progress_by_hand());
+        let waiter = ProgressWaiter::new(match &from {
+            Incoming::Connection(endpoint) => endpoint.domain().progress_by_hand(),
+            Incoming::Peers(_) | Incoming::Shared(_) => None,
+        });
         let mut messages = Messages {
             from,
             posted: VecDeque::new(),

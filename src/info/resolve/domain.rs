@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::info::attr::{AuthKey, DomainAttr};
 use crate::info::caps::{Caps, Mode, MrMode};
-use crate::info::check::{choose, count, invalid, limit, names, no_match, within};
+use crate::info::check::{count, invalid, limit, names, no_match, within};
 use crate::info::hints::Hints;
 use crate::info::kinds::{
     ApiVersion, Driver, EndpointType, Persistence, Progress, ResourceManagement, Threading,

@@ -4,6 +4,7 @@ use anyhow::Result;
 use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{
     Endpoint,
+    error::Phase,
     op::{Op, Received},
 };
 
@@ -21,6 +22,8 @@ pub struct Player {
     endpoint: Endpoint,
     receive: Op<Vec<u8>, Received>,
     message: Vec<u8>,
+    /// The domain's turns are asked for until the message is there.
+    asks_for_turns: bool,
 }
 
 impl Player {
@@ -30,7 +33,15 @@ impl Player {
             endpoint,
             receive,
             message: vec![0; size],
+            asks_for_turns: false,
         })
+    }
+
+    fn driven_as(self, how: Fabric) -> Player {
+        Player {
+            asks_for_turns: how.asks_for_turns,
+            ..self
+        }
     }
 
     pub async fn send(&mut self) -> Result<()> {
@@ -44,6 +55,12 @@ impl Player {
     }
 
     pub async fn receive(&mut self) -> Result<()> {
+        if self.asks_for_turns {
+            let domain = self.endpoint.domain();
+            while self.receive.phase() != Phase::Ended {
+                domain.progress();
+            }
+        }
         let (_, buffer) = (&mut self.receive).await?;
         self.receive = self.endpoint.recv(buffer).post()?;
         Ok(())
@@ -61,13 +78,14 @@ impl Player {
 pub async fn serve(how: Fabric, config: EndConfig) -> Result<()> {
     let side = DomainSetup::open(how, &config.job, OPERATIONS)?;
     let endpoint = Acceptor::open(&side)?.accept(&side, [], |_| Ok(())).await?;
-    Player::new(endpoint, config.job.size)?.serve().await
+    let player = Player::new(endpoint, config.job.size)?;
+    player.driven_as(how).serve().await
 }
 
 pub async fn call(how: Fabric, config: EndConfig) -> Result<()> {
     let side = DomainSetup::open(how, &config.job, OPERATIONS)?;
     let (endpoint, _) = side.connect(server_of(&config), |_| Ok(())).await?;
-    let mut player = Player::new(endpoint, config.job.size)?;
+    let mut player = Player::new(endpoint, config.job.size)?.driven_as(how);
     let mut pings = Pings::new(&config)?;
     loop {
         player.send().await?;
