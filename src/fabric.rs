@@ -134,9 +134,12 @@ impl Fabric {
 
     pub(crate) fn with_transport(
         hints: &Hints,
-        infos: Vec<Info>,
+        mut infos: Vec<Info>,
         transport: TransportOptions,
     ) -> Fabric {
+        if transport.backend == Some(Backend::Loopback) {
+            infos.iter_mut().for_each(Info::reaches_this_process_only);
+        }
         let only = std::env::var_os("FI_TCP_IFACE").is_some_and(|name| !name.is_empty());
         Fabric {
             inner: Arc::new(Inner {
