@@ -65,7 +65,7 @@ impl PassiveEndpointBuilder {
 
     /// Who accepts connections and reads their requests: a task on the current runtime, a thread of
     /// the listener's own, or who reads the event queue or awaits an
-    /// [`accept`](crate::ConnRequest::accept). Default: what the fabric's Info says, which is
+    /// [`accept`](crate::eq::ConnRequest::accept). Default: what the fabric's Info says, which is
     /// [`Driver::Task`] unless the hints ask for manual progress.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.info.domain.set_driver(driver);
