@@ -50,14 +50,14 @@ fn expect_none(wrong: impl IntoIterator<Item = String>) {
 }
 
 fn rust_files() -> Vec<Source> {
-    ["src", "tests", "examples", "bench"]
+    ["src", "tests", "examples", "bench", "rpc"]
         .into_iter()
         .flat_map(Source::all_in)
         .collect()
 }
 
 fn pages() -> Vec<String> {
-    let folders = ["", "docs/", "bench/", "examples/"].into_iter();
+    let folders = ["", "docs/", "bench/", "examples/", "rpc/"].into_iter();
     let pages = folders.flat_map(|folder| {
         let entries = std::fs::read_dir(root().join(folder)).expect("a folder");
         entries.map(move |entry| {
@@ -105,8 +105,10 @@ fn unsafe_stays_in_its_folders_and_says_why() {
     let files = Source::all_in("src");
     expect_none(files.iter().flat_map(rules::check_unsafe));
     expect_none(files.iter().flat_map(rules::check_forbids));
-    let bench = Source::all_in("bench");
-    expect_none(bench.iter().flat_map(rules::check_unsafe));
+    for folder in ["bench", "rpc"] {
+        let files = Source::all_in(folder);
+        expect_none(files.iter().flat_map(rules::check_unsafe));
+    }
 }
 
 #[test]
@@ -125,6 +127,24 @@ fn files_are_of_a_size_to_be_read() {
 #[test]
 fn the_library_does_not_print_sleep_or_unwrap() {
     expect_none(Source::all_in("src").iter().flat_map(rules::check_calls));
+}
+
+/// Its protocol is a machine without I/O too.
+#[test]
+fn the_rpc_layer_keeps_the_rules_of_the_library() {
+    let files = Source::all_in("rpc/src");
+    expect_none(files.iter().flat_map(rules::check_calls));
+    for folder in ["rpc/src/proto/", "rpc/src/wire/"] {
+        let inside = files.iter().filter(|it| it.path.starts_with(folder));
+        for (file, (at, line)) in inside.flat_map(|it| it.product().map(move |line| (it, line))) {
+            // What the library says of bytes and limits is no I/O.
+            let line = line.replace("tokio_fabric", "");
+            let found = OUTSIDE_WORDS
+                .iter()
+                .find(|it| source::find_word(&line, it).is_some());
+            assert_eq!(found, None, "{}:{at}", file.path);
+        }
+    }
 }
 
 #[test]
@@ -232,7 +252,9 @@ fn the_papers_agree_with_the_repository() {
         "docs/features.md",
         "docs/figures.md",
         "docs/performance.md",
+        "docs/rpc-wire.md",
         "examples/README.md",
+        "rpc/README.md",
     ] {
         let folder = root().join(page);
         let folder = folder.parent().expect("a file has a folder");

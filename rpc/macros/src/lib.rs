@@ -1,0 +1,73 @@
+//! The `service` attribute of tokio-fabric-rpc. A trait becomes the trait with futures that are
+//! `Send`, a server of it, and a client.
+
+mod client;
+mod method;
+mod server;
+
+use proc_macro::TokenStream;
+use proc_macro2::TokenStream as Tokens;
+use quote::{format_ident, quote};
+use syn::parse::Parser;
+use syn::{Error, ItemTrait, LitStr, Result, TraitItem, parse_macro_input};
+
+use method::Method;
+
+/// Makes a service of a trait; see the crate `tokio-fabric-rpc`.
+///
+/// Each method is `async fn name(&self, cx: &Cx, arguments..) -> Result<T>` or `-> Result<T, E>`,
+/// where arguments, `T` and `E` are `serde`'s `Serialize` and `DeserializeOwned`. A method whose
+/// only argument is `Bytes` takes the request as it is, and one that gives `Result<Bytes>` answers
+/// so. For the trait `Name` it writes `NameServer` and `NameClient`.
+///
+/// `#[service(name = "..")]` is what the service is called on the wire, by default the trait's
+/// name. `#[rpc(..)]` at a method: `to_end` (a cancelled call goes on to its end), `idempotent` (it
+/// may be made again though it may have run), `version = "2"` (another method on the wire).
+#[proc_macro_attribute]
+pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let item = parse_macro_input!(item as ItemTrait);
+    match write(attribute, item) {
+        Ok(tokens) => tokens.into(),
+        Err(error) => error.into_compile_error().into(),
+    }
+}
+
+fn write(attribute: TokenStream, mut item: ItemTrait) -> Result<Tokens> {
+    let mut wire_name = item.ident.to_string();
+    let name = syn::meta::parser(|meta| {
+        if !meta.path.is_ident("name") {
+            return Err(meta.error("`name = \"..\"` is all there is"));
+        }
+        wire_name = meta.value()?.parse::<LitStr>()?.value();
+        Ok(())
+    });
+    name.parse(attribute)?;
+    if !item.generics.params.is_empty() {
+        return Err(Error::new_spanned(
+            &item.generics,
+            "a service has no parameters",
+        ));
+    }
+    let mut methods = Vec::new();
+    for member in &mut item.items {
+        let TraitItem::Fn(function) = member else {
+            return Err(Error::new_spanned(member, "a service has methods alone"));
+        };
+        methods.push(Method::parse(&wire_name, function)?);
+    }
+    if methods.is_empty() {
+        return Err(Error::new_spanned(&item.ident, "a service without methods"));
+    }
+    item.supertraits
+        .push(syn::parse_quote!(::core::marker::Send));
+    item.supertraits
+        .push(syn::parse_quote!(::core::marker::Sync));
+    item.supertraits.push(syn::parse_quote!('static));
+    let server = server::write(&item, &format_ident!("{}Server", item.ident), &methods);
+    let client = client::write(&item, &format_ident!("{}Client", item.ident), &methods);
+    Ok(quote! {
+        #item
+        #server
+        #client
+    })
+}

@@ -1,0 +1,154 @@
+//! One method of a service, taken apart; in the trait it becomes a function that gives a future.
+
+use proc_macro2::TokenStream as Tokens;
+use quote::quote;
+use syn::{
+    Attribute, Error, FnArg, GenericArgument, Ident, LitStr, Pat, PathArguments, Result,
+    ReturnType, TraitItemFn, Type, TypePath, parse_quote,
+};
+
+pub struct Method {
+    pub name: Ident,
+    pub docs: Vec<Attribute>,
+    /// `Service/method#version`.
+    pub wire_name: String,
+    pub arguments: Vec<(Ident, Type)>,
+    /// `T` and `E` of its result; no `E`: a status.
+    pub output: Type,
+    pub error: Option<Type>,
+    pub to_end: bool,
+    pub idempotent: bool,
+}
+
+impl Method {
+    /// Takes it apart, and rewrites it.
+    pub fn parse(service: &str, function: &mut TraitItemFn) -> Result<Method> {
+        let signature = &mut function.sig;
+        if signature.asyncness.is_none() {
+            return Err(Error::new_spanned(
+                &signature.ident,
+                "a method of a service is async",
+            ));
+        }
+        if !signature.generics.params.is_empty() {
+            return Err(Error::new_spanned(
+                &signature.generics,
+                "a method has no parameters",
+            ));
+        }
+        let mut wire_name = format!("{service}/{}", signature.ident);
+        let (mut to_end, mut idempotent) = (false, false);
+        for attribute in function.attrs.iter().filter(|it| it.path().is_ident("rpc")) {
+            attribute.parse_nested_meta(|meta| {
+                if meta.path.is_ident("to_end") {
+                    to_end = true;
+                } else if meta.path.is_ident("idempotent") {
+                    idempotent = true;
+                } else if meta.path.is_ident("version") {
+                    let version = meta.value()?.parse::<LitStr>()?.value();
+                    wire_name = format!("{wire_name}#{version}");
+                } else {
+                    return Err(meta.error("`to_end`, `idempotent` or `version = \"..\"`"));
+                }
+                Ok(())
+            })?;
+        }
+        function.attrs.retain(|it| !it.path().is_ident("rpc"));
+        let mut inputs = signature.inputs.iter();
+        let takes_self = matches!(inputs.next(), Some(FnArg::Receiver(it))
+            if matches!(it.kind, syn::ReceiverKind::Reference(_, _, None)));
+        let takes_cx = matches!(inputs.next(), Some(FnArg::Typed(it))
+            if matches!(&*it.ty, Type::Reference(_)));
+        if !takes_self || !takes_cx {
+            let what = "a method begins with `&self` and `cx: &Cx`";
+            return Err(Error::new_spanned(&signature.ident, what));
+        }
+        let mut arguments = Vec::new();
+        for input in inputs {
+            let FnArg::Typed(typed) = input else { continue };
+            let Pat::Ident(name) = &*typed.pat else {
+                return Err(Error::new_spanned(&typed.pat, "an argument has a name"));
+            };
+            arguments.push((name.ident.clone(), (*typed.ty).clone()));
+        }
+        let (output, error) = result_of(&signature.output, &signature.ident)?;
+        let method = Method {
+            name: signature.ident.clone(),
+            docs: function
+                .attrs
+                .iter()
+                .filter(|it| it.path().is_ident("doc"))
+                .cloned()
+                .collect(),
+            wire_name,
+            arguments,
+            output,
+            error,
+            to_end,
+            idempotent,
+        };
+        let ReturnType::Type(_, result) = &signature.output else {
+            unreachable!("it has a result");
+        };
+        signature.output = parse_quote! {
+            -> impl ::core::future::Future<Output = #result> + ::core::marker::Send
+        };
+        signature.asyncness = None;
+        Ok(method)
+    }
+
+    /// True if the request is the bytes of its only argument.
+    pub fn takes_bytes(&self) -> bool {
+        matches!(&self.arguments[..], [(_, argument)] if is_bytes(argument))
+    }
+
+    /// True if the answer is the bytes of its result.
+    pub fn gives_bytes(&self) -> bool {
+        is_bytes(&self.output)
+    }
+
+    /// A tuple of these, of any number.
+    pub fn tuple(parts: impl Iterator<Item = Tokens>) -> Tokens {
+        quote!((#(#parts,)*))
+    }
+}
+
+/// `T` and `E` of `Result<T>` or `Result<T, E>`.
+fn result_of(output: &ReturnType, method: &Ident) -> Result<(Type, Option<Type>)> {
+    let what = "a method gives `Result<T>` or `Result<T, E>`";
+    let ReturnType::Type(_, result) = output else {
+        return Err(Error::new_spanned(method, what));
+    };
+    let wrong = || Error::new_spanned(result, what);
+    let last = last_segment(result).ok_or_else(wrong)?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else {
+        return Err(wrong());
+    };
+    let mut types = arguments.args.iter().filter_map(|it| match it {
+        GenericArgument::Type(it) => Some(it.clone()),
+        _ => None,
+    });
+    match (
+        last.ident == "Result",
+        types.next(),
+        types.next(),
+        types.next(),
+    ) {
+        (true, Some(output), error, None) => {
+            let is_status = |it: &Type| last_segment(it).is_some_and(|it| it.ident == "Status");
+            Ok((output, error.filter(|it| !is_status(it))))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+fn last_segment(of: &Type) -> Option<&syn::PathSegment> {
+    match of {
+        Type::Path(TypePath { path, .. }) => path.segments.last(),
+        _ => None,
+    }
+}
+
+fn is_bytes(of: &Type) -> bool {
+    last_segment(of).is_some_and(|it| it.ident == "Bytes" && it.arguments.is_none())
+}

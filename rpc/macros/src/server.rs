@@ -1,0 +1,115 @@
+//! The server that a trait becomes.
+
+use proc_macro2::TokenStream as Tokens;
+use quote::quote;
+use syn::{Ident, ItemTrait};
+
+use crate::method::Method;
+
+pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method]) -> Tokens {
+    let (name, visibility) = (&item.ident, &item.vis);
+    let doc = format!("Serves a [`{name}`]: given to a server's `add`.");
+    let table = methods.iter().map(|method| {
+        let (wire_name, to_end) = (&method.wire_name, method.to_end);
+        let idempotent = method.idempotent;
+        quote! {
+            ::tokio_fabric_rpc::Method {
+                name: #wire_name,
+                id: ::tokio_fabric_rpc::generated::method_id(#wire_name),
+                to_end: #to_end,
+                idempotent: #idempotent,
+            }
+        }
+    });
+    let arms = methods
+        .iter()
+        .enumerate()
+        .map(|(index, method)| arm(name, index, method));
+    quote! {
+        #[doc = #doc]
+        #visibility struct #server<S>(::std::sync::Arc<S>);
+
+        #[allow(dead_code, reason = "a program serves as it likes")]
+        impl<S: #name> #server<S> {
+            /// Serves this.
+            #visibility fn new(service: S) -> Self {
+                Self::from_arc(::std::sync::Arc::new(service))
+            }
+
+            /// Serves what others have too.
+            #visibility fn from_arc(service: ::std::sync::Arc<S>) -> Self {
+                #server(service)
+            }
+
+            /// Serves it alone, for as long as the future is polled; a `Server` has settings, other
+            /// services, and an end in order.
+            ///
+            /// # Errors
+            /// As of `Server::listen`.
+            ///
+            /// # Cancel safety
+            /// Dropping the future ends all connections.
+            #visibility async fn listen(
+                self,
+                address: impl ::tokio_fabric_rpc::ToSocketAddrs,
+            ) -> ::tokio_fabric_rpc::Result<()> {
+                ::tokio_fabric_rpc::Server::new().add(self).listen(address).await
+            }
+        }
+
+        impl<S> ::core::clone::Clone for #server<S> {
+            fn clone(&self) -> Self {
+                #server(::std::sync::Arc::clone(&self.0))
+            }
+        }
+
+        impl<S> ::core::fmt::Debug for #server<S> {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.write_str(::core::stringify!(#server))
+            }
+        }
+
+        impl<S: #name> ::tokio_fabric_rpc::Service for #server<S> {
+            fn methods(&self) -> &'static [::tokio_fabric_rpc::Method] {
+                const METHODS: &[::tokio_fabric_rpc::Method] = &[#(#table),*];
+                METHODS
+            }
+
+            fn call(
+                &self,
+                method: usize,
+                call: ::tokio_fabric_rpc::generated::Incoming<'_>,
+            ) -> ::tokio_fabric_rpc::Result<::tokio_fabric_rpc::generated::Handling> {
+                match method {
+                    #(#arms)*
+                    _ => ::core::unreachable!("the table has no such method"),
+                }
+            }
+        }
+    }
+}
+
+fn arm(service: &Ident, index: usize, method: &Method) -> Tokens {
+    let name = &method.name;
+    let names: Vec<_> = method.arguments.iter().map(|(name, _)| name).collect();
+    let pattern = Method::tuple(names.iter().map(|it| quote!(#it)));
+    let types = Method::tuple(method.arguments.iter().map(|(_, it)| quote!(#it)));
+    let arguments = match method.takes_bytes() {
+        true => quote!((call.bytes(),)),
+        false => quote!(call.arguments::<#types>()?),
+    };
+    let reply = match method.gives_bytes() {
+        true => quote!(of_bytes),
+        false => quote!(of),
+    };
+    quote! {
+        #index => {
+            let #pattern = #arguments;
+            let (__service, __cx) = (::std::sync::Arc::clone(&self.0), call.cx());
+            ::core::result::Result::Ok(::std::boxed::Box::pin(async move {
+                let __result = <S as #service>::#name(&__service, &__cx, #(#names),*).await;
+                ::tokio_fabric_rpc::generated::Reply::#reply(__result)
+            }))
+        }
+    }
+}

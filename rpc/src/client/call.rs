@@ -1,0 +1,259 @@
+//! A call, described and then awaited.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Channel, ChannelInner};
+use crate::codec::Arguments;
+use crate::cx::{Cx, TraceContext};
+use crate::limits::BUDGET_US_MAX;
+use crate::proto::{CallEnd, CallKey};
+use crate::status::{Code, Result, Status};
+use crate::wire::{CallId, FrameBuf, FrameHead, Metadata, insert_prefix, write_request_head};
+
+/// The time that a call has.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    OfChannel,
+    Within(Duration),
+    Unlimited,
+}
+
+/// Decodes the end of a call: its code and its body.
+type Decode<T, E> = fn(u32, &[u8]) -> Result<T, E>;
+
+/// A call to be made; it is sent when it is awaited. `E` is [`Status`], or
+/// [`CallError`](crate::CallError) of the method's own error.
+#[must_use = "nothing is called until this is awaited"]
+pub struct Call<T, E = Status> {
+    channel: Arc<ChannelInner>,
+    method: u32,
+    name: &'static str,
+    frame: Result<FrameBuf>,
+    limit: Limit,
+    metadata: Metadata,
+    trace: Option<TraceContext>,
+    decode: Decode<T, E>,
+}
+
+impl Channel {
+    /// A call of a method, for what `#[service]` writes.
+    #[doc(hidden)]
+    pub fn call<T, E: From<Status>>(
+        &self,
+        name: &'static str,
+        method: u32,
+        arguments: Arguments,
+        decode: fn(u32, &[u8]) -> Result<T, E>,
+    ) -> Call<T, E> {
+        Call {
+            channel: Arc::clone(&self.inner),
+            method,
+            name,
+            frame: arguments.0,
+            limit: Limit::OfChannel,
+            metadata: Metadata::default(),
+            trace: None,
+            decode,
+        }
+    }
+}
+
+impl<T, E: From<Status>> Call<T, E> {
+    /// Ends the call with [`Code::DeadlineExceeded`] when it has taken so long. Default: the
+    /// channel's, 10 s. A call that a handler makes ends with that handler's call at the latest.
+    pub fn deadline(mut self, within: Duration) -> Self {
+        self.limit = Limit::Within(within);
+        self
+    }
+
+    /// The call takes as long as it takes, or as long as the call whose handler makes it.
+    pub fn no_deadline(mut self) -> Self {
+        self.limit = Limit::Unlimited;
+        self
+    }
+
+    /// Sends a pair of metadata along. More than 16 of them, or 1 KiB, end the call with
+    /// [`Code::TooLarge`].
+    pub fn meta(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        if let Err(status) = self.metadata.push(name, value.as_ref()) {
+            self.frame = Err(status);
+        }
+        self
+    }
+
+    /// The trace that the call is of. Default: that of the call whose handler makes it.
+    pub fn trace(mut self, trace: TraceContext) -> Self {
+        self.trace = Some(trace);
+        self
+    }
+}
+
+impl<T, E> fmt::Debug for Call<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("method", &self.name)
+            .field("limit", &self.limit)
+            .field("metadata", &self.metadata)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T, E: From<Status>> IntoFuture for Call<T, E> {
+    type Output = Result<T, E>;
+    type IntoFuture = CallFuture<T, E>;
+
+    fn into_future(self) -> CallFuture<T, E> {
+        let within = Cx::current();
+        let own = match self.limit {
+            Limit::OfChannel => self.channel.deadline,
+            Limit::Within(time) => Some(time),
+            Limit::Unlimited => None,
+        };
+        let begin = Instant::now();
+        let deadline = own.and_then(|it| begin.checked_add(it));
+        let inherited = within.as_ref().and_then(Cx::deadline);
+        let deadline = match (deadline, inherited) {
+            (Some(own), Some(inherited)) => Some(own.min(inherited)),
+            (own, inherited) => own.or(inherited),
+        };
+        let trace = self.trace.or_else(|| within.as_ref()?.trace());
+        let frame = self.frame.and_then(|mut frame| {
+            if trace.is_some() || !self.metadata.is_empty() {
+                insert_prefix(&mut frame, trace.as_ref(), &self.metadata, &[]);
+            }
+            if deadline.is_some_and(|it| it <= begin) {
+                return Err(Status::not_started(Code::DeadlineExceeded, "none was left"));
+            }
+            Ok(frame)
+        });
+        CallFuture {
+            channel: self.channel,
+            method: self.method,
+            deadline,
+            begin,
+            state: match frame {
+                Ok(frame) => State::Described(frame),
+                Err(status) => State::Refused(status),
+            },
+            decode: self.decode,
+        }
+    }
+}
+
+enum State {
+    Described(FrameBuf),
+    Refused(Status),
+    /// With its frame, until that is sent.
+    Begun(CallKey, FrameBuf),
+    Done,
+}
+
+/// A call under way.
+///
+/// # Cancel safety
+/// Dropping it cancels the call: the handler is dropped at its next await, with what it has called
+/// and what it transfers. A call that waits for the window is never made.
+#[must_use = "dropped, the call is cancelled"]
+pub struct CallFuture<T, E = Status> {
+    channel: Arc<ChannelInner>,
+    method: u32,
+    deadline: Option<Instant>,
+    begin: Instant,
+    state: State,
+    decode: Decode<T, E>,
+}
+
+impl<T, E> CallFuture<T, E> {
+    fn poll_end(&mut self, cx: &Context<'_>) -> Poll<CallEnd> {
+        if let State::Described(_) | State::Refused(_) = self.state {
+            match std::mem::replace(&mut self.state, State::Done) {
+                State::Described(frame) => {
+                    let connection = &self.channel.connection;
+                    match connection.begin(frame.len(), self.deadline) {
+                        Ok(key) => self.state = State::Begun(key, frame),
+                        Err(status) => return Poll::Ready(Err(status)),
+                    }
+                }
+                State::Refused(status) => return Poll::Ready(Err(status)),
+                _ => unreachable!("matched above"),
+            }
+        }
+        let State::Begun(key, frame) = &mut self.state else {
+            unreachable!("a call is not polled after its end");
+        };
+        let (method, deadline) = (self.method, self.deadline);
+        let request = |call| request_of(std::mem::take(frame), call, method, deadline);
+        let end = ready!(self.channel.connection.poll_call(*key, cx.waker(), request));
+        self.state = State::Done;
+        Poll::Ready(end)
+    }
+}
+
+fn request_of(
+    mut frame: FrameBuf,
+    call: CallId,
+    method: u32,
+    deadline: Option<Instant>,
+) -> FrameBuf {
+    let budget_us = match deadline {
+        None => 0,
+        Some(deadline) => {
+            // What it has waited for the window is gone.
+            let left = deadline.saturating_duration_since(Instant::now());
+            u32::try_from(left.as_micros())
+                .unwrap_or(BUDGET_US_MAX)
+                .max(1)
+        }
+    };
+    let head = FrameHead {
+        call,
+        method_or_code: method,
+        time_us: budget_us,
+    };
+    write_request_head(&mut frame, head);
+    frame
+}
+
+impl<T, E> Unpin for CallFuture<T, E> {}
+
+impl<T, E: From<Status>> Future for CallFuture<T, E> {
+    type Output = Result<T, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        this.poll_end(cx).map(|end| match end {
+            Ok((code, body)) => (this.decode)(code, &body),
+            Err(status) => Err(status.into()),
+        })
+    }
+}
+
+impl<T, E> Drop for CallFuture<T, E> {
+    fn drop(&mut self) {
+        if let State::Begun(key, _) = self.state {
+            self.channel.connection.abandon(key);
+        }
+    }
+}
+
+impl<T, E> fmt::Debug for CallFuture<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Described(_) | State::Refused(_) => "not begun",
+            State::Begun(_, frame) if !frame.is_empty() => "waiting for the window",
+            State::Begun(..) => "sent",
+            State::Done => "ended",
+        };
+        f.debug_struct("CallFuture")
+            .field("state", &state)
+            .field("age", &self.begin.elapsed())
+            .finish_non_exhaustive()
+    }
+}

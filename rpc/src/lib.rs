@@ -1,0 +1,79 @@
+//! Remote calls over [`tokio_fabric`], for services that move memory: deadlines, cancellation that
+//! reaches the handler, overload and drain that are answered, and memory that is lent to a call.
+//!
+//! # What is promised
+//!
+//! - A call ends exactly once at each side, and is sent at most once.
+//! - A call that fails says by [`Status::started`] whether its handler can have run.
+//! - Dropping a call cancels it: its handler is dropped at its next await, with the calls and
+//!   transfers that it has made.
+//! - Every call has a deadline, 10 s unless it says otherwise; calls that a handler makes inherit
+//!   what is left.
+//! - An overloaded or draining server answers so at once, and nothing has run.
+//! - What a peer sends leads to a status or to the end of its connection, and to nothing else.
+//!
+//! # Quick start
+//!
+//! ```
+//! use tokio_fabric_rpc::{Cx, Result, Server, service};
+//!
+//! #[service]
+//! pub trait Hello {
+//!     async fn hello(&self, cx: &Cx, name: String) -> Result<String>;
+//! }
+//!
+//! struct Greeter;
+//!
+//! impl Hello for Greeter {
+//!     async fn hello(&self, _: &Cx, name: String) -> Result<String> {
+//!         Ok(format!("Hello, {name}!"))
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+//! let server = Server::new().add(HelloServer::new(Greeter)).bind("127.0.0.1:0").await?;
+//! let hello = HelloClient::connect(server.local_addr()).await?;
+//! assert_eq!(hello.hello("world".into()).await?, "Hello, world!");
+//! # Ok(()) }
+//! ```
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+// What the macro writes names this crate; so do its own tests.
+extern crate self as tokio_fabric_rpc;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
+mod client;
+mod codec;
+mod cx;
+mod drive;
+pub mod limits;
+mod proto;
+mod server;
+mod status;
+#[cfg(feature = "test-util")]
+pub mod testing;
+mod wire;
+
+pub use client::{Call, CallFuture, Channel, ChannelBuilder};
+pub use cx::{CancelReason, Cx, TraceContext};
+pub use server::{Listening, Method, Server, ServerStats, Service};
+pub use status::{CallError, Code, Result, Started, Status};
+pub use tokio::net::ToSocketAddrs;
+pub use tokio_fabric_rpc_macros::service;
+pub use wire::Metadata;
+
+/// What `#[service]` writes is made of; nothing in it is for programs.
+#[doc(hidden)]
+pub mod generated {
+    pub use crate::codec::{
+        Arguments, bytes_from, bytes_result, result, typed_bytes, typed_result,
+    };
+    pub use crate::server::{Handling, Incoming, Reply};
+    pub use crate::wire::method_id;
+    pub use bytes::Bytes;
+}

@@ -1,0 +1,444 @@
+//! The caller's end of a connection: calls, the slots that they have on the wire, and the window.
+//!
+//! ```text
+//! Waiting --slot, window--> Admitted --send--> Sent --RESPONSE--> Ended
+//!    | drop, deadline          | drop            | drop, deadline: CANCEL
+//!    v                         v                 v
+//!  gone, or Ended         slot free       slot Retiring --RESPONSE--> slot free
+//! ```
+//!
+//! A slot is held until the RESPONSE, a call only until its caller has its end. So a caller that
+//! does not look keeps no slot, and one that cancels gains none.
+//!
+//! Invariants: `open` slots are not idle, with `bytes` of requests; at most `calls_max` of
+//! them. A waiting call is in `waiting` once.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use super::Time;
+use crate::status::{Code, Started, Status};
+use crate::wire::{CallId, Hello, Response, Violation};
+
+/// Names a call of this side; its owner gives it back by [`ClientMachine::take`] or
+/// [`ClientMachine::abandon`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallKey(usize);
+
+/// The body of an answer; small ones need no allocation.
+pub type ResponseBody = SmallVec<[u8; 128]>;
+
+/// An answer as it came, with its code, or why there is none.
+pub type CallEnd = Result<(u32, ResponseBody), Status>;
+
+/// How far a call is; [`ClientMachine::progress`].
+#[derive(Debug)]
+pub enum CallProgress {
+    /// It waits, for the window or for its answer.
+    Pending,
+    /// Its request is to be sent now, under this name.
+    Send(CallId),
+    /// It has ended: code and body of the answer, or the reason why there is none. The call is
+    /// forgotten.
+    Ended(CallEnd),
+}
+
+#[derive(Debug)]
+enum CallState {
+    Waiting { len: u32 },
+    Admitted { slot: u16 },
+    Sent { slot: u16 },
+    Ended(CallEnd),
+    Vacant,
+}
+
+#[derive(Debug)]
+struct Call<W> {
+    state: CallState,
+    deadline: Option<Time>,
+    watcher: Option<W>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotUse {
+    Idle,
+    Open(CallKey),
+    /// Its caller has gone or timed out; the answer is awaited all the same.
+    Retiring,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u16,
+    bytes: u32,
+    used: SlotUse,
+}
+
+#[derive(Debug)]
+enum State {
+    Open,
+    /// The server takes no new calls.
+    Draining,
+    /// Why new calls cannot be made.
+    Ended(Status),
+}
+
+/// See the module. `W` is what the caller of a call is woken by.
+#[derive(Debug)]
+pub struct ClientMachine<W> {
+    calls: Vec<Call<W>>,
+    vacant: Vec<usize>,
+    slots: Vec<Slot>,
+    idle: Vec<u16>,
+    waiting: VecDeque<CallKey>,
+    calls_max: u32,
+    bytes_max: u64,
+    frame_max: usize,
+    open: u32,
+    bytes: u64,
+    state: State,
+}
+
+impl<W> ClientMachine<W> {
+    /// With what the server takes.
+    pub fn new(server: &Hello) -> Self {
+        ClientMachine {
+            calls: Vec::new(),
+            vacant: Vec::new(),
+            slots: Vec::new(),
+            idle: Vec::new(),
+            waiting: VecDeque::new(),
+            calls_max: server.calls,
+            bytes_max: server.bytes,
+            frame_max: server.frame_max as usize,
+            open: 0,
+            bytes: 0,
+            state: State::Open,
+        }
+    }
+
+    /// What the server has said that it takes.
+    pub fn agree(&mut self, server: &Hello) {
+        self.calls_max = server.calls;
+        self.bytes_max = server.bytes;
+        self.frame_max = server.frame_max as usize;
+    }
+
+    /// Calls whose answer has not come, those included that were given up.
+    pub fn open(&self) -> usize {
+        self.open as usize
+    }
+
+    /// Calls that wait for the window.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// True if a call would be sent at once.
+    pub fn has_room(&self) -> bool {
+        matches!(self.state, State::Open) && self.waiting.is_empty() && self.fits(0)
+    }
+
+    /// True once the server takes no calls and none is open.
+    pub fn is_drained(&self) -> bool {
+        matches!(self.state, State::Draining) && self.open == 0
+    }
+
+    /// Begins a call whose frame has so many bytes. It is sent when
+    /// [`progress`](Self::progress) says so, which may be now.
+    ///
+    /// # Errors
+    /// Why no call can be made, or not this one; none has started.
+    pub fn begin(&mut self, len: usize, deadline: Option<Time>) -> Result<CallKey, Status> {
+        match &self.state {
+            State::Open => {}
+            State::Draining => return Err(draining()),
+            State::Ended(status) => return Err(status.clone()),
+        }
+        if len > self.frame_max || len as u64 > self.bytes_max {
+            let what = format!(
+                "a request of {len} bytes, the server takes {}: lend what is large",
+                self.frame_max
+            );
+            return Err(Status::not_started(Code::TooLarge, what));
+        }
+        let len = len as u32;
+        let call = Call {
+            state: CallState::Waiting { len },
+            deadline,
+            watcher: None,
+        };
+        let key = match self.vacant.pop() {
+            Some(at) => {
+                self.calls[at] = call;
+                CallKey(at)
+            }
+            None => {
+                self.calls.push(call);
+                CallKey(self.calls.len() - 1)
+            }
+        };
+        if self.waiting.is_empty() && self.fits(len) {
+            self.admit(key, len);
+        } else {
+            self.waiting.push_back(key);
+        }
+        Ok(key)
+    }
+
+    /// How far the call is. If it is pending, `watcher` is what is given out when that changes.
+    pub fn progress(&mut self, key: CallKey, watcher: impl FnOnce(Option<W>) -> W) -> CallProgress {
+        let call = &mut self.calls[key.0];
+        match &call.state {
+            CallState::Admitted { slot } => {
+                let slot = *slot;
+                call.state = CallState::Sent { slot };
+                call.watcher = Some(watcher(call.watcher.take()));
+                let generation = self.slots[usize::from(slot)].generation;
+                CallProgress::Send(CallId { slot, generation })
+            }
+            CallState::Waiting { .. } | CallState::Sent { .. } => {
+                call.watcher = Some(watcher(call.watcher.take()));
+                CallProgress::Pending
+            }
+            CallState::Ended(_) => match self.forget(key).state {
+                CallState::Ended(end) => CallProgress::Ended(end),
+                _ => unreachable!("matched above"),
+            },
+            CallState::Vacant => unreachable!("a key is given back once"),
+        }
+    }
+
+    /// The request could not be sent: the connection is about to end. The call is forgotten, and
+    /// has not started.
+    pub fn unsent(&mut self, key: CallKey) {
+        if let CallState::Sent { slot } = self.forget(key).state {
+            self.slots[usize::from(slot)].used = SlotUse::Retiring;
+        }
+    }
+
+    /// The caller has gone. The call to be cancelled at the server, if it is there.
+    pub fn abandon(&mut self, key: CallKey) -> Option<CallId> {
+        match self.forget(key).state {
+            CallState::Waiting { .. } => {
+                self.waiting.retain(|it| *it != key);
+                None
+            }
+            CallState::Admitted { slot } => {
+                // Its name was not used.
+                let used = &mut self.slots[usize::from(slot)];
+                used.generation = used.generation.wrapping_sub(1);
+                self.free(slot);
+                None
+            }
+            CallState::Sent { slot } => Some(self.retire(slot)),
+            CallState::Ended(_) | CallState::Vacant => None,
+        }
+    }
+
+    /// Ends the calls whose time is over: what is to be cancelled at the server, and who is to be
+    /// woken. Says when the next call's is.
+    pub fn expire(
+        &mut self,
+        now: Time,
+        cancel: &mut Vec<CallId>,
+        wake: &mut Vec<W>,
+    ) -> Option<Time> {
+        let mut next: Option<Time> = None;
+        for at in 0..self.calls.len() {
+            let call = &mut self.calls[at];
+            let Some(deadline) = call.deadline else {
+                continue;
+            };
+            if deadline > now {
+                let is_live = !matches!(call.state, CallState::Ended(_) | CallState::Vacant);
+                if is_live {
+                    next = Some(next.map_or(deadline, |it| it.min(deadline)));
+                }
+                continue;
+            }
+            let (started, what) = match call.state {
+                CallState::Waiting { .. } => (Started::NotStarted, "it waited for the window"),
+                CallState::Admitted { .. } => (Started::NotStarted, ""),
+                CallState::Sent { .. } => (Started::MaybeRan, ""),
+                CallState::Ended(_) | CallState::Vacant => continue,
+            };
+            let status = Status::new(Code::DeadlineExceeded, what).with_started(started);
+            wake.extend(call.watcher.take());
+            match std::mem::replace(&mut call.state, CallState::Ended(Err(status))) {
+                CallState::Waiting { .. } => self.waiting.retain(|it| it.0 != at),
+                CallState::Admitted { slot } => {
+                    let used = &mut self.slots[usize::from(slot)];
+                    used.generation = used.generation.wrapping_sub(1);
+                    self.free(slot);
+                }
+                CallState::Sent { slot } => cancel.push(self.retire(slot)),
+                CallState::Ended(_) | CallState::Vacant => {}
+            }
+        }
+        next
+    }
+
+    /// Admits the call that has waited longest, if there is room for it: who is to be woken, if
+    /// anybody is. To be asked again until it says `None`.
+    pub fn poll_admit(&mut self) -> Option<Option<W>> {
+        let key = *self.waiting.front()?;
+        let call = &self.calls[key.0];
+        let CallState::Waiting { len } = call.state else {
+            unreachable!("only waiting calls are in the queue");
+        };
+        if !matches!(self.state, State::Open) || !self.fits(len) {
+            return None;
+        }
+        self.waiting.pop_front();
+        self.admit(key, len);
+        Some(self.calls[key.0].watcher.take())
+    }
+
+    /// A RESPONSE: who is to be woken.
+    ///
+    /// # Errors
+    /// It is of no open call.
+    pub fn handle_response(&mut self, response: &Response<'_>) -> Result<Option<W>, Violation> {
+        let CallId { slot, generation } = response.call;
+        let none = Violation("a response to no open call");
+        let used = self.slots.get(usize::from(slot)).ok_or(none)?;
+        if used.generation != generation {
+            return Err(none);
+        }
+        match used.used {
+            SlotUse::Idle => Err(none),
+            SlotUse::Retiring => {
+                self.free(slot);
+                Ok(None)
+            }
+            SlotUse::Open(key) => {
+                let call = &mut self.calls[key.0];
+                if !matches!(call.state, CallState::Sent { .. }) {
+                    return Err(none);
+                }
+                let end = match (response.code, response.not_started) {
+                    (code @ (0 | crate::wire::TYPED_ERROR), false) => {
+                        Ok((code, ResponseBody::from_slice(response.body)))
+                    }
+                    (code, not_started) => Err(Status::decode(code, not_started, response.body)),
+                };
+                call.state = CallState::Ended(end);
+                let watcher = call.watcher.take();
+                self.free(slot);
+                Ok(watcher)
+            }
+        }
+    }
+
+    /// GOAWAY: calls that wait are not made here; who is to be woken.
+    pub fn handle_goaway(&mut self, wake: &mut Vec<W>) {
+        if matches!(self.state, State::Open) {
+            self.state = State::Draining;
+            self.end_waiting(&draining(), wake);
+        }
+    }
+
+    /// The connection has ended, and with it all calls.
+    pub fn handle_end(&mut self, why: &Status, wake: &mut Vec<W>) {
+        if matches!(self.state, State::Ended(_)) {
+            return;
+        }
+        let unavailable = why.clone().with_started(Started::NotStarted);
+        self.end_waiting(&unavailable, wake);
+        for at in 0..self.slots.len() {
+            let SlotUse::Open(key) = self.slots[at].used else {
+                continue;
+            };
+            let call = &mut self.calls[key.0];
+            let status = match call.state {
+                CallState::Admitted { .. } => unavailable.clone(),
+                _ => why.clone().with_started(Started::MaybeRan),
+            };
+            call.state = CallState::Ended(Err(status));
+            wake.extend(call.watcher.take());
+        }
+        self.slots.clear();
+        self.idle.clear();
+        (self.open, self.bytes) = (0, 0);
+        self.state = State::Ended(unavailable);
+    }
+
+    fn end_waiting(&mut self, status: &Status, wake: &mut Vec<W>) {
+        while let Some(key) = self.waiting.pop_front() {
+            let call = &mut self.calls[key.0];
+            call.state = CallState::Ended(Err(status.clone()));
+            wake.extend(call.watcher.take());
+        }
+    }
+
+    fn fits(&self, len: u32) -> bool {
+        self.open < self.calls_max && self.bytes + u64::from(len) <= self.bytes_max
+    }
+
+    fn admit(&mut self, key: CallKey, len: u32) {
+        let slot = match self.idle.pop() {
+            Some(slot) => slot,
+            None => {
+                // The first call of a slot has generation 0.
+                self.slots.push(Slot {
+                    generation: u16::MAX,
+                    bytes: 0,
+                    used: SlotUse::Idle,
+                });
+                (self.slots.len() - 1) as u16
+            }
+        };
+        let used = &mut self.slots[usize::from(slot)];
+        used.generation = used.generation.wrapping_add(1);
+        used.bytes = len;
+        used.used = SlotUse::Open(key);
+        self.open += 1;
+        self.bytes += u64::from(len);
+        self.calls[key.0].state = CallState::Admitted { slot };
+    }
+
+    fn free(&mut self, slot: u16) {
+        let used = &mut self.slots[usize::from(slot)];
+        used.used = SlotUse::Idle;
+        self.open -= 1;
+        self.bytes -= u64::from(used.bytes);
+        self.idle.push(slot);
+    }
+
+    fn retire(&mut self, slot: u16) -> CallId {
+        let used = &mut self.slots[usize::from(slot)];
+        used.used = SlotUse::Retiring;
+        let generation = used.generation;
+        CallId { slot, generation }
+    }
+
+    fn forget(&mut self, key: CallKey) -> Call<W> {
+        self.vacant.push(key.0);
+        let vacant = Call {
+            state: CallState::Vacant,
+            deadline: None,
+            watcher: None,
+        };
+        std::mem::replace(&mut self.calls[key.0], vacant)
+    }
+
+    /// What holds after every step.
+    #[cfg(test)]
+    pub fn invariants(&self) {
+        let used = self.slots.iter().filter(|it| it.used != SlotUse::Idle);
+        let bytes: u64 = used.clone().map(|it| u64::from(it.bytes)).sum();
+        assert_eq!((used.count(), bytes), (self.open as usize, self.bytes));
+        assert_eq!(self.idle.len() + self.open as usize, self.slots.len());
+        let waits = |call: &&Call<W>| matches!(call.state, CallState::Waiting { .. });
+        assert_eq!(self.calls.iter().filter(waits).count(), self.waiting.len());
+        let vacant = |call: &&Call<W>| matches!(call.state, CallState::Vacant);
+        assert_eq!(self.calls.iter().filter(vacant).count(), self.vacant.len());
+    }
+}
+
+fn draining() -> Status {
+    Status::not_started(Code::Draining, "")
+}

@@ -1,0 +1,13 @@
+//! The two machines of a connection, without I/O, clock, lock or waker: calls, frames and "the
+//! connection is gone" go in; what is to be sent, and ends of calls, come out.
+
+mod client;
+mod server;
+#[cfg(test)]
+mod tests;
+
+pub use client::{CallEnd, CallKey, CallProgress, ClientMachine};
+pub use server::{Admission, ServerMachine};
+
+/// Time since something that both callers of a machine mean alike.
+pub type Time = std::time::Duration;

@@ -1,0 +1,208 @@
+//! The machine of a connection with what it lacks: an endpoint, a lock, and handlers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_fabric::{Endpoint, Error};
+
+use super::listening::ServerShared;
+use super::running;
+use super::service::{Incoming, Reply, Route};
+use crate::cx::{CallParts, CancelReason, Cx};
+use crate::drive::{Connection, close, send};
+use crate::limits::RETRY_AFTER;
+use crate::proto::{Admission, ServerMachine};
+use crate::status::{Code, Status};
+use crate::wire::{
+    CallId, Frame, FrameBuf, FrameHead, Metadata, Request, Violation, encode_goaway,
+    write_response_head,
+};
+
+pub(crate) struct ServerConnection {
+    pub(crate) endpoint: Endpoint,
+    server: Arc<ServerShared>,
+    frame_max: usize,
+    machine: Mutex<ServerMachine<Cx>>,
+    has_failed: AtomicBool,
+    /// True once it has ended.
+    ended: watch::Sender<bool>,
+}
+
+impl ServerConnection {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        server: Arc<ServerShared>,
+        frame_max: usize,
+    ) -> Arc<ServerConnection> {
+        Arc::new(ServerConnection {
+            machine: Mutex::new(ServerMachine::new(server.limits.window)),
+            endpoint,
+            server,
+            frame_max,
+            has_failed: AtomicBool::new(false),
+            ended: watch::Sender::new(false),
+        })
+    }
+
+    fn with_machine<R>(&self, act: impl FnOnce(&mut ServerMachine<Cx>) -> R) -> R {
+        act(&mut self.machine.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Calls that are not answered.
+    pub(crate) fn running(&self) -> usize {
+        self.with_machine(|machine| machine.running())
+    }
+
+    /// Refuses calls from now on, and says so to the client.
+    pub(crate) fn drain(&self) {
+        self.with_machine(|machine| machine.drain());
+        let _ = send(&self.endpoint, FrameBuf::from_slice(&encode_goaway()));
+    }
+
+    /// Cancels what runs.
+    pub(crate) fn cancel_all(&self, reason: CancelReason) {
+        let all: Vec<Cx> = self.with_machine(|machine| machine.all_running().cloned().collect());
+        all.iter().for_each(|cx| cx.cancel(reason));
+    }
+
+    /// Waits for the connection's end, which the client makes or [`close`] does.
+    pub(crate) async fn ended(&self) {
+        // The sender lives as long as this does.
+        let _ = self.ended.subscribe().wait_for(|it| *it).await;
+    }
+
+    /// Answers a call, unless it was answered before or has lost its connection.
+    pub(crate) fn answer(&self, cx: &Cx, reply: Reply) {
+        if self.with_machine(|machine| machine.answer(cx.id())) {
+            self.send_reply(cx.id(), cx.call().received.elapsed(), reply);
+        }
+        self.server.notice_idle();
+    }
+
+    fn refuse(&self, call: CallId, status: &Status) {
+        self.server.refused.fetch_add(1, Ordering::Relaxed);
+        self.send_reply(call, Duration::ZERO, Reply::status(status));
+    }
+
+    fn send_reply(&self, call: CallId, served: Duration, mut reply: Reply) {
+        if reply.frame.len() > self.frame_max {
+            let what = format!(
+                "an answer of {} bytes, the client takes {}: write what is large to memory that \
+                 it lends",
+                reply.frame.len(),
+                self.frame_max
+            );
+            reply = Reply::status(&Status::new(Code::TooLarge, what));
+        }
+        let head = FrameHead {
+            call,
+            method_or_code: reply.code,
+            time_us: u32::try_from(served.as_micros()).unwrap_or(u32::MAX),
+        };
+        write_response_head(&mut reply.frame, head, reply.not_started);
+        // What cannot be sent has lost its connection, which ends at both sides.
+        let _ = send(&self.endpoint, reply.frame);
+    }
+
+    fn handle(self: &Arc<Self>, frame: &[u8], now: Instant) -> Result<(), Violation> {
+        match Frame::decode(frame)? {
+            Frame::Request(request) => self.handle_request(request, now),
+            Frame::Cancel(call) => {
+                let running = self.with_machine(|machine| {
+                    machine.handle_cancel(call).map(|running| running.cloned())
+                })?;
+                if let Some(cx) = running {
+                    cx.cancel(CancelReason::Caller);
+                }
+                Ok(())
+            }
+            Frame::Response(_) | Frame::Goaway => {
+                Err(Violation("a frame that clients do not send"))
+            }
+        }
+    }
+
+    fn handle_request(
+        self: &Arc<Self>,
+        request: Request<'_>,
+        now: Instant,
+    ) -> Result<(), Violation> {
+        let call = request.call;
+        let admission = self.with_machine(|machine| machine.handle_request(call))?;
+        let refusal = |code, what: &'static str| Status::not_started(code, what);
+        if admission == Admission::Draining {
+            self.refuse(call, &refusal(Code::Draining, ""));
+            return Ok(());
+        }
+        let Some(route) = self.server.routes.find(request.method) else {
+            self.refuse(
+                call,
+                &refusal(Code::UnknownMethod, "this server has no such method"),
+            );
+            return Ok(());
+        };
+        let Some(permit) = self.server.admit() else {
+            let status = refusal(Code::Overloaded, "as many calls run as the server takes");
+            self.refuse(call, &status.with_retry_after(RETRY_AFTER));
+            return Ok(());
+        };
+        let cx = self.context_of(&request, route, now);
+        let incoming = Incoming {
+            cx: &cx,
+            body: request.body,
+        };
+        match route.service.call(route.index, incoming) {
+            Ok(handling) => {
+                self.with_machine(|machine| machine.start(call, cx.clone()));
+                running::start(Arc::clone(self), cx, handling, permit);
+            }
+            Err(status) => self.refuse(call, &status),
+        }
+        Ok(())
+    }
+
+    fn context_of(&self, request: &Request<'_>, route: &Route, now: Instant) -> Cx {
+        let budget = Duration::from_micros(request.budget_us.into());
+        Cx::new(CallParts {
+            id: request.call,
+            method: route.method,
+            peer: self.endpoint.peer_addr(),
+            received: now,
+            deadline: (request.budget_us > 0).then(|| now + budget),
+            trace: request.trace,
+            metadata: Metadata::of_checked(request.metadata),
+        })
+    }
+
+    fn end(&self) {
+        let running = self.with_machine(|machine| machine.handle_end());
+        running
+            .iter()
+            .for_each(|cx| cx.cancel(CancelReason::Connection));
+        self.server.notice_idle();
+    }
+}
+
+impl Connection for ServerConnection {
+    fn handle_frame(self: &Arc<Self>, frame: &[u8], now: Instant) {
+        if self.has_failed.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(violation) = self.handle(frame, now) {
+            let peer = self.endpoint.peer_addr();
+            tracing::warn!(?peer, "{}: the connection is closed", violation.0);
+            self.has_failed.store(true, Ordering::Relaxed);
+            self.server.violations.fetch_add(1, Ordering::Relaxed);
+            self.end();
+            close(&self.endpoint);
+        }
+    }
+
+    fn handle_end(self: &Arc<Self>, _: Option<&Error>) {
+        self.end();
+        self.ended.send_replace(true);
+    }
+}

@@ -1,0 +1,66 @@
+//! The end of a server, in order and by a deadline.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Listening;
+use super::connection::ServerConnection;
+use crate::cx::CancelReason;
+use crate::limits::{DRAIN_GRACE, DRAIN_LINGER};
+
+/// See [`Listening::drain`].
+pub(super) async fn drain(listening: Listening, deadline: Duration) {
+    let Listening {
+        shared,
+        hub,
+        listener,
+    } = listening;
+    let deadline = Instant::now() + deadline;
+    // A request for a connection that crosses this is rejected by name.
+    shared.is_draining.store(true, Ordering::Release);
+    drop(listener);
+    let connections = hub.connections();
+    connections.iter().for_each(|it| it.drain());
+    let running = || {
+        let open: usize = connections.iter().map(|it| it.running()).sum();
+        open + shared.running()
+    };
+    let idle = async {
+        while running() > 0 {
+            shared.idle.notified().await;
+        }
+    };
+    if timeout_at(deadline, idle).await.is_err() {
+        let left = running();
+        tracing::info!(left, "the drain's time is over: calls are cancelled");
+        connections
+            .iter()
+            .for_each(|it| it.cancel_all(CancelReason::Drain));
+        let answered = async {
+            while connections.iter().any(|it| it.running() > 0) {
+                shared.idle.notified().await;
+            }
+        };
+        // A handler that does not wait cannot be stopped, and is not waited for.
+        let _ = timeout(DRAIN_GRACE, answered).await;
+    }
+    // A client without calls closes its connection when it reads the notice.
+    let linger = deadline.min(Instant::now() + DRAIN_LINGER);
+    let _ = timeout_at(linger, join_all(connections.iter().map(|it| it.ended()))).await;
+    // What does not answer is left to the library, which gives it up within seconds.
+    let _ = timeout(DRAIN_LINGER, join_all(connections.iter().map(close))).await;
+    drop(hub);
+}
+
+fn close(connection: &Arc<ServerConnection>) -> impl Future<Output = ()> {
+    let endpoint = connection.endpoint.clone();
+    async move {
+        // It says when it is over, not how.
+        let _ = endpoint.shutdown().await;
+    }
+}

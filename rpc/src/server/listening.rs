@@ -1,0 +1,252 @@
+//! A server that listens.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use tokio::net::{ToSocketAddrs, lookup_host};
+use tokio::sync::Notify;
+use tokio_fabric::eq::ConnRequest;
+use tokio_fabric::{Fabric, PassiveEndpoint};
+
+use super::ServerLimits;
+use super::connection::ServerConnection;
+use super::service::{Routes, Service};
+use crate::drive::{Configure, Hub};
+use crate::limits::RETRY_AFTER;
+use crate::status::{Code, Result, Status};
+use crate::wire::{Hello, Rejection};
+
+/// What the connections of a server share.
+pub(crate) struct ServerShared {
+    pub(crate) routes: Routes,
+    pub(crate) limits: ServerLimits,
+    running: AtomicUsize,
+    started: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) violations: AtomicU64,
+    pub(crate) is_draining: AtomicBool,
+    /// A call or a connection has ended while it drains.
+    pub(crate) idle: Notify,
+}
+
+/// The place of a call that runs, among all that may.
+pub(crate) struct CallPermit(Arc<ServerShared>);
+
+impl Drop for CallPermit {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::AcqRel);
+        self.0.notice_idle();
+    }
+}
+
+impl ServerShared {
+    /// A place, if one is left.
+    pub(crate) fn admit(self: &Arc<Self>) -> Option<CallPermit> {
+        let running = self.running.fetch_add(1, Ordering::AcqRel);
+        // Dropped, it gives the place back.
+        let permit = CallPermit(Arc::clone(self));
+        if running >= self.limits.calls {
+            return None;
+        }
+        self.started.fetch_add(1, Ordering::Relaxed);
+        Some(permit)
+    }
+
+    pub(crate) fn notice_idle(&self) {
+        if self.is_draining.load(Ordering::Acquire) {
+            self.idle.notify_one();
+        }
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.running.load(Ordering::Acquire)
+    }
+}
+
+/// What a server has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerStats {
+    /// Connections there are.
+    pub connections: usize,
+    /// Calls whose handlers are at work, those included that were answered as cancelled and go on.
+    pub running: usize,
+    /// Calls that were admitted.
+    pub started: u64,
+    /// Calls that were refused, none of which has run.
+    pub refused: u64,
+    /// Connections that were closed for what their client sent.
+    pub violations: u64,
+}
+
+/// A server that listens, in the background, until this is dropped: its connections end then.
+/// [`drain`](Self::drain) ends them in order.
+#[must_use = "dropped, it listens no more"]
+pub struct Listening {
+    pub(super) shared: Arc<ServerShared>,
+    pub(super) hub: Arc<Hub<ServerConnection>>,
+    pub(super) listener: PassiveEndpoint,
+}
+
+impl Listening {
+    pub(super) async fn open(
+        services: Vec<Arc<dyn Service>>,
+        fabric: Fabric,
+        configure: Option<Configure>,
+        limits: ServerLimits,
+        address: impl ToSocketAddrs,
+    ) -> Result<Listening> {
+        let shared = Arc::new(ServerShared {
+            routes: Routes::new(services)?,
+            limits,
+            running: AtomicUsize::new(0),
+            started: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            violations: AtomicU64::new(0),
+            is_draining: AtomicBool::new(false),
+            idle: Notify::new(),
+        });
+        let addresses = lookup_host(address).await.map_err(|error| {
+            Status::not_started(Code::Unavailable, format!("the address: {error}"))
+        })?;
+        let opened: Arc<OnceLock<Weak<Hub<ServerConnection>>>> = Arc::default();
+        let accept = {
+            let (opened, shared) = (Arc::clone(&opened), Arc::clone(&shared));
+            move |request| {
+                if let Some(hub) = opened.get().and_then(Weak::upgrade) {
+                    accept(&hub, &shared, request);
+                }
+            }
+        };
+        let hub = Arc::new(Hub::open(fabric, configure, limits.connections, accept)?);
+        // It is read before anything listens.
+        let _ = opened.set(Arc::downgrade(&hub));
+        let mut failed = Status::not_started(Code::Unavailable, "the name has no address");
+        for address in addresses {
+            match hub.fabric.passive_endpoint(&hub.events).listen_at(address) {
+                Ok(listener) => {
+                    return Ok(Listening {
+                        shared,
+                        hub,
+                        listener,
+                    });
+                }
+                Err(error) => failed = error.into(),
+            }
+        }
+        Err(failed)
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> ServerStats {
+        ServerStats {
+            connections: self.hub.connection_count(),
+            running: self.shared.running(),
+            started: self.shared.started.load(Ordering::Relaxed),
+            refused: self.shared.refused.load(Ordering::Relaxed),
+            violations: self.shared.violations.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Ends in order: new calls are refused as [`Code::Draining`], those that run may go on until
+    /// the deadline and are cancelled then. It listens no more, and returns when all connections
+    /// have ended, which takes little longer than the deadline whatever clients do.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends all connections at once.
+    pub async fn drain(self, deadline: Duration) {
+        super::drain::drain(self, deadline).await;
+    }
+}
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listening")
+            .field("address", &self.local_addr())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Decides about a connection; accepting it takes a task.
+fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request: ConnRequest) {
+    let refused = if shared.is_draining.load(Ordering::Acquire) {
+        Some(Status::not_started(Code::Draining, ""))
+    } else if hub.connection_count() >= shared.limits.connections {
+        let status = Status::not_started(Code::Overloaded, "as many connections as it takes");
+        Some(status.with_retry_after(RETRY_AFTER))
+    } else {
+        None
+    };
+    let hello = Hello::decode(request.data());
+    let refused = refused.or_else(|| {
+        let error = hello.err()?;
+        Some(Status::not_started(Code::BadRequest, error.0))
+    });
+    let (Ok(client), None) = (hello, &refused) else {
+        if let Some(status) = refused {
+            // A client that has gone by now needs no answer.
+            let _ = request.reject().data(Rejection::encode(&status)).send();
+        }
+        return;
+    };
+    let (hub, shared) = (Arc::downgrade(hub), Arc::clone(shared));
+    tokio::spawn(async move {
+        let peer = request.peer_addr();
+        if let Err(status) = establish(&hub, shared, request, client).await {
+            tracing::debug!(%peer, %status, "a connection was not made");
+        }
+    });
+}
+
+async fn establish(
+    hub: &Weak<Hub<ServerConnection>>,
+    shared: Arc<ServerShared>,
+    request: ConnRequest,
+    client: Hello,
+) -> Result<()> {
+    let gone = || Status::not_started(Code::Unavailable, "the server has gone");
+    let (connection, accepting) = {
+        let hub = hub.upgrade().ok_or_else(gone)?;
+        let own = Hello {
+            calls: shared.limits.window,
+            ..Hello::default()
+        };
+        let endpoint = hub.endpoint(own.calls)?;
+        let frame_max = client.frame_max as usize;
+        let connection = ServerConnection::new(endpoint.clone(), Arc::clone(&shared), frame_max);
+        // The client's first call finds it.
+        hub.insert(endpoint.id(), &connection);
+        let accepting = endpoint.accept(request).data(own.encode());
+        (connection, accepting.into_future())
+    };
+    let endpoint = &connection.endpoint;
+    let accepted = accepting.await;
+    if accepted.is_err()
+        && let Some(hub) = hub.upgrade()
+    {
+        hub.remove(endpoint.id());
+    }
+    accepted?;
+    // A drain that has begun meanwhile did not see it.
+    if shared.is_draining.load(Ordering::Acquire) {
+        connection.drain();
+    }
+    if endpoint.peer_incarnation().is_none() {
+        // Refusals that say why, and ends that both sides agree on, are the library's own.
+        let _ = endpoint.shutdown().await;
+        return Err(Status::not_started(
+            Code::Unavailable,
+            "a peer without the extension",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! The side that is called.
+
+mod connection;
+mod drain;
+mod listening;
+mod running;
+mod service;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::ToSocketAddrs;
+use tokio_fabric::domain::DomainBuilder;
+use tokio_fabric::{Fabric, Hints};
+
+use crate::drive::Configure;
+use crate::limits::{
+    CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, CALLS_PER_SERVER, CONNECTIONS_PER_SERVER,
+    DRAIN_DEADLINE,
+};
+use crate::status::Result;
+
+pub use listening::{Listening, ServerStats};
+pub use service::{Handling, Incoming, Method, Reply, Service};
+
+/// Resolves when the server is to drain.
+type Signal = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A server of some services, before it listens.
+///
+/// Calls are handled where their frames are read, as far as that goes without waiting; a handler
+/// that waits goes on in a task of its own. So a handler must not block its thread.
+#[must_use = "nothing listens before `bind` or `listen`"]
+pub struct Server {
+    services: Vec<Arc<dyn Service>>,
+    fabric: Option<Fabric>,
+    configure: Option<Configure>,
+    limits: ServerLimits,
+    drain_on: Option<Signal>,
+    drain_deadline: Duration,
+}
+
+/// What a server takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerLimits {
+    pub(crate) calls: usize,
+    pub(crate) window: u32,
+    pub(crate) connections: usize,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Server::new()
+    }
+}
+
+impl Server {
+    /// Without services, with all defaults.
+    pub fn new() -> Server {
+        Server {
+            services: Vec::new(),
+            fabric: None,
+            configure: None,
+            limits: ServerLimits {
+                calls: CALLS_PER_SERVER,
+                window: CALLS_PER_CONNECTION,
+                connections: CONNECTIONS_PER_SERVER,
+            },
+            drain_on: None,
+            drain_deadline: DRAIN_DEADLINE,
+        }
+    }
+
+    /// Serves this too: a `..Server` that `#[service]` has written.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "it takes any service, and is no sum"
+    )]
+    pub fn add(mut self, service: impl Service) -> Server {
+        self.services.push(Arc::new(service));
+        self
+    }
+
+    /// The fabric to listen through. Default: one with all defaults.
+    pub fn fabric(mut self, fabric: &Fabric) -> Server {
+        self.fabric = Some(fabric.clone());
+        self
+    }
+
+    /// Sets up the domain that the server opens: its driver, its shards, whether it spins.
+    pub fn domain(
+        mut self,
+        configure: impl FnOnce(DomainBuilder) -> DomainBuilder + Send + 'static,
+    ) -> Server {
+        self.configure = Some(Box::new(configure));
+        self
+    }
+
+    /// Calls that run at a time, of all connections. What comes beyond is refused at once as
+    /// [`Code::Overloaded`](crate::Code::Overloaded). Default 4,096.
+    pub fn calls_max(mut self, calls: usize) -> Server {
+        self.limits.calls = calls;
+        self
+    }
+
+    /// Calls that a client may have open on a connection, 1 to 1,024; it holds back what comes
+    /// beyond. Default 256.
+    pub fn window(mut self, calls: u32) -> Server {
+        self.limits.window = calls.clamp(1, CALLS_PER_CONNECTION_MAX);
+        self
+    }
+
+    /// Connections at a time; others are rejected as
+    /// [`Code::Overloaded`](crate::Code::Overloaded). Default 10,240.
+    pub fn connections_max(mut self, connections: usize) -> Server {
+        self.limits.connections = connections;
+        self
+    }
+
+    /// Drains when the future is ready, and [`listen`](Self::listen) then returns.
+    pub fn drain_on(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Server {
+        self.drain_on = Some(Box::pin(signal));
+        self
+    }
+
+    /// How long calls may go on when it drains. Default 30 s.
+    pub fn drain_deadline(mut self, deadline: Duration) -> Server {
+        self.drain_deadline = deadline;
+        self
+    }
+
+    /// Listens, and serves in the background until what is returned is dropped or drained.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`](crate::Code::Unavailable) if the address cannot be had;
+    /// [`Code::Internal`](crate::Code::Internal) if two methods have one number on the wire.
+    pub async fn bind(self, address: impl ToSocketAddrs) -> Result<Listening> {
+        let fabric = match &self.fabric {
+            Some(fabric) => fabric.clone(),
+            None => Fabric::open(Hints::new())?,
+        };
+        Listening::open(self.services, fabric, self.configure, self.limits, address).await
+    }
+
+    /// Listens and serves until [`drain_on`](Self::drain_on) says so, or for as long as the future
+    /// is polled.
+    ///
+    /// # Errors
+    /// As of [`bind`](Self::bind).
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends all connections.
+    pub async fn listen(mut self, address: impl ToSocketAddrs) -> Result<()> {
+        let (signal, deadline) = (self.drain_on.take(), self.drain_deadline);
+        let listening = self.bind(address).await?;
+        match signal {
+            Some(signal) => signal.await,
+            None => std::future::pending().await,
+        }
+        listening.drain(deadline).await;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("services", &self.services.len())
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

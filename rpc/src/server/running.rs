@@ -1,0 +1,127 @@
+//! A handler at work: polled once where its frame was read, then in a task of its own, until it has
+//! an answer or the call is not wanted any more.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::connection::ServerConnection;
+use super::listening::CallPermit;
+use super::service::{Handling, Reply};
+use crate::cx::{CancelReason, Cx};
+use crate::limits::FIRST_POLL_MAX;
+use crate::status::{Code, Status};
+
+/// Polls the handler once, and spawns it if it waits.
+pub(super) fn start(
+    connection: Arc<ServerConnection>,
+    cx: Cx,
+    handling: Handling,
+    permit: CallPermit,
+) {
+    let mut running = Running {
+        connection,
+        cx,
+        handling: Some(handling),
+        timer: None,
+        _permit: permit,
+    };
+    let begin = Instant::now();
+    // The task, if there is one, polls it again with a waker of its own.
+    let first = running.poll_handler(&mut Context::from_waker(Waker::noop()));
+    let took = begin.elapsed();
+    if took > FIRST_POLL_MAX {
+        tracing::warn!(
+            method = running.cx.method(),
+            ?took,
+            "a handler keeps its thread"
+        );
+    }
+    if first.is_pending() {
+        if let Some(deadline) = running.cx.deadline() {
+            running.timer = Some(Box::pin(sleep_until(deadline)));
+        }
+        tokio::spawn(running);
+    }
+}
+
+struct Running {
+    connection: Arc<ServerConnection>,
+    cx: Cx,
+    /// Until it has ended, or was dropped.
+    handling: Option<Handling>,
+    timer: Option<Pin<Box<Sleep>>>,
+    _permit: CallPermit,
+}
+
+impl Running {
+    /// Ready once the handler is no more.
+    fn poll_handler(&mut self, task: &mut Context<'_>) -> Poll<()> {
+        let Some(handling) = &mut self.handling else {
+            return Poll::Ready(());
+        };
+        let polled = self
+            .cx
+            .sync_scope(|| catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(task))));
+        let reply = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(reply)) => reply,
+            Err(_) => {
+                tracing::error!(method = self.cx.method(), "a handler panicked");
+                Reply::status(&Status::maybe_ran(Code::HandlerPanicked, self.cx.method()))
+            }
+        };
+        self.drop_handler();
+        self.connection.answer(&self.cx, reply);
+        Poll::Ready(())
+    }
+
+    /// Of what it holds, too, destructors may panic.
+    fn drop_handler(&mut self) {
+        let handling = self.handling.take();
+        let dropped = self
+            .cx
+            .sync_scope(|| catch_unwind(AssertUnwindSafe(|| drop(handling))));
+        if dropped.is_err() {
+            tracing::error!(method = self.cx.method(), "what a handler held panicked");
+        }
+    }
+
+    /// The call is not wanted any more: it is answered now, whatever its handler does.
+    fn give_up(&mut self, reason: CancelReason) {
+        if !self.cx.call().method.to_end {
+            self.drop_handler();
+        }
+        let status = match reason {
+            CancelReason::Caller => Status::maybe_ran(Code::Cancelled, "by its caller"),
+            CancelReason::Deadline => Status::maybe_ran(Code::DeadlineExceeded, "at the server"),
+            CancelReason::Drain => Status::maybe_ran(Code::Draining, "and waits no longer"),
+            CancelReason::Connection => return,
+        };
+        self.connection.answer(&self.cx, Reply::status(&status));
+    }
+}
+
+impl Future for Running {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        // Registered first: a cancellation from now on wakes the task.
+        this.cx.register(task);
+        if let Some(timer) = &mut this.timer
+            && timer.as_mut().poll(task).is_ready()
+        {
+            this.timer = None;
+            this.cx.cancel(CancelReason::Deadline);
+        }
+        if let Some(reason) = this.cx.cancel_reason() {
+            this.give_up(reason);
+        }
+        this.poll_handler(task)
+    }
+}

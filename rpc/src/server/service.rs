@@ -1,0 +1,180 @@
+//! What a service is to its server, and how its methods are found.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::codec;
+use crate::cx::Cx;
+use crate::status::{Code, Result, Status};
+use crate::wire::{FrameBuf, TYPED_ERROR, encode_status};
+
+/// A method of a service.
+#[derive(Clone, Copy, Debug)]
+pub struct Method {
+    /// `Service/method`, with `#version` if it has one.
+    pub name: &'static str,
+    /// The number of the name on the wire.
+    pub id: u32,
+    /// A call that was cancelled goes on to its end.
+    pub to_end: bool,
+    /// It may be made again though it may have run.
+    pub idempotent: bool,
+}
+
+/// A service as its server sees it; `#[service]` writes it.
+pub trait Service: Send + Sync + 'static {
+    /// Its methods.
+    fn methods(&self) -> &'static [Method];
+
+    /// Decodes a call of the method of this index, and gives what handles it.
+    #[doc(hidden)]
+    fn call(&self, method: usize, call: Incoming<'_>) -> Result<Handling>;
+}
+
+/// A handler at work.
+pub type Handling = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// A call that has come.
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    pub(crate) cx: &'a Cx,
+    pub(crate) body: &'a [u8],
+}
+
+impl Incoming<'_> {
+    /// The call.
+    pub fn cx(&self) -> Cx {
+        self.cx.clone()
+    }
+
+    /// The arguments, a tuple.
+    ///
+    /// # Errors
+    /// They are not of these types.
+    pub fn arguments<T: DeserializeOwned>(&self) -> Result<T> {
+        codec::decode(self.body).map_err(|why| Status::not_started(Code::BadRequest, why))
+    }
+
+    /// The argument of a method that takes `Bytes` alone.
+    pub fn bytes(&self) -> Bytes {
+        codec::bytes_from(self.body)
+    }
+}
+
+/// The answer of a handler, as it goes out.
+#[derive(Debug)]
+pub struct Reply {
+    pub(crate) code: u32,
+    pub(crate) not_started: bool,
+    pub(crate) frame: FrameBuf,
+}
+
+/// What a method may fail with: a [`Status`], or a type of its own that can be serialized.
+pub trait MethodError {
+    /// As an answer.
+    fn into_reply(self) -> Reply;
+}
+
+impl MethodError for Status {
+    fn into_reply(self) -> Reply {
+        Reply::status(&self)
+    }
+}
+
+impl<E: Serialize> MethodError for E {
+    fn into_reply(self) -> Reply {
+        Reply::encoded(TYPED_ERROR, codec::encode(&self))
+    }
+}
+
+impl Reply {
+    /// Of a method's result.
+    pub fn of<T: Serialize, E: MethodError>(result: Result<T, E>) -> Reply {
+        match result {
+            Ok(value) => Reply::encoded(0, codec::encode(&value)),
+            Err(error) => error.into_reply(),
+        }
+    }
+
+    /// Of a method that gives `Bytes`.
+    pub fn of_bytes<E: MethodError>(result: Result<Bytes, E>) -> Reply {
+        match result {
+            Ok(bytes) => Reply::encoded(0, Ok(codec::frame_of(&bytes))),
+            Err(error) => error.into_reply(),
+        }
+    }
+
+    pub(crate) fn status(status: &Status) -> Reply {
+        Reply {
+            code: status.code().number(),
+            not_started: status.is_not_started(),
+            frame: encode_status(status),
+        }
+    }
+
+    fn encoded(code: u32, frame: Result<FrameBuf>) -> Reply {
+        match frame {
+            Ok(frame) => Reply {
+                code,
+                not_started: false,
+                frame,
+            },
+            Err(status) => Reply::status(&Status::new(Code::Internal, status.message().to_owned())),
+        }
+    }
+}
+
+/// The methods of a server's services by their numbers.
+pub(crate) struct Routes {
+    methods: HashMap<u32, Route>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Route {
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) index: usize,
+    pub(crate) method: &'static Method,
+}
+
+impl Routes {
+    /// # Errors
+    /// Two methods have one number: one of them needs another name, or a version.
+    pub(crate) fn new(services: Vec<Arc<dyn Service>>) -> Result<Routes> {
+        let mut methods: HashMap<u32, Route> = HashMap::new();
+        for service in services {
+            for (index, method) in service.methods().iter().enumerate() {
+                let route = Route {
+                    service: Arc::clone(&service),
+                    index,
+                    method,
+                };
+                if let Some(other) = methods.insert(method.id, route) {
+                    let what = format!(
+                        "{} and {} have one number on the wire: rename one, or give it a version",
+                        method.name, other.method.name
+                    );
+                    return Err(Status::not_started(Code::Internal, what));
+                }
+            }
+        }
+        Ok(Routes { methods })
+    }
+
+    pub(crate) fn find(&self, method: u32) -> Option<&Route> {
+        self.methods.get(&method)
+    }
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.methods.values().map(|it| it.method.name);
+        f.debug_set().entries(names).finish()
+    }
+}

@@ -1,0 +1,132 @@
+//! What both sides say when they connect: the private data of the request and of its answer.
+
+use crate::limits::{
+    BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, FRAME_MAX, HEADER_LEN,
+    LENT_BYTES_MAX,
+};
+use crate::status::Status;
+
+const MAGIC: [u8; 4] = *b"TFRP";
+const VERSION: u8 = 1;
+const KIND_HELLO: u8 = 1;
+const KIND_REJECT: u8 = 2;
+const HELLO_LEN: usize = 48;
+const REJECT_HEAD: usize = 12;
+/// What the library's private data has room for.
+const REJECT_MAX: usize = tokio_fabric::limits::CM_DATA_SIZE_MAX;
+/// The codec of bodies, as it is named on the wire.
+const CODEC: [u8; 8] = *b"postcard";
+
+/// What one side takes from the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Calls that the other side may have open.
+    pub calls: u32,
+    /// Bytes of a frame.
+    pub frame_max: u32,
+    /// Bytes of requests without an answer.
+    pub bytes: u64,
+    /// Bytes of one piece of lent memory.
+    pub lent_max: u64,
+}
+
+impl Default for Hello {
+    fn default() -> Self {
+        Hello {
+            calls: CALLS_PER_CONNECTION,
+            frame_max: FRAME_MAX as u32,
+            bytes: BYTES_PER_CONNECTION,
+            lent_max: LENT_BYTES_MAX,
+        }
+    }
+}
+
+/// Why a peer's words are no HELLO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelloError(pub &'static str);
+
+impl Hello {
+    /// As private data.
+    pub fn encode(&self) -> [u8; HELLO_LEN] {
+        let mut bytes = [0; HELLO_LEN];
+        bytes[0..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = KIND_HELLO;
+        bytes[8..12].copy_from_slice(&self.calls.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.frame_max.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.lent_max.to_le_bytes());
+        bytes[40..48].copy_from_slice(&CODEC);
+        bytes
+    }
+
+    /// What the peer said, within what this side can use of it. Bytes behind it are of a later
+    /// version and mean nothing.
+    ///
+    /// # Errors
+    /// In words that go to the peer.
+    pub fn decode(bytes: &[u8]) -> Result<Hello, HelloError> {
+        let Some(bytes) = bytes.first_chunk::<HELLO_LEN>() else {
+            return Err(HelloError("not a peer of tokio-fabric-rpc"));
+        };
+        if bytes[0..4] != MAGIC || bytes[5] != KIND_HELLO {
+            return Err(HelloError("not a peer of tokio-fabric-rpc"));
+        }
+        if bytes[4] != VERSION {
+            return Err(HelloError("another version of the protocol, this is 1"));
+        }
+        if bytes[40..48] != CODEC {
+            return Err(HelloError("another codec, this is postcard"));
+        }
+        let hello = Hello {
+            calls: number_at(bytes, 8).min(CALLS_PER_CONNECTION_MAX),
+            frame_max: number_at(bytes, 12).min(FRAME_MAX as u32),
+            bytes: long_at(bytes, 16),
+            lent_max: long_at(bytes, 24),
+        };
+        if hello.calls == 0 || hello.frame_max < 2 * HEADER_LEN as u32 || hello.bytes == 0 {
+            return Err(HelloError("a window in which no call has room"));
+        }
+        Ok(hello)
+    }
+}
+
+fn number_at(bytes: &[u8; HELLO_LEN], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+fn long_at(bytes: &[u8; HELLO_LEN], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}
+
+/// A server's no to a connection.
+#[derive(Clone, Debug)]
+pub struct Rejection;
+
+impl Rejection {
+    /// As private data; the text is cut to what has room.
+    pub fn encode(status: &Status) -> Vec<u8> {
+        let mut bytes = vec![0; REJECT_HEAD];
+        bytes[0..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = KIND_REJECT;
+        bytes[8..12].copy_from_slice(&status.code().number().to_le_bytes());
+        status.encode(|piece| bytes.extend_from_slice(piece));
+        bytes.truncate(REJECT_MAX);
+        bytes
+    }
+
+    /// The status that a server rejected with; `None` of other servers' words.
+    pub fn decode(bytes: &[u8]) -> Option<Status> {
+        let (head, status) = bytes.split_first_chunk::<REJECT_HEAD>()?;
+        if head[0..4] != MAGIC || head[5] != KIND_REJECT {
+            return None;
+        }
+        let code = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+        Some(Status::decode(code, true, status))
+    }
+}

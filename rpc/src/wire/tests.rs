@@ -1,0 +1,254 @@
+//! The bytes of the page `docs/rpc-wire.md`, and what becomes of any others.
+
+use proptest::prelude::*;
+use tokio_fabric::{Access, RemoteRegion};
+
+use super::*;
+use crate::cx::TraceContext;
+use crate::limits::{FRAME_MAX, HEADER_LEN, METADATA_MAX};
+use crate::status::{Code, Status};
+
+const CALL: CallId = CallId {
+    slot: 5,
+    generation: 0x0102,
+};
+
+/// The hexadecimal of the page's example of this name.
+fn golden(name: &str) -> Vec<u8> {
+    let page = include_str!("../../../docs/rpc-wire.md");
+    let head = format!("`{name}`");
+    let below = page.lines().skip_while(|line| !line.starts_with(&head));
+    let mut block = below.skip_while(|line| !line.starts_with("```")).skip(1);
+    let digits: String = block
+        .by_ref()
+        .take_while(|line| !line.starts_with("```"))
+        .collect();
+    let digits: Vec<char> = digits.chars().filter(|it| !it.is_whitespace()).collect();
+    assert!(!digits.is_empty(), "the page has no example {name}");
+    let byte = |pair: &[char]| u8::from_str_radix(&pair.iter().collect::<String>(), 16).unwrap();
+    digits.chunks(2).map(byte).collect()
+}
+
+fn trace() -> TraceContext {
+    TraceContext {
+        trace_id: *b"0123456789abcdef",
+        span_id: *b"ABCDEFGH",
+        flags: 1,
+    }
+}
+
+#[test]
+fn a_plain_request_is_as_the_page_says() {
+    let mut frame = empty_frame();
+    frame.extend_from_slice(&[5, b'w', b'o', b'r', b'l', b'd']);
+    let head = FrameHead {
+        call: CALL,
+        method_or_code: method_id("Hello/hello"),
+        time_us: 50_000,
+    };
+    write_request_head(&mut frame, head);
+    assert_eq!(frame[..], golden("plain request"));
+    let Frame::Request(request) = Frame::decode(&frame).unwrap() else {
+        panic!()
+    };
+    assert_eq!(
+        (request.call, request.method),
+        (CALL, method_id("Hello/hello"))
+    );
+    assert_eq!((request.budget_us, request.trace), (50_000, None));
+    assert_eq!(request.body, b"\x05world");
+}
+
+#[test]
+fn a_request_with_everything_is_as_the_page_says() {
+    let mut metadata = Metadata::default();
+    metadata.push("tenant", b"blue").unwrap();
+    let lent = RemoteRegion {
+        access: Access::REMOTE_READ,
+        ..RemoteRegion::new(0, 4096, 0x1122_3344_5566_7788)
+    };
+    let mut frame = empty_frame();
+    frame.extend_from_slice(b"body");
+    insert_prefix(&mut frame, Some(&trace()), &metadata, &[lent]);
+    let head = FrameHead {
+        call: CALL,
+        method_or_code: 0xaabb_ccdd,
+        time_us: 0,
+    };
+    write_request_head(&mut frame, head);
+    assert_eq!(frame[..], golden("request with everything"));
+    let Frame::Request(request) = Frame::decode(&frame).unwrap() else {
+        panic!()
+    };
+    assert_eq!(request.trace, Some(trace()));
+    assert_eq!(request.lent[..], [lent]);
+    assert_eq!(
+        Metadata::of_checked(request.metadata).value("tenant"),
+        Some(&b"blue"[..])
+    );
+    assert_eq!(request.body, b"body");
+}
+
+#[test]
+fn responses_are_as_the_page_says() {
+    let head = |code| FrameHead {
+        call: CALL,
+        method_or_code: code,
+        time_us: 7,
+    };
+    let mut answer = empty_frame();
+    answer.push(42);
+    write_response_head(&mut answer, head(0), false);
+    assert_eq!(answer[..], golden("response"));
+    let status = Status::not_started(Code::Overloaded, "full");
+    let status = status.with_retry_after(std::time::Duration::from_millis(10));
+    let mut refusal = encode_status(&status);
+    write_response_head(&mut refusal, head(status.code().number()), true);
+    assert_eq!(refusal[..], golden("refusal"));
+    let Frame::Response(response) = Frame::decode(&refusal).unwrap() else {
+        panic!()
+    };
+    assert!(response.not_started);
+    let back = Status::decode(response.code, response.not_started, response.body);
+    assert_eq!(back.to_string(), status.to_string());
+    assert_eq!(back.retry_after(), status.retry_after());
+}
+
+#[test]
+fn cancel_and_goaway_are_as_the_page_says() {
+    assert_eq!(encode_cancel(CALL)[..], golden("cancel"));
+    assert_eq!(encode_goaway()[..], golden("goaway"));
+    assert_eq!(Frame::decode(&encode_cancel(CALL)), Ok(Frame::Cancel(CALL)));
+    assert_eq!(Frame::decode(&encode_goaway()), Ok(Frame::Goaway));
+}
+
+#[test]
+fn a_hello_and_a_rejection_are_as_the_page_says() {
+    let hello = Hello::default();
+    assert_eq!(hello.encode()[..], golden("hello"));
+    assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+    let status = Status::not_started(Code::Draining, "bye");
+    let rejection = Rejection::encode(&status);
+    assert_eq!(rejection, golden("rejection"));
+    let back = Rejection::decode(&rejection).unwrap();
+    assert_eq!(back.to_string(), status.to_string());
+    let long = Status::not_started(Code::Draining, "x".repeat(1000));
+    assert!(Rejection::encode(&long).len() <= tokio_fabric::limits::CM_DATA_SIZE_MAX);
+}
+
+#[test]
+fn a_hello_of_others_is_refused_in_words() {
+    let good = Hello::default().encode();
+    let wrong = |change: fn(&mut [u8])| {
+        let mut bytes = good;
+        change(&mut bytes);
+        Hello::decode(&bytes).unwrap_err().0
+    };
+    assert!(wrong(|it| it[0] = b'X').contains("not a peer"));
+    assert!(wrong(|it| it[4] = 2).contains("version"));
+    assert!(wrong(|it| it[40] = b'X').contains("codec"));
+    assert!(wrong(|it| it[8..12].fill(0)).contains("window"));
+    assert!(Hello::decode(&good[..47]).is_err());
+    // Of a later version.
+    assert!(Hello::decode(&[&good[..], b"more"].concat()).is_ok());
+    assert!(Rejection::decode(b"no idea").is_none());
+}
+
+#[test]
+fn frames_that_break_the_rules_are_violations() {
+    let request = golden("request with everything");
+    let plain = golden("plain request");
+    let changed = |from: &[u8], at: usize, to: u8| {
+        let mut bytes = from.to_vec();
+        bytes[at] = to;
+        bytes
+    };
+    let wrong = [
+        ("empty", Vec::new()),
+        ("short", plain[..HEADER_LEN - 1].to_vec()),
+        ("long", vec![0; FRAME_MAX + 1]),
+        ("kind 0", changed(&plain, 0, 0)),
+        ("kind 9", changed(&plain, 0, 9)),
+        ("unknown flag", changed(&plain, 1, 0x80)),
+        ("five pieces of lent memory", changed(&plain, 1, 5 << 1)),
+        ("a trace that is not there", changed(&plain, 1, 1)),
+        ("lent memory that is not there", changed(&plain, 1, 1 << 1)),
+        ("metadata that is not there", changed(&plain, 2, 0xff)),
+        (
+            "metadata that is no text",
+            changed(&request, HEADER_LEN + 25 + 3, 0xff),
+        ),
+        (
+            "a name beyond the metadata",
+            changed(&request, HEADER_LEN + 25, 0xff),
+        ),
+        (
+            "rights of both kinds",
+            changed(&request, HEADER_LEN + 25 + 13 + 25, 0x30),
+        ),
+        (
+            "a result of a call not started",
+            changed(&golden("response"), 1, 1),
+        ),
+        (
+            "an unknown flag of a response",
+            changed(&golden("response"), 1, 2),
+        ),
+        ("metadata of a response", changed(&golden("response"), 2, 1)),
+        ("a long cancel", [golden("cancel"), vec![0]].concat()),
+        ("a flag of a cancel", changed(&golden("cancel"), 1, 1)),
+        ("a goaway of a call", changed(&golden("goaway"), 4, 1)),
+    ];
+    for (what, bytes) in wrong {
+        assert!(Frame::decode(&bytes).is_err(), "{what} was taken");
+    }
+}
+
+#[test]
+fn metadata_has_its_bounds() {
+    let mut metadata = Metadata::default();
+    for at in 0..16 {
+        metadata.push(&format!("name {at}"), b"value").unwrap();
+    }
+    assert_eq!(
+        metadata.push("one more", b"").unwrap_err().code(),
+        Code::TooLarge
+    );
+    assert_eq!(metadata.iter().count(), 16);
+    let mut large = Metadata::default();
+    assert!(large.push("name", &[0; METADATA_MAX]).is_err());
+    large.push("name", &[0; METADATA_MAX - 7]).unwrap();
+    assert!(large.push("", b"").is_err());
+    assert!(
+        Metadata::check(&[0; 17 * 3]).is_err(),
+        "seventeen empty entries"
+    );
+}
+
+proptest! {
+    /// G12: "what a peer sends leads to a status or a closed connection".
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0..10_u8) {
+        let mut bytes = bytes;
+        if let Some(first) = bytes.first_mut() {
+            *first = kind;
+        }
+        if let Ok(Frame::Request(request)) = Frame::decode(&bytes) {
+            let metadata = Metadata::of_checked(request.metadata);
+            prop_assert!(metadata.iter().count() <= 16);
+            prop_assert!(request.lent.len() <= 4);
+        }
+        let _ = Hello::decode(&bytes);
+        let _ = Rejection::decode(&bytes);
+    }
+
+    #[test]
+    fn changed_requests_do_not_panic(at in 0..100_usize, to in any::<u8>(), cut in 0..110_usize) {
+        let mut bytes = golden("request with everything");
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte = to;
+        }
+        bytes.truncate(cut);
+        let _ = Frame::decode(&bytes);
+    }
+}

@@ -1,0 +1,153 @@
+//! Peers that lie: it costs them their connection, and no other connection anything.
+
+use std::time::Duration;
+
+use tokio_fabric::testing::{Net, Peer};
+use tokio_fabric::{Endpoint, Event};
+use tokio_fabric_rpc::{Channel, Code, Server, Started};
+
+use super::{Handlers, ProbeClient, ProbeServer, expect};
+
+/// `Hello::default()`, as the page has it.
+fn hello() -> Vec<u8> {
+    let mut bytes = b"TFRP\x01\x01\0\0".to_vec();
+    bytes.extend_from_slice(&256_u32.to_le_bytes());
+    bytes.extend_from_slice(&65_536_u32.to_le_bytes());
+    bytes.extend_from_slice(&(4_u64 << 20).to_le_bytes());
+    bytes.extend_from_slice(&(1_u64 << 40).to_le_bytes());
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(b"postcard");
+    bytes
+}
+
+fn frame(kind: u8, call: u32, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind, 0, 0, 0];
+    bytes.extend_from_slice(&call.to_le_bytes());
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(rest);
+    bytes
+}
+
+async fn raw_client(net: &Net, to: std::net::SocketAddr) -> (Peer, Endpoint) {
+    let peer = net.peer().unwrap();
+    let endpoint = peer.domain.endpoint().open().unwrap();
+    endpoint.connect(to).data(hello()).await.unwrap();
+    (peer, endpoint)
+}
+
+/// Waits for the end of the endpoint's connection.
+async fn shutdown(peer: &Peer) {
+    let ended =
+        async { while !matches!(peer.events.next().await, Some(Event::Shutdown { .. })) {} };
+    tokio::time::timeout(Duration::from_secs(60), ended)
+        .await
+        .expect("it ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_that_break_the_rules_cost_their_connection_only() {
+    let net = Net::new(11);
+    let server = Server::new().add(ProbeServer::new(Handlers::default()));
+    let (channel, server) = tokio_fabric_rpc::testing::connect(&net, server)
+        .await
+        .unwrap();
+    let honest = ProbeClient::over(channel);
+    let wrong: Vec<(&str, Vec<u8>)> = vec![
+        ("nothing", vec![]),
+        ("no header", vec![1; 15]),
+        ("an unknown kind", frame(99, 0, &[])),
+        ("a response", frame(2, 0, &[])),
+        ("a farewell", frame(7, 0, &[])),
+        ("a slot beyond the window", frame(1, 256, &[])),
+        ("a generation beyond the next", frame(1, 1 << 16, &[])),
+        ("a cancellation of no call", frame(3, 7, &[])),
+        ("a frame that is too long", vec![0; 65_537]),
+        ("a megabyte", vec![1; 1 << 20]),
+    ];
+    for (at, (what, bytes)) in wrong.into_iter().enumerate() {
+        let (peer, endpoint) = raw_client(&net, server.local_addr()).await;
+        let _ = endpoint.send(bytes).await;
+        shutdown(&peer).await;
+        assert_eq!(server.stats().violations, at as u64 + 1, "{what}");
+        honest.nothing().await.unwrap();
+    }
+    assert_eq!(server.stats().connections, 1);
+}
+
+/// The names of calls: each once, and each slot for one at a time.
+#[tokio::test(start_paused = true)]
+async fn a_call_under_a_used_name_is_a_violation() {
+    let net = Net::new(12);
+    let server = Server::new().add(ProbeServer::new(Handlers::default()));
+    let (_channel, server) = tokio_fabric_rpc::testing::connect(&net, server)
+        .await
+        .unwrap();
+    let (peer, endpoint) = raw_client(&net, server.local_addr()).await;
+    // An unknown method: answered as not started, under its name.
+    endpoint.send(frame(1, 0, &[])).await.unwrap();
+    let (received, answer) = endpoint.recv(vec![0; 256]).await.unwrap();
+    assert_eq!(answer[..8], [2, 1, 0, 0, 0, 0, 0, 0]);
+    assert!(received.len > 20, "with its reason");
+    endpoint.send(frame(1, 0, &[])).await.unwrap();
+    shutdown(&peer).await;
+    assert_eq!(server.stats().violations, 1);
+}
+
+/// A server that answers what was not asked.
+#[tokio::test(start_paused = true)]
+async fn a_lying_server_loses_its_client_and_calls_end() {
+    for lie in [
+        frame(2, 5, &[]),
+        frame(2, 1 << 16, &[]),
+        frame(1, 0, &[]),
+        vec![],
+    ] {
+        let net = Net::new(13);
+        let peer = net.peer().unwrap();
+        let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = peer
+            .fabric
+            .passive_endpoint(&peer.events)
+            .listen_at(any)
+            .unwrap();
+        let address = listener.local_addr();
+        let lying = async {
+            let Some(Event::ConnRequest(request)) = peer.events.next().await else {
+                panic!()
+            };
+            let endpoint = request.accept(&peer.domain).data(hello()).await.unwrap();
+            endpoint.recv(vec![0; 256]).await.unwrap();
+            let _ = endpoint.send(lie).await;
+            endpoint
+        };
+        let calling = async {
+            let builder = Channel::builder().fabric(&net.fabric().unwrap());
+            let client = ProbeClient::over(builder.connect(address).await.unwrap());
+            let lost = client.nothing().await.unwrap_err();
+            expect(&lost, Code::ConnectionLost, Started::MaybeRan);
+            assert!(lost.message().contains("broke the protocol"), "{lost}");
+            assert!(client.nothing().await.unwrap_err().is_not_started());
+        };
+        tokio::join!(lying, calling);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_are_rejected_in_words() {
+    let net = Net::new(14);
+    let server = Server::new().add(ProbeServer::new(Handlers::default()));
+    let (_channel, server) = tokio_fabric_rpc::testing::connect(&net, server)
+        .await
+        .unwrap();
+    let endpoint = net.peer().unwrap().domain.endpoint().open().unwrap();
+    let refused = endpoint
+        .connect(server.local_addr())
+        .data(b"hello?")
+        .await
+        .unwrap_err();
+    let words = String::from_utf8_lossy(refused.data()).into_owned();
+    assert!(
+        words.starts_with("TFRP") && words.contains("not a peer"),
+        "{words}"
+    );
+}

@@ -1,0 +1,87 @@
+//! More calls than there is room for.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::time::Instant;
+use tokio_fabric::testing::Net;
+use tokio_fabric_rpc::{Channel, Code, Server, Started, testing};
+
+use super::{Handlers, ProbeServer, expect, probe_with};
+
+/// G10: "overload is answered within a turn".
+#[tokio::test(start_paused = true)]
+async fn a_full_server_refuses_at_once_and_says_when_to_come_again() {
+    let (client, seen, server) = probe_with(Server::new().calls_max(2)).await;
+    let running: Vec<_> = (0..2)
+        .map(|_| tokio::spawn(client.wait(Some(1000)).into_future()))
+        .collect();
+    seen.wait_for(&seen.started, 2).await;
+    let begin = Instant::now();
+    let refused = client.nothing().await.unwrap_err();
+    expect(&refused, Code::Overloaded, Started::NotStarted);
+    assert!(refused.retry_after().is_some());
+    assert!(begin.elapsed() < Duration::from_millis(10));
+    assert_eq!(server.stats().refused, 1);
+    for call in running {
+        call.await.unwrap().unwrap();
+    }
+    client.nothing().await.unwrap();
+}
+
+/// "At most `calls` open per connection": those beyond wait, in their order.
+#[tokio::test(start_paused = true)]
+async fn calls_beyond_the_window_wait_in_their_order() {
+    let (client, seen, server) = probe_with(Server::new().window(2)).await;
+    let begin = Instant::now();
+    let calls = (0..6).map(|_| tokio::spawn(client.wait(Some(100)).into_future()));
+    let calls: Vec<_> = calls.collect();
+    seen.wait_for(&seen.started, 2).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(server.stats().running, 2);
+    assert!(!client.channel().is_ready());
+    // One that has no time to wait ends as not started.
+    let late = client
+        .nothing()
+        .deadline(Duration::from_millis(10))
+        .await
+        .unwrap_err();
+    expect(&late, Code::DeadlineExceeded, Started::NotStarted);
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(300));
+    assert_eq!(server.stats().started, 6);
+    assert!(client.channel().is_ready());
+}
+
+/// G8: callers that do not look at their answers hold up no other.
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_not_fetched_hold_no_slot() {
+    let (client, _, _server) = probe_with(Server::new().window(2)).await;
+    let mut idle = Vec::new();
+    for _ in 0..10 {
+        let mut call = Box::pin(client.nothing().into_future());
+        assert!((&mut call).now_or_never().is_none());
+        idle.push(call);
+        client.nothing().await.unwrap();
+    }
+    for call in idle {
+        call.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_beyond_the_limit_are_rejected_in_words() {
+    let net = Net::new(5);
+    let server = Server::new()
+        .add(ProbeServer::new(Handlers::default()))
+        .connections_max(1);
+    let (first, server) = testing::connect(&net, server).await.unwrap();
+    let builder = Channel::builder().fabric(&net.fabric().unwrap());
+    let refused = builder.connect(server.local_addr()).await.unwrap_err();
+    expect(&refused, Code::Overloaded, Started::NotStarted);
+    assert!(refused.retry_after().is_some());
+    drop(first);
+}
