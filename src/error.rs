@@ -78,7 +78,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The address is in use (`FI_EADDRINUSE`).
     AddressInUse,
-    /// The address is not one of this machine's (`FI_EADDRNOTAVAIL`).
+    /// The address is not one of this machine's; or a peer has no such context, or has closed it
+    /// ([`AddressVector::rx_addr`](crate::AddressVector::rx_addr); `FI_EADDRNOTAVAIL`).
     AddressNotAvailable,
     /// A system limit was met: memory, descriptors (`FI_ENOMEM`).
     LimitReached,

@@ -1,6 +1,7 @@
 //! Small values that name things: the user's contexts and the library's own identifiers.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -124,7 +125,8 @@ impl fmt::Debug for OperationId {
 /// It belongs to the vector that gave it, and to the one insertion: once the address is removed, it
 /// names nothing, even when its slot in the vector is used again. Another vector does not take it
 /// for one of its own, unless half a million were opened in between; a vector with a name draws
-/// lots with those odds.
+/// lots with those odds. Each of the bits that a vector keeps for contexts
+/// ([`rx_ctx_bits`](crate::av::AddressVectorBuilder::rx_ctx_bits)) halves that number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FabricAddr(u64);
 
@@ -143,14 +145,36 @@ impl FabricAddr {
     pub(crate) const VECTOR_COUNT: u32 =
         1 << (u64::BITS - Self::INDEX_BITS - Self::GENERATION_BITS);
 
-    /// The bits that the values of the n-th vector of this process have in common.
-    pub(crate) fn own_vector(number: u32) -> u32 {
-        (number << 1) & (Self::VECTOR_COUNT - 1)
+    /// The bits that the values of the n-th vector of this process have in common, of which so
+    /// many, the highest, are kept for contexts.
+    pub(crate) fn own_vector(number: u32, context_bits: u32) -> u32 {
+        (number << 1) & ((Self::VECTOR_COUNT - 1) >> context_bits)
     }
 
     /// The same of a vector that several processes share.
     pub(crate) fn shared_vector(random: u32) -> u32 {
         (random | 1) & (Self::VECTOR_COUNT - 1)
+    }
+
+    /// The same peer, and one of its contexts (`fi_rx_addr`), where so many bits are kept for it.
+    pub(crate) fn with_context(self, context: u16, context_bits: u32) -> Self {
+        debug_assert!(u32::from(context) >> context_bits == 0);
+        match context_bits {
+            0 => self,
+            bits => FabricAddr(self.0 | u64::from(context) << (u64::BITS - bits)),
+        }
+    }
+
+    /// What the vector has given, and the context that was added to it.
+    pub(crate) fn split(self, context_bits: u32) -> (FabricAddr, u16) {
+        match context_bits {
+            0 => (self, 0),
+            bits => {
+                let context = self.0 >> (u64::BITS - bits);
+                // The bits are at most `RX_CTX_BITS_MAX`.
+                (FabricAddr(self.0 << bits >> bits), context as u16)
+            }
+        }
     }
 
     pub(crate) fn new(vector: u32, generation: u32, index: u32) -> Self {
@@ -191,6 +215,29 @@ impl fmt::Debug for FabricAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (vector, index) = (self.vector(), self.index());
         write!(f, "FabricAddr({vector}.{index}.{})", self.generation())
+    }
+}
+
+/// A peer of a connectionless endpoint: where it listens, and which of the contexts there it is
+/// (`fi_rx_addr`; `fi_av(3)`). An endpoint that is not scalable is the context 0 of its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PeerAddr {
+    pub(crate) socket: SocketAddr,
+    pub(crate) context: u16,
+}
+
+impl From<SocketAddr> for PeerAddr {
+    fn from(socket: SocketAddr) -> Self {
+        PeerAddr { socket, context: 0 }
+    }
+}
+
+impl fmt::Display for PeerAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.context {
+            0 => self.socket.fmt(f),
+            context => write!(f, "{}, context {context}", self.socket),
+        }
     }
 }
 

@@ -17,8 +17,8 @@ use crate::proto::{
 };
 use crate::slab::Key;
 use crate::wire::{
-    ByteOrder, Capabilities, ControlFrame, ControlKind, FrameHeader, PeerData, RemoteSegment,
-    Segments, decode,
+    ByteOrder, Capabilities, ControlFrame, ControlKind, FrameHeader, NamedContexts, PeerData,
+    RemoteSegment, Segments, decode,
 };
 
 /// Bytes of the message.
@@ -233,6 +233,7 @@ impl SteppedConnection {
             },
             listening_port: 1,
             incarnation: NonZeroU32::MIN,
+            contexts: NamedContexts::FIRST,
         };
         let mut machine = Connection::new_rdm(sizes(), params(), peering);
         machine.begin_connect_peer();

@@ -171,7 +171,10 @@ pub mod ep {
 
 /// Reliable endpoints without connections (`FI_EP_RDM`).
 pub mod rdm {
-    pub use crate::endpoint::{PeerEvent, Peers, RdmEndpoint, RdmEndpointBuilder};
+    pub use crate::endpoint::{
+        PeerEvent, Peers, RdmEndpoint, RdmEndpointBuilder, ScalableEndpoint,
+        ScalableEndpointBuilder,
+    };
     pub use crate::progress::{IdlePolicy, PeerEventKind};
 }
 

@@ -43,6 +43,10 @@ pub const EQ_SIZE_DEFAULT: usize = 256;
 /// Drivers of one domain: more than there are processors gain nothing, and each has a descriptor,
 /// and perhaps a ring and a thread.
 pub const PROGRESS_SHARDS_MAX: usize = 256;
+/// Bits that an address vector may keep for the context of a peer (`rx_ctx_bits`).
+pub const RX_CTX_BITS_MAX: u32 = 6;
+/// Contexts of one scalable endpoint, at most (`max_ep_tx_ctx`, `max_ep_rx_ctx`).
+pub const EP_CONTEXTS_MAX: usize = 1 << RX_CTX_BITS_MAX;
 /// Turns that the end of a domain driven by hand takes at most for what goes without waiting: each
 /// sends a socket's buffer full, and what the peer has no room for is not waited for.
 pub(crate) const MANUAL_END_TURNS: usize = 64;

@@ -105,7 +105,7 @@ impl AddressVector {
     /// As [`lookup`](Self::lookup).
     pub fn lookup_auth_key(&self, addr: FabricAddr) -> Result<Option<AuthKeyAddr>> {
         self.inner.check_open()?;
-        let entry = self.inner.store.get(addr)?;
+        let entry = self.inner.entry(addr)?;
         Ok(entry.ok_or_else(|| super::unknown(addr))?.auth_key)
     }
 

@@ -13,7 +13,7 @@ use super::{AddressVector, Inner, names};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{FabricAddr, UserContext};
 use crate::info::{AvType, Caps, Info};
-use crate::limits::AV_CAPACITY_AHEAD_MAX;
+use crate::limits::{AV_CAPACITY_AHEAD_MAX, RX_CTX_BITS_MAX};
 use crate::sync::{Dependents, Keep, Lock, ManualProgress};
 
 /// Runs work that blocks beside the runtime.
@@ -41,6 +41,7 @@ pub struct AddressVectorBuilder {
     asynchronous: bool,
     symmetric: bool,
     user_ids: bool,
+    rx_ctx_bits: u32,
     context: Option<UserContext>,
 }
 
@@ -61,6 +62,7 @@ impl AddressVectorBuilder {
             asynchronous: false,
             symmetric: false,
             user_ids: false,
+            rx_ctx_bits: 0,
             context: None,
         }
     }
@@ -137,6 +139,15 @@ impl AddressVectorBuilder {
         self
     }
 
+    /// How many bits of each [`FabricAddr`] are kept to name a context of the peer
+    /// (`rx_ctx_bits`), 0 to [`RX_CTX_BITS_MAX`]: with `n` of them
+    /// [`rx_addr`](AddressVector::rx_addr) names the contexts 0 to 2^n - 1 of a scalable endpoint.
+    /// Not with a [`name`](Self::name). Default: 0.
+    pub fn rx_ctx_bits(mut self, bits: u32) -> Self {
+        self.rx_ctx_bits = bits;
+        self
+    }
+
     /// A value of the application's that belongs to the vector. Default: none.
     pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
@@ -153,13 +164,14 @@ impl AddressVectorBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a type that the domain's `av_type` or the vector that is
-    /// there excludes, for an empty name, and for read-only access without a name.
+    /// there excludes, for an empty name, for read-only access without a name, and for more bits
+    /// for contexts than [`RX_CTX_BITS_MAX`].
     /// [`ErrorKind::NoMatch`] for read-only access to what no process has open.
     /// [`ErrorKind::Unsupported`] for user ids in a domain without
-    /// [`Caps::AV_USER_ID`], or with a name. [`ErrorKind::Incompatible`] for a
-    /// named vector whose file is damaged or of another version, [`ErrorKind::AccessDenied`] for a
-    /// directory that is not this user's, [`ErrorKind::Again`] while another process opens or
-    /// changes it. [`ErrorKind::BadState`] if the domain is closed.
+    /// [`Caps::AV_USER_ID`], or with a name, and for bits for contexts with a name.
+    /// [`ErrorKind::Incompatible`] for a named vector whose file is damaged or of another version,
+    /// [`ErrorKind::AccessDenied`] for a directory that is not this user's, [`ErrorKind::Again`]
+    /// while another process opens or changes it. [`ErrorKind::BadState`] if the domain is closed.
     pub fn open(mut self) -> Result<AddressVector> {
         let Some(keep) = self.keep.take() else {
             return Err(Error::new(ErrorKind::BadState, "the domain is closed"));
@@ -169,14 +181,24 @@ impl AddressVectorBuilder {
             let message = "user_ids: the domain was opened without the capability AV_USER_ID";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
+        let bits = self.rx_ctx_bits;
+        if bits > RX_CTX_BITS_MAX {
+            let message = format!("rx_ctx_bits: {bits}, there are {RX_CTX_BITS_MAX} at most");
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
         match self.name.take() {
+            // The values of such a vector are the same in all processes, whatever each asks for.
+            Some(_) if bits > 0 => {
+                let message = "rx_ctx_bits: a vector with a name keeps no bits for contexts";
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
             Some(name) => self.open_shared(&name, av_type, keep),
             None if self.read_only => {
                 let message = "read_only: an address vector without a name is no other process's";
                 Err(Error::new(ErrorKind::InvalidArgument, message))
             }
             None => {
-                let vector = FabricAddr::own_vector(NEXT.fetch_add(1, Ordering::Relaxed));
+                let vector = FabricAddr::own_vector(NEXT.fetch_add(1, Ordering::Relaxed), bits);
                 let expected = self
                     .count
                     .max(self.endpoints_per_node)
@@ -226,6 +248,7 @@ impl AddressVectorBuilder {
                 asynchronous: self.asynchronous,
                 symmetric: self.symmetric,
                 user_ids: self.user_ids,
+                rx_ctx_bits: self.rx_ctx_bits,
                 auth_keys,
                 context: self.context,
                 events: Mutex::new(None),

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::UserContext;
+use crate::id::{PeerAddr, UserContext};
 use crate::info::{AvType, address_of_text};
 use crate::sync::{Dependence, Dependents, Keep, ManualProgress};
 
@@ -80,6 +80,8 @@ struct Inner {
     symmetric: bool,
     /// Each insertion must give user ids along.
     user_ids: bool,
+    /// The highest bits of its addresses, which name a context of the peer.
+    rx_ctx_bits: u32,
     /// Where the domain has `FI_AV_AUTH_KEY`.
     auth_keys: Option<AuthKeys>,
     context: Option<UserContext>,
@@ -115,6 +117,11 @@ impl Inner {
             Store::Shared(shared) => shared.check_writable(),
             Store::Own { .. } => Ok(()),
         }
+    }
+
+    /// The entry of this name, whichever context it names.
+    fn entry(&self, addr: FabricAddr) -> Result<Option<Entry>> {
+        self.store.get(addr.split(self.rx_ctx_bits).0)
     }
 
     fn is_shared(&self) -> bool {
@@ -261,7 +268,7 @@ impl AddressVector {
     /// [`ErrorKind::BadState`] if the vector is closed.
     pub fn lookup(&self, addr: FabricAddr) -> Result<SocketAddr> {
         self.inner.check_open()?;
-        self.socket_addr(addr)
+        Ok(self.peer_addr(addr)?.socket)
     }
 
     /// The address in libfabric's text form (`fi_av_straddr`), as
@@ -275,7 +282,7 @@ impl AddressVector {
 
     /// What names this peer, if it is in the vector.
     pub fn fabric_addr(&self, address: SocketAddr) -> Option<FabricAddr> {
-        self.find(address).map(|(addr, _)| addr)
+        self.find(address.into())?.0
     }
 
     /// The identifier that the application gave the address (`FI_AV_USER_ID`), if it did.
@@ -284,8 +291,41 @@ impl AddressVector {
     /// As [`lookup`](Self::lookup).
     pub fn user_id(&self, addr: FabricAddr) -> Result<Option<u64>> {
         self.inner.check_open()?;
-        let entry = self.inner.store.get(addr)?;
+        let entry = self.inner.entry(addr)?;
         Ok(entry.ok_or_else(|| unknown(addr))?.user_id)
+    }
+
+    /// One context of the peer of this name, to be sent to or received from (`fi_rx_addr`): of a
+    /// [scalable endpoint](crate::rdm::ScalableEndpoint) the context of this index, from 0, which
+    /// is what the name that was given stands for. Whether the peer has such a context shows when
+    /// something is posted to it. It is the same peer otherwise: [`lookup`](Self::lookup) and
+    /// [`user_id`](Self::user_id) answer for it, and with the removal of the peer it names nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the vector keeps no room for the index
+    /// ([`rx_ctx_bits`](AddressVectorBuilder::rx_ctx_bits)), and as [`lookup`](Self::lookup).
+    pub fn rx_addr(&self, addr: FabricAddr, index: usize) -> Result<FabricAddr> {
+        let bits = self.inner.rx_ctx_bits;
+        let (peer, _) = addr.split(bits);
+        self.lookup(peer)?;
+        let context = u16::try_from(index).ok().filter(|it| it >> bits == 0);
+        let context = context.ok_or_else(|| {
+            let message =
+                format!("context {index}: the address vector has {bits} bits for it (rx_ctx_bits)");
+            Error::new(ErrorKind::InvalidArgument, message)
+        })?;
+        Ok(peer.with_context(context, bits))
+    }
+
+    /// The context of the peer that this names: what [`rx_addr`](Self::rx_addr) was given; 0 of a
+    /// name as it was inserted.
+    pub fn context_of(&self, addr: FabricAddr) -> usize {
+        usize::from(addr.split(self.inner.rx_ctx_bits).1)
+    }
+
+    /// Bits of its addresses that name a context (`rx_ctx_bits`).
+    pub fn rx_ctx_bits(&self) -> u32 {
+        self.inner.rx_ctx_bits
     }
 
     /// Who has this index now, if anybody: useful with [`AvType::Table`], where it can be foretold.
@@ -372,18 +412,37 @@ impl AddressVector {
         self.inner.store.removals()
     }
 
-    /// Where the peer of this name is.
+    /// Where the peer of this name is, for one that knows no contexts.
     pub(crate) fn socket_addr(&self, addr: FabricAddr) -> Result<SocketAddr> {
-        let entry = self.inner.store.get(addr)?;
-        entry
-            .map(|entry| entry.address)
-            .ok_or_else(|| unknown(addr))
+        match self.peer_addr(addr)? {
+            PeerAddr { socket, context: 0 } => Ok(socket),
+            PeerAddr { context, .. } => {
+                let message = format!("context {context}: peers of this endpoint have none");
+                Err(Error::new(ErrorKind::InvalidArgument, message))
+            }
+        }
     }
 
-    /// The name of this peer, and its user id: for completions that name their source.
-    pub(crate) fn find(&self, address: SocketAddr) -> Option<(FabricAddr, Option<u64>)> {
-        let found = self.inner.store.find(address).unwrap_or_else(unreadable);
-        found.map(|(addr, entry)| (addr, entry.user_id))
+    /// The peer of this name, and which of its contexts.
+    pub(crate) fn peer_addr(&self, addr: FabricAddr) -> Result<PeerAddr> {
+        let (_, context) = addr.split(self.inner.rx_ctx_bits);
+        let entry = self.inner.entry(addr)?.ok_or_else(|| unknown(addr))?;
+        let socket = entry.address;
+        Ok(PeerAddr { socket, context })
+    }
+
+    /// The name of this peer, unless it is of a context for which there is no room, and its user
+    /// id: for completions that name their source.
+    pub(crate) fn find(&self, peer: PeerAddr) -> Option<(Option<FabricAddr>, Option<u64>)> {
+        let found = (self.inner.store)
+            .find(peer.socket)
+            .unwrap_or_else(unreadable);
+        let bits = self.inner.rx_ctx_bits;
+        let has_room = peer.context >> bits == 0;
+        found.map(|(addr, entry)| {
+            let addr = has_room.then(|| addr.with_context(peer.context, bits));
+            (addr, entry.user_id)
+        })
     }
 
     /// The domain's, where the application makes it.

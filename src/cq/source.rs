@@ -20,10 +20,13 @@ pub(crate) struct SourceName {
 
 impl SourceName {
     /// The sender at this address, and what the endpoint's address vector has of it.
-    pub(crate) fn new(address: SocketAddr, found: Option<(FabricAddr, Option<u64>)>) -> Self {
+    pub(crate) fn new(
+        address: SocketAddr,
+        found: Option<(Option<FabricAddr>, Option<u64>)>,
+    ) -> Self {
         SourceName {
             address: Some(address),
-            fabric: found.map(|(addr, _)| addr),
+            fabric: found.and_then(|(addr, _)| addr),
             user_id: found.and_then(|(_, user_id)| user_id),
         }
     }

@@ -92,8 +92,9 @@ impl DomainBuilder {
     /// on many processors. Default: one, which one processor at a time runs.
     ///
     /// A new endpoint goes to the driver with the fewest connections and stays there; the
-    /// connections of a connectionless endpoint are all with its driver. Regions belong to the
-    /// whole domain. Each driver has an incarnation of its own
+    /// connections of a connectionless endpoint are all with its driver, those of a
+    /// [scalable](Domain::scalable_endpoint) one with the drivers of its contexts. Regions belong
+    /// to the whole domain. Each driver has an incarnation of its own
     /// ([`Endpoint::peer_incarnation`](crate::Endpoint::peer_incarnation)).
     ///
     /// Tasks gain nothing from this on a `current_thread` runtime; and each driver that spins

@@ -81,9 +81,15 @@ impl OpenCounts {
 
     /// An endpoint, with a context for each side on which there is something to do.
     pub(super) fn endpoint(&self, caps: SideCaps) -> Result<[Option<Counted>; 3]> {
+        let endpoint = self.endpoints.take()?;
+        let [transmit, receive] = self.contexts(caps)?;
+        Ok([Some(endpoint), transmit, receive])
+    }
+
+    /// A context for each side on which there is something to do.
+    pub(super) fn contexts(&self, caps: SideCaps) -> Result<[Option<Counted>; 2]> {
         let context = |count: &Arc<Count>, is_used: bool| is_used.then(|| count.take()).transpose();
         Ok([
-            Some(self.endpoints.take()?),
             context(&self.transmit_contexts, caps.transmits())?,
             context(&self.receive_contexts, caps.receives())?,
         ])

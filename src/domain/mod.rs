@@ -470,6 +470,12 @@ impl Domain {
         self.keep_counted(name, counted)
     }
 
+    /// The same of one more context of an endpoint that is open already.
+    pub(crate) fn keep_context(&self, name: &'static str, caps: SideCaps) -> Result<Keep> {
+        let counted = self.inner.counts.contexts(caps)?;
+        self.keep_counted(name, counted)
+    }
+
     /// A completion queue for an endpoint that was given none.
     pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
         let builder = CompletionQueue::builder(Ok(None)).driving(self.progress_by_hand());
@@ -501,6 +507,11 @@ impl Domain {
         let mut options = self.inner.transport.clone();
         options.backend = Some(self.backend());
         transport::open(&options)
+    }
+
+    /// What makes the progress of so many contexts of an endpoint that is opened now.
+    pub(crate) fn engines_for_contexts(&self, contexts: usize) -> Vec<Arc<Engine>> {
+        self.inner.shards.spread(contexts)
     }
 
     /// What makes the progress of an endpoint that is opened now.

@@ -32,6 +32,8 @@ pub(super) struct Binding {
     pub(super) on_refusal: OnRefusal,
     pub(super) auth_key: Option<AuthKey>,
     pub(super) traffic_class: TrafficClass,
+    /// It is a context of an endpoint that has others, and not the first of them.
+    pub(super) is_further_context: bool,
 }
 
 impl Binding {
@@ -64,6 +66,7 @@ impl Binding {
             on_refusal: OnRefusal::default(),
             auth_key: info.endpoint.auth_key.clone(),
             traffic_class: info.tx.traffic_class,
+            is_further_context: false,
         }
     }
 
@@ -112,7 +115,10 @@ impl Binding {
     /// Binds the endpoint of this name to its queues and counters, and opens a queue for what
     /// no operation posted if it was given none.
     pub(super) fn bind(self, id: EndpointId) -> Result<Common> {
-        let keep = self.domain.keep_endpoint("endpoint", self.caps)?;
+        let keep = match self.is_further_context {
+            false => self.domain.keep_endpoint("endpoint", self.caps)?,
+            true => self.domain.keep_context("context", self.caps)?,
+        };
         let receive_queue = match self.receive_queue {
             Some(queue) => queue,
             None => self.domain.internal_queue()?,

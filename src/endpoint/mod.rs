@@ -58,7 +58,7 @@ pub use op::{Op, OpOutput, Queued, QueuedOp};
 pub use passive::{PassiveEndpoint, PassiveEndpointBuilder};
 pub use peek::{ClaimedMessage, MessageInfo, Peek, RecvClaimed};
 pub use peers::{PeerEvent, Peers};
-pub use rdm::{RdmEndpoint, RdmEndpointBuilder};
+pub use rdm::{RdmEndpoint, RdmEndpointBuilder, ScalableEndpoint, ScalableEndpointBuilder};
 pub use region::RegionEndpoint;
 pub use remote::RemoteRegions;
 pub use rma::{RmaRead, RmaWrite};

@@ -93,6 +93,9 @@ pub struct Peers {
 pub struct PeerEvent {
     /// Where the peer listens.
     pub peer: SocketAddr,
+    /// Which of the contexts there it is; 0 unless its endpoint is
+    /// [scalable](crate::rdm::ScalableEndpoint).
+    pub context: usize,
     /// Its name in the endpoint's address vector, if that has it when the event is read.
     pub fabric_addr: Option<FabricAddr>,
     /// What happened.
@@ -127,8 +130,9 @@ impl Stream for Peers {
             return Poll::Ready(None);
         };
         Poll::Ready(Some(PeerEvent {
-            peer: change.peer,
-            fabric_addr: vector.fabric_addr(change.peer),
+            peer: change.peer.socket,
+            context: usize::from(change.peer.context),
+            fabric_addr: vector.find(change.peer).and_then(|(addr, _)| addr),
             kind: change.kind,
             incarnation: change.incarnation,
         }))

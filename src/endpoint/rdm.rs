@@ -1,8 +1,10 @@
 //! Connectionless endpoints (`FI_EP_RDM`; `fi_endpoint(3)`).
 
 mod builder;
+mod opening;
 mod peer_keys;
 mod ports;
+mod scalable;
 mod sources;
 
 use std::net::SocketAddr;
@@ -14,6 +16,7 @@ use crate::cq::{CompletionQueue, Source, SourceName, Sources};
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, OperationId};
+use crate::info::Caps;
 use crate::limits::RDM_POST_ATTEMPTS;
 use crate::progress::{
     CloseWatch, OpCell, PeerReader, Port, PostOptions, PostedOp, Rdm, ReceiveContext,
@@ -30,6 +33,7 @@ use super::target::{
 use ports::Ports;
 
 pub use builder::RdmEndpointBuilder;
+pub use scalable::{ScalableEndpoint, ScalableEndpointBuilder};
 
 /// A reliable endpoint without a connection to make (`FI_EP_RDM`; `struct fid_ep`): it sends to any
 /// peer of its address vector, and receives from all.
@@ -251,8 +255,8 @@ impl RdmEndpoint {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an address that was removed or is another vector's.
     pub fn cancel_all(&self, peer: FabricAddr) -> Result<usize> {
-        let address = self.inner.vector.socket_addr(peer)?;
-        Ok(match self.inner.rdm.port_of(address) {
+        let peer = self.inner.vector.peer_addr(peer)?;
+        Ok(match self.inner.rdm.port_of(peer) {
             Some(port) => port.cancel_all(),
             None => 0,
         })
@@ -265,8 +269,8 @@ impl RdmEndpoint {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an address that was removed or is another vector's.
     pub fn disconnect(&self, peer: FabricAddr) -> Result<()> {
-        let address = self.inner.vector.socket_addr(peer)?;
-        self.inner.rdm.disconnect(address);
+        let peer = self.inner.vector.peer_addr(peer)?;
+        self.inner.rdm.disconnect(peer);
         Ok(())
     }
 
@@ -350,7 +354,7 @@ impl Inner {
         } = selector;
         let source = match (source, key) {
             (None, None) => None,
-            (Some(peer), None) => Some(self.rdm.source_of(self.vector.socket_addr(peer)?)?),
+            (Some(peer), None) => Some(self.rdm.source_of(self.vector.peer_addr(peer)?)?),
             (None, Some(key)) => Some(self.all_of_key(key)?),
             (Some(_), Some(_)) => {
                 let what = "from_key: the receive is for one peer already";
@@ -378,7 +382,11 @@ impl Inner {
         if let Some(port) = removals.and_then(|removals| self.ports.get(peer, removals)) {
             return Ok(port);
         }
-        let port = self.rdm.port_to(self.vector.socket_addr(peer)?)?;
+        let address = self.vector.peer_addr(peer)?;
+        if address.context > 0 {
+            self.common.caps.check(Caps::NAMED_RX_CTX)?;
+        }
+        let port = self.rdm.port_to(address)?;
         if let Some(removals) = removals {
             self.ports.put(peer, removals, &port);
         }
@@ -392,7 +400,7 @@ impl Inner {
 
     /// True if another port is to be asked for since this one's connection ends.
     fn forget_ended(&self, peer: FabricAddr, port: &Arc<Port>) -> bool {
-        let is_known = self.vector.socket_addr(peer).is_ok();
+        let is_known = self.vector.peer_addr(peer).is_ok();
         let moved = is_known && port.is_superseded();
         if moved {
             self.ports.forget(peer);

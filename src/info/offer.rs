@@ -135,6 +135,7 @@ const RDM: Offer = Offer {
         .caps
         .union(Caps::TAGGED)
         .union(Caps::DIRECTED_RECV)
+        .union(Caps::NAMED_RX_CTX)
         .union(Caps::MULTI_RECV)
         .union(Caps::SOURCE)
         .union(Caps::AV_USER_ID),

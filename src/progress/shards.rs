@@ -47,6 +47,16 @@ impl Shards {
         least.expect("there is at least one")
     }
 
+    /// The engines for the contexts of a new endpoint, each another one as far as there are so
+    /// many: those with the fewest connections and listeners, and then the same again.
+    pub(crate) fn spread(&self, contexts: usize) -> Vec<Arc<Engine>> {
+        let mut engines: Vec<_> = self.0.iter().collect();
+        engines.sort_by_cached_key(|engine| (engine.is_gone(), engine.lock_ports().len()));
+        let living = engines.iter().filter(|engine| !engine.is_gone()).count();
+        let engines = engines.into_iter().take(living.max(1)).cycle();
+        engines.take(contexts).map(Arc::clone).collect()
+    }
+
     /// Any of the transports: all are of one backend.
     pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
         self.0[0].transport()

@@ -42,7 +42,7 @@ pub(crate) use op::{
 };
 pub(crate) use peers::{
     Answer, AttemptId, Close, Command, ConnectionId, Failure, GiveUp, HostShares, PeerSettings,
-    Peers, Request, SourceId, VerificationOutcome, canonical, host_of,
+    Peers, Request, SourceId, VerificationOutcome, host_of,
 };
 pub(crate) use receives::Receives;
 

@@ -36,6 +36,9 @@ bitflags::bitflags! {
         const RENDEZVOUS = 1 << 7;
         /// An announcement can be withdrawn. Means nothing without RENDEZVOUS.
         const WITHDRAW = 1 << 8;
+        /// The connection is between contexts of scalable endpoints that the request names. Of
+        /// connectionless endpoints only.
+        const CONTEXTS = 1 << 9;
     }
 }
 
@@ -81,6 +84,11 @@ impl ExtensionOffer {
     /// True if its endpoint has an authorization key.
     pub(crate) fn proves_key(self) -> bool {
         self.capabilities.contains(Capabilities::AUTH)
+    }
+
+    /// True if it is about contexts that are named behind it.
+    pub(super) fn names_contexts(self) -> bool {
+        self.capabilities.contains(Capabilities::CONTEXTS)
     }
 
     /// The version of it.

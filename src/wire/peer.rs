@@ -9,6 +9,9 @@
 //!   +---------+----------+------------+------------------+-----------------+---------+---------+
 //! ```
 //!
+//! The first four of the `n` bytes are the offer. With [`CONTEXTS`](Capabilities::CONTEXTS) among
+//! it, four more name the contexts that are to be connected.
+//!
 //! A request carries the highest version of its sender, its listening port, and a number that is
 //! another one after a restart (libfabric takes its process identifier). The response echoes the
 //! port, carries the number of its own sender, and says by bit 7 that the version was understood.
@@ -22,12 +25,39 @@ use super::extension::{Capabilities, ExtensionOffer, MAGIC};
 const PLAIN_SIZE: usize = 8;
 /// Bytes of an offer behind the magic.
 const OFFER_SIZE: usize = 4;
+/// Bytes that name contexts, behind the offer.
+const CONTEXTS_SIZE: usize = 4;
 /// The version spoken here: with rendezvous.
 const VERSION: u8 = 1;
 /// Of a response: the version was understood.
 const UNDERSTOOD: u8 = 0x80;
 /// The features that are known: bit 0, "never connect to me".
 const FEATURES: u8 = 0x01;
+
+/// Which context of the requester is to be connected with which one of the other side
+/// (`fi_rx_addr`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NamedContexts {
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+}
+
+impl NamedContexts {
+    /// What connections are between that name no contexts.
+    pub(crate) const FIRST: NamedContexts = NamedContexts { from: 0, to: 0 };
+
+    fn read([f0, f1, t0, t1]: [u8; CONTEXTS_SIZE]) -> Self {
+        NamedContexts {
+            from: u16::from_be_bytes([f0, f1]),
+            to: u16::from_be_bytes([t0, t1]),
+        }
+    }
+
+    fn to_bytes(self) -> [u8; CONTEXTS_SIZE] {
+        let ([f0, f1], [t0, t1]) = (self.from.to_be_bytes(), self.to.to_be_bytes());
+        [f0, f1, t0, t1]
+    }
+}
 
 /// What the private data of a request or a response says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +67,8 @@ pub(crate) struct PeerData {
     port: u16,
     incarnation: u32,
     offer: Option<ExtensionOffer>,
+    /// Without [`Capabilities::CONTEXTS`] in the offer, the first ones.
+    contexts: NamedContexts,
 }
 
 impl PeerData {
@@ -52,7 +84,14 @@ impl PeerData {
             port,
             incarnation: incarnation.get(),
             offer,
+            contexts: NamedContexts::FIRST,
         }
+    }
+
+    /// The same request, between these contexts: which the offer says, if they are not the first.
+    pub(crate) fn between(self, contexts: NamedContexts) -> Self {
+        debug_assert!(contexts == NamedContexts::FIRST || self.names_contexts());
+        PeerData { contexts, ..self }
     }
 
     /// The response to this request. `offer`: the answer to its offer; `None` if it had none, so
@@ -68,6 +107,7 @@ impl PeerData {
             port: self.port,
             incarnation: incarnation.get(),
             offer,
+            contexts: self.contexts,
         }
     }
 
@@ -77,18 +117,21 @@ impl PeerData {
         let wrong = WireError::PeerData(data.len());
         let (plain, block) = data.split_first_chunk::<PLAIN_SIZE>().ok_or(wrong)?;
         let [version, features, p0, p1, i0, i1, i2, i3] = *plain;
-        let offer = match block.strip_prefix(&MAGIC) {
-            Some(block) => {
-                let (size, values) = block.split_first_chunk().ok_or(wrong)?;
-                let values = values
-                    .get(..usize::from(u16::from_be_bytes(*size)))
-                    .and_then(|values| values.first_chunk::<OFFER_SIZE>())
-                    .ok_or(wrong)?;
-                ExtensionOffer::from_parts(MAGIC, *values)
+        let (mut offer, mut contexts) = (None, NamedContexts::FIRST);
+        if let Some(block) = block.strip_prefix(&MAGIC) {
+            let (size, values) = block.split_first_chunk().ok_or(wrong)?;
+            let (values, more) = values
+                .get(..usize::from(u16::from_be_bytes(*size)))
+                .and_then(|values| values.split_first_chunk::<OFFER_SIZE>())
+                .ok_or(wrong)?;
+            offer = ExtensionOffer::from_parts(MAGIC, *values);
+            if offer.is_some_and(ExtensionOffer::names_contexts) {
+                let names = more.first_chunk().ok_or(wrong)?;
+                contexts = NamedContexts::read(*names);
             }
-            None => None,
-        };
+        }
         Ok(PeerData {
+            contexts,
             version,
             features,
             port: u16::from_be_bytes([p0, p1]),
@@ -102,9 +145,12 @@ impl PeerData {
         let mut data = self.plain().to_vec();
         if let Some(offer) = self.offer {
             let (magic, values) = offer.to_parts();
+            let names = self.names_contexts().then(|| self.contexts.to_bytes());
+            let size = OFFER_SIZE + names.map_or(0, |names| names.len());
             data.extend(magic);
-            data.extend((OFFER_SIZE as u16).to_be_bytes());
+            data.extend((size as u16).to_be_bytes()); // 4 or 8
             data.extend(values);
+            data.extend(names.into_iter().flatten());
         }
         data
     }
@@ -119,19 +165,44 @@ impl PeerData {
     /// What a reject of this request carries: the request's bytes. If it had an offer, there is in
     /// its place what the rejecter has, a key or nothing, and the rejecter's own incarnation.
     pub(crate) fn reject(&self, incarnation: NonZeroU32, has_key: bool) -> Vec<u8> {
-        let Some(_) = self.offer else {
-            return self.plain().to_vec();
-        };
         let capabilities = match has_key {
             true => Capabilities::AUTH,
             false => Capabilities::empty(),
         };
+        self.reject_with(incarnation, capabilities)
+    }
+
+    /// What a reject of this request carries if there is no such context as it names. Whether the
+    /// rejecter has a key is not said: nothing of what it has is.
+    pub(crate) fn reject_context(&self, incarnation: NonZeroU32) -> Vec<u8> {
+        let proves = self.offer.is_some_and(ExtensionOffer::proves_key);
+        let capabilities = match proves {
+            true => Capabilities::CONTEXTS | Capabilities::AUTH,
+            false => Capabilities::CONTEXTS,
+        };
+        self.reject_with(incarnation, capabilities)
+    }
+
+    fn reject_with(&self, incarnation: NonZeroU32, capabilities: Capabilities) -> Vec<u8> {
+        if self.offer.is_none() {
+            return self.plain().to_vec();
+        }
         PeerData {
             offer: Some(ExtensionOffer::new(capabilities)),
             incarnation: incarnation.get(),
             ..*self
         }
         .encode()
+    }
+
+    /// The contexts that are to be connected.
+    pub(crate) fn contexts(&self) -> NamedContexts {
+        self.contexts
+    }
+
+    /// True if contexts are named; of a reject: that there is none of the name that was asked for.
+    pub(crate) fn names_contexts(&self) -> bool {
+        self.offer.is_some_and(ExtensionOffer::names_contexts)
     }
 
     fn number(&self) -> u8 {

@@ -11,6 +11,7 @@ mod binding;
 mod capabilities;
 #[path = "../common/mod.rs"]
 mod common;
+mod contexts;
 mod dgram;
 mod dgram_multicast;
 mod endpoint;

@@ -47,7 +47,7 @@ impl PostEndpoint for Inner {
 
     fn source_name(&self, end: &OpResult) -> Option<SourceName> {
         end.sender_address()
-            .map(|from| SourceName::new(from, self.vector.find(from)))
+            .map(|from| SourceName::new(from, self.vector.find(from.into())))
     }
 }
 

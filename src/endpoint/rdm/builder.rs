@@ -1,26 +1,26 @@
 //! Opening a connectionless endpoint and binding it (`fi_endpoint`, `fi_ep_bind`;
 //! `fi_endpoint(3)`).
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::RdmEndpoint;
+use super::opening::{ContextRest, PreparedContext, open_contexts};
 use super::peer_keys::VectorKeys;
-use super::ports::Ports;
 use super::sources::SourceNames;
-use super::{Inner, RdmEndpoint};
 use crate::av::AddressVector;
 use crate::domain::Domain;
 use crate::endpoint::binding::{Binding, binding_setters, key_without_extension};
-use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::info::{Caps, EndpointType};
 use crate::limits::{
-    HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT, MULTI_RECV_FREE_MIN_DEFAULT,
-    RDM_CONNECT_DEADLINE_DEFAULT, RENDEZVOUS_MIN_DEFAULT, UNEXPECTED_BYTES_PER_PEER_DEFAULT,
+    MULTI_RECV_FREE_MIN_DEFAULT, RDM_CONNECT_DEADLINE_DEFAULT, RENDEZVOUS_MIN_DEFAULT,
+    UNEXPECTED_BYTES_PER_PEER_DEFAULT,
 };
 use crate::progress::{
-    IdlePolicy, Rdm, RdmBindings, RdmConfig, ReceiveConfig, ReceiveContext, SourceAddresses,
+    IdlePolicy, RdmBindings, RdmConfig, ReceiveConfig, ReceiveContext, SourceAddresses,
 };
 
 /// Opens a connectionless endpoint; made by [`Domain::rdm_endpoint`]. What it is bound to is said
@@ -28,9 +28,9 @@ use crate::progress::{
 #[must_use = "a builder opens nothing until `open`"]
 #[derive(Debug)]
 pub struct RdmEndpointBuilder {
-    binding: Binding,
-    vector: Option<AddressVector>,
-    listen_at: Option<SocketAddr>,
+    pub(super) binding: Binding,
+    pub(super) vector: Option<AddressVector>,
+    pub(super) listen_at: Option<SocketAddr>,
     unexpected_bytes_per_peer: usize,
     rendezvous_min: usize,
     idle: IdlePolicy,
@@ -147,6 +147,15 @@ impl RdmEndpointBuilder {
     /// [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for where it is to
     /// listen, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<RdmEndpoint> {
+        let (domain, listen_at) = (self.binding.domain.clone(), self.listen_at);
+        let prepared = self.prepare()?;
+        let engine = Arc::clone(domain.engine_for_endpoint());
+        let mut opened = open_contexts(&domain, listen_at, [engine], vec![prepared])?;
+        Ok(opened.remove(0))
+    }
+
+    /// Binds what is to be opened, and checks it.
+    pub(super) fn prepare(self) -> Result<PreparedContext> {
         let by_vector = (self.binding.domain).has_keys_of_vector(self.binding.auth_key.as_ref());
         let extension = match by_vector {
             true => self.binding.judged_without_key()?,
@@ -196,11 +205,8 @@ impl RdmEndpointBuilder {
             counter: counters.receive.clone(),
             sources: Option::clone(&sources),
         });
-        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let listener = domain.listener_transport()?;
         let config = RdmConfig {
             id,
-            listen: self.listen_at.or(domain.info().source).unwrap_or(any),
             sizes,
             extension,
             peer_keys: peer_keys.map(|keys| Box::new(keys) as _),
@@ -217,29 +223,15 @@ impl RdmEndpointBuilder {
             rendezvous_min: self.rendezvous_min,
             idle: self.idle,
             connect_deadline: self.connect_deadline,
-            handshake_timeout: HANDSHAKE_TIMEOUT_DEFAULT,
-            half_open_max: HALF_OPEN_MAX_DEFAULT,
         };
-        let rdm = Rdm::open(
-            domain.engine_for_endpoint(),
-            listener.transport,
-            listener.executor,
-            config,
-        )
-        .map_err(|error| error.with_operation(OperationKind::Listen))?;
-        let inner = Inner {
-            rdm,
+        let rest = ContextRest {
             receives,
             vector,
-            ports: Ports::new(),
             sources: names,
-            tells_sources: caps.has(Caps::SOURCE),
             free_min: self.free_min,
             key_names,
             common,
         };
-        Ok(RdmEndpoint {
-            inner: Arc::new(inner),
-        })
+        Ok(PreparedContext { config, rest })
     }
 }

@@ -6,12 +6,17 @@
 
 use std::sync::{Arc, Weak};
 
+use smallvec::SmallVec;
+
 use crate::id::FabricAddr;
 use crate::progress::Port;
 use crate::sync::Lock;
 
 pub(super) struct Ports {
-    slots: Lock<Vec<Option<Slot>>>,
+    /// The highest bits of addresses, which name a context of the peer.
+    context_bits: u32,
+    /// By context, and by index: those of most endpoints are all of context 0.
+    slots: Lock<SmallVec<[Vec<Option<Slot>>; 1]>>,
 }
 
 struct Slot {
@@ -22,26 +27,39 @@ struct Slot {
 }
 
 impl Ports {
-    pub(super) fn new() -> Self {
+    /// For the addresses of a vector that keeps so many bits for contexts.
+    pub(super) fn new(context_bits: u32) -> Self {
         Ports {
-            slots: Lock::new(Vec::new()),
+            context_bits,
+            slots: Lock::new(SmallVec::new()),
         }
+    }
+
+    #[inline]
+    fn place_of(&self, addr: FabricAddr) -> (usize, usize) {
+        let (_, context) = addr.split(self.context_bits);
+        (usize::from(context), addr.index())
     }
 
     /// The port that was noted for this address, if no address was removed since.
     pub(super) fn get(&self, addr: FabricAddr, removals: u64) -> Option<Arc<Port>> {
         let slots = self.slots.lock("find a port");
-        let slot = slots.get(addr.index())?.as_ref()?;
+        let (context, index) = self.place_of(addr);
+        let slot = slots.get(context)?.get(index)?.as_ref()?;
         if slot.addr != addr || slot.removals != removals {
             return None;
         }
         slot.port.upgrade()
     }
 
-    /// Notes the port of an address that the vector has, which bounds the index.
+    /// Notes the port of an address that the vector has, which bounds the index, and the context.
     pub(super) fn put(&self, addr: FabricAddr, removals: u64, port: &Arc<Port>) {
         let mut slots = self.slots.lock("note a port");
-        let index = addr.index();
+        let (context, index) = self.place_of(addr);
+        if slots.len() <= context {
+            slots.resize_with(context + 1, Vec::new);
+        }
+        let slots = &mut slots[context];
         if slots.len() <= index {
             slots.resize_with(index + 1, || None);
         }
@@ -54,7 +72,11 @@ impl Ports {
 
     pub(super) fn forget(&self, addr: FabricAddr) {
         let mut slots = self.slots.lock("forget a port");
-        if let Some(slot) = slots.get_mut(addr.index()) {
+        let (context, index) = self.place_of(addr);
+        let slot = slots
+            .get_mut(context)
+            .and_then(|slots| slots.get_mut(index));
+        if let Some(slot) = slot {
             *slot = None;
         }
     }

@@ -19,6 +19,6 @@ impl Sources for SourceNames {
         let Some(address) = self.addresses.get(SourceId(number)) else {
             return SourceName::default();
         };
-        SourceName::new(address, self.vector.find(address))
+        SourceName::new(address.socket, self.vector.find(address))
     }
 }

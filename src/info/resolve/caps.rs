@@ -90,5 +90,8 @@ pub(in crate::info) fn side_of(endpoint: Caps, applicable: Caps) -> Caps {
     if !caps.intersects(Caps::RMA_DIRECTIONS) {
         caps.remove(Caps::RMA | Caps::ATOMIC | Caps::RMA_EVENT | Caps::RMA_PMEM);
     }
+    if !caps.intersects(Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::ATOMIC) {
+        caps.remove(Caps::NAMED_RX_CTX);
+    }
     caps
 }

@@ -48,6 +48,10 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
         EndpointType::Msg => count("domain.ep_cnt", hints.domain.ep_cnt, EP_COUNT_MAX)?,
         _ => 0,
     };
+    let contexts = match is_rdm {
+        true => limits::EP_CONTEXTS_MAX,
+        false => 1,
+    };
     Ok(DomainAttr {
         name: String::new(),
         threading: match hints.domain.threading {
@@ -73,8 +77,8 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
         ep_cnt: count("domain.ep_cnt", hints.domain.ep_cnt, EP_COUNT_MAX)?,
         tx_ctx_cnt: count("domain.tx_ctx_cnt", hints.domain.tx_ctx_cnt, EP_COUNT_MAX)?,
         rx_ctx_cnt: count("domain.rx_ctx_cnt", hints.domain.rx_ctx_cnt, EP_COUNT_MAX)?,
-        max_ep_tx_ctx: limit("domain.max_ep_tx_ctx", hints.domain.max_ep_tx_ctx, 1)?,
-        max_ep_rx_ctx: limit("domain.max_ep_rx_ctx", hints.domain.max_ep_rx_ctx, 1)?,
+        max_ep_tx_ctx: count("domain.max_ep_tx_ctx", hints.domain.max_ep_tx_ctx, contexts)?,
+        max_ep_rx_ctx: count("domain.max_ep_rx_ctx", hints.domain.max_ep_rx_ctx, contexts)?,
         max_ep_stx_ctx: limit("domain.max_ep_stx_ctx", hints.domain.max_ep_stx_ctx, 0)?,
         max_ep_srx_ctx: limit(
             "domain.max_ep_srx_ctx",

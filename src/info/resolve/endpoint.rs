@@ -18,6 +18,7 @@ pub(super) fn endpoint(
     domain: &DomainAttr,
     (tx, rx): (Caps, Caps),
 ) -> Result<EndpointAttr> {
+    let (tx_ctx_cnt, rx_ctx_cnt) = context_counts(hints, offer, domain, (tx, rx))?;
     let by_vector = (domain.auth_key.as_ref()).is_some_and(AuthKey::is_of_address_vector);
     Ok(EndpointAttr {
         endpoint_type: offer.endpoint_type,
@@ -57,18 +58,8 @@ pub(super) fn endpoint(
             offer.max_order_size,
         )?,
         mem_tag_format: tag_format(hints, offer)?,
-        tx_ctx_cnt: contexts(
-            "endpoint_attr.tx_ctx_cnt",
-            hints.endpoint_attr.tx_ctx_cnt,
-            tx,
-            false,
-        )?,
-        rx_ctx_cnt: contexts(
-            "endpoint_attr.rx_ctx_cnt",
-            hints.endpoint_attr.rx_ctx_cnt,
-            rx,
-            offer.endpoint_type == EndpointType::Msg,
-        )?,
+        tx_ctx_cnt,
+        rx_ctx_cnt,
         auth_key: auth_key(
             "endpoint_attr.auth_key",
             hints.endpoint_attr.auth_key.as_ref(),
@@ -169,19 +160,57 @@ fn tag_format(hints: &Hints, offer: &Offer) -> Result<u64> {
     }
 }
 
-/// One, or none when the capabilities leave nothing to do on this side; a shared one where it is
-/// asked for and may be.
+/// The contexts of both sides. A context is one of each, so of several there are as many on either
+/// side that has something to do.
+fn context_counts(
+    hints: &Hints,
+    offer: &Offer,
+    domain: &DomainAttr,
+    (tx, rx): (Caps, Caps),
+) -> Result<(ContextCount, ContextCount)> {
+    let hints = &hints.endpoint_attr;
+    let transmit = contexts(
+        "endpoint_attr.tx_ctx_cnt",
+        hints.tx_ctx_cnt,
+        (tx, domain.max_ep_tx_ctx),
+        false,
+    )?;
+    let receive = contexts(
+        "endpoint_attr.rx_ctx_cnt",
+        hints.rx_ctx_cnt,
+        (rx, domain.max_ep_rx_ctx),
+        offer.endpoint_type == EndpointType::Msg,
+    )?;
+    Ok(match (transmit, receive) {
+        (ContextCount::Own(tx @ 1..), ContextCount::Own(rx @ 1..)) => {
+            let most = tx.max(rx);
+            for (hint, max) in [
+                ("endpoint_attr.rx_ctx_cnt", domain.max_ep_tx_ctx),
+                ("endpoint_attr.tx_ctx_cnt", domain.max_ep_rx_ctx),
+            ] {
+                if most > max {
+                    return Err(no_match(hint, most, max));
+                }
+            }
+            (ContextCount::Own(most), ContextCount::Own(most))
+        }
+        counts => counts,
+    })
+}
+
+/// One, or none when the capabilities leave nothing to do on this side; more, up to this number, or
+/// a shared one where they are asked for and may be.
 fn contexts(
     hint: &'static str,
     asked: Option<ContextCount>,
-    side: Caps,
+    (side, max): (Caps, usize),
     may_share: bool,
 ) -> Result<ContextCount> {
     let useful = usize::from(!side.is_empty());
     match asked {
         None | Some(ContextCount::Own(0)) => Ok(ContextCount::Own(useful)),
-        Some(ContextCount::Own(1)) => Ok(ContextCount::Own(1)),
-        Some(ContextCount::Own(more)) => Err(no_match(hint, more, 1)),
+        Some(ContextCount::Own(asked)) if asked <= max => Ok(ContextCount::Own(asked)),
+        Some(ContextCount::Own(more)) => Err(no_match(hint, more, max)),
         Some(ContextCount::Shared) if may_share => Ok(ContextCount::Shared),
         Some(ContextCount::Shared) => Err(no_match(hint, "a shared context", "one of its own")),
     }

@@ -13,7 +13,7 @@ fn caps_of_zero_give_all_that_is_supported() {
     assert_eq!(best(Hints::new()).caps, all);
     assert_eq!(best(Hints::new().caps(all)).caps, all);
     let more = Caps::TAGGED | Caps::DIRECTED_RECV | Caps::AV_USER_ID;
-    let all = all | more | Caps::MULTI_RECV | Caps::SOURCE;
+    let all = all | more | Caps::MULTI_RECV | Caps::SOURCE | Caps::NAMED_RX_CTX;
     assert_eq!(best(rdm()).caps, all);
     assert_eq!(best(rdm().caps(all)).caps, all);
 }
@@ -132,9 +132,40 @@ fn secondary_caps_asked_for_are_had_or_refused() {
     answers(Hints::new().caps(Caps::MSG | Caps::LOCAL_COMM));
     let with = best(Hints::new().caps(Caps::RMA | Caps::RMA_PMEM)).caps;
     assert!(with.contains(Caps::RMA_PMEM) && !with.contains(Caps::RMA_EVENT));
-    for missing in [Caps::TRIGGER, Caps::HMEM, Caps::NAMED_RX_CTX] {
+    for missing in [Caps::TRIGGER, Caps::HMEM, Caps::COLLECTIVE] {
         no_match(Hints::new().caps(Caps::MSG | missing), &["hint caps"]);
     }
+}
+
+/// fi_getinfo(3), FI_NAMED_RX_CTX: "Requests that endpoints which support multiple receive contexts
+/// allow an initiator to target (or name) a specific receive context as part of a data transfer
+/// operation."
+#[test]
+fn contexts_are_named_and_counted_where_endpoints_are_connectionless() {
+    let named = best(Hints::new().caps(Caps::MSG | Caps::NAMED_RX_CTX));
+    assert_eq!(named.endpoint.endpoint_type, EndpointType::Rdm);
+    assert!(named.tx.caps.contains(Caps::NAMED_RX_CTX));
+    let without = best(rdm().caps(Caps::MSG));
+    assert!(!without.caps.contains(Caps::NAMED_RX_CTX));
+
+    let counts = |hints: Hints| {
+        let (domain, endpoint) = (best(hints.clone()).domain, best(hints).endpoint);
+        let most = (domain.max_ep_tx_ctx, domain.max_ep_rx_ctx);
+        (most, endpoint.tx_ctx_cnt, endpoint.rx_ctx_cnt)
+    };
+    let own = ContextCount::Own;
+    assert_eq!(counts(rdm()), ((64, 64), own(1), own(1)));
+    // A context is both: of the other side there are as many, where it has something to do.
+    let two = rdm().endpoint_attr(|endpoint| endpoint.tx_ctx_cnt(own(2)));
+    assert_eq!(counts(two.clone()), ((64, 64), own(2), own(2)));
+    let sending = two.caps(Caps::MSG | Caps::SEND);
+    assert_eq!(counts(sending), ((64, 64), own(2), own(0)));
+    let fewer = rdm().domain(|domain| domain.max_ep_rx_ctx(3));
+    assert_eq!(counts(fewer.clone()), ((64, 3), own(1), own(1)));
+    no_match(
+        fewer.endpoint_attr(|endpoint| endpoint.tx_ctx_cnt(own(4))),
+        &["endpoint_attr.tx_ctx_cnt", "4", "3"],
+    );
 }
 
 /// fi_getinfo(3): "This flag requires that FI_RMA and/or FI_ATOMIC be set."

@@ -268,7 +268,7 @@ fn every_domain_attribute_is_hinted_and_reported() {
         &["cq_data_size"],
     );
     no_match(
-        Hints::new().domain(|domain| domain.max_ep_tx_ctx(2)),
+        Hints::new().domain(|domain| domain.max_ep_tx_ctx(65)),
         &["max_ep_tx_ctx"],
     );
     no_match(

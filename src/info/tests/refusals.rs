@@ -59,8 +59,8 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint domain.max_ep_tx_ctx", "2", "1"],
         ),
         (
-            new().domain(|domain| domain.max_ep_rx_ctx(2)),
-            &["hint domain.max_ep_rx_ctx", "2", "1"],
+            rdm().domain(|domain| domain.max_ep_rx_ctx(65)),
+            &["hint domain.max_ep_rx_ctx", "65", "64"],
         ),
         (
             new().domain(|domain| domain.max_ep_stx_ctx(1)),
@@ -117,6 +117,12 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
         (
             new().endpoint_attr(|endpoint| endpoint.tx_ctx_cnt(ContextCount::Own(2))),
             &["hint endpoint_attr.tx_ctx_cnt", "2", "1"],
+        ),
+        (
+            rdm()
+                .domain(|domain| domain.max_ep_rx_ctx(2))
+                .endpoint_attr(|endpoint| endpoint.rx_ctx_cnt(ContextCount::Own(3))),
+            &["hint endpoint_attr.rx_ctx_cnt", "3", "2"],
         ),
         (
             rdm().endpoint_attr(|endpoint| endpoint.rx_ctx_cnt(ContextCount::Shared)),

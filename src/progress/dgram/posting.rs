@@ -132,7 +132,8 @@ impl DgramPort {
                 counter: counters.of(result.operation),
                 sources: None,
                 names_connections: false,
-                sender: (result.sender_address()).map(|it| SourceName::new(it, vector.find(it))),
+                sender: (result.sender_address())
+                    .map(|it| SourceName::new(it, vector.find(it.into()))),
             };
             context.deliver(report, result, &mut deferred.wakes)
         };

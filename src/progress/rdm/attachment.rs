@@ -1,11 +1,11 @@
 //! A port of a connectionless endpoint: what it is attached to, what it reports to the endpoint's
 //! task, and how its connection ends while it is up. Attempts are in [`attempt`](super::attempt).
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, ErrorKind};
+use crate::id::PeerAddr;
 use crate::mr::AuthSecret;
 use crate::proto::{
     AttemptId, ConnIds, Connection, Failure, Lifecycle, RdmParams, Receives, SharedParams,
@@ -24,7 +24,7 @@ use super::peer_feed::{PeerFeed, Presence};
 pub(in crate::progress) struct RdmAttachment {
     notices: Arc<NoticeQueue>,
     peer_feed: Arc<PeerFeed>,
-    pub(super) peer: SocketAddr,
+    pub(super) peer: PeerAddr,
     ids: ConnIds,
     /// The attempt in progress, or the one that has become the connection.
     pub(super) attempt: Option<AttemptId>,
@@ -81,7 +81,7 @@ impl Port {
     pub(super) fn open_to(
         engine: &Arc<Engine>,
         rdm: &Rdm,
-        peer: SocketAddr,
+        peer: PeerAddr,
         key: Option<AuthSecret>,
         ids: ConnIds,
     ) -> crate::error::Result<Arc<Port>> {
@@ -112,11 +112,12 @@ impl Port {
                 },
                 listening_port: rdm.local_addr().port(),
                 incarnation: rdm.incarnation,
+                contexts: rdm.contexts_with(peer),
             };
-            let params = config.extension.params(engine);
+            let params = rdm.extension_params(peer);
             PortParts {
                 machine: Connection::new_rdm(config.sizes, params, binding),
-                peer: Some(peer),
+                peer: Some(peer.socket),
                 receives: Some(Box::new(receives)),
                 kind: PortKind::Rdm(Box::new(RdmAttachment {
                     notices: Arc::clone(&rdm.notices),

@@ -149,6 +149,13 @@ impl Port {
                     Error::new(ErrorKind::ConnectionRefused, what),
                 )
             }
+            ErrorKind::ConnectionRefused if lacks_context(error.data()) => {
+                let what = format!("the peer has no context {}", attachment.peer.context);
+                (
+                    Failure::Final,
+                    Error::new(ErrorKind::AddressNotAvailable, what),
+                )
+            }
             _ => attachment.failure_of(error),
         };
         attachment.after = Some(AfterRetract::Notify(failure, error));
@@ -225,4 +232,9 @@ impl Port {
         self.begin_draining(state);
         self.waker.wake_by_ref();
     }
+}
+
+/// True if a reject with this data shows that the peer has no such context as was asked for.
+fn lacks_context(data: &[u8]) -> bool {
+    PeerData::read(data).is_ok_and(|said| said.names_contexts())
 }

@@ -1,4 +1,6 @@
-//! A connectionless endpoint: one listener, one task, one port per peer.
+//! A connectionless endpoint: one listener, one task, one port per peer. A scalable one has several
+//! contexts, each an [`Rdm`] with an engine, peers and receives of its own, behind the one listener
+//! (`contexts.rs`); a port is then one per context of a peer.
 //!
 //! A post gets the peer's port from [`Rdm::port_to`], which makes it at first use; the port takes
 //! posts before its connection is up. The task beside the listener runs the commands of the state
@@ -15,10 +17,12 @@
 
 mod attachment;
 mod attempt;
+mod contexts;
 mod notice;
 mod peer_changes;
 mod peer_feed;
 mod peer_keys;
+mod requests;
 mod sources;
 mod table;
 mod task;
@@ -32,12 +36,13 @@ use std::time::Duration;
 
 use crate::cq::{CompletionQueue, Sources};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::EndpointId;
+use crate::id::{EndpointId, PeerAddr};
 use crate::info::SideCaps;
 use crate::mr::AuthSecret;
-use crate::proto::{ConnIds, ConnectionId, SourceId, canonical};
+use crate::proto::{ConnIds, ConnectionId, ExtensionParams, SourceId};
 use crate::sync::{Lock, MutexGuard};
-use crate::transport::{Executor, TrafficMark, Transport};
+use crate::transport::{Executor, TrafficMark};
+use crate::wire::{Capabilities, NamedContexts};
 
 use super::closed::{CloseNotify, CloseWatch};
 use super::engine::Engine;
@@ -46,6 +51,7 @@ use super::port::{CounterSet, ExtensionConfig, Port, PortSizes};
 use super::receive_context::{ReceiveContext, TimedReport};
 use super::report::{OpCell, Report};
 pub(super) use attachment::{RdmAttachment, SupersededFlag};
+use contexts::{ContextTasks, ListenerShare};
 use notice::{Notice, NoticeQueue};
 pub use peer_changes::PeerEventKind;
 use peer_feed::PeerFeed;
@@ -89,8 +95,6 @@ pub(crate) struct RdmBindings {
 pub(crate) struct RdmConfig {
     /// The endpoint's name in completions, and that of all its ports.
     pub(crate) id: EndpointId,
-    /// Where to listen; port 0 lets the system choose.
-    pub(crate) listen: SocketAddr,
     pub(crate) sizes: PortSizes,
     pub(crate) extension: ExtensionConfig,
     /// Where peers have keys of their own; instead of the one key of `extension`.
@@ -104,21 +108,21 @@ pub(crate) struct RdmConfig {
     pub(crate) idle: IdlePolicy,
     /// How long a peer may stay unreachable before what was posted to it ends.
     pub(crate) connect_deadline: Duration,
-    pub(crate) handshake_timeout: Duration,
-    pub(crate) half_open_max: usize,
 }
 
-/// One connectionless endpoint, shared by its handles and its task. The endpoint's last handle
-/// calls [`Rdm::begin_close`] when it is dropped.
+/// One connectionless endpoint, or one context of a scalable one, shared by its handles and its
+/// task. The endpoint's last handle calls [`Rdm::begin_close`] when it is dropped.
 pub(crate) struct Rdm {
     engine: Arc<Engine>,
     /// A random number by which peers recognise that the endpoint was opened anew.
     incarnation: NonZeroU32,
+    /// Its index among the contexts of the endpoint.
+    context: u16,
     config: RdmConfig,
     table: Lock<Table>,
     notices: Arc<NoticeQueue>,
     peer_feed: Arc<PeerFeed>,
-    listening: ListenHandle,
+    listening: ListenerShare,
 }
 
 impl CloseWatch for Rdm {
@@ -128,35 +132,41 @@ impl CloseWatch for Rdm {
 }
 
 impl Rdm {
-    /// Listens, and starts the task, which alone drives `transport` (the listener's; the peers'
-    /// connections are the engine's).
-    pub(crate) fn open(
-        engine: &Arc<Engine>,
-        transport: Arc<dyn Transport>,
+    /// The contexts of an endpoint, in their order; of one that is not scalable there is one. It
+    /// listens from now on, in a task that alone drives the listener's transport (the peers'
+    /// connections are the engines').
+    pub(crate) fn open_contexts(
+        listen: ListenConfig,
         executor: Executor,
-        config: RdmConfig,
-    ) -> Result<Arc<Rdm>> {
-        engine.check_alive()?;
-        let random = engine.random.number("a connectionless endpoint")?;
-        let incarnation = NonZeroU32::new(random as u32).unwrap_or(NonZeroU32::MIN);
-        let listen = ListenConfig {
-            transport,
-            address: config.listen,
-            half_open_max: config.half_open_max,
-            handshake_timeout: config.handshake_timeout,
-        };
-        let (listening, bound) = ListenHandle::bind(listen)?;
-        let rdm = Arc::new(Rdm {
-            engine: Arc::clone(engine),
-            incarnation,
-            table: Lock::new(Table::new(Arc::clone(&config.addresses))),
-            config,
-            notices: Arc::default(),
-            peer_feed: Arc::default(),
-            listening,
+        contexts: Vec<(Arc<Engine>, RdmConfig)>,
+    ) -> Result<Vec<Arc<Rdm>>> {
+        let seeds = contexts.iter().map(|(engine, _)| {
+            engine.check_alive()?;
+            engine.random.number("a connectionless endpoint")
         });
-        bound.start(executor, RdmTask::new(Arc::clone(&rdm), random))?;
-        Ok(rdm)
+        let seeds: Vec<u64> = seeds.collect::<Result<_>>()?;
+        let random = seeds.first().copied().unwrap_or_default();
+        let incarnation = NonZeroU32::new(random as u32).unwrap_or(NonZeroU32::MIN);
+        let (listening, bound) = ListenHandle::bind(listen)?;
+        let shares = ListenerShare::divide(listening, contexts.len());
+        let contexts = contexts.into_iter().zip(shares).zip(0..);
+        let contexts = contexts.map(|(((engine, config), listening), context)| {
+            Arc::new(Rdm {
+                engine,
+                incarnation,
+                context,
+                table: Lock::new(Table::new(Arc::clone(&config.addresses))),
+                config,
+                notices: Arc::default(),
+                peer_feed: Arc::default(),
+                listening,
+            })
+        });
+        let contexts: Vec<_> = contexts.collect();
+        let tasks = contexts.iter().zip(seeds);
+        let tasks = tasks.map(|(rdm, seed)| RdmTask::new(Arc::clone(rdm), seed));
+        bound.start(executor, ContextTasks::new(incarnation, tasks))?;
+        Ok(contexts)
     }
 
     /// The address listened at, with the port that was chosen (`fi_getname`).
@@ -173,8 +183,9 @@ impl Rdm {
     ///
     /// A connection may end between this and the post, which then is refused:
     /// [`Port::is_superseded`] says whether to ask again.
-    pub(crate) fn port_to(self: &Arc<Self>, peer: SocketAddr) -> Result<Arc<Port>> {
-        let peer = canonical(peer);
+    pub(crate) fn port_to(self: &Arc<Self>, peer: PeerAddr) -> Result<Arc<Port>> {
+        let peer = peer.canonical();
+        self.check_reachable(peer)?;
         let found = {
             let table = self.lock_table("port to");
             table.check_open()?;
@@ -192,8 +203,8 @@ impl Rdm {
     }
 
     /// The port of this peer, if there is one.
-    pub(crate) fn port_of(&self, peer: SocketAddr) -> Option<Arc<Port>> {
-        self.lock_table("port of").current(canonical(peer))
+    pub(crate) fn port_of(&self, peer: PeerAddr) -> Option<Arc<Port>> {
+        self.lock_table("port of").current(peer.canonical())
     }
 
     /// A reader of the peer feed, which begins with the peers that are up.
@@ -208,8 +219,8 @@ impl Rdm {
 
     /// The name of this address, with the key that it is to prove, in the receive context; the same
     /// for as long as the endpoint lives.
-    pub(crate) fn source_of(&self, peer: SocketAddr) -> Result<SourceId> {
-        let peer = canonical(peer);
+    pub(crate) fn source_of(&self, peer: PeerAddr) -> Result<SourceId> {
+        let peer = peer.canonical();
         let number = self.key_number(self.key_to(peer)?.as_ref());
         Ok(self.lock_table("source of").pin(peer, number))
     }
@@ -229,7 +240,7 @@ impl Rdm {
     }
 
     /// Ends the connection with this peer in order, if it is up; the next use dials again.
-    pub(crate) fn disconnect(&self, peer: SocketAddr) {
+    pub(crate) fn disconnect(&self, peer: PeerAddr) {
         if let Some(port) = self.port_of(peer) {
             port.disconnect();
         }
@@ -239,7 +250,7 @@ impl Rdm {
     /// [`Port::begin_close`] says. Operations that wait for a connection get a few seconds.
     pub(crate) fn begin_close(&self) {
         self.lock_table("begin close").begin_close();
-        self.listening.stop();
+        self.listening.give_back();
         self.notices.wake();
     }
 
@@ -251,7 +262,7 @@ impl Rdm {
     /// The peer's port, for the task; of this key, which a peer has proven.
     fn current_or_new(
         self: &Arc<Self>,
-        peer: SocketAddr,
+        peer: PeerAddr,
         key: Option<AuthSecret>,
     ) -> Result<Arc<Port>> {
         let current = self.lock_table("current port").current(peer);
@@ -269,7 +280,7 @@ impl Rdm {
     /// posted to it, so it is to be dialled.
     fn new_port(
         self: &Arc<Self>,
-        peer: SocketAddr,
+        peer: PeerAddr,
         key: Option<AuthSecret>,
         wanted: bool,
     ) -> Result<Arc<Port>> {
@@ -304,7 +315,7 @@ impl Rdm {
     /// Makes a port that is not the one to post to.
     fn unlisted_port(
         self: &Arc<Self>,
-        peer: SocketAddr,
+        peer: PeerAddr,
         key: Option<AuthSecret>,
     ) -> Result<(Arc<Port>, ConnectionId)> {
         let number = self.key_number(key.as_ref());
@@ -321,6 +332,32 @@ impl Rdm {
         Ok((port, connection))
     }
 
+    /// This context and that of the peer.
+    fn contexts_with(&self, peer: PeerAddr) -> NamedContexts {
+        NamedContexts {
+            from: self.context,
+            to: peer.context,
+        }
+    }
+
+    /// What is offered to the peer beyond the plain protocol.
+    fn extension_params(&self, peer: PeerAddr) -> ExtensionParams {
+        let mut params = self.config.extension.params(&self.engine);
+        if self.config.extension.offered && self.contexts_with(peer) != NamedContexts::FIRST {
+            params.capabilities |= Capabilities::CONTEXTS;
+        }
+        params
+    }
+
+    /// Contexts are named by the extension.
+    fn check_reachable(&self, peer: PeerAddr) -> Result<()> {
+        if self.config.extension.offered || self.contexts_with(peer) == NamedContexts::FIRST {
+            return Ok(());
+        }
+        let what = "contexts are named by the extension, which the endpoint does not offer";
+        Err(Error::new(ErrorKind::Unsupported, what).with_peer(peer.socket))
+    }
+
     fn lock_table(&self, purpose: &'static str) -> MutexGuard<'_, Table> {
         self.table.lock(purpose)
     }
@@ -329,7 +366,7 @@ impl Rdm {
 debug_fields!(Rdm, self => local_addr: self.local_addr());
 
 /// Why a connection ends whose peer was inserted with another key since, or has come by another.
-fn rekeyed(peer: SocketAddr) -> Error {
+fn rekeyed(peer: PeerAddr) -> Error {
     let what = "the peer is known by another authorization key now";
-    Error::new(ErrorKind::NotAuthorized, what).with_peer(peer)
+    Error::new(ErrorKind::NotAuthorized, what).with_peer(peer.socket)
 }

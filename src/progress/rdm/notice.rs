@@ -1,26 +1,26 @@
 //! Notices to an endpoint's task, from its ports and from posts.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use crate::error::Error;
+use crate::id::PeerAddr;
 use crate::proto::{AttemptId, ConnectionId, Failure};
 
 /// An event for the task.
 #[derive(Debug)]
 pub(super) enum Notice {
     /// A port was made, and is to be dialled.
-    Want { peer: SocketAddr },
+    Want { peer: PeerAddr },
     Connected {
-        peer: SocketAddr,
+        peer: PeerAddr,
         attempt: Option<AttemptId>,
         connection: ConnectionId,
         incarnation: u32,
     },
     Failed {
-        peer: SocketAddr,
+        peer: PeerAddr,
         attempt: AttemptId,
         failure: Failure,
         /// The peer's, if it reported it with its reject.
@@ -28,13 +28,10 @@ pub(super) enum Notice {
         error: Error,
     },
     /// The port takes no posts any more.
-    Ending {
-        peer: SocketAddr,
-        attempt: AttemptId,
-    },
+    Ending { peer: PeerAddr, attempt: AttemptId },
     /// The port has ended.
     Closed {
-        peer: SocketAddr,
+        peer: PeerAddr,
         attempt: Option<AttemptId>,
         connection: ConnectionId,
         in_order: bool,

@@ -7,9 +7,10 @@
 //! records of peers that came and went unread, which strangers can fill, are bounded per host.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::error::Error;
+use crate::id::PeerAddr;
 use crate::limits::RDM_UNREAD_STRANGERS_MAX;
 use crate::proto::{HostShares, host_of};
 
@@ -34,7 +35,7 @@ pub enum PeerEventKind {
 /// What is to be read of one peer.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerChange {
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: PeerAddr,
     pub(crate) kind: PeerEventKind,
     /// What the peer says of its life.
     pub(crate) incarnation: Option<u32>,
@@ -43,11 +44,11 @@ pub(crate) struct PeerChange {
 /// The unread changes of one reader.
 #[derive(Debug)]
 pub(super) struct PeerChanges {
-    records: HashMap<SocketAddr, Record>,
+    records: HashMap<PeerAddr, Record>,
     /// The peers that have a record, in the order in which the records began.
-    order: BTreeMap<u64, SocketAddr>,
+    order: BTreeMap<u64, PeerAddr>,
     /// Records of peers that came and went before the reader read of them.
-    strangers: HostShares<(u64, SocketAddr), IpAddr>,
+    strangers: HostShares<(u64, PeerAddr), IpAddr>,
     next_number: u64,
 }
 
@@ -127,9 +128,9 @@ impl PeerChanges {
         record.coalesce(kind, incarnation);
         let key = (record.number, peer);
         match (was_stranger, record.is_stranger()) {
-            (true, false) => self.strangers.remove(key, host_of(peer)),
+            (true, false) => self.strangers.remove(key, host_of(peer.socket)),
             (false, true) => {
-                if let Some((number, evicted)) = self.strangers.insert(key, host_of(peer)) {
+                if let Some((number, evicted)) = self.strangers.insert(key, host_of(peer.socket)) {
                     self.records.remove(&evicted);
                     self.order.remove(&number);
                 }
@@ -143,7 +144,7 @@ impl PeerChanges {
         let (number, peer) = self.order.pop_first()?;
         let record = self.records.remove(&peer)?;
         if record.is_stranger() {
-            self.strangers.remove((number, peer), host_of(peer));
+            self.strangers.remove((number, peer), host_of(peer.socket));
         }
         Some(PeerChange {
             peer,
@@ -155,16 +156,18 @@ impl PeerChanges {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use proptest::prelude::*;
 
     use super::*;
     use crate::error::ErrorKind;
 
-    fn at(host: u8, port: u16) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, host], port))
+    fn at(host: u8, port: u16) -> PeerAddr {
+        SocketAddr::from(([10, 0, 0, host], port)).into()
     }
 
-    fn change(peer: SocketAddr, kind: PeerEventKind, incarnation: Option<u32>) -> PeerChange {
+    fn change(peer: PeerAddr, kind: PeerEventKind, incarnation: Option<u32>) -> PeerChange {
         PeerChange {
             peer,
             kind,
@@ -224,7 +227,7 @@ mod tests {
         #[test]
         fn unread_changes_coalesce_per_peer(steps in prop::collection::vec(step(), 0..120)) {
             let mut changes = PeerChanges::default();
-            let mut unread: Vec<(SocketAddr, Vec<PeerChange>)> = Vec::new();
+            let mut unread: Vec<(PeerAddr, Vec<PeerChange>)> = Vec::new();
             let mut lives = [None; 4];
             for (number, step) in steps.into_iter().enumerate() {
                 let happens = match step {

@@ -5,11 +5,11 @@
 //! ended; the feed's own lock is taken last and alone.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::Error;
+use crate::id::PeerAddr;
 use crate::sync::WakeList;
 
 use super::peer_changes::{PeerChange, PeerChanges, PeerEventKind};
@@ -23,7 +23,7 @@ pub(super) struct PeerFeed {
 #[derive(Debug, Default)]
 struct FeedState {
     /// Peers with a connection, in an order that no hash decides.
-    up: BTreeMap<SocketAddr, UpPeer>,
+    up: BTreeMap<PeerAddr, UpPeer>,
     readers: BTreeMap<u64, Reader>,
     next_reader: u64,
     /// Incremented when the last reader is dropped: earlier reports of ports are not in `up` any
@@ -87,7 +87,7 @@ impl PeerFeed {
     pub(super) fn connected(
         &self,
         presence: &mut Presence,
-        peer: SocketAddr,
+        peer: PeerAddr,
         incarnation: Option<u32>,
         wakes: &mut WakeList,
     ) {
@@ -96,7 +96,7 @@ impl PeerFeed {
     }
 
     /// Counts the port's connection, if it is up and has not been counted.
-    pub(super) fn present(&self, presence: &mut Presence, peer: SocketAddr, wakes: &mut WakeList) {
+    pub(super) fn present(&self, presence: &mut Presence, peer: PeerAddr, wakes: &mut WakeList) {
         let Some(incarnation) = presence.connected else {
             return;
         };
@@ -129,7 +129,7 @@ impl PeerFeed {
     pub(super) fn closed(
         &self,
         presence: &mut Presence,
-        peer: SocketAddr,
+        peer: PeerAddr,
         error: Option<Error>,
         wakes: &mut WakeList,
     ) {
@@ -174,7 +174,7 @@ impl PeerFeed {
 impl FeedState {
     fn push(
         &mut self,
-        peer: SocketAddr,
+        peer: PeerAddr,
         kind: PeerEventKind,
         incarnation: Option<u32>,
         wakes: &mut WakeList,
@@ -243,11 +243,13 @@ impl Drop for PeerReader {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
     use crate::error::ErrorKind;
 
-    fn peer() -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, 1], 1))
+    fn peer() -> PeerAddr {
+        SocketAddr::from(([10, 0, 0, 1], 1)).into()
     }
 
     fn next(reader: &mut PeerReader) -> Option<String> {

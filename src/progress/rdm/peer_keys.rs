@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::error::Result;
+use crate::id::PeerAddr;
 use crate::mr::AuthSecret;
 
 use super::Rdm;
@@ -55,11 +56,11 @@ impl RequiredKey {
 
 impl Rdm {
     /// The key that connections to this peer demand, which is dialled or has a port already.
-    pub(super) fn key_to(&self, peer: SocketAddr) -> Result<Option<AuthSecret>> {
+    pub(super) fn key_to(&self, peer: PeerAddr) -> Result<Option<AuthSecret>> {
         let Some(keys) = &self.config.peer_keys else {
             return Ok(self.config.extension.auth_key.clone());
         };
-        Ok(match keys.of(peer)? {
+        Ok(match keys.of(peer.socket)? {
             ListedKey::Key(key) => Some(key),
             ListedKey::NoKey => None,
             // It came by itself; its connection says by which key.
@@ -74,7 +75,7 @@ impl Rdm {
     }
 
     /// What a peer has to prove that says it is at this address. `None`: nothing would do.
-    pub(super) fn key_required_of(&self, peer: SocketAddr) -> Option<RequiredKey> {
+    pub(super) fn key_required_of(&self, peer: PeerAddr) -> Option<RequiredKey> {
         let one = |key: Option<AuthSecret>| match key {
             Some(key) => RequiredKey::OneOf(vec![key]),
             None => RequiredKey::NoKey,
@@ -82,7 +83,7 @@ impl Rdm {
         let Some(keys) = &self.config.peer_keys else {
             return Some(one(self.config.extension.auth_key.clone()));
         };
-        Some(match keys.of(peer).ok()? {
+        Some(match keys.of(peer.socket).ok()? {
             ListedKey::Key(key) => one(Some(key)),
             ListedKey::NoKey => RequiredKey::NoKey,
             ListedKey::NotListed if keys.all().is_empty() => RequiredKey::NoKey,

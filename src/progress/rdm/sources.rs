@@ -1,9 +1,9 @@
 //! The addresses of the senders of a connectionless endpoint, by their source ids.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::id::PeerAddr;
 use crate::proto::SourceId;
 
 /// The address of each sender. The endpoint's table of peers writes it; completions read it, even
@@ -11,22 +11,22 @@ use crate::proto::SourceId;
 /// taken last and alone.
 #[derive(Debug, Default)]
 pub(crate) struct SourceAddresses {
-    by_source: Mutex<HashMap<SourceId, SocketAddr>>,
+    by_source: Mutex<HashMap<SourceId, PeerAddr>>,
 }
 
 impl SourceAddresses {
-    fn lock(&self) -> MutexGuard<'_, HashMap<SourceId, SocketAddr>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SourceId, PeerAddr>> {
         self.by_source
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The address of this sender, unless it was forgotten.
-    pub(crate) fn get(&self, source: SourceId) -> Option<SocketAddr> {
+    pub(crate) fn get(&self, source: SourceId) -> Option<PeerAddr> {
         self.lock().get(&source).copied()
     }
 
-    pub(super) fn insert(&self, source: SourceId, address: SocketAddr) {
+    pub(super) fn insert(&self, source: SourceId, address: PeerAddr) {
         self.lock().insert(source, address);
     }
 

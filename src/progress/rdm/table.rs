@@ -1,13 +1,14 @@
 //! The ports of an endpoint, and the source ids of addresses in its receive context.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::edges::{MachineState, check_edge};
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::PeerAddr;
 use crate::limits::RDM_STRANGERS_MAX;
 use crate::proto::{ConnectionId, HostShares, SourceId, host_of};
 use crate::sync::WakeList;
@@ -44,12 +45,12 @@ impl MachineState for EndpointState {
 
 #[derive(Debug)]
 pub(super) struct Table {
-    entries: HashMap<SocketAddr, PeerEntry>,
+    entries: HashMap<PeerAddr, PeerEntry>,
     addresses: Arc<SourceAddresses>,
     /// All ports that have not ended.
     ports: BTreeMap<ConnectionId, Arc<Port>>,
     /// Addresses whose port has ended, and that the application has not asked for.
-    departed: HostShares<(u64, SocketAddr), IpAddr>,
+    departed: HostShares<(u64, PeerAddr), IpAddr>,
     next_departed: u64,
     next_source: u64,
     next_connection: u64,
@@ -131,12 +132,12 @@ impl Table {
     }
 
     /// The port to post to, if it takes posts.
-    pub(super) fn current(&self, peer: SocketAddr) -> Option<Arc<Port>> {
+    pub(super) fn current(&self, peer: PeerAddr) -> Option<Arc<Port>> {
         let (port, _) = self.entries.get(&peer)?.port.as_ref()?;
         (!port.is_superseded()).then(|| Arc::clone(port))
     }
 
-    fn entry(&mut self, peer: SocketAddr) -> &mut PeerEntry {
+    fn entry(&mut self, peer: PeerAddr) -> &mut PeerEntry {
         self.entries.entry(peer).or_insert_with(|| {
             let number = self.next_source;
             self.next_source += 1;
@@ -151,7 +152,7 @@ impl Table {
     }
 
     /// The name of this peer by the key of this number.
-    pub(super) fn source_of(&mut self, peer: SocketAddr, key: u16) -> SourceId {
+    pub(super) fn source_of(&mut self, peer: PeerAddr, key: u16) -> SourceId {
         let entry = self.entry(peer);
         let source = SourceId::of_peer(entry.number, key);
         if !entry.sources.contains(&source) {
@@ -162,7 +163,7 @@ impl Table {
     }
 
     /// The same, for the application, which may keep it.
-    pub(super) fn pin(&mut self, peer: SocketAddr, key: u16) -> SourceId {
+    pub(super) fn pin(&mut self, peer: PeerAddr, key: u16) -> SourceId {
         self.entry(peer).pinned = true;
         self.source_of(peer, key)
     }
@@ -179,7 +180,7 @@ impl Table {
     /// Makes this the port to post to, unless there is one, which is returned.
     pub(super) fn enter(
         &mut self,
-        peer: SocketAddr,
+        peer: PeerAddr,
         port: &Arc<Port>,
         connection: ConnectionId,
         pinned: bool,
@@ -197,7 +198,7 @@ impl Table {
     #[must_use]
     pub(super) fn replace(
         &mut self,
-        peer: SocketAddr,
+        peer: PeerAddr,
         port: &Arc<Port>,
         connection: ConnectionId,
     ) -> Option<Arc<Port>> {
@@ -207,7 +208,7 @@ impl Table {
     }
 
     /// True if the application has asked for this address.
-    pub(super) fn is_known(&self, peer: SocketAddr) -> bool {
+    pub(super) fn is_known(&self, peer: PeerAddr) -> bool {
         self.entries.get(&peer).is_some_and(|entry| entry.pinned)
     }
 
@@ -225,11 +226,7 @@ impl Table {
 
     /// Removes a port that has ended; the caller drops it with no lock held.
     #[must_use]
-    pub(super) fn remove(
-        &mut self,
-        peer: SocketAddr,
-        connection: ConnectionId,
-    ) -> Option<Arc<Port>> {
+    pub(super) fn remove(&mut self, peer: PeerAddr, connection: ConnectionId) -> Option<Arc<Port>> {
         let port = self.ports.remove(&connection);
         if let Some(entry) = self.entries.get_mut(&peer) {
             entry.port.take_if(|(_, current)| *current == connection);
@@ -239,26 +236,26 @@ impl Table {
     }
 
     /// Remembers a peer without a port, while there is room.
-    fn note_departed(&mut self, peer: SocketAddr) {
+    fn note_departed(&mut self, peer: PeerAddr) {
         let number = self.next_departed;
         let Some(entry) = self.entries.get_mut(&peer) else {
             return;
         };
         if let Some(before) = entry.departed.take() {
-            self.departed.remove((before, peer), host_of(peer));
+            self.departed.remove((before, peer), host_of(peer.socket));
         }
         if entry.pinned || entry.port.is_some() {
             return;
         }
         self.next_departed += 1;
         entry.departed = Some(number);
-        if let Some((_, evicted)) = self.departed.insert((number, peer), host_of(peer)) {
+        if let Some((_, evicted)) = self.departed.insert((number, peer), host_of(peer.socket)) {
             self.forget(evicted);
         }
     }
 
     /// Forgets one that has left, unless it has come back.
-    fn forget(&mut self, peer: SocketAddr) {
+    fn forget(&mut self, peer: PeerAddr) {
         let Some(entry) = self.entries.get_mut(&peer) else {
             return;
         };
@@ -274,13 +271,15 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     /// Names of senders are kept for those who come again: a host that comes by thousands of ports
     /// loses its own, and no name is lost that the application has asked for.
     #[test]
     fn one_hosts_storm_makes_no_others_name_forgotten() {
-        let at = |host: u8, port: u16| SocketAddr::from(([10, 0, 0, host], port));
+        let at = |host: u8, port: u16| PeerAddr::from(SocketAddr::from(([10, 0, 0, host], port)));
         let mut table = Table::new(Arc::default());
         let came_and_left = |table: &mut Table, peer| {
             let source = table.source_of(peer, 0);

@@ -1,49 +1,32 @@
-//! The endpoint's task: passes the events of ports, posts and the listener to the state machine in
-//! `proto/peers`, and runs its commands.
+//! The endpoint's task: passes the events of ports and posts to the state machine in `proto/peers`,
+//! and runs its commands. `requests.rs` is what it does for the listener.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use bytes::Bytes;
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{RDM_CLOSE_TIMEOUT, RDM_PORT_ATTEMPTS};
-use crate::mr::AuthSecret;
+use crate::error::{Error, ErrorKind};
+use crate::id::PeerAddr;
+use crate::limits::RDM_CLOSE_TIMEOUT;
 use crate::proto::{
-    Answer, AttemptId, Challenge, Close, Command, ConnectionId, Failure, GiveUp, PeerSettings,
-    Peers, Request, VerificationOutcome, canonical,
+    AttemptId, Close, Command, ConnectionId, Failure, GiveUp, PeerSettings, Peers,
+    VerificationOutcome,
 };
-use crate::wire::{ByteOrder, ExtensionOffer, PeerData, RXM_REJECT, is_rxm_request};
 
 use super::super::engine::Engine;
-use super::super::listen::{Handover, IncomingRequest, RequestDecision, RequestHandler};
 use super::super::port::Port;
-use super::attachment::{AcceptedConn, TakeOverError};
 use super::notice::Notice;
-use super::peer_keys::RequiredKey;
 use super::table::EndpointState;
 use super::{IdlePolicy, Rdm};
 
 pub(super) struct RdmTask {
-    rdm: Arc<Rdm>,
-    peers: Peers,
+    pub(super) rdm: Arc<Rdm>,
+    pub(super) peers: Peers,
     /// Why the last attempt at a peer failed.
-    reasons: HashMap<SocketAddr, Error>,
+    reasons: HashMap<PeerAddr, Error>,
     /// The ports of verifications.
     verifications: HashMap<AttemptId, (Arc<Port>, ConnectionId)>,
-}
-
-/// A request that is accepted, and whose connection is about to be handed over.
-pub(super) struct AcceptedRequest {
-    peer: SocketAddr,
-    /// `None`: the accepted side of a connection to ourselves.
-    attempt: Option<AttemptId>,
-    asked: PeerData,
-    /// What the peer has proven.
-    key: Option<AuthSecret>,
 }
 
 impl RdmTask {
@@ -66,7 +49,7 @@ impl RdmTask {
     }
 
     /// Processes all notices and timeouts, and runs the commands that follow.
-    fn process_events(&mut self, now: Instant, task: Option<&Waker>) {
+    pub(super) fn process_events(&mut self, now: Instant, task: Option<&Waker>) {
         while let Some(notice) = self.rdm.notices.pop(task) {
             self.handle_notice(notice, now);
         }
@@ -149,7 +132,7 @@ impl RdmTask {
     /// A verification has become a connection: it replaces the peer's, or is closed.
     fn handle_verified(
         &mut self,
-        peer: SocketAddr,
+        peer: PeerAddr,
         attempt: AttemptId,
         (port, connection): (Arc<Port>, ConnectionId),
         incarnation: u32,
@@ -169,7 +152,7 @@ impl RdmTask {
     }
 
     /// Dials the peer's address on the side, to see what listens there.
-    fn verify(&mut self, peer: SocketAddr, attempt: AttemptId, now: Instant) {
+    fn verify(&mut self, peer: PeerAddr, attempt: AttemptId, now: Instant) {
         let key = self.rdm.key_to(peer);
         match key.and_then(|key| self.rdm.unlisted_port(peer, key)) {
             Ok((port, connection)) => {
@@ -193,9 +176,9 @@ impl RdmTask {
 
     /// An attempt has failed. The peer's port goes on if an operation waits there, which may have
     /// been posted while the peer's own request was being accepted.
-    fn failed(
+    pub(super) fn failed(
         &mut self,
-        peer: SocketAddr,
+        peer: PeerAddr,
         attempt: AttemptId,
         failure: Failure,
         reason: Error,
@@ -220,7 +203,7 @@ impl RdmTask {
         }
     }
 
-    fn run_commands(&mut self, now: Instant) {
+    pub(super) fn run_commands(&mut self, now: Instant) {
         while let Some(command) = self.peers.poll_command() {
             match command {
                 Command::Dial { peer, attempt } => self.dial(peer, attempt, now),
@@ -250,7 +233,7 @@ impl RdmTask {
         }
     }
 
-    fn dial(&mut self, peer: SocketAddr, attempt: AttemptId, now: Instant) {
+    fn dial(&mut self, peer: PeerAddr, attempt: AttemptId, now: Instant) {
         let key = self.rdm.key_to(peer);
         match key.and_then(|key| self.rdm.current_or_new(peer, key)) {
             Ok(port) => self.dial_by(&port, peer, attempt),
@@ -258,37 +241,16 @@ impl RdmTask {
         }
     }
 
-    fn dial_by(&self, port: &Port, peer: SocketAddr, attempt: AttemptId) {
+    fn dial_by(&self, port: &Port, peer: PeerAddr, attempt: AttemptId) {
         // Bind to our own address, by which the peer knows us.
         let own = self.rdm.local_addr();
-        let is_ours = !own.ip().is_unspecified() && own.is_ipv4() == peer.is_ipv4();
+        let is_ours = !own.ip().is_unspecified() && own.is_ipv4() == peer.socket.is_ipv4();
         let mut from = own;
         from.set_port(0);
-        port.dial(attempt, peer, is_ours.then_some(from));
+        port.dial(attempt, peer.socket, is_ours.then_some(from));
     }
 
-    /// The challenge that the peer has to answer before its request counts. `None`: its offer of a
-    /// proof cannot be right, or there are no random bytes.
-    fn challenge(
-        &self,
-        keys: Vec<AuthSecret>,
-        asked: &PeerData,
-        order: ByteOrder,
-    ) -> Option<RequestDecision<AcceptedRequest>> {
-        let extension = &self.rdm.config.extension;
-        let mut nonce = [0; 32];
-        let random = &self.rdm.engine.random;
-        random
-            .fill(&mut nonce, "an endpoint with a key")
-            .inspect_err(|error| tracing::warn!(%error, "a request cannot be answered"))
-            .ok()?;
-        let params = extension.params(&self.rdm.engine);
-        let incarnation = self.rdm.incarnation;
-        let (challenge, bytes) = Challenge::new(params, keys, nonce, incarnation, (asked, order))?;
-        Some(RequestDecision::Challenge(Box::new(challenge), bytes))
-    }
-
-    fn give_up(&mut self, peer: SocketAddr, why: GiveUp, now: Instant) {
+    fn give_up(&mut self, peer: PeerAddr, why: GiveUp, now: Instant) {
         let reason = self.reasons.remove(&peer);
         let Some(port) = self.rdm.port_of(peer) else {
             return;
@@ -298,149 +260,14 @@ impl RdmTask {
         } else {
             given_up(why, reason)
         };
-        if let Err((attempt, incarnation)) = port.give_up(error.with_peer(peer)) {
+        if let Err((attempt, incarnation)) = port.give_up(error.with_peer(peer.socket)) {
             self.peers.adopt_connection(peer, attempt, incarnation, now);
-        }
-    }
-
-    /// Hands an accepted connection over to the peer's port.
-    fn hand_over(
-        &mut self,
-        peer: SocketAddr,
-        key: Option<&AuthSecret>,
-        mut accepting: AcceptedConn,
-        now: Instant,
-    ) {
-        let attempt = accepting.attempt;
-        for _ in 0..RDM_PORT_ATTEMPTS {
-            let taken = match self.port_for(peer, key.cloned(), attempt) {
-                Ok(port) => port.take_over(accepting),
-                Err(error) => {
-                    tracing::debug!(%peer, %error, "a connection could not be accepted");
-                    break;
-                }
-            };
-            match taken {
-                Ok(()) => return,
-                // Our attempt had succeeded; the peer's connection is dropped.
-                Err(TakeOverError::AlreadyUp(attempt, incarnation)) => {
-                    return self.peers.adopt_connection(peer, attempt, incarnation, now);
-                }
-                Err(TakeOverError::Superseded(back)) => accepting = *back,
-            }
-        }
-        if let Some(attempt) = attempt {
-            self.failed(peer, attempt, Failure::Passing, lost(), now);
-        }
-    }
-
-    fn port_for(
-        &self,
-        peer: SocketAddr,
-        key: Option<AuthSecret>,
-        attempt: Option<AttemptId>,
-    ) -> Result<Arc<Port>> {
-        match attempt {
-            Some(_) => self.rdm.current_or_new(peer, key),
-            None => self.rdm.unlisted_port(peer, key).map(|(port, _)| port),
         }
     }
 }
 
-impl RequestHandler for RdmTask {
-    type Accepted = AcceptedRequest;
-
-    fn on_request(
-        &mut self,
-        incoming: &IncomingRequest<'_>,
-        now: Instant,
-        _cx: &mut Context<'_>,
-    ) -> RequestDecision<AcceptedRequest> {
-        // Process earlier events before the request.
-        self.process_events(now, None);
-        if is_rxm_request(incoming.data) {
-            return RequestDecision::Reject(Bytes::from_static(&RXM_REJECT));
-        }
-        let asked = match PeerData::read(incoming.data) {
-            Ok(asked) if asked.port() != 0 => asked,
-            _ => return RequestDecision::Reject(Bytes::new()),
-        };
-        let (mut from, mut to) = (incoming.peer, incoming.local);
-        from.set_port(asked.port());
-        to.set_port(self.rdm.local_addr().port());
-        let from = canonical(from);
-        // Endpoints with a key connect only with each other, and so do those without.
-        let required = self.rdm.key_required_of(from);
-        let proves = asked.offer().is_some_and(ExtensionOffer::proves_key);
-        // A key that this endpoint was opened without is as none: the peer is not to try again.
-        let has_key = required.as_ref().map_or(!proves, RequiredKey::is_key);
-        let reject = asked.reject(self.rdm.incarnation, has_key);
-        let Some(required) = required.filter(|_| has_key == proves) else {
-            return RequestDecision::Reject(reject.into());
-        };
-        let request = Request {
-            from,
-            to: canonical(to),
-            incarnation: asked.incarnation(),
-            undialable: asked.is_behind_firewall(),
-            is_proven: incoming.proven.is_some(),
-            is_known: self.rdm.lock_table("is known").is_known(from),
-        };
-        if let (RequiredKey::OneOf(keys), None) = (&required, incoming.proven) {
-            let challenge = match self.peers.would_accept(&request) {
-                true => self.challenge(keys.clone(), &asked, incoming.params.order),
-                false => None,
-            };
-            return challenge.unwrap_or_else(|| RequestDecision::Reject(reject.into()));
-        }
-        // The vector may say otherwise since the challenge.
-        if !required.admits(incoming.proven) {
-            return RequestDecision::Reject(reject.into());
-        }
-        let answer = self.peers.handle_request(&request, now);
-        tracing::debug!(?request, ?answer, "asked for a connection");
-        self.run_commands(now);
-        let attempt = match answer {
-            Answer::Reject => return RequestDecision::Reject(reject.into()),
-            Answer::Accept(attempt) => Some(attempt),
-            Answer::AcceptAside => None,
-        };
-        RequestDecision::Accept(AcceptedRequest {
-            peer: request.from,
-            attempt,
-            asked,
-            key: incoming.proven.cloned(),
-        })
-    }
-
-    fn hand_over(&mut self, accepted: AcceptedRequest, handover: Option<Handover>, now: Instant) {
-        let AcceptedRequest {
-            peer,
-            attempt,
-            asked,
-            key,
-        } = accepted;
-        match (handover, attempt) {
-            (Some(handover), _) => {
-                let accepting = AcceptedConn {
-                    attempt,
-                    handover,
-                    asked,
-                };
-                self.hand_over(peer, key.as_ref(), accepting, now);
-            }
-            (None, Some(attempt)) => self.failed(peer, attempt, Failure::Passing, lost(), now),
-            (None, None) => {}
-        }
-        self.run_commands(now);
-    }
-
-    fn on_broken(&mut self, _error: &Error, _cx: &mut Context<'_>) -> bool {
-        // The listener has logged it. Peers can still be dialled from here.
-        true
-    }
-
-    fn poll(&mut self, now: Instant, cx: &mut Context<'_>) -> Option<Instant> {
+impl RdmTask {
+    pub(super) fn poll(&mut self, now: Instant, cx: &mut Context<'_>) -> Option<Instant> {
         let receives = Arc::clone(&self.rdm.config.receives);
         receives.set_waker(cx.waker());
         if self.state() == EndpointState::Open
@@ -453,7 +280,12 @@ impl RequestHandler for RdmTask {
         expires.into_iter().chain(self.peers.next_deadline()).min()
     }
 
-    fn is_over(&self) -> bool {
+    /// True if the driver of its engine has ended, and nothing can connect any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.state() == EndpointState::Gone
+    }
+
+    pub(super) fn is_over(&self) -> bool {
         let table = self.rdm.lock_table("is over");
         table.state() != EndpointState::Open && !table.has_ports()
     }
@@ -495,12 +327,8 @@ impl Drop for RdmTask {
     }
 }
 
-fn lost() -> Error {
-    Error::new(ErrorKind::PeerClosed, "before its request was accepted")
-}
-
-fn restarted(peer: SocketAddr) -> Error {
-    Error::new(ErrorKind::PeerClosed, "the peer has restarted").with_peer(peer)
+fn restarted(peer: PeerAddr) -> Error {
+    Error::new(ErrorKind::PeerClosed, "the peer has restarted").with_peer(peer.socket)
 }
 
 /// The error of operations whose peer is given up.

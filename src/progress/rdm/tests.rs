@@ -1,5 +1,6 @@
 //! Connectionless endpoints in one process, with time paused: who connects, who gives up and when.
 
+mod contexts;
 mod ends;
 mod restarts;
 

@@ -269,6 +269,7 @@ impl ReceiveContext {
             (state.deadlines).start(now, |_, report| !report.has_ended());
             while let Some((key, report)) = state.deadlines.pop_due(now) {
                 let peer = (state.source_of(key)).and_then(|it| self.config.addresses.get(it));
+                let peer = peer.map(|peer| peer.socket);
                 if state.cancel(key, timed_out(peer), deferred) != Withdrawn::Ended {
                     receiving.push(report);
                 }

@@ -5,10 +5,11 @@ use std::num::NonZeroU32;
 
 use bytes::Bytes;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::wire::{
-    ByteOrder, Capabilities, CmDecoder, ControlFrame, ControlKind, ExtensionOffer, PeerData,
+    ByteOrder, Capabilities, CmDecoder, ControlFrame, ControlKind, ExtensionOffer, NamedContexts,
+    PeerData,
 };
 
 use super::auth::ProvenKey;
@@ -19,7 +20,7 @@ use super::receive_side::{ReceiveSide, SharedBinding, SharedParams};
 use super::receive_state::{PartialHeader, ReceiveState};
 use super::refusal::Refusals;
 use super::rendezvous_sender::{OutgoingAnnouncements, RendezvousPolicy};
-use super::{Connection, ExtensionParams, Lifecycle, Sizes};
+use super::{Connection, ExtensionParams, Lifecycle, Sizes, violation};
 
 /// The parameters of a connectionless endpoint's connection.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,9 @@ pub(crate) struct RdmParams {
     pub(crate) listening_port: u16,
     /// A random number that changes when the endpoint is opened anew.
     pub(crate) incarnation: NonZeroU32,
+    /// Which of the endpoint's contexts this is, and which one of the peer's. Of any but the first
+    /// ones [`Capabilities::CONTEXTS`] is offered.
+    pub(crate) contexts: NamedContexts,
 }
 
 /// The binding of a connection to its connectionless endpoint.
@@ -78,9 +82,11 @@ impl<T> Connection<T> {
         let RdmParams {
             listening_port,
             incarnation,
+            contexts,
             ..
         } = rdm.own;
         let request = PeerData::request(listening_port, incarnation, self.extension.offer());
+        let request = request.between(contexts);
         self.lifecycle.go(Lifecycle::Connecting);
         self.handshake = Some(Box::new(CmDecoder::new()));
         let data = request.encode();
@@ -132,7 +138,28 @@ impl<T> Connection<T> {
         }
         let agreed = self.extension.take_answer(theirs.offer())?;
         self.extension.check_key_agreed()?;
+        self.check_contexts_agreed(&theirs)?;
         Ok(agreed)
+    }
+
+    /// A peer that knows no contexts has accepted for its endpoint as a whole, which is for the
+    /// first ones.
+    fn check_contexts_agreed(&self, theirs: &PeerData) -> Result<(), Error> {
+        let ours = self
+            .rdm()
+            .map_or(NamedContexts::FIRST, |it| it.own.contexts);
+        if ours == NamedContexts::FIRST {
+            return Ok(());
+        }
+        if !self.agreed().contains(Capabilities::CONTEXTS) {
+            let what = "the peer knows no contexts: its endpoint is reached from context 0 to \
+                        context 0 only";
+            return Err(Error::new(ErrorKind::Incompatible, what));
+        }
+        match theirs.contexts() == ours {
+            true => Ok(()),
+            false => Err(violation("a response between other contexts")),
+        }
     }
 
     /// The connection is up: opens the transmit lanes for what was posted before, by the

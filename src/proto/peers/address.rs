@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use crate::id::PeerAddr;
+
 /// The form in which an address names a peer: IPv4 as such, and an IPv6 address without what says
 /// nothing of who it is.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
@@ -11,6 +13,16 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
             SocketAddrV6::new(ip, v6.port(), 0, v6.scope_id()).into()
         }
         (ip, _) => SocketAddr::new(ip, address.port()),
+    }
+}
+
+impl PeerAddr {
+    /// With its address [as that names a peer](canonical).
+    pub(crate) fn canonical(self) -> Self {
+        PeerAddr {
+            socket: canonical(self.socket),
+            ..self
+        }
     }
 }
 
@@ -24,9 +36,11 @@ pub(crate) fn host_of(address: SocketAddr) -> IpAddr {
 }
 
 /// When `theirs` and `ours` dial each other at once: whether theirs survives. The bytes of the
-/// addresses decide, then those of the ports, as they go over a network: the connection that the
-/// greater one began stays.
-pub(crate) fn wins(theirs: SocketAddr, ours: SocketAddr) -> bool {
+/// addresses decide, then those of the ports, as they go over a network, and between contexts of
+/// one endpoint their numbers: the connection that the greater one began stays.
+pub(crate) fn wins(theirs: PeerAddr, ours: PeerAddr) -> bool {
+    let contexts = theirs.context.cmp(&ours.context);
+    let (theirs, ours) = (theirs.socket, ours.socket);
     let ordering = match (theirs.ip(), ours.ip()) {
         (IpAddr::V4(theirs), IpAddr::V4(ours)) => theirs.octets().cmp(&ours.octets()),
         (IpAddr::V6(theirs), IpAddr::V6(ours)) => theirs.octets().cmp(&ours.octets()),
@@ -34,5 +48,5 @@ pub(crate) fn wins(theirs: SocketAddr, ours: SocketAddr) -> bool {
         (IpAddr::V6(_), IpAddr::V4(_)) => Ordering::Greater,
     };
     let ports = || theirs.port().to_be_bytes().cmp(&ours.port().to_be_bytes());
-    ordering.then_with(ports) == Ordering::Greater
+    ordering.then_with(ports).then(contexts) == Ordering::Greater
 }

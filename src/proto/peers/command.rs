@@ -1,11 +1,11 @@
 //! The values that [`Peers`] and its owner exchange.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::AttemptId;
 #[cfg(doc)]
 use super::Peers;
+use crate::id::PeerAddr;
 
 /// The settings of an endpoint's peers.
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +22,9 @@ pub(crate) struct PeerSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// The sender: the address it comes from, with the port that it says it listens at.
-    pub(crate) from: SocketAddr,
+    pub(crate) from: PeerAddr,
     /// Our address, as it knows it.
-    pub(crate) to: SocketAddr,
+    pub(crate) to: PeerAddr,
     /// Its sender's incarnation.
     pub(crate) incarnation: u32,
     /// It cannot be dialled (the firewall bit).
@@ -82,33 +82,38 @@ pub(crate) enum Close {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Dial {
-        peer: SocketAddr,
+        peer: PeerAddr,
         attempt: AttemptId,
     },
     /// Report the traffic of this connection by [`Peers::handle_activity`].
     CheckIdle {
-        peer: SocketAddr,
+        peer: PeerAddr,
         attempt: AttemptId,
     },
     Close {
-        peer: SocketAddr,
+        peer: PeerAddr,
         attempt: AttemptId,
         why: Close,
     },
     /// Dial the peer's address on the side, without its port, and report the result by
     /// [`Peers::handle_verified`] or [`Peers::handle_verification_failed`].
     Verify {
-        peer: SocketAddr,
+        peer: PeerAddr,
         attempt: AttemptId,
     },
     /// A verification has timed out.
-    EndVerification { attempt: AttemptId },
+    EndVerification {
+        attempt: AttemptId,
+    },
     /// Give up an attempt that the peer's request began, unless what has come on it makes it a
     /// connection: it has failed.
     Retract {
-        peer: SocketAddr,
+        peer: PeerAddr,
         attempt: AttemptId,
     },
     /// End what waits for this peer, and give up an attempt in progress.
-    GiveUp { peer: SocketAddr, why: GiveUp },
+    GiveUp {
+        peer: PeerAddr,
+        why: GiveUp,
+    },
 }

@@ -41,10 +41,10 @@ mod tests;
 mod verification;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-pub(crate) use address::{canonical, host_of};
+pub(crate) use address::host_of;
 pub(crate) use command::{Answer, Close, Command, Failure, GiveUp, PeerSettings, Request};
 use schedule::pause_after;
 pub(crate) use shares::HostShares;
@@ -54,6 +54,7 @@ use state::{Peer, PeerState, RequestProof};
 use verification::Verdict;
 pub(crate) use verification::VerificationOutcome;
 
+use crate::id::PeerAddr;
 use crate::limits::{RDM_RECONNECT_PAUSE_MAX, RDM_REJECTIONS_MAX, RDM_UNREACHABLE_MAX};
 
 /// The socket address of a peer and the authorization key it has proven, of several that its
@@ -103,15 +104,15 @@ pub(crate) struct AttemptId(u64);
 #[derive(Debug)]
 pub(crate) struct Peers {
     settings: PeerSettings,
-    peers: HashMap<SocketAddr, Peer>,
+    peers: HashMap<PeerAddr, Peer>,
     /// The timers of all peers, sorted: at most one per peer, its `timer`.
-    timers: BTreeSet<(Instant, SocketAddr)>,
+    timers: BTreeSet<(Instant, PeerAddr)>,
     commands: VecDeque<Command>,
     /// Peers that the application has not asked for, in all and per host.
     unsolicited: usize,
     unsolicited_of: HashMap<IpAddr, usize>,
     /// Disconnected peers that cannot be dialled, remembered in the order in which they went.
-    retired: HostShares<(u64, SocketAddr), IpAddr>,
+    retired: HostShares<(u64, PeerAddr), IpAddr>,
     next_retired: u64,
     /// Verifications in progress.
     verifications: usize,
@@ -140,7 +141,7 @@ impl Peers {
     }
 
     /// An operation was posted to a peer without a connection.
-    pub(crate) fn want(&mut self, at: SocketAddr, now: Instant) {
+    pub(crate) fn want(&mut self, at: PeerAddr, now: Instant) {
         let peer = self.peers.entry(at).or_insert_with(|| Peer::new(now));
         peer.wanted.get_or_insert(now);
         self.recall(at);
@@ -237,7 +238,7 @@ impl Peers {
     /// A connection is up; `incarnation` is what the peer reported.
     pub(crate) fn handle_connected(
         &mut self,
-        at: SocketAddr,
+        at: PeerAddr,
         attempt: AttemptId,
         incarnation: u32,
         now: Instant,
@@ -257,7 +258,7 @@ impl Peers {
     /// could be given up, or a verification.
     pub(crate) fn adopt_connection(
         &mut self,
-        at: SocketAddr,
+        at: PeerAddr,
         attempt: AttemptId,
         incarnation: u32,
         now: Instant,
@@ -271,7 +272,7 @@ impl Peers {
     /// An attempt has failed.
     pub(crate) fn handle_failed(
         &mut self,
-        at: SocketAddr,
+        at: PeerAddr,
         attempt: AttemptId,
         failure: Failure,
         now: Instant,
@@ -294,7 +295,7 @@ impl Peers {
     }
 
     /// A connection has begun to end, and takes no posts.
-    pub(crate) fn handle_ending(&mut self, at: SocketAddr, attempt: AttemptId, now: Instant) {
+    pub(crate) fn handle_ending(&mut self, at: PeerAddr, attempt: AttemptId, now: Instant) {
         if let Some(peer) = self.peer_in(at, attempt)
             && let PeerState::Up { since, .. } = peer.state
         {
@@ -306,7 +307,7 @@ impl Peers {
     /// A connection has ended, in order or lost.
     pub(crate) fn handle_closed(
         &mut self,
-        at: SocketAddr,
+        at: PeerAddr,
         attempt: AttemptId,
         in_order: bool,
         now: Instant,
@@ -335,7 +336,7 @@ impl Peers {
     /// `None`: an operation is outstanding, or the connection cannot be closed in order.
     pub(crate) fn handle_activity(
         &mut self,
-        at: SocketAddr,
+        at: PeerAddr,
         attempt: AttemptId,
         activity: Option<u64>,
         now: Instant,
@@ -403,7 +404,7 @@ impl Peers {
     }
 
     /// True while an operation waits for a connection with this peer.
-    pub(crate) fn is_wanted(&self, at: SocketAddr) -> bool {
+    pub(crate) fn is_wanted(&self, at: PeerAddr) -> bool {
         (self.peers.get(&at)).is_some_and(|peer| peer.wanted.is_some())
     }
 
@@ -414,7 +415,7 @@ impl Peers {
     }
 
     /// The peer, if this is its current attempt.
-    fn peer_in(&mut self, at: SocketAddr, attempt: AttemptId) -> Option<&mut Peer> {
+    fn peer_in(&mut self, at: PeerAddr, attempt: AttemptId) -> Option<&mut Peer> {
         let peer = self.peers.get_mut(&at)?;
         (peer.state.attempt() == Some(attempt)).then_some(peer)
     }

@@ -1,8 +1,8 @@
 //! Time in the life of peers: attempts, pauses, deadlines and idle checks.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::id::PeerAddr;
 use crate::limits::{RDM_IDLE_CHECKS, RDM_RECONNECT_PAUSE_MAX, RDM_RECONNECT_PAUSE_MIN};
 
 use super::state::PeerState;
@@ -10,7 +10,7 @@ use super::{Command, GiveUp, Peers};
 
 impl Peers {
     /// Runs what is due for a peer, and sets its timer for what is next.
-    pub(super) fn update(&mut self, at: SocketAddr, now: Instant) {
+    pub(super) fn update(&mut self, at: PeerAddr, now: Instant) {
         let deadline = self.deadline_of(at);
         if deadline.is_some_and(|deadline| deadline <= now) {
             return self.give_up(at, GiveUp::Deadline, now);
@@ -67,7 +67,7 @@ impl Peers {
         self.set_timer(at, now);
     }
 
-    pub(super) fn dial(&mut self, at: SocketAddr) {
+    pub(super) fn dial(&mut self, at: PeerAddr) {
         let attempt = self.new_attempt();
         if let Some(peer) = self.peers.get_mut(&at) {
             peer.go(PeerState::Dialling {
@@ -79,7 +79,7 @@ impl Peers {
     }
 
     /// Ends what waits for the peer now. An operation posted later begins anew, after a pause.
-    pub(super) fn give_up(&mut self, at: SocketAddr, why: GiveUp, now: Instant) {
+    pub(super) fn give_up(&mut self, at: PeerAddr, why: GiveUp, now: Instant) {
         let Some(peer) = self.peers.get_mut(&at) else {
             return;
         };
@@ -97,7 +97,7 @@ impl Peers {
     }
 
     /// Disconnects the peer, and begins no attempt for a while.
-    pub(super) fn pause(&mut self, at: SocketAddr, now: Instant) {
+    pub(super) fn pause(&mut self, at: PeerAddr, now: Instant) {
         // Jitter between half of it and all, so that two peers do not collide again and again.
         let share = 0.5 + 0.5 * self.random();
         if let Some(peer) = self.peers.get_mut(&at) {
@@ -109,13 +109,13 @@ impl Peers {
     }
 
     /// When a wanted peer is given up.
-    pub(super) fn deadline_of(&self, at: SocketAddr) -> Option<Instant> {
+    pub(super) fn deadline_of(&self, at: PeerAddr) -> Option<Instant> {
         let since = self.peers.get(&at)?.wanted?;
         let deadline = since.checked_add(self.settings.connect_deadline);
         deadline.into_iter().chain(self.closing).min()
     }
 
-    pub(super) fn schedule_idle_check(&mut self, at: SocketAddr, now: Instant) {
+    pub(super) fn schedule_idle_check(&mut self, at: PeerAddr, now: Instant) {
         let idle = self.settings.idle;
         if let Some(peer) = self.peers.get_mut(&at)
             && let PeerState::Up { idle_check_at, .. } = &mut peer.state
@@ -126,7 +126,7 @@ impl Peers {
         }
     }
 
-    pub(super) fn set_timer(&mut self, at: SocketAddr, now: Instant) {
+    pub(super) fn set_timer(&mut self, at: PeerAddr, now: Instant) {
         let deadline = self.deadline_of(at);
         let Some(peer) = self.peers.get_mut(&at) else {
             return;

@@ -1,14 +1,13 @@
 //! Peers that the application has not asked for: how many are accepted, and which are remembered.
 
-use std::net::SocketAddr;
-
+use crate::id::PeerAddr;
 use crate::limits::{RDM_UNINVITED_MAX, RDM_UNINVITED_PER_HOST_MAX};
 
 use super::{Peers, host_of};
 
 impl Peers {
     /// Removes a peer from the table.
-    pub(super) fn forget(&mut self, at: SocketAddr) {
+    pub(super) fn forget(&mut self, at: PeerAddr) {
         self.recall(at);
         if let Some(peer) = self.peers.remove(&at) {
             if let Some(timer) = peer.timer {
@@ -23,7 +22,7 @@ impl Peers {
 
     /// Retires a disconnected peer that cannot be dialled: it is remembered, but not counted, until
     /// there are too many of those.
-    pub(super) fn retire(&mut self, at: SocketAddr) {
+    pub(super) fn retire(&mut self, at: PeerAddr) {
         let number = self.next_retired;
         let Some(peer) = self
             .peers
@@ -40,19 +39,19 @@ impl Peers {
         if peer.unsolicited {
             self.count_unsolicited(at, -1);
         }
-        if let Some((_, evicted)) = self.retired.insert((number, at), host_of(at)) {
+        if let Some((_, evicted)) = self.retired.insert((number, at), host_of(at.socket)) {
             self.forget(evicted);
         }
     }
 
     /// Takes a peer back that was retired.
-    pub(super) fn recall(&mut self, at: SocketAddr) {
+    pub(super) fn recall(&mut self, at: PeerAddr) {
         let Some(peer) = self.peers.get_mut(&at) else {
             return;
         };
         if let Some(number) = peer.retired.take() {
             let is_uninvited = peer.unsolicited;
-            self.retired.remove((number, at), host_of(at));
+            self.retired.remove((number, at), host_of(at.socket));
             if is_uninvited {
                 self.count_unsolicited(at, 1);
             }
@@ -60,19 +59,23 @@ impl Peers {
     }
 
     /// True if one more unsolicited peer of this host may be accepted.
-    pub(super) fn has_room_for(&self, at: SocketAddr) -> bool {
-        let of_host = self.unsolicited_of.get(&host_of(at)).copied().unwrap_or(0);
+    pub(super) fn has_room_for(&self, at: PeerAddr) -> bool {
+        let of_host = self
+            .unsolicited_of
+            .get(&host_of(at.socket))
+            .copied()
+            .unwrap_or(0);
         self.closing.is_none()
             && self.unsolicited < RDM_UNINVITED_MAX
             && of_host < RDM_UNINVITED_PER_HOST_MAX
     }
 
-    pub(super) fn count_unsolicited(&mut self, at: SocketAddr, by: isize) {
+    pub(super) fn count_unsolicited(&mut self, at: PeerAddr, by: isize) {
         self.unsolicited = self.unsolicited.saturating_add_signed(by);
-        let of_host = self.unsolicited_of.entry(host_of(at)).or_default();
+        let of_host = self.unsolicited_of.entry(host_of(at.socket)).or_default();
         *of_host = of_host.saturating_add_signed(by);
         if *of_host == 0 {
-            self.unsolicited_of.remove(&host_of(at));
+            self.unsolicited_of.remove(&host_of(at.socket));
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What a request is worth that has not proven a key, and how it is verified.
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::address::wins;
 use super::state::{PeerState, RequestProof, Verification};
 use super::{AttemptId, Close, Command, Peers, Request, pause_after};
+use crate::id::PeerAddr;
 use crate::limits::{RDM_CHECK_TIMEOUT, RDM_CHECKS_MAX};
 
 /// What the owner does with the connection of a verification.
@@ -89,7 +89,7 @@ impl Peers {
 
     /// An unproven request names a connected peer with another incarnation: dials the peer's
     /// address on the side, if no verification is in progress, paused for, or one too many.
-    pub(super) fn begin_verification(&mut self, at: SocketAddr, now: Instant) {
+    pub(super) fn begin_verification(&mut self, at: PeerAddr, now: Instant) {
         let attempt = self.new_attempt();
         let Some(peer) = self.peers.get_mut(&at) else {
             return;
@@ -108,7 +108,7 @@ impl Peers {
     }
 
     /// Ends a verification. False: it was given up before.
-    pub(super) fn end_verification(&mut self, at: SocketAddr, attempt: AttemptId) -> bool {
+    pub(super) fn end_verification(&mut self, at: PeerAddr, attempt: AttemptId) -> bool {
         let Some(peer) = self.peers.get_mut(&at) else {
             return false;
         };
@@ -118,7 +118,7 @@ impl Peers {
     }
 
     /// The request was not the peer's: the pause before the next verification doubles.
-    pub(super) fn count_failed_verification(&mut self, at: SocketAddr, now: Instant) {
+    pub(super) fn count_failed_verification(&mut self, at: PeerAddr, now: Instant) {
         if let Some(peer) = self.peers.get_mut(&at) {
             peer.next_verification = Some(now + pause_after(peer.failed_verifications));
             peer.failed_verifications = peer.failed_verifications.saturating_add(1);
@@ -131,7 +131,7 @@ impl Peers {
     /// the peer's connection from now on.
     pub(crate) fn handle_verified(
         &mut self,
-        at: SocketAddr,
+        at: PeerAddr,
         attempt: AttemptId,
         incarnation: u32,
         now: Instant,
@@ -158,7 +158,7 @@ impl Peers {
     /// with its reject. Without a key that proves as much as a connection.
     pub(crate) fn handle_verification_failed(
         &mut self,
-        at: SocketAddr,
+        at: PeerAddr,
         attempt: AttemptId,
         incarnation: Option<u32>,
         now: Instant,

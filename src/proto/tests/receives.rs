@@ -13,7 +13,7 @@ use crate::proto::{
     PostedReceive, RdmParams, Receives, SharedParams, Sizes, SourceId, UnexpectedMessage,
 };
 use crate::slab::Slab;
-use crate::wire::{ByteOrder, PeerData};
+use crate::wire::{ByteOrder, NamedContexts, PeerData};
 
 /// A message that no receive has taken.
 #[derive(Debug)]
@@ -382,6 +382,7 @@ impl Setup {
             shared: self.shared_params(u64::from(number)),
             listening_port: 0x1000 + number as u16,
             incarnation: NonZeroU32::new(number + 1).expect("not zero"),
+            contexts: NamedContexts::FIRST,
         };
         let shared = Shared::with_room(self.promised);
         TestConnection::of_peer(self.sizes, self.params, peering, shared)

@@ -95,6 +95,77 @@ fn a_reject_says_who_has_a_key_and_which_life_rejects() {
     assert_eq!(plain.reject(ours, true), plain.plain());
 }
 
+/// docs/extension.md, section 8: contexts are named behind the offer that has them, and by nothing
+/// else.
+#[test]
+fn the_golden_names_of_contexts_are_what_we_send() {
+    let offered = Capabilities::CREDIT | Capabilities::RENDEZVOUS;
+    let named = NamedContexts { from: 1, to: 258 };
+    let offer = ExtensionOffer::new(offered | Capabilities::CONTEXTS);
+    let request = PeerData::request(0x1234, incarnation(7), Some(offer)).between(named);
+    assert_eq!(request.encode(), golden("peer contexts"));
+    let asked = PeerData::read(&golden("peer contexts")).expect("our own");
+    assert_eq!((asked, asked.contexts()), (request, named));
+    let accepted = asked.response(incarnation(9), Some(offer.answer(Capabilities::all())));
+    assert_eq!(accepted.contexts(), named, "echoed");
+    // Who knows none of it answers without, and that is for the first ones.
+    let answer = offer.answer(offered);
+    let response = asked.response(incarnation(9), Some(answer)).encode();
+    assert_eq!(response, golden("peer response"));
+    let response = PeerData::read(&response).expect("an answer");
+    assert_eq!(response.contexts(), NamedContexts::FIRST);
+    assert!(!response.names_contexts());
+
+    assert_eq!(asked.reject_context(incarnation(9)), golden("peer none"));
+    let rejected = PeerData::read(&golden("peer none")).expect("a reject");
+    assert!(rejected.names_contexts() && !rejected.offer().unwrap().proves_key());
+    // One that has a key learns no more of the rejecter's.
+    let offer = ExtensionOffer::new(Capabilities::AUTH | Capabilities::CONTEXTS);
+    let keyed = PeerData::request(1, incarnation(7), Some(offer)).between(named);
+    let rejected = PeerData::read(&keyed.reject_context(incarnation(9))).expect("a reject");
+    assert!(rejected.names_contexts() && rejected.offer().unwrap().proves_key());
+}
+
+/// Names that are cut off are no request at all; what is behind them is a later version's, and a
+/// second block behind the first is skipped with everything else there.
+#[test]
+fn hostile_names_of_contexts() {
+    let with = |block: &str| {
+        let data = bytes_of(&format!("01 00 0001 00000001 {block}"));
+        PeerData::read(&data).map(|data| data.contexts())
+    };
+    let named = Ok(NamedContexts { from: 2, to: 65535 });
+    assert_eq!(with("746f6661 0008 01000284 0002ffff"), named);
+    assert_eq!(with("746f6661 000a 01000284 0002ffff 0303"), named);
+    let second = "746f6661 0008 01000284 00040004";
+    assert_eq!(
+        with(&format!("746f6661 0008 01000284 0002ffff {second}")),
+        named
+    );
+    // Not offered: the four bytes are a later version's.
+    assert_eq!(
+        with("746f6661 0008 01000084 0002ffff"),
+        Ok(NamedContexts::FIRST)
+    );
+    // Of no version there is: the block is none.
+    assert_eq!(
+        with("746f6661 0008 00000284 0002ffff"),
+        Ok(NamedContexts::FIRST)
+    );
+    for wrong in [
+        "746f6661 0004 01000284",
+        "746f6661 0004 01000284 0002ffff",
+        "746f6661 0007 01000284 0002ffff",
+        "746f6661 0009 01000284 0002ffff",
+        "746f6661 ffff 01000284 0002ffff",
+    ] {
+        assert!(
+            matches!(with(wrong), Err(WireError::PeerData(_))),
+            "{wrong}"
+        );
+    }
+}
+
 /// A block that is longer than what is known is of a later version; one that is shorter, or not
 /// all there, is none. Without our magic it is skipped.
 #[test]
@@ -107,7 +178,7 @@ fn blocks_of_all_kinds() {
     assert_eq!(with("746f6661 0004 01000004"), credit);
     assert_eq!(with("746f6661 0006 01000004 ffff"), credit);
     assert_eq!(with("746f6661 0004 01000004 0102"), credit, "behind it");
-    assert_eq!(with("746f6661 0004 01007e04 "), credit, "unknown bits");
+    assert_eq!(with("746f6661 0004 01007c04 "), credit, "unknown bits");
     assert_eq!(with("746f6661 0004 00000004"), Ok(None), "no such version");
     for none in ["", "746f66", "616f6661 0004 01000004", "..16"] {
         assert_eq!(with(none), Ok(None), "{none}");

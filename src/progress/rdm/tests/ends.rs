@@ -48,7 +48,8 @@ fn an_idle_connection_stays_unless_a_limit_is_set() {
         let (a, b) = net.rdm_pair().unwrap();
         a.endpoint.send("hello", a.other).await.unwrap();
         b.endpoint.recv(vec![0; 5]).await.unwrap();
-        let port = |from: &RdmEndpoint, to: &RdmEndpoint| from.rdm().port_of(to.local_addr());
+        let port =
+            |from: &RdmEndpoint, to: &RdmEndpoint| from.rdm().port_of(to.local_addr().into());
         let both = || {
             [
                 port(&a.endpoint, &b.endpoint),

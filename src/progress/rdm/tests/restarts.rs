@@ -208,7 +208,7 @@ fn an_attempt_that_is_replaced_does_not_come_up_by_what_still_goes_out() {
             (life, tokio::spawn(connecting))
         });
         let (first, second) = (accepted(&requests).await, accepted(&requests).await);
-        let peer = "127.0.0.1:9".parse().unwrap();
+        let peer = SocketAddr::from(([127, 0, 0, 1], 9)).into();
         let (port, _) = endpoint.rdm().unlisted_port(peer, None).unwrap();
         assert!(port.take_over(first).is_ok());
         // The response is with the link, which has yet to say that it has gone out.

@@ -6,9 +6,9 @@ mod simulation;
 mod states;
 mod verification;
 
-use std::net::SocketAddrV6;
+use std::net::{SocketAddr, SocketAddrV6};
 
-use super::address::wins;
+use super::address::{canonical, wins};
 use super::*;
 use crate::limits::{
     RDM_RECONNECT_PAUSE_MAX, RDM_RECONNECT_PAUSE_MIN, RDM_REJECTIONS_MAX, RDM_UNINVITED_MAX,
@@ -17,8 +17,8 @@ use crate::limits::{
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-fn at(port: u16) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, 2], port))
+fn at(port: u16) -> PeerAddr {
+    SocketAddr::from(([10, 0, 0, 2], port)).into()
 }
 
 /// Greater and smaller than our own address, 10.0.0.2:5000.
@@ -147,23 +147,21 @@ fn the_greater_address_wins_a_tie() {
     assert_eq!(endpoint.request(GREATER, 1), Answer::Reject);
     assert_eq!(endpoint.peers.poll_command(), None);
 
-    let v4 = |ip: [u8; 4], port| SocketAddr::from((ip, port));
+    let v4 = |ip: [u8; 4], port| PeerAddr::from(SocketAddr::from((ip, port)));
+    let v6 = |text: &str| PeerAddr::from(text.parse::<SocketAddr>().unwrap());
     assert!(wins(v4([10, 0, 1, 0], 1), v4([10, 0, 0, 255], 9)));
     assert!(wins(v4([200, 0, 0, 0], 1), v4([100, 0, 0, 0], 1)));
     assert!(wins(v4([10, 0, 0, 1], 0x0100), v4([10, 0, 0, 1], 0x00ff)));
     assert!(!wins(v4([10, 0, 0, 1], 5), v4([10, 0, 0, 1], 5)));
-    assert!(wins("[fe80::1]:1".parse().unwrap(), v4([255, 0, 0, 1], 5)));
-    assert!(wins(
-        "[2:ff00::]:1".parse().unwrap(),
-        "[2:00ff::]:2".parse().unwrap()
-    ));
+    assert!(wins(v6("[fe80::1]:1"), v4([255, 0, 0, 1], 5)));
+    assert!(wins(v6("[2:ff00::]:1"), v6("[2:00ff::]:2"),));
 }
 
 /// An IPv4 peer of a listener at all IPv6 addresses is the same as elsewhere.
 #[test]
 fn an_address_names_the_same_peer_in_each_of_its_forms() {
     let mapped: SocketAddr = "[::ffff:10.0.0.2]:5001".parse().unwrap();
-    assert_eq!(canonical(mapped), at(GREATER));
+    assert_eq!(PeerAddr::from(mapped).canonical(), at(GREATER));
     let flow = SocketAddrV6::new("fe80::1".parse().unwrap(), 3, 99, 2);
     let plain = SocketAddrV6::new("fe80::1".parse().unwrap(), 3, 0, 2);
     assert_eq!(canonical(flow.into()), plain.into());
@@ -442,7 +440,7 @@ fn a_crowd_of_strangers_is_bounded() {
     }
     assert_eq!(endpoint.peers.len(), RDM_UNINVITED_MAX);
     let other = Request {
-        from: SocketAddr::from(([10, 0, 0, 1], 1)),
+        from: SocketAddr::from(([10, 0, 0, 1], 1)).into(),
         ..from_host(1, 1)
     };
     assert_eq!(
@@ -478,7 +476,7 @@ fn a_crowd_of_strangers_is_bounded() {
 
 fn from_host(host: u8, port: u16) -> Request {
     Request {
-        from: SocketAddr::from(([10, 1, 0, host], port)),
+        from: SocketAddr::from(([10, 1, 0, host], port)).into(),
         to: at(OURS),
         incarnation: 1,
         undialable: false,

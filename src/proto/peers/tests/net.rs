@@ -70,7 +70,7 @@ enum Phase {
 
 #[derive(Debug)]
 struct Port {
-    peer: SocketAddr,
+    peer: PeerAddr,
     stream: Option<(usize, usize)>,
     phase: Phase,
     attempt: Option<AttemptId>,
@@ -90,11 +90,11 @@ impl Port {
 }
 
 pub(super) struct Node {
-    address: SocketAddr,
+    address: PeerAddr,
     incarnation: u32,
     peers: Peers,
     ports: BTreeMap<u64, Port>,
-    current: HashMap<SocketAddr, u64>,
+    current: HashMap<PeerAddr, u64>,
 }
 
 /// What may happen besides messages on their way.
@@ -165,7 +165,7 @@ impl PeerNet {
             given_up: 0,
         };
         for at in 0..plan.nodes {
-            let address = SocketAddr::from(([10, 0, 0, 1 + at as u8], 7000));
+            let address = SocketAddr::from(([10, 0, 0, 1 + at as u8], 7000)).into();
             let incarnation = net.new_incarnation();
             net.nodes
                 .push(Node::new(address, incarnation, seed + at as u64));
@@ -289,7 +289,7 @@ impl PeerNet {
     }
 
     /// The port that is posted to, and whether it was made for that.
-    fn port_to(&mut self, node: usize, peer: SocketAddr) -> (u64, bool) {
+    fn port_to(&mut self, node: usize, peer: PeerAddr) -> (u64, bool) {
         let owner = &self.nodes[node];
         if let Some(id) = owner.current.get(&peer)
             && !owner.ports[id].is_superseded()
@@ -301,7 +301,7 @@ impl PeerNet {
         (id, true)
     }
 
-    fn new_port(&mut self, node: usize, peer: SocketAddr, is_verification: bool) -> u64 {
+    fn new_port(&mut self, node: usize, peer: PeerAddr, is_verification: bool) -> u64 {
         self.next_port += 1;
         let id = self.next_port;
         let port = Port {
@@ -445,7 +445,7 @@ impl PeerNet {
 }
 
 impl Node {
-    fn new(address: SocketAddr, incarnation: u32, seed: u64) -> Self {
+    fn new(address: PeerAddr, incarnation: u32, seed: u64) -> Self {
         let settings = PeerSettings {
             incarnation,
             connect_deadline: Duration::from_secs(30),

@@ -94,7 +94,7 @@ impl PeerNet {
         }
     }
 
-    fn port_of(&self, node: usize, peer: SocketAddr, attempt: AttemptId) -> Option<u64> {
+    fn port_of(&self, node: usize, peer: PeerAddr, attempt: AttemptId) -> Option<u64> {
         let ports = &self.nodes[node].ports;
         let is_it = |port: &&Port| port.peer == peer && port.attempt == Some(attempt);
         ports
@@ -104,7 +104,7 @@ impl PeerNet {
     }
 
     /// The port whose attempt this is, while it has accepted the peer's request.
-    fn accepting(&self, node: usize, peer: SocketAddr, attempt: AttemptId) -> Option<u64> {
+    fn accepting(&self, node: usize, peer: PeerAddr, attempt: AttemptId) -> Option<u64> {
         let id = self.port_of(node, peer, attempt);
         id.filter(|id| self.nodes[node].ports[id].phase == Phase::Accepting)
     }

@@ -1,0 +1,73 @@
+//! Opening what a builder has bound: the one context of an endpoint, or those of a scalable one.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use super::ports::Ports;
+use super::sources::SourceNames;
+use super::{Inner, RdmEndpoint};
+use crate::av::AddressVector;
+use crate::domain::Domain;
+use crate::endpoint::common::Common;
+use crate::error::{OperationKind, Result};
+use crate::id::AuthKeyAddr;
+use crate::info::Caps;
+use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
+use crate::progress::{Engine, ListenConfig, Rdm, RdmConfig, ReceiveContext};
+
+/// A context that is bound, and does not listen yet.
+pub(super) struct PreparedContext {
+    pub(super) config: RdmConfig,
+    pub(super) rest: ContextRest,
+}
+
+/// What an endpoint has beside its part in the progress.
+pub(super) struct ContextRest {
+    pub(super) receives: Arc<ReceiveContext>,
+    pub(super) vector: AddressVector,
+    pub(super) sources: Arc<SourceNames>,
+    pub(super) free_min: usize,
+    pub(super) key_names: Box<[AuthKeyAddr]>,
+    pub(super) common: Common,
+}
+
+/// Opens the contexts of one endpoint, each with its engine, at this address or the domain's.
+pub(super) fn open_contexts(
+    domain: &Domain,
+    listen_at: Option<SocketAddr>,
+    engines: impl IntoIterator<Item = Arc<Engine>>,
+    contexts: Vec<PreparedContext>,
+) -> Result<Vec<RdmEndpoint>> {
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let listener = domain.listener_transport()?;
+    let listen = ListenConfig {
+        transport: listener.transport,
+        address: listen_at.or(domain.info().source).unwrap_or(any),
+        half_open_max: HALF_OPEN_MAX_DEFAULT,
+        handshake_timeout: HANDSHAKE_TIMEOUT_DEFAULT,
+    };
+    let parts = contexts.into_iter().map(|it| (it.config, it.rest));
+    let (configs, rests): (Vec<_>, Vec<_>) = parts.unzip();
+    let contexts = engines.into_iter().zip(configs).collect();
+    let opened = Rdm::open_contexts(listen, listener.executor, contexts)
+        .map_err(|error| error.with_operation(OperationKind::Listen))?;
+    let opened = opened.into_iter().zip(rests);
+    Ok(opened.map(|(rdm, rest)| endpoint_of(rdm, rest)).collect())
+}
+
+fn endpoint_of(rdm: Arc<Rdm>, rest: ContextRest) -> RdmEndpoint {
+    let inner = Inner {
+        rdm,
+        receives: rest.receives,
+        ports: Ports::new(rest.vector.rx_ctx_bits()),
+        vector: rest.vector,
+        tells_sources: rest.common.caps.has(Caps::SOURCE),
+        sources: rest.sources,
+        free_min: rest.free_min,
+        key_names: rest.key_names,
+        common: rest.common,
+    };
+    RdmEndpoint {
+        inner: Arc::new(inner),
+    }
+}
