@@ -12,6 +12,7 @@ use futures::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::lend::Bulk;
 use crate::wire::{CallId, Metadata};
 
 tokio::task_local! {
@@ -81,6 +82,7 @@ pub(crate) struct CallContext {
     pub(crate) deadline: Option<Instant>,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) metadata: Metadata,
+    pub(crate) bulk: Arc<Bulk>,
     /// 0, or a [`CancelReason`].
     cancelled: AtomicU8,
     /// Of the task that polls the handler.
@@ -97,6 +99,7 @@ pub(crate) struct CallParts {
     pub(crate) deadline: Option<Instant>,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) metadata: Metadata,
+    pub(crate) bulk: Arc<Bulk>,
 }
 
 impl Cx {
@@ -109,6 +112,7 @@ impl Cx {
             deadline: parts.deadline,
             trace: parts.trace,
             metadata: parts.metadata,
+            bulk: parts.bulk,
             cancelled: AtomicU8::new(0),
             task: AtomicWaker::new(),
             waiters: Notify::new(),

@@ -7,6 +7,8 @@
 //! - A call that fails says by [`Status::started`] whether its handler can have run.
 //! - Dropping a call cancels it: its handler is dropped at its next await, with the calls and
 //!   transfers that it has made.
+//! - Memory that is [lent](Lend) to a call is read and written by RMA, and shut to every peer when
+//!   the call ends, however it does.
 //! - Every call has a deadline, 10 s unless it says otherwise; calls that a handler makes inherit
 //!   what is left.
 //! - An overloaded or draining server answers so at once, and nothing has run.
@@ -51,6 +53,7 @@ mod client;
 mod codec;
 mod cx;
 mod drive;
+mod lend;
 pub mod limits;
 mod proto;
 mod server;
@@ -61,6 +64,10 @@ mod wire;
 
 pub use client::{Call, CallFuture, Channel, ChannelBuilder};
 pub use cx::{CancelReason, Cx, TraceContext};
+pub use lend::{
+    BulkSource, Chunk, Chunks, FailedCall, Lend, LendBuf, LendBufMut, LendingCall, LendingFuture,
+    LentRead, LentWrite, Loan, Pull, Push,
+};
 pub use server::{Listening, Method, Server, ServerStats, Service};
 pub use status::{CallError, Code, Result, Started, Status};
 pub use tokio::net::ToSocketAddrs;

@@ -1,10 +1,10 @@
 //! The client that a trait becomes.
 
 use proc_macro2::TokenStream as Tokens;
-use quote::quote;
-use syn::{Ident, ItemTrait};
+use quote::{format_ident, quote};
+use syn::{Ident, ItemTrait, Type};
 
-use crate::method::Method;
+use crate::method::{Method, Right};
 
 pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method]) -> Tokens {
     let (name, visibility) = (&item.ident, &item.vis);
@@ -49,7 +49,14 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method]) -> Tokens {
 fn stub(visibility: &syn::Visibility, method: &Method) -> Tokens {
     let (name, docs, wire_name) = (&method.name, &method.docs, &method.wire_name);
     let output = &method.output;
-    let parameters = method.arguments.iter().map(|(name, of)| quote!(#name: #of));
+    let lent = Lent::of(method);
+    let parameters = method.order.iter().map(|name| {
+        let mut plain = method.arguments.iter().filter(|(it, _)| it == name);
+        let of = plain.next().map(|(_, of)| quote!(#of));
+        let of = of.unwrap_or_else(|| lent.type_of(name));
+        quote!(#name: #of)
+    });
+    let (bounds, lends) = (&lent.bounds, lent.call());
     let names: Vec<_> = method.arguments.iter().map(|(name, _)| name).collect();
     let arguments = match method.takes_bytes() {
         true => quote!(of_bytes(#(&#names)*)),
@@ -68,16 +75,76 @@ fn stub(visibility: &syn::Visibility, method: &Method) -> Tokens {
         (Some(_), false) => quote!(typed_result),
         (Some(_), true) => quote!(typed_bytes),
     };
+    let of_call = lent.type_of_call(output, &error);
     quote! {
         #(#docs)*
-        #visibility fn #name(
+        #visibility fn #name<#(#bounds),*>(
             &self,
             #(#parameters),*
-        ) -> ::tokio_fabric_rpc::Call<#output, #error> {
+        ) -> #of_call {
             const ID: u32 = ::tokio_fabric_rpc::generated::method_id(#wire_name);
             let arguments = ::tokio_fabric_rpc::generated::Arguments::#arguments;
             let decode = ::tokio_fabric_rpc::generated::#decode;
-            self.channel.call(#wire_name, ID, arguments, decode)
+            self.channel.call(#wire_name, ID, arguments, decode)#lends
         }
+    }
+}
+
+/// The lent memory of a method, at its client.
+struct Lent<'a> {
+    names: Vec<&'a Ident>,
+    types: Vec<Tokens>,
+    bounds: Vec<Tokens>,
+}
+
+impl Lent<'_> {
+    fn of(method: &Method) -> Lent<'_> {
+        let mut lent = Lent {
+            names: Vec::new(),
+            types: Vec::new(),
+            bounds: Vec::new(),
+        };
+        for (at, (name, right)) in method.lent.iter().enumerate() {
+            let buffer = format_ident!("B{at}");
+            let (of, bound) = match right {
+                Right::Pull => (quote!(LentRead), quote!(LendBuf)),
+                Right::Push => (quote!(LentWrite), quote!(LendBufMut)),
+            };
+            lent.names.push(name);
+            lent.types.push(quote!(::tokio_fabric_rpc::#of<#buffer>));
+            lent.bounds
+                .push(quote!(#buffer: ::tokio_fabric_rpc::#bound));
+        }
+        lent
+    }
+
+    fn type_of(&self, name: &Ident) -> Tokens {
+        let at = self.names.iter().position(|it| *it == name);
+        at.map(|at| self.types[at].clone()).unwrap_or_default()
+    }
+
+    /// One piece as it is, several as a tuple.
+    fn joined(parts: &[Tokens]) -> Tokens {
+        match parts {
+            [one] => one.clone(),
+            several => quote!((#(#several),*)),
+        }
+    }
+
+    fn type_of_call(&self, output: &Type, error: &Tokens) -> Tokens {
+        if self.names.is_empty() {
+            return quote!(::tokio_fabric_rpc::Call<#output, #error>);
+        }
+        let loan = Lent::joined(&self.types);
+        quote!(::tokio_fabric_rpc::LendingCall<#output, #error, #loan>)
+    }
+
+    fn call(&self) -> Tokens {
+        if self.names.is_empty() {
+            return Tokens::new();
+        }
+        let names: Vec<_> = self.names.iter().map(|it| quote!(#it)).collect();
+        let loan = Lent::joined(&names);
+        quote!(.lending(#loan))
     }
 }

@@ -7,12 +7,23 @@ use syn::{
     ReturnType, TraitItemFn, Type, TypePath, parse_quote,
 };
 
+/// What a handler may do with lent memory.
+#[derive(Clone, Copy)]
+pub enum Right {
+    Pull,
+    Push,
+}
+
 pub struct Method {
     pub name: Ident,
     pub docs: Vec<Attribute>,
     /// `Service/method#version`.
     pub wire_name: String,
     pub arguments: Vec<(Ident, Type)>,
+    /// Of arguments that are lent memory.
+    pub lent: Vec<(Ident, Right)>,
+    /// All of them, in the order of the method's.
+    pub order: Vec<Ident>,
     /// `T` and `E` of its result; no `E`: a status.
     pub output: Type,
     pub error: Option<Type>,
@@ -63,13 +74,20 @@ impl Method {
             let what = "a method begins with `&self` and `cx: &Cx`";
             return Err(Error::new_spanned(&signature.ident, what));
         }
-        let mut arguments = Vec::new();
+        let (mut arguments, mut lent, mut order) = (Vec::new(), Vec::new(), Vec::new());
         for input in inputs {
             let FnArg::Typed(typed) = input else { continue };
             let Pat::Ident(name) = &*typed.pat else {
                 return Err(Error::new_spanned(&typed.pat, "an argument has a name"));
             };
-            arguments.push((name.ident.clone(), (*typed.ty).clone()));
+            order.push(name.ident.clone());
+            match right_of(&typed.ty) {
+                Some(right) => lent.push((name.ident.clone(), right)),
+                None => arguments.push((name.ident.clone(), (*typed.ty).clone())),
+            }
+            if lent.len() > 4 {
+                return Err(Error::new_spanned(name, "a call lends up to four pieces"));
+            }
         }
         let (output, error) = result_of(&signature.output, &signature.ident)?;
         let method = Method {
@@ -82,6 +100,8 @@ impl Method {
                 .collect(),
             wire_name,
             arguments,
+            lent,
+            order,
             output,
             error,
             to_end,
@@ -145,6 +165,15 @@ fn result_of(output: &ReturnType, method: &Ident) -> Result<(Type, Option<Type>)
 fn last_segment(of: &Type) -> Option<&syn::PathSegment> {
     match of {
         Type::Path(TypePath { path, .. }) => path.segments.last(),
+        _ => None,
+    }
+}
+
+fn right_of(of: &Type) -> Option<Right> {
+    let last = last_segment(of).filter(|it| it.arguments.is_none())?;
+    match last.ident.to_string().as_str() {
+        "Pull" => Some(Right::Pull),
+        "Push" => Some(Right::Push),
         _ => None,
     }
 }

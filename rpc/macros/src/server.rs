@@ -4,7 +4,7 @@ use proc_macro2::TokenStream as Tokens;
 use quote::quote;
 use syn::{Ident, ItemTrait};
 
-use crate::method::Method;
+use crate::method::{Method, Right};
 
 pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method]) -> Tokens {
     let (name, visibility) = (&item.ident, &item.vis);
@@ -92,6 +92,16 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method]) -> Tokens {
 fn arm(service: &Ident, index: usize, method: &Method) -> Tokens {
     let name = &method.name;
     let names: Vec<_> = method.arguments.iter().map(|(name, _)| name).collect();
+    let order = &method.order;
+    let lent_count = method.lent.len();
+    let lent = method
+        .lent
+        .iter()
+        .enumerate()
+        .map(|(at, (name, right))| match right {
+            Right::Pull => quote!(let #name = call.pull(#at)?;),
+            Right::Push => quote!(let #name = call.push(#at)?;),
+        });
     let pattern = Method::tuple(names.iter().map(|it| quote!(#it)));
     let types = Method::tuple(method.arguments.iter().map(|(_, it)| quote!(#it)));
     let arguments = match method.takes_bytes() {
@@ -104,10 +114,12 @@ fn arm(service: &Ident, index: usize, method: &Method) -> Tokens {
     };
     quote! {
         #index => {
+            call.lends(#lent_count)?;
+            #(#lent)*
             let #pattern = #arguments;
             let (__service, __cx) = (::std::sync::Arc::clone(&self.0), call.cx());
             ::core::result::Result::Ok(::std::boxed::Box::pin(async move {
-                let __result = <S as #service>::#name(&__service, &__cx, #(#names),*).await;
+                let __result = <S as #service>::#name(&__service, &__cx, #(#order),*).await;
                 ::tokio_fabric_rpc::generated::Reply::#reply(__result)
             }))
         }

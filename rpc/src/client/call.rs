@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_fabric::{Domain, RemoteRegion};
 
 use super::{Channel, ChannelInner};
 use crate::codec::Arguments;
@@ -110,6 +111,18 @@ impl<T, E: From<Status>> IntoFuture for Call<T, E> {
     type IntoFuture = CallFuture<T, E>;
 
     fn into_future(self) -> CallFuture<T, E> {
+        self.into_future_lending(&[])
+    }
+}
+
+impl<T, E: From<Status>> Call<T, E> {
+    /// Where memory that it lends is registered.
+    pub(crate) fn domain(&self) -> &Domain {
+        self.channel.connection.endpoint.domain()
+    }
+
+    /// With what it lends.
+    pub(crate) fn into_future_lending(self, lent: &[RemoteRegion]) -> CallFuture<T, E> {
         let within = Cx::current();
         let own = match self.limit {
             Limit::OfChannel => self.channel.deadline,
@@ -125,8 +138,8 @@ impl<T, E: From<Status>> IntoFuture for Call<T, E> {
         };
         let trace = self.trace.or_else(|| within.as_ref()?.trace());
         let frame = self.frame.and_then(|mut frame| {
-            if trace.is_some() || !self.metadata.is_empty() {
-                insert_prefix(&mut frame, trace.as_ref(), &self.metadata, &[]);
+            if trace.is_some() || !self.metadata.is_empty() || !lent.is_empty() {
+                insert_prefix(&mut frame, trace.as_ref(), &self.metadata, lent);
             }
             if deadline.is_some_and(|it| it <= begin) {
                 return Err(Status::not_started(Code::DeadlineExceeded, "none was left"));

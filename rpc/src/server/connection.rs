@@ -13,6 +13,7 @@ use super::running;
 use super::service::{Incoming, Reply, Route};
 use crate::cx::{CallParts, CancelReason, Cx};
 use crate::drive::{Connection, close, send};
+use crate::lend::Bulk;
 use crate::limits::RETRY_AFTER;
 use crate::proto::{Admission, ServerMachine};
 use crate::status::{Code, Status};
@@ -25,6 +26,7 @@ pub(crate) struct ServerConnection {
     pub(crate) endpoint: Endpoint,
     server: Arc<ServerShared>,
     frame_max: usize,
+    bulk: Arc<Bulk>,
     machine: Mutex<ServerMachine<Cx>>,
     has_failed: AtomicBool,
     /// True once it has ended.
@@ -39,6 +41,7 @@ impl ServerConnection {
     ) -> Arc<ServerConnection> {
         Arc::new(ServerConnection {
             machine: Mutex::new(ServerMachine::new(server.limits.window)),
+            bulk: Bulk::new(endpoint.clone(), Arc::clone(&server.chunks)),
             endpoint,
             server,
             frame_max,
@@ -153,6 +156,7 @@ impl ServerConnection {
         let incoming = Incoming {
             cx: &cx,
             body: request.body,
+            lent: &request.lent,
         };
         match route.service.call(route.index, incoming) {
             Ok(handling) => {
@@ -174,6 +178,7 @@ impl ServerConnection {
             deadline: (request.budget_us > 0).then(|| now + budget),
             trace: request.trace,
             metadata: Metadata::of_checked(request.metadata),
+            bulk: Arc::clone(&self.bulk),
         })
     }
 

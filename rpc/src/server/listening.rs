@@ -15,6 +15,7 @@ use super::ServerLimits;
 use super::connection::ServerConnection;
 use super::service::{Routes, Service};
 use crate::drive::{Configure, Hub};
+use crate::lend::ChunkPool;
 use crate::limits::RETRY_AFTER;
 use crate::status::{Code, Result, Status};
 use crate::wire::{Hello, Rejection};
@@ -23,6 +24,7 @@ use crate::wire::{Hello, Rejection};
 pub(crate) struct ServerShared {
     pub(crate) routes: Routes,
     pub(crate) limits: ServerLimits,
+    pub(crate) chunks: Arc<ChunkPool>,
     running: AtomicUsize,
     started: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -102,6 +104,7 @@ impl Listening {
         let shared = Arc::new(ServerShared {
             routes: Routes::new(services)?,
             limits,
+            chunks: ChunkPool::new(),
             running: AtomicUsize::new(0),
             started: AtomicU64::new(0),
             refused: AtomicU64::new(0),

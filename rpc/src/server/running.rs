@@ -28,7 +28,7 @@ pub(super) fn start(
         cx,
         handling: Some(handling),
         timer: None,
-        _permit: permit,
+        permit: Some(permit),
     };
     let begin = Instant::now();
     // The task, if there is one, polls it again with a waker of its own.
@@ -55,7 +55,8 @@ struct Running {
     /// Until it has ended, or was dropped.
     handling: Option<Handling>,
     timer: Option<Pin<Box<Sleep>>>,
-    _permit: CallPermit,
+    /// Given back before the answer goes out: who has that may call again.
+    permit: Option<CallPermit>,
 }
 
 impl Running {
@@ -89,6 +90,7 @@ impl Running {
         if dropped.is_err() {
             tracing::error!(method = self.cx.method(), "what a handler held panicked");
         }
+        self.permit = None;
     }
 
     /// The call is not wanted any more: it is answered now, whatever its handler does.

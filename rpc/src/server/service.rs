@@ -9,9 +9,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio_fabric::{Access, RemoteRegion};
 
 use crate::codec;
 use crate::cx::Cx;
+use crate::lend::{Pull, Push};
+use crate::limits::LENT_BYTES_MAX;
 use crate::status::{Code, Result, Status};
 use crate::wire::{FrameBuf, TYPED_ERROR, encode_status};
 
@@ -46,6 +49,7 @@ pub type Handling = Pin<Box<dyn Future<Output = Reply> + Send>>;
 pub struct Incoming<'a> {
     pub(crate) cx: &'a Cx,
     pub(crate) body: &'a [u8],
+    pub(crate) lent: &'a [RemoteRegion],
 }
 
 impl Incoming<'_> {
@@ -60,6 +64,56 @@ impl Incoming<'_> {
     /// They are not of these types.
     pub fn arguments<T: DeserializeOwned>(&self) -> Result<T> {
         codec::decode(self.body).map_err(|why| Status::not_started(Code::BadRequest, why))
+    }
+
+    /// Says that the method takes so many pieces of lent memory.
+    ///
+    /// # Errors
+    /// The call lends more or fewer.
+    pub fn lends(&self, count: usize) -> Result<()> {
+        match self.lent.len() == count {
+            true => Ok(()),
+            false => {
+                let what = format!(
+                    "{} pieces were lent, the method takes {count}",
+                    self.lent.len()
+                );
+                Err(Status::not_started(Code::BadRequest, what))
+            }
+        }
+    }
+
+    /// A piece of lent memory, to be read.
+    ///
+    /// # Errors
+    /// It was not lent for that, or is too long.
+    pub fn pull(&self, at: usize) -> Result<Pull> {
+        let region = self.lent_for(at, Access::REMOTE_READ)?;
+        Ok(Pull::new(region, &self.cx.call().bulk))
+    }
+
+    /// A piece of lent memory, to be written to.
+    ///
+    /// # Errors
+    /// It was not lent for that, or is too long.
+    pub fn push(&self, at: usize) -> Result<Push> {
+        let region = self.lent_for(at, Access::REMOTE_WRITE)?;
+        Ok(Push::new(region, &self.cx.call().bulk))
+    }
+
+    fn lent_for(&self, at: usize, access: Access) -> Result<RemoteRegion> {
+        let region = self.lent.get(at).filter(|it| it.access == access).copied();
+        let region = region.ok_or_else(|| {
+            let what = format!("the lent memory of number {at} is not for {access:?}");
+            Status::not_started(Code::BadRequest, what)
+        })?;
+        if region.len > LENT_BYTES_MAX {
+            return Err(Status::not_started(
+                Code::TooLarge,
+                "more memory than can be lent",
+            ));
+        }
+        Ok(region)
     }
 
     /// The argument of a method that takes `Bytes` alone.

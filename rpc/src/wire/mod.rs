@@ -8,8 +8,8 @@ mod metadata;
 mod tests;
 
 pub use frame::{
-    CallId, Frame, FrameBuf, FrameHead, Request, Response, Violation, empty_frame, encode_cancel,
-    encode_goaway, encode_status, insert_prefix, method_id, write_request_head,
+    CallId, Frame, FrameBuf, FrameHead, LentRegions, Request, Response, Violation, empty_frame,
+    encode_cancel, encode_goaway, encode_status, insert_prefix, method_id, write_request_head,
     write_response_head,
 };
 pub use hello::{Hello, Rejection};

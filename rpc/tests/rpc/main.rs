@@ -4,6 +4,7 @@ mod calls;
 mod cancel;
 mod drain;
 mod hostile;
+mod lend;
 mod overload;
 
 use std::sync::Arc;

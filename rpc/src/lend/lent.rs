@@ -1,0 +1,200 @@
+//! One piece of memory at its way to a call and back.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use tokio_fabric::buf::MappedBuffer;
+use tokio_fabric::mr::ReadOnlyRegion;
+use tokio_fabric::{Access, Domain, Error, MemoryRegion, RemoteRegion};
+
+/// Memory that can be lent to be read. Sealed.
+pub trait LendBuf: sealed::Register {}
+
+/// Memory that can be lent to be written to. Sealed.
+pub trait LendBufMut: LendBuf {}
+
+pub(super) mod sealed {
+    use super::{Access, Domain, Error, Future, Pin, RemoteRegion};
+
+    /// The way back of a buffer.
+    pub type Return<B> = Pin<Box<dyn Future<Output = Result<B, Error>> + Send>>;
+
+    /// How a buffer becomes a region and comes back.
+    pub trait Register: Send + Sized + Unpin + 'static {
+        /// The region.
+        type Region: Send + Unpin + 'static;
+
+        /// The buffer comes back with the error.
+        fn register(
+            self,
+            domain: &Domain,
+            access: Access,
+        ) -> Result<Self::Region, (Error, Option<Self>)>;
+        /// What the peer needs.
+        fn remote(region: &Self::Region) -> RemoteRegion;
+        /// New accesses are refused from now on.
+        fn revoke_now(region: &Self::Region);
+        /// The key is void once this is polled; ends when nothing uses the memory.
+        fn deregister(region: &Self::Region) -> Return<Self>;
+    }
+}
+
+use sealed::{Register, Return};
+
+macro_rules! lend {
+    ($region:ident, $register:ident: $($buffer:ty),*) => { $(
+        impl LendBuf for $buffer {}
+
+        impl Register for $buffer {
+            type Region = $region<$buffer>;
+
+            fn register(
+                self,
+                domain: &Domain,
+                access: Access,
+            ) -> Result<Self::Region, (Error, Option<Self>)> {
+                let registered = domain.$register(self).access(access).now();
+                registered.map_err(|failed| failed.into_parts())
+            }
+
+            fn remote(region: &Self::Region) -> RemoteRegion {
+                region.remote()
+            }
+
+            fn revoke_now(region: &Self::Region) {
+                region.revoke_now();
+            }
+
+            fn deregister(region: &Self::Region) -> Return<Self> {
+                Box::pin(region.deregister())
+            }
+        }
+    )* };
+}
+
+lend!(MemoryRegion, register: Vec<u8>, Box<[u8]>, BytesMut, MappedBuffer);
+lend!(ReadOnlyRegion, register_read_only: Bytes, Arc<[u8]>, &'static [u8], &'static str);
+
+impl LendBufMut for Vec<u8> {}
+impl LendBufMut for Box<[u8]> {}
+impl LendBufMut for BytesMut {}
+impl LendBufMut for MappedBuffer {}
+
+/// How far a piece is.
+enum State<B: Register> {
+    Owned(B),
+    Lent(B::Region),
+    Returning(Return<B>),
+    Gone,
+}
+
+/// A piece that is lent with one kind of right.
+pub(super) struct LentMemory<B: Register> {
+    state: State<B>,
+}
+
+impl<B: Register> LentMemory<B> {
+    fn lend(&mut self, domain: &Domain, access: Access) -> Result<RemoteRegion, Error> {
+        let State::Owned(buffer) = std::mem::replace(&mut self.state, State::Gone) else {
+            unreachable!("a piece is lent once");
+        };
+        match buffer.register(domain, access) {
+            Ok(region) => {
+                let remote = B::remote(&region);
+                self.state = State::Lent(region);
+                // The handler has the right that it was lent for, and no other.
+                Ok(RemoteRegion { access, ..remote })
+            }
+            Err((error, buffer)) => {
+                self.state = buffer.map_or(State::Gone, State::Owned);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes it back: ready once no peer can touch it. `false`: it is lost.
+    fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if let State::Lent(region) = &self.state {
+            self.state = State::Returning(B::deregister(region));
+        }
+        if let State::Returning(returning) = &mut self.state {
+            self.state = match ready!(returning.as_mut().poll(cx)) {
+                Ok(buffer) => State::Owned(buffer),
+                Err(error) => {
+                    tracing::error!(%error, "lent memory did not come back");
+                    State::Gone
+                }
+            };
+        }
+        Poll::Ready(matches!(self.state, State::Owned(_)))
+    }
+
+    fn take(&mut self) -> Option<B> {
+        match std::mem::replace(&mut self.state, State::Gone) {
+            State::Owned(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+}
+
+/// With its last handle a region is gone; until then no access may begin.
+impl<B: Register> Drop for LentMemory<B> {
+    fn drop(&mut self) {
+        if let State::Lent(region) = &self.state {
+            B::revoke_now(region);
+        }
+    }
+}
+
+macro_rules! lent {
+    ($(#[$doc:meta])* $name:ident, $bound:ident, $access:expr) => {
+        $(#[$doc])*
+        #[must_use = "it is lent to a call"]
+        pub struct $name<B: $bound>(LentMemory<B>);
+
+        impl<B: $bound> $name<B> {
+            pub(super) fn new(buffer: B) -> Self {
+                $name(LentMemory {
+                    state: State::Owned(buffer),
+                })
+            }
+
+            pub(super) fn lend(&mut self, domain: &Domain) -> Result<RemoteRegion, Error> {
+                self.0.lend(domain, $access)
+            }
+
+            pub(super) fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+                self.0.poll_return(cx)
+            }
+
+            pub(super) fn take(&mut self) -> Option<B> {
+                self.0.take()
+            }
+        }
+
+        impl<B: $bound> fmt::Debug for $name<B> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let state = match &self.0.state {
+                    State::Owned(_) => "owned",
+                    State::Lent(_) => "lent",
+                    State::Returning(_) => "returning",
+                    State::Gone => "given back",
+                };
+                f.debug_tuple(stringify!($name)).field(&state).finish()
+            }
+        }
+    };
+}
+
+lent!(
+    /// Memory for a handler to read; made by [`Lend::read`](super::Lend::read).
+    LentRead, LendBuf, Access::REMOTE_READ
+);
+lent!(
+    /// Memory for a handler to write to; made by [`Lend::write`](super::Lend::write).
+    LentWrite, LendBufMut, Access::REMOTE_WRITE
+);

@@ -1,0 +1,276 @@
+//! Calls that lend.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio_fabric::{Domain, Error};
+
+use super::lent::{LendBuf, LendBufMut, LentRead, LentWrite};
+use crate::client::{Call, CallFuture};
+use crate::cx::TraceContext;
+use crate::status::{Code, Result, Started, Status};
+use crate::wire::LentRegions;
+
+/// What a call lends: one piece, or a tuple of up to four. Sealed.
+pub trait Loan: sealed::Pieces {}
+
+mod sealed {
+    use super::{Context, Domain, Error, LentRegions, Poll};
+
+    /// The pieces of a call.
+    pub trait Pieces: Send + Unpin {
+        /// What comes back.
+        type Buffers;
+
+        /// Registers all, or says what hinders it.
+        fn lend(&mut self, domain: &Domain) -> Result<LentRegions, Error>;
+        /// Ready once no peer can touch any.
+        fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+        /// Of what has come back.
+        fn take(&mut self) -> Option<Self::Buffers>;
+    }
+}
+
+use sealed::Pieces;
+
+macro_rules! one {
+    ($name:ident, $bound:ident) => {
+        impl<B: $bound> Loan for $name<B> {}
+
+        impl<B: $bound> Pieces for $name<B> {
+            type Buffers = B;
+
+            fn lend(&mut self, domain: &Domain) -> Result<LentRegions, Error> {
+                Ok(LentRegions::from_iter([$name::lend(self, domain)?]))
+            }
+
+            fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+                $name::poll_return(self, cx).map(drop)
+            }
+
+            fn take(&mut self) -> Option<B> {
+                $name::take(self)
+            }
+        }
+    };
+}
+
+one!(LentRead, LendBuf);
+one!(LentWrite, LendBufMut);
+
+macro_rules! tuple {
+    ($($piece:ident $at:tt),*) => {
+        impl<$($piece: Loan),*> Loan for ($($piece,)*) {}
+
+        impl<$($piece: Loan),*> Pieces for ($($piece,)*) {
+            type Buffers = ($($piece::Buffers,)*);
+
+            fn lend(&mut self, domain: &Domain) -> Result<LentRegions, Error> {
+                let mut regions = LentRegions::new();
+                $( regions.extend(self.$at.lend(domain)?); )*
+                Ok(regions)
+            }
+
+            fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+                // All at once: each is to be shut now.
+                let ready = [$( self.$at.poll_return(cx).is_ready() ),*];
+                match ready.iter().all(|it| *it) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            }
+
+            fn take(&mut self) -> Option<Self::Buffers> {
+                Some(($( self.$at.take()?, )*))
+            }
+        }
+    };
+}
+
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);
+tuple!(A 0, B 1, C 2, D 3);
+
+/// The failure of a call that lent memory: why, and the memory.
+pub struct FailedCall<B, E = Status> {
+    error: E,
+    buffers: Option<B>,
+}
+
+impl<B, E> FailedCall<B, E> {
+    /// Why.
+    pub fn error(&self) -> &E {
+        &self.error
+    }
+
+    /// Why; the memory is freed.
+    pub fn into_error(self) -> E {
+        self.error
+    }
+
+    /// Both. The memory is missing only if the library has lost it, with its driver.
+    pub fn into_parts(self) -> (E, Option<B>) {
+        (self.error, self.buffers)
+    }
+}
+
+impl<B> FailedCall<B, Status> {
+    /// Whether the handler can have run.
+    pub fn started(&self) -> Started {
+        self.error.started()
+    }
+}
+
+impl<B> From<FailedCall<B, Status>> for Status {
+    fn from(failed: FailedCall<B, Status>) -> Status {
+        failed.error
+    }
+}
+
+impl<B, E: fmt::Display> fmt::Display for FailedCall<B, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+/// What was lent is the user's: whether it is there.
+impl<B, E: fmt::Debug> fmt::Debug for FailedCall<B, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FailedCall")
+            .field("error", &self.error)
+            .field("has_buffers", &self.buffers.is_some())
+            .finish()
+    }
+}
+
+impl<B, E: fmt::Debug + fmt::Display> std::error::Error for FailedCall<B, E> {}
+
+/// A call to be made that lends memory; it gives the result and the memory.
+#[must_use = "nothing is called until this is awaited"]
+pub struct LendingCall<T, E, L> {
+    call: Call<T, E>,
+    loan: L,
+}
+
+impl<T, E: From<Status>> Call<T, E> {
+    /// The same call with memory, for what `#[service]` writes.
+    #[doc(hidden)]
+    pub fn lending<L: Loan>(self, loan: L) -> LendingCall<T, E, L> {
+        LendingCall { call: self, loan }
+    }
+}
+
+impl<T, E: From<Status>, L: Loan> LendingCall<T, E, L> {
+    /// As [`Call::deadline`].
+    pub fn deadline(mut self, within: Duration) -> Self {
+        self.call = self.call.deadline(within);
+        self
+    }
+
+    /// As [`Call::no_deadline`].
+    pub fn no_deadline(mut self) -> Self {
+        self.call = self.call.no_deadline();
+        self
+    }
+
+    /// As [`Call::meta`].
+    pub fn meta(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.call = self.call.meta(name, value);
+        self
+    }
+
+    /// As [`Call::trace`].
+    pub fn trace(mut self, trace: TraceContext) -> Self {
+        self.call = self.call.trace(trace);
+        self
+    }
+}
+
+impl<T, E, L> fmt::Debug for LendingCall<T, E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LendingCall").field(&self.call).finish()
+    }
+}
+
+impl<T, E: From<Status>, L: Loan> IntoFuture for LendingCall<T, E, L> {
+    type Output = Result<(T, L::Buffers), FailedCall<L::Buffers, E>>;
+    type IntoFuture = LendingFuture<T, E, L>;
+
+    /// Registers the memory; the call is sent when this is polled.
+    fn into_future(mut self) -> LendingFuture<T, E, L> {
+        let state = match self.loan.lend(self.call.domain()) {
+            Ok(regions) => State::Calling(self.call.into_future_lending(&regions)),
+            Err(error) => {
+                let status = Status::not_started(Code::Unavailable, error.to_string());
+                State::Returning(Err(status.with_source(error).into()))
+            }
+        };
+        LendingFuture {
+            state,
+            loan: self.loan,
+        }
+    }
+}
+
+#[allow(clippy::large_enum_variant, reason = "a call needs no allocation")]
+enum State<T, E> {
+    Calling(CallFuture<T, E>),
+    /// The call has ended so, and its memory is on its way back.
+    Returning(Result<T, E>),
+    Done,
+}
+
+/// A call under way that lends memory.
+///
+/// # Cancel safety
+/// Dropping it shuts every peer out of what was lent, then cancels the call. The memory is freed
+/// when the system does not use it any more.
+#[must_use = "dropped, the call is cancelled"]
+pub struct LendingFuture<T, E, L> {
+    // In this order: what was lent is shut before the call is cancelled.
+    loan: L,
+    state: State<T, E>,
+}
+
+impl<T, E, L> Unpin for LendingFuture<T, E, L> {}
+
+impl<T, E: From<Status>, L: Loan> Future for LendingFuture<T, E, L> {
+    type Output = Result<(T, L::Buffers), FailedCall<L::Buffers, E>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let State::Calling(call) = &mut this.state {
+            let end = ready!(Pin::new(call).poll(cx));
+            this.state = State::Returning(end);
+        }
+        ready!(this.loan.poll_return(cx));
+        let buffers = this.loan.take();
+        let State::Returning(end) = std::mem::replace(&mut this.state, State::Done) else {
+            unreachable!("a call is not polled after its end");
+        };
+        Poll::Ready(match (end, buffers) {
+            (Ok(value), Some(buffers)) => Ok((value, buffers)),
+            (Ok(_), None) => Err(FailedCall {
+                error: Status::new(Code::Internal, "lent memory did not come back").into(),
+                buffers: None,
+            }),
+            (Err(error), buffers) => Err(FailedCall { error, buffers }),
+        })
+    }
+}
+
+impl<T, E, L> fmt::Debug for LendingFuture<T, E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Calling(_) => "under way",
+            State::Returning(_) => "ended, its memory is returning",
+            State::Done => "ended",
+        };
+        f.debug_struct("LendingFuture")
+            .field("state", &state)
+            .finish()
+    }
+}
