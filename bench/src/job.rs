@@ -67,13 +67,17 @@ pub enum Work {
     /// The same on one runtime of two threads, all connections in one domain per end and divided
     /// among two tasks: first with one driver per domain, then with two; alone.
     Shards,
+    /// On one runtime of two threads, messages of each context of `connections` scalable endpoints
+    /// to each context of all: first with one context and driver per endpoint, then with two;
+    /// alone.
+    Contexts,
 }
 
 impl Work {
     /// True of what takes no other end: no server is started.
     pub fn is_alone(self) -> bool {
-        use Work::{Pairs, Shards};
-        self.registers() || matches!(self, Pairs | Shards)
+        use Work::{Contexts, Pairs, Shards};
+        self.registers() || matches!(self, Pairs | Shards | Contexts)
     }
 
     /// True of what registers memory, and does nothing else.

@@ -265,6 +265,10 @@ impl Subject {
                 Kind::Tcp(_) | Kind::Tokio { .. } | Kind::Rpc(_) | Kind::Ucx { .. } => false,
             };
         }
+        if job.work == Work::Contexts {
+            return matches!(self.kind, Kind::Fabric(how) if how.driver == Driver::Task)
+                && !self.spins();
+        }
         if job.work.is_alone() {
             return match self.kind {
                 Kind::Fabric(how) => how.driver == Driver::Task && !self.spins(),

@@ -56,7 +56,7 @@ fn play(end: &options::EndOptions) -> Result<()> {
     if end.role == Role::Server {
         sys::share_allocations()?;
     }
-    if matches!(config.job.work, Work::Pairs | Work::Shards) {
+    if matches!(config.job.work, Work::Pairs | Work::Shards | Work::Contexts) {
         return pairs::run(subject.kind, &config);
     }
     match (subject.kind, end.role) {

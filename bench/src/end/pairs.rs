@@ -1,6 +1,6 @@
 //! Both ends in one process, to see what a second processor adds: pairs that share nothing, each in
-//! a thread of its own; and the connections of one domain, with one driver and then with two, on a
-//! runtime of two threads.
+//! a thread of its own; and the connections of one domain, with one driver and then with two, or
+//! the contexts of scalable endpoints, one and then two, on a runtime of two threads.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -56,6 +56,15 @@ pub fn run(kind: Kind, config: &EndConfig) -> Result<()> {
                 })?;
                 two += measured(config, |tally| {
                     on_drivers(kind, &config.job, &cpus, 2, tally)
+                })?;
+            }
+            Work::Contexts => {
+                let cpus = [config.cpu, config.other_cpu];
+                one += measured(config, |tally| {
+                    of_contexts(kind, &config.job, &cpus, 1, tally)
+                })?;
+                two += measured(config, |tally| {
+                    of_contexts(kind, &config.job, &cpus, 2, tally)
                 })?;
             }
             work => bail!("{work} is no work of pairs"),
@@ -133,19 +142,40 @@ fn on_processors(kind: Kind, job: &Job, cpus: &[usize], tally: Arc<Tally>) -> Th
 /// All connections of one domain per end with so many drivers, on a runtime with a thread for each
 /// of these processors. Plain Tokio has a task for each connection, and no driver.
 fn on_drivers(kind: Kind, job: &Job, cpus: &[usize], drivers: usize, tally: Arc<Tally>) -> Threads {
-    let (job, cpus) = (job.clone(), cpus.to_vec());
+    let (job, tasks) = (job.clone(), cpus.len());
+    on_threads(cpus, async move {
+        match kind {
+            Kind::Fabric(how) => fabric::pairs_of_domains(how, job, drivers, tasks, tally).await,
+            _ => pair(kind, job, tally).await,
+        }
+    })
+}
+
+/// Endpoints with so many contexts, on such a runtime.
+fn of_contexts(
+    kind: Kind,
+    job: &Job,
+    cpus: &[usize],
+    contexts: usize,
+    tally: Arc<Tally>,
+) -> Threads {
+    let job = job.clone();
+    on_threads(cpus, async move {
+        match kind {
+            Kind::Fabric(how) => fabric::all_to_all_of_contexts(how, job, contexts, tally).await,
+            _ => bail!("this subject has no contexts"),
+        }
+    })
+}
+
+/// A runtime with a thread for each of these processors.
+fn on_threads(cpus: &[usize], work: impl Future<Output = Result<()>> + Send + 'static) -> Threads {
+    let cpus = cpus.to_vec();
     let run = move || {
         pin::to(&cpus)?;
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(cpus.len()).enable_all().build()?;
-        runtime.block_on(async {
-            match kind {
-                Kind::Fabric(how) => {
-                    fabric::pairs_of_domains(how, job, drivers, cpus.len(), tally).await
-                }
-                _ => pair(kind, job, tally).await,
-            }
-        })
+        runtime.block_on(work)
     };
     vec![thread::spawn(run)]
 }

@@ -1,5 +1,5 @@
-//! What a second processor adds within one process: to two pairs of ends that share nothing, and to
-//! the connections of one domain when it has two drivers.
+//! What a second processor adds within one process: to two pairs of ends that share nothing, to the
+//! connections of one domain when it has two drivers, and to an endpoint when it has two contexts.
 
 use super::Scale;
 use crate::case::{Case, Figures, Placement, Quantity};
@@ -44,6 +44,23 @@ const SHARDS: &[Quantity] = &[
     },
 ];
 
+const CONTEXTS: &[Quantity] = &[
+    Quantity {
+        measure: "messages per second among contexts of scalable endpoints, 64 B",
+        unit: "million/s",
+        read: |facts, _| Some(facts.get("one_per_s")? / 1e6),
+        more_is_better: true,
+        shows_ratios: false,
+    },
+    Quantity {
+        measure: "two contexts of a scalable endpoint to one",
+        unit: "×",
+        read: gain,
+        more_is_better: true,
+        shows_ratios: false,
+    },
+];
+
 fn gain(facts: &Figures, _: &Job) -> Option<f64> {
     Some(facts.get("two_per_s")? / facts.get("one_per_s")?)
 }
@@ -71,5 +88,21 @@ pub fn cases(scale: &Scale) -> Vec<Case> {
             quantities: SHARDS,
             is_shared: false,
         },
+        of_contexts(scale, "one endpoint", 1),
+        of_contexts(scale, "two endpoints", 2),
     ]
+}
+
+fn of_contexts(scale: &Scale, what: &str, endpoints: usize) -> Case {
+    Case {
+        what: what.to_owned(),
+        job: Job {
+            window: WINDOW,
+            connections: endpoints,
+            ..scale.job(Work::Contexts)
+        },
+        placement: Placement::TwoCores,
+        quantities: CONTEXTS,
+        is_shared: false,
+    }
 }

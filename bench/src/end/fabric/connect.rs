@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use tokio_fabric::{
-    Completion, CompletionQueue, Domain, Endpoint, Event, EventQueue, Fabric, Hints,
+    Completion, CompletionQueue, Domain, Endpoint, EndpointType, Event, EventQueue, Fabric, Hints,
     PassiveEndpoint, ep::SharedReceiveContext,
 };
 
@@ -65,7 +65,21 @@ impl DomainSetup {
     }
 
     pub fn open_domain(how: subject::Fabric, drivers: usize) -> Result<(Fabric, Domain)> {
-        let fabric = Fabric::open(Hints::new().backend(how.backend))?;
+        DomainSetup::open_domain_by(Hints::new(), how, drivers)
+    }
+
+    /// A domain whose Info is of connectionless endpoints, which alone have contexts.
+    pub fn open_rdm_domain(how: subject::Fabric, drivers: usize) -> Result<(Fabric, Domain)> {
+        let hints = Hints::new().endpoint(EndpointType::Rdm);
+        DomainSetup::open_domain_by(hints, how, drivers)
+    }
+
+    fn open_domain_by(
+        hints: Hints,
+        how: subject::Fabric,
+        drivers: usize,
+    ) -> Result<(Fabric, Domain)> {
+        let fabric = Fabric::open(hints.backend(how.backend))?;
         let domain = fabric
             .domain()
             .driver(how.driver)

@@ -2,6 +2,7 @@
 
 mod all_to_all;
 pub mod connect;
+mod contexts;
 mod death;
 mod neighbours;
 mod ping_pong;
@@ -16,6 +17,7 @@ use super::rpc;
 use crate::job::{EndConfig, Work};
 use crate::subject::Fabric;
 
+pub use contexts::all_to_all as all_to_all_of_contexts;
 pub use register::register;
 pub use stream::{pair, pairs_of_domains};
 
