@@ -141,8 +141,9 @@ impl AddressVectorBuilder {
 
     /// How many bits of each [`FabricAddr`] are kept to name a context of the peer
     /// (`rx_ctx_bits`), 0 to [`RX_CTX_BITS_MAX`]: with `n` of them
-    /// [`rx_addr`](AddressVector::rx_addr) names the contexts 0 to 2^n - 1 of a scalable endpoint.
-    /// Not with a [`name`](Self::name). Default: 0.
+    /// [`rx_addr`](AddressVector::rx_addr) names the contexts 0 to 2^n - 1 of a scalable endpoint,
+    /// and so do received messages and peer events; of a message from a context beyond only the
+    /// socket address is reported. Not with a [`name`](Self::name). Default: 0.
     pub fn rx_ctx_bits(mut self, bits: u32) -> Self {
         self.rx_ctx_bits = bits;
         self

@@ -68,13 +68,15 @@ pub struct DomainAttr {
     pub cq_cnt: usize,
     /// Endpoints.
     pub ep_cnt: usize,
-    /// Transmit contexts of all endpoints together: one of each that can transmit.
+    /// Transmit contexts of all endpoints together: one of each that can transmit, more of a
+    /// [scalable](crate::rdm::ScalableEndpoint) one.
     pub tx_ctx_cnt: usize,
-    /// Receive contexts of all endpoints together: one of each that peers can reach.
+    /// Receive contexts of all endpoints together: one of each that peers can reach, more of a
+    /// scalable one.
     pub rx_ctx_cnt: usize,
-    /// Transmit contexts of one endpoint, at most.
+    /// Transmit contexts of one endpoint, at most; 1 of other endpoints than connectionless ones.
     pub max_ep_tx_ctx: usize,
-    /// Receive contexts of one endpoint, at most.
+    /// Receive contexts of one endpoint, at most; 1 of other endpoints than connectionless ones.
     pub max_ep_rx_ctx: usize,
     /// Endpoints that may share a transmit context; 0 while there are none.
     pub max_ep_stx_ctx: usize,
@@ -142,9 +144,10 @@ pub struct EndpointAttr {
     pub max_order_waw_size: u64,
     /// Fields of a message's tag, as asked for; 0 without tagged messages.
     pub mem_tag_format: u64,
-    /// Transmit contexts of the endpoint.
+    /// Transmit contexts of the endpoint, if it is opened as a
+    /// [scalable](crate::rdm::ScalableEndpoint) one; any other has one.
     pub tx_ctx_cnt: ContextCount,
-    /// Receive contexts of the endpoint.
+    /// Receive contexts of the endpoint, likewise.
     pub rx_ctx_cnt: ContextCount,
     /// The key that peers of the endpoint must have. `None`: the domain's.
     pub auth_key: Option<AuthKey>,

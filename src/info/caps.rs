@@ -63,7 +63,9 @@ bitflags! {
         const RMA_EVENT = 1 << 56;
         /// The sender's address with each completion; connectionless endpoints only.
         const SOURCE = 1 << 57;
-        /// Naming a receive context of the peer.
+        /// Naming a context of the peer
+        /// ([`AddressVector::rx_addr`](crate::AddressVector::rx_addr)); connectionless endpoints
+        /// only.
         const NAMED_RX_CTX = 1 << 58;
         /// Receives that match by the sender's address.
         const DIRECTED_RECV = 1 << 59;

@@ -198,17 +198,20 @@ hints! {
         cq_cnt: usize,
         /// Endpoints of a domain, likewise. Default, and most: 1,048,576.
         ep_cnt: usize,
-        /// Transmit contexts of a domain, likewise: each endpoint that can transmit has one.
+        /// Transmit contexts of a domain, likewise: each endpoint that can transmit has one, a
+        /// scalable one more.
         tx_ctx_cnt: usize,
-        /// Receive contexts of a domain, likewise: each endpoint that peers can reach has one.
+        /// Receive contexts of a domain, likewise: each endpoint that peers can reach has one, a
+        /// scalable one more.
         rx_ctx_cnt: usize,
-        /// Transmit contexts that an endpoint may have; at most 1.
+        /// Transmit contexts that an endpoint may have: the limit is what is asked for, at most 64
+        /// of a connectionless endpoint and 1 of any other.
         max_ep_tx_ctx: usize,
-        /// Receive contexts that an endpoint may have; at most 1.
+        /// Receive contexts that an endpoint may have, likewise.
         max_ep_rx_ctx: usize,
-        /// Endpoints that may share a transmit context; not offered yet.
+        /// Endpoints that may share a transmit context; not offered.
         max_ep_stx_ctx: usize,
-        /// Endpoints that may share a receive context; not offered yet.
+        /// Endpoints that may share a receive context: of connected ones all.
         max_ep_srx_ctx: usize,
         /// Counters of a domain, likewise. Default, and most: 6,291,456.
         cntr_cnt: usize,
@@ -263,9 +266,11 @@ hints! {
         max_order_waw_size: u64,
         /// Fields of a tag, however they are cut; not offered without tagged messages.
         mem_tag_format: u64,
-        /// Transmit contexts of the endpoint. Offered: one of its own.
+        /// Transmit contexts of the endpoint. Offered: one of its own, and of a connectionless
+        /// endpoint, if it is scalable, as many as the domain's `max_ep_tx_ctx`. A context is one
+        /// of either side: of both there are the larger number that is asked for.
         tx_ctx_cnt: ContextCount,
-        /// Receive contexts of the endpoint. Offered: one of its own.
+        /// Receive contexts of the endpoint, likewise; of a connected one also a shared one.
         rx_ctx_cnt: ContextCount,
         /// The authorization key of endpoints, instead of the domain's. Ignored likewise.
         auth_key: AuthKey,

@@ -9,9 +9,10 @@ use crate::common::child::{PeerProcess, end_with_the_parent, say};
 use crate::common::peers::any;
 use crate::common::{on, on_every_backend};
 use futures::executor::block_on;
+use futures::future::join;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    AddressVector, Backend, Caps, EndpointType, ErrorKind, Hints,
+    AddressVector, Backend, Caps, Driver, EndpointType, ErrorKind, Hints,
     av::FabricAddr,
     domain::DomainBind,
     info::{AuthKey, ContextCount, Threading},
@@ -285,6 +286,39 @@ fn what_a_context_may_not_be_is_refused_by_name() {
         let (_, bytes) = other.contexts()[0].recv(vec![0; 5]).await.unwrap();
         assert_eq!(bytes, b"heard");
     });
+}
+
+/// Whatever makes the progress of a domain makes that of the contexts in it, to their end.
+#[test]
+fn every_driver_serves_contexts() {
+    for driver in [Driver::Task, Driver::Thread, Driver::Manual] {
+        on(Backend::Epoll, move |net| async move {
+            let net = net.driver(driver);
+            let (one, two) = (peer_with(&net, rdm()), peer_with(&net, rdm()));
+            let ((client, to), (server, _)) = (scalable(&one, 2), scalable(&two, 2));
+            let peer = client.contexts()[0].insert(server.local_addr()).unwrap();
+            for (index, to) in contexts_of(&to, peer, 2).into_iter().enumerate() {
+                let (from, at) = (&client.contexts()[1 - index], &server.contexts()[index]);
+                let message = vec![index as u8; 300_000];
+                let received = at.recv(vec![0; 300_000]);
+                let (sent, received) = join(
+                    from.send(message.clone(), to).into_future(),
+                    received.into_future(),
+                )
+                .await;
+                sent.unwrap();
+                assert_eq!(received.unwrap().1, message);
+            }
+            let address = server.local_addr();
+            join(server.contexts()[0].shutdown(), client.shutdown())
+                .await
+                .0
+                .unwrap();
+            server.shutdown().await.unwrap();
+            let again = two.domain.rdm_endpoint().listen_at(address).open();
+            assert_eq!(again.unwrap().local_addr(), address);
+        });
+    }
 }
 
 /// A context has the authorization key that it is bound to, and proves it as any endpoint does

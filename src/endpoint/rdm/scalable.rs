@@ -28,7 +28,9 @@ type BindContext = Box<dyn FnMut(usize, RdmEndpointBuilder) -> RdmEndpointBuilde
 /// the context 0 of that peer, or to the one that [`AddressVector::rx_addr`] names; an endpoint
 /// that is not scalable is its context 0. Messages are in order between two contexts, and have no
 /// order between different ones. Their source is the context that sent them, so that an answer can
-/// be sent to it; a receive that is directed at a peer is directed at one context of it.
+/// be sent to it. What else names a peer (a directed receive, [`RdmEndpoint::cancel_all`],
+/// [`RdmEndpoint::disconnect`]) concerns the one context of it that is named. libfabric's contexts
+/// differ in this: there a message is from the endpoint as a whole.
 ///
 /// Each pair of contexts that sends has a connection of its own: `n` contexts that each send to one
 /// context of a peer make `n`. Peers without contexts, which C programs are, can be reached from

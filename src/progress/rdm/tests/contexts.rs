@@ -203,6 +203,12 @@ fn peers_without_contexts_are_reached_from_context_0_alone() {
             .unwrap();
         let refused = plain.send("none", second).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        let first = plain.insert(us.local_addr()).unwrap();
+        plain.send("of one", first).await.unwrap();
+        assert_eq!(
+            us.contexts()[0].recv(vec![0; 6]).await.unwrap().1,
+            b"of one"
+        );
     });
 }
 
