@@ -173,6 +173,10 @@ pub(crate) const STALE_ENTRIES_MIN: usize = 64;
 /// they are awaited, so that few serve many.
 pub(crate) const CELLS_PER_THREAD_MAX: usize = 256;
 
+/// Bytes of device memory that are copied at a time, and held in the host's on their way. What is
+/// not longer fails before any of it is sent.
+pub const DEVICE_PIECE_MAX: usize = 1 << 20;
+
 // Sending and receiving on a connection.
 
 /// Bytes gathered into one vectored send before it goes out without waiting for the driver.

@@ -12,6 +12,8 @@ pub(crate) enum AccessError {
     Closed(GateError),
     /// The system's number; `EFAULT` where a page is not there. Only address ranges have this.
     Fault(i32),
+    /// The owner of device memory did not copy it: the number that its function gave.
+    Owner(i32),
 }
 
 impl AccessError {
@@ -27,6 +29,10 @@ impl AccessError {
                 format!("a region was {closed:?} while {doing}"),
             ),
             AccessError::Fault(os) => Error::from_io(&io::Error::from_raw_os_error(os), doing),
+            AccessError::Owner(os) => Error::from_io(
+                &io::Error::from_raw_os_error(os),
+                "the owner of device memory copied it",
+            ),
         }
     }
 }
@@ -35,7 +41,7 @@ impl From<AccessError> for Refusal {
     fn from(denied: AccessError) -> Self {
         match denied {
             AccessError::Closed(closed) => closed.into(),
-            AccessError::Fault(_) => Refusal::Fault,
+            AccessError::Fault(_) | AccessError::Owner(_) => Refusal::Fault,
         }
     }
 }

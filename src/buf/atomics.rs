@@ -1,11 +1,11 @@
 //! Atomic operations of peers on the regions of a payload (memory-model rule 6).
 
+use super::access_error::AccessError;
 use super::copy;
 use super::memory::Memory;
 use super::payload::Payload;
 use super::region::RegionMemory;
 use crate::error::Refusal;
-use crate::sync::GateError;
 
 impl Payload {
     /// Checks that it consists of aligned numbers of `size` bytes, each within one buffer of a
@@ -19,13 +19,14 @@ impl Payload {
 
     /// Calls `change` with the offset in the payload and the value of each number of `size` bytes
     /// (at the front of an array), and stores the result atomically, if there is one; calls it
-    /// again if the number changed in between. Changes all numbers, or none where a gate refuses.
-    /// The payload has been [checked](Self::check_atomics).
+    /// again if the number changed in between. Changes all numbers, or none where a gate refuses;
+    /// where a device's owner fails, those before. The payload has been
+    /// [checked](Self::check_atomics).
     pub(crate) fn update_each(
         &self,
         size: usize,
         mut change: impl FnMut(usize, [u8; 8]) -> Option<[u8; 8]>,
-    ) -> Result<(), GateError> {
+    ) -> Result<(), AccessError> {
         let _leases = self.lease()?;
         let mut done = 0;
         for part in self.parts() {
@@ -35,7 +36,7 @@ impl Payload {
                 // end of this function, or in the part itself.
                 unsafe {
                     it.memory()
-                        .update_inside(it.offset(), it.len(), size, change);
+                        .update_inside(it.offset(), it.len(), size, change)?;
                 }
             }
             done += part.len();
@@ -45,7 +46,12 @@ impl Payload {
 }
 
 impl RegionMemory {
-    fn check_atomics(&self, offset: usize, len: usize, size: usize) -> Result<(), Refusal> {
+    pub(super) fn check_atomics(
+        &self,
+        offset: usize,
+        len: usize,
+        size: usize,
+    ) -> Result<(), Refusal> {
         if self.is_kernel_only() {
             return Err(Refusal::Unsupported);
         }
@@ -66,9 +72,14 @@ impl RegionMemory {
         len: usize,
         size: usize,
         mut change: impl FnMut(usize, [u8; 8]) -> Option<[u8; 8]>,
-    ) {
+    ) -> Result<(), AccessError> {
+        if let Some(device) = self.device() {
+            return (0..len).step_by(size).try_for_each(|at| {
+                (device.update(offset + at, size, |seen| change(at, seen))).map(|_| ())
+            });
+        }
         let mut done = 0;
-        let Ok(()) = self.try_each(offset, len, |segment, at, len| {
+        self.try_each(offset, len, |segment, at, len| {
             for at in (at..at + len).step_by(size) {
                 let place = done;
                 done += size;
@@ -89,7 +100,7 @@ impl RegionMemory {
                     unsafe { copy::update_shared(cells, at, size, |seen| change(place, seen)) };
                 debug_assert!(seen.is_some(), "checked to be aligned and within");
             }
-            Ok::<(), std::convert::Infallible>(())
-        });
+            Ok(())
+        })
     }
 }

@@ -9,12 +9,13 @@ use std::ops::Range;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::device::SharedHmemOps;
 use super::intervals::Intervals;
 use crate::id::{DomainId, EndpointId};
 use crate::sync::{Attachable, Lock, WakeList};
 
 /// The properties that a region has from its registration on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RegionTraits {
     /// Access rights, in libfabric's bits; judged by `mr`.
     pub(crate) rights: u64,
@@ -31,6 +32,8 @@ pub(crate) struct RegionTraits {
     /// Only pages that a registration or refresh found present may be accessed
     /// (`FI_MR_MMU_NOTIFY`).
     pub(crate) notified_pages: bool,
+    /// How its bytes are copied, if they are of a device.
+    pub(crate) hmem: Option<SharedHmemOps>,
 }
 
 impl RegionTraits {
@@ -45,6 +48,7 @@ impl RegionTraits {
             disabled: false,
             by_endpoint: false,
             notified_pages: false,
+            hmem: None,
         }
     }
 }

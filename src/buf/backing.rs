@@ -54,6 +54,11 @@ impl RegionMemory {
         Ok(())
     }
 
+    /// A device's memory is there from the start: no page of it is looked for, nor kept.
+    pub(crate) fn has_pages(&self) -> bool {
+        self.device().is_none()
+    }
+
     /// Makes the bytes of a range persistent, as far as its file does. Blocks for as long as the
     /// device takes. To be called while a lease is held.
     pub(super) fn flush(&self, from: usize, len: usize) -> io::Result<()> {

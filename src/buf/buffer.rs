@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::device::DeviceBuffer;
 use super::owned_buffer::OwnedBuffer;
 use super::range::AddressRange;
 use super::shared_window::SharedWindow;
@@ -13,9 +14,9 @@ use super::traits::{Convert, IoBuf};
 /// with its type erased so that completions of all operations fit into one queue.
 ///
 /// It may be read-only memory that others hold too, so what it can be used for is what any buffer
-/// can: it derefs to its bytes (to none if it is an address range or a window of shared memory),
-/// and it can be sent. [`Buffer::downcast`] gives the original type back, and with it what that
-/// type allows: to be received into, registered, shared.
+/// can: it derefs to its bytes (to none if it is an address range, device memory or a window of
+/// shared memory), and it can be sent. [`Buffer::downcast`] gives the original type back, and with
+/// it what that type allows: to be received into, registered, shared.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -56,6 +57,14 @@ impl Buffer {
         self.owned.into_range().map_err(Buffer::new)
     }
 
+    /// The device memory that was registered.
+    ///
+    /// # Errors
+    /// The buffer itself, if it is another kind of buffer.
+    pub fn into_device(self) -> Result<DeviceBuffer, Buffer> {
+        self.owned.into_device().map_err(Buffer::new)
+    }
+
     /// The window of shared memory that was registered.
     ///
     /// # Errors
@@ -66,7 +75,7 @@ impl Buffer {
 
     /// Length in bytes: that of the buffer as it went in, not of what was received; of one that
     /// offered its capacity ([`IoBufMut`](crate::buf::IoBufMut)), of what was received. 0 for an
-    /// address range, and for a window of shared memory.
+    /// address range, device memory, and a window of shared memory.
     pub fn len(&self) -> usize {
         if self.is_opaque() {
             0

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use smallvec::smallvec;
 
 use super::buffer::Buffer;
+use super::device::DeviceBuffer;
 use super::mapped::MappedBuffer;
 use super::memory::Memory;
 use super::owned_buffer::{OwnedBuffer, OwnedBuffers};
@@ -76,8 +77,8 @@ impl ReadOnlyBuf for &'static str {}
 impl Convert for Buffer {
     fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
         if self.is_opaque() {
-            let what = "an address range, or a window of shared memory, is used as a slice of a \
-                        region made of it";
+            let what = "an address range, device memory, or a window of shared memory is used as \
+                        a slice of a region made of it";
             return Err((Error::new(ErrorKind::InvalidArgument, what), self));
         }
         Ok(Memory::Owned(Buffer::into_owned_buffer(self)))
@@ -99,28 +100,37 @@ impl Convert for Buffer {
 
 impl IoBuf for Buffer {}
 
-/// Only for registration: it is no buffer of an operation by itself.
-impl Convert for AddressRange {
-    const IS_OWNED: bool = false;
+macro_rules! convert_for_registration {
+    ($($buffer:ty, $back:ident;)*) => {$(
+        /// Only for registration: it is no buffer of an operation by itself.
+        impl Convert for $buffer {
+            const IS_OWNED: bool = false;
 
-    fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
-        Ok(Memory::Owned(OwnedBuffer::from(self)))
-    }
+            fn into_memory(self, _usage: LocalUse) -> Result<Memory, Refused<Self>> {
+                Ok(Memory::Owned(OwnedBuffer::from(self)))
+            }
 
-    fn into_owned_buffer(self) -> Result<OwnedBuffer, Refused<Self>> {
-        Ok(OwnedBuffer::from(self))
-    }
+            fn into_owned_buffer(self) -> Result<OwnedBuffer, Refused<Self>> {
+                Ok(OwnedBuffer::from(self))
+            }
 
-    fn from_owned_buffer(owned: OwnedBuffer) -> Result<Self, OwnedBuffer> {
-        owned.into_range()
-    }
+            fn from_owned_buffer(owned: OwnedBuffer) -> Result<Self, OwnedBuffer> {
+                owned.$back()
+            }
 
-    fn buffer_len(&self) -> usize {
-        self.len()
-    }
+            fn buffer_len(&self) -> usize {
+                self.len()
+            }
+        }
+
+        impl RegionBuf for $buffer {}
+    )*};
 }
 
-impl RegionBuf for AddressRange {}
+convert_for_registration! {
+    AddressRange, into_range;
+    DeviceBuffer, into_device;
+}
 
 impl<B: Convert> ConvertMany for B {
     const IS_OWNED: bool = B::IS_OWNED;

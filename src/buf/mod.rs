@@ -19,6 +19,8 @@
 //   reference to them exists, except under `QuiescedAccess` or when they are read-only. They are
 //   touched only while an entry of the region's gate is held.
 // - An [`AddressRange`] owns nothing; its bytes are touched by the kernel only, also in a region.
+// - The bytes of a [`DeviceBuffer`] are copied by the functions of its owner alone; its spans are
+//   given to no other code, nor to the kernel.
 // - A `Span` is an address and a length and keeps nothing alive; a payload and its leases do.
 
 mod access_error;
@@ -29,6 +31,7 @@ mod buffer;
 mod buffer_cursor;
 mod convert;
 mod copy;
+mod device;
 mod intervals;
 mod mapped;
 mod memory;
@@ -51,6 +54,7 @@ mod traits;
 mod watch;
 
 pub use buffer::Buffer;
+pub use device::{DeviceBuffer, HmemIface, HmemIov, HmemOps, HmemSpan};
 pub use mapped::{MappedBuffer, PageKind};
 pub use range::AddressRange;
 pub use shared::{SharedBuffer, SharedMemory};
@@ -63,8 +67,9 @@ pub use traits::{
 pub(crate) use access_error::AccessError;
 pub(crate) use attached::RegionTraits;
 pub(crate) use buffer_cursor::BufferCursor;
+pub(crate) use device::SharedHmemOps;
 pub(crate) use memory::{Memory, RegionUse};
-pub(crate) use out_frame::OutFrame;
+pub(crate) use out_frame::{BounceBuffer, OutFrame};
 pub(crate) use owned_buffer::{OwnedBuffer, OwnedBuffers};
 pub(crate) use payload::{Leases, Payload, zeroed};
 pub(crate) use quiesced_access::QuiescedAccess;

@@ -4,20 +4,58 @@
 use super::access_error::AccessError;
 use super::payload::Payload;
 use super::span::{Span, SpanList};
-use crate::limits::{FRAME_HEADER_INLINE, HEADER_SIZE_MAX};
+use crate::limits::{DEVICE_PIECE_MAX, FRAME_HEADER_INLINE, HEADER_SIZE_MAX};
 
 /// A frame on its way out. Owned by the transport while the kernel reads it; its address must not
 /// change meanwhile, since the header is inside.
 ///
-/// Invariant: `sent <= header_len + payload.len()`.
+/// Invariant: `sent <= header_len + payload.len()`; a bounce buffer has the payload's byte at `sent`,
+/// or ends there.
 pub(crate) struct OutFrame {
     header: [u8; FRAME_HEADER_INLINE],
     /// A header that is longer than the room inside.
     long_header: Option<Box<[u8]>>,
     header_len: u8,
     payload: Payload,
+    /// What of a payload in device memory is here; it has no other spans.
+    bounce: Option<Box<BounceBuffer>>,
     sent: usize,
     token: u64,
+}
+
+/// Bytes of device memory, copied to the host's.
+pub(crate) struct BounceBuffer {
+    /// Where in the payload it begins.
+    at: usize,
+    bytes: Vec<u8>,
+}
+
+impl BounceBuffer {
+    /// The first bytes of a payload of device memory, up to [`DEVICE_PIECE_MAX`]; `None` of any
+    /// other, which needs no copy.
+    #[inline]
+    pub(crate) fn first_of(payload: &Payload) -> Result<Option<Box<BounceBuffer>>, AccessError> {
+        if !payload.is_of_device() {
+            return Ok(None);
+        }
+        let mut bounce = Box::new(BounceBuffer {
+            at: 0,
+            bytes: Vec::new(),
+        });
+        bounce.fill(payload, 0)?;
+        Ok(Some(bounce))
+    }
+
+    fn fill(&mut self, payload: &Payload, at: usize) -> Result<(), AccessError> {
+        let len = (payload.len() - at).min(DEVICE_PIECE_MAX);
+        self.at = at;
+        self.bytes.resize(len, 0);
+        payload.copy_out(at, &mut self.bytes)
+    }
+
+    fn end(&self) -> usize {
+        self.at + self.bytes.len()
+    }
 }
 
 impl OutFrame {
@@ -42,6 +80,7 @@ impl OutFrame {
             long_header: None,
             header_len: header_len as u8, // at most HEADER_SIZE_MAX
             payload,
+            bounce: None,
             sent: 0,
             token,
         };
@@ -75,6 +114,32 @@ impl OutFrame {
     /// The payload's memory is not to be touched any more: zeros go out in its place.
     pub(crate) fn blank(&mut self) {
         self.payload = Payload::zeros(self.payload.len());
+        self.bounce = None;
+    }
+
+    /// The first bytes of its payload, if that is device memory.
+    pub(crate) fn with_bounce(mut self, bounce: Option<Box<BounceBuffer>>) -> Self {
+        self.bounce = bounce;
+        self
+    }
+
+    /// Copies the next part of device memory to the host's, once the last has gone out. Other
+    /// memory is not copied.
+    pub(crate) fn refill_bounce(&mut self) -> Result<(), AccessError> {
+        let at = self.sent.saturating_sub(usize::from(self.header_len));
+        match &mut self.bounce {
+            Some(bounce) if at == bounce.end() && at < self.payload.len() => {
+                bounce.fill(&self.payload, at)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// True if only some of what is left can go out now, so that nothing goes out behind it.
+    pub(crate) fn is_partly_here(&self) -> bool {
+        self.bounce
+            .as_ref()
+            .is_some_and(|it| it.end() < self.payload.len())
     }
 
     /// Bytes of header and payload together.
@@ -114,21 +179,38 @@ impl OutFrame {
             left -= count;
         }
         let offset = self.sent.saturating_sub(header_len);
-        self.payload.spans(offset, left, into);
+        match &self.bounce {
+            None => self.payload.spans(offset, left, into),
+            Some(bounce) => {
+                let rest = bounce.bytes.get(offset - bounce.at..).unwrap_or_default();
+                into.push(Span::of(&rest[..left.min(rest.len())]));
+            }
+        }
     }
 
     /// Copies the bytes that come next, as many as there are or fit; the count says how many. For
     /// transports without a kernel. The cursor does not move.
     pub(crate) fn copy_out(&self, into: &mut [u8]) -> Result<usize, AccessError> {
-        let count = into.len().min(self.remaining());
-        let into = &mut into[..count];
         let header = self.header();
+        let here = match &self.bounce {
+            None => self.len(),
+            Some(bounce) => header.len() + bounce.end(),
+        };
+        let count = into.len().min(here - self.sent);
+        let into = &mut into[..count];
         let header_left = header.get(self.sent..).unwrap_or_default();
         let from_header = header_left.len().min(count);
         into[..from_header].copy_from_slice(&header_left[..from_header]);
         if from_header < count {
             let offset = self.sent.saturating_sub(header.len());
-            self.payload.copy_out(offset, &mut into[from_header..])?;
+            let into = &mut into[from_header..];
+            match &self.bounce {
+                None => self.payload.copy_out(offset, into)?,
+                Some(bounce) => {
+                    let from = offset - bounce.at;
+                    into.copy_from_slice(&bounce.bytes[from..from + into.len()]);
+                }
+            }
         }
         Ok(count)
     }

@@ -12,7 +12,8 @@
 //!
 //! Invariants: `span` covers initialised bytes that `owner` keeps allocated at that address,
 //! however often the `OwnedBuffer` is moved; except that of a range, which may be unmapped, and
-//! whose bytes only the kernel touches; and that of offered capacity, whose first `written` bytes
+//! whose bytes only the kernel touches; that of a device, which is never followed; and that of
+//! offered capacity, whose first `written` bytes
 //! are initialised, which are all that is ever read of it or given back. Only the owner of an
 //! `OwnedBuffer` gives others its span. No writer ever gets the span of one that is not
 //! [writable](OwnedBuffer::is_writable).
@@ -31,6 +32,7 @@ use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 
 use super::copy;
+use super::device::DevicePlace;
 use super::mapped::{MappedBuffer, PageKind};
 use super::range;
 use super::span::Span;
@@ -66,6 +68,8 @@ enum Owner {
     StaticText,
     /// A range of addresses that is not owned, and touched by the kernel only.
     Range,
+    /// Addresses of a device, which mean nothing to this process.
+    Device(DevicePlace),
     /// Dissolved again; only seen by the drop that follows.
     Gone,
 }
@@ -91,7 +95,8 @@ impl OwnedBuffer {
             | Owner::Boxed
             | Owner::BytesMut(_)
             | Owner::Mapped { .. }
-            | Owner::Range => true,
+            | Owner::Range
+            | Owner::Device(_) => true,
             Owner::Window(whole) | Owner::SharedWindow(whole) => whole.is_writable(),
             _ => false,
         }
@@ -115,9 +120,25 @@ impl OwnedBuffer {
         matches!(self.owner, Owner::SharedWindow(_))
     }
 
-    /// True if there is never a slice of its bytes: they may not be there, or others write them.
+    /// True if there is never a slice of its bytes: they may not be there, are a device's, or
+    /// others write them.
     pub(super) fn is_opaque(&self) -> bool {
-        self.is_range() || self.is_shared_window()
+        self.is_range() || self.is_shared_window() || self.is_of_device()
+    }
+
+    /// True if its addresses are a device's, which are never followed.
+    #[inline]
+    pub(crate) fn is_of_device(&self) -> bool {
+        self.device_place().is_some()
+    }
+
+    /// The device that its addresses are of, if they are.
+    #[inline]
+    pub(super) fn device_place(&self) -> Option<&DevicePlace> {
+        match &self.owner {
+            Owner::Device(place) => Some(place),
+            _ => None,
+        }
     }
 
     /// Part of a buffer with many owners, and one more of them. For the memory of a region that
@@ -343,6 +364,7 @@ impl Drop for OwnedBuffer {
                 drop(buffer);
             }
             Owner::Window(whole) | Owner::SharedWindow(whole) => drop(whole),
+            Owner::Device(place) => drop(place),
             Owner::SpareVec { .. } => unreachable!("just cut"),
             Owner::Static | Owner::StaticText | Owner::Range | Owner::Gone => {}
         }

@@ -9,6 +9,7 @@ use super::buffer::Buffer;
 use super::memory::{Memory, RegionUse};
 use super::owned_buffer::OwnedBuffer;
 use super::span::{Span, SpanList};
+use crate::limits::DEVICE_PIECE_MAX;
 use crate::sync::{GateError, GateGuard, Role};
 use on_arrival::OnArrival;
 pub(crate) use on_arrival::zeroed;
@@ -273,6 +274,14 @@ impl Payload {
         // Unexpected messages lie in buffers of their own, so one part is the usual case; the
         // detour over a small block keeps shared and exclusive memory apart in the others.
         let mut block = [0; 4096];
+        let mut large = Vec::new();
+        let block = match self.is_of_device() {
+            true => {
+                large.resize(len.min(DEVICE_PIECE_MAX), 0);
+                &mut large[..]
+            }
+            false => &mut block[..],
+        };
         let mut at = 0;
         while at < len {
             let step = block.len().min(len - at);
@@ -309,13 +318,23 @@ impl Payload {
     /// True if all of it is owned memory, to which no access fails.
     pub(crate) fn is_owned(&self) -> bool {
         self.parts.as_slice().iter().all(|part| match part {
-            Memory::Region(region) => !region.memory().is_kernel_only(),
+            Memory::Region(region) => region.memory().is_touchable(),
             Memory::Owned(_) => true,
         })
     }
 
-    /// Appends the spans of a range, which must lie within, as many as fit into the list. To be
-    /// used while this payload is kept, unmoved or moved, and its leases are held.
+    /// True if any of it is of a device: it has no [spans](Self::spans), and is copied.
+    #[inline]
+    pub(crate) fn is_of_device(&self) -> bool {
+        self.parts.as_slice().iter().any(|part| match part {
+            Memory::Region(region) => region.memory().device().is_some(),
+            Memory::Owned(_) => false,
+        })
+    }
+
+    /// Appends the spans of a range, which must lie within, as many as fit into the list; there is
+    /// none of a device's memory. To be used while this payload is kept, unmoved or moved, and its
+    /// leases are held.
     pub(crate) fn spans(&self, offset: usize, len: usize, into: &mut SpanList) {
         self.assert_within(offset, len);
         let mut skip = offset;

@@ -17,12 +17,13 @@ use smallvec::SmallVec;
 use super::access_error::AccessError;
 use super::attached::{Attached, RegionTraits};
 use super::copy;
+use super::device::DeviceMemory;
 use super::owned_buffer::{OwnedBuffer, OwnedBuffers};
 use super::pin::Pins;
 use super::range;
 use super::span::{Span, SpanList};
 use crate::error::Result;
-use crate::sync::{Gate, GateError, HasGate, Lock, Role};
+use crate::sync::{Gate, HasGate, Lock, Role};
 
 /// One buffer's place in the region.
 pub(super) struct Segment {
@@ -66,6 +67,8 @@ pub(crate) struct RegionMemory {
     writable: bool,
     /// All are address ranges, or none is: bytes that only the kernel touches.
     kernel_only: bool,
+    /// All are of a device, or none is: bytes that only its owner copies.
+    device: Option<Box<DeviceMemory>>,
     /// All are windows of shared memory, or none is: others may have the same bytes.
     shared: bool,
     attached: Attached,
@@ -98,8 +101,8 @@ impl HasGate for RegionMemory {
 
 impl RegionMemory {
     /// Joins buffers, in order. They come back if there is none, if writable and read-only ones or
-    /// ranges, windows and others are mixed, if a range wraps around, or if their lengths do not
-    /// add up within an address space.
+    /// ranges, windows, those of a device and others are mixed, if a range wraps around, if their
+    /// lengths do not add up within an address space, or if their device has no owner that copies.
     pub(crate) fn new(
         buffers: impl Into<OwnedBuffers>,
         traits: RegionTraits,
@@ -109,6 +112,7 @@ impl RegionMemory {
             return Err(buffers);
         };
         let (writable, kernel_only) = (first.is_writable(), first.is_range());
+        let is_device = first.is_of_device();
         let shared = first.is_shared_window();
         let mut segments = SmallVec::with_capacity(buffers.len());
         let mut len = 0usize;
@@ -118,14 +122,24 @@ impl RegionMemory {
                 owned.is_range(),
                 owned.is_shared_window(),
             );
-            let is_alike = kind == (writable, kernel_only, shared) && !owned.wraps_around();
+            let is_alike = kind == (writable, kernel_only, shared)
+                && owned.is_of_device() == is_device
+                && !owned.wraps_around();
             let Some(end) = len.checked_add(owned.len()).filter(|_| is_alike) else {
                 return Err(buffers);
             };
             segments.push(Segment::of(owned, len));
             len = end;
         }
+        let device = match is_device {
+            false => None,
+            true => match DeviceMemory::of(&buffers, traits.hmem.as_ref()) {
+                None => return Err(buffers),
+                device => device.map(Box::new),
+            },
+        };
         Ok(Arc::new(RegionMemory {
+            device,
             segments,
             len,
             writable,
@@ -158,6 +172,17 @@ impl RegionMemory {
     /// True for address ranges: there may be nothing behind them, and only the kernel looks.
     pub(crate) fn is_kernel_only(&self) -> bool {
         self.kernel_only
+    }
+
+    /// The device that its bytes are of, if they are: only its owner copies them.
+    #[inline]
+    pub(super) fn device(&self) -> Option<&DeviceMemory> {
+        self.device.as_deref()
+    }
+
+    /// True if this process can touch its bytes: no address range, and no device's.
+    pub(crate) fn is_touchable(&self) -> bool {
+        !self.kernel_only && self.device.is_none()
     }
 
     /// True if others may have the same bytes, through the shared memory that it has a part of.
@@ -198,8 +223,13 @@ impl RegionMemory {
         self.segments[index].span
     }
 
-    /// Appends the spans of a range, as many as fit. Only to be used while a lease is held.
+    /// Appends the spans of a range, as many as fit. Only to be used while a lease is held. Memory
+    /// of a device has none.
     pub(crate) fn spans(&self, offset: usize, len: usize, into: &mut SpanList) {
+        assert!(
+            self.device.is_none(),
+            "the kernel gets no address of a device"
+        );
         let _ = self.try_each(offset, len, |segment, at, len| {
             into.push(segment.span.part(at, len))
                 .then_some(())
@@ -230,6 +260,9 @@ impl RegionMemory {
         offset: usize,
         into: &mut [u8],
     ) -> Result<(), AccessError> {
+        if let Some(device) = self.device() {
+            return device.read(offset, into);
+        }
         let mut done = 0;
         self.try_each(offset, into.len(), |segment, at, len| {
             let part = &mut into[done..done + len];
@@ -264,6 +297,9 @@ impl RegionMemory {
         from: &[u8],
     ) -> Result<(), AccessError> {
         assert!(self.writable, "only writable regions are written to");
+        if let Some(device) = self.device() {
+            return device.write(offset, from);
+        }
         let mut done = 0;
         self.try_each(offset, from.len(), |segment, at, len| {
             let part = &from[done..done + len];
@@ -287,8 +323,15 @@ impl RegionMemory {
         offset: usize,
         size: usize,
         change: impl FnMut([u8; 8]) -> Option<[u8; 8]>,
-    ) -> Result<Option<[u8; 8]>, GateError> {
+    ) -> Result<Option<[u8; 8]>, AccessError> {
         let _entry = self.gate.enter(Role::Local)?;
+        if let Some(device) = self.device() {
+            let is_within = self.check_atomics(offset, size, size).is_ok();
+            return match is_within {
+                true => device.update(offset, size, change).map(Some),
+                false => Ok(None),
+            };
+        }
         let may_have_atomics = self.writable && !self.kernel_only;
         let Some((segment, at)) = self.locate(offset).filter(|_| may_have_atomics) else {
             return Ok(None);

@@ -133,8 +133,9 @@ pub trait IoBufsMut: IoBufs {}
 
 /// A buffer that peers may write to once it is registered: `Vec<u8>`, `Box<[u8]>`, `BytesMut` and
 /// [`MappedBuffer`](crate::buf::MappedBuffer), which the region owns; a
-/// [`SharedWindow`](crate::buf::SharedWindow), which others own too; or an
-/// [`AddressRange`](crate::buf::AddressRange), which the caller keeps mapped. Sealed.
+/// [`SharedWindow`](crate::buf::SharedWindow), which others own too; an
+/// [`AddressRange`](crate::buf::AddressRange), which the caller keeps mapped; or a
+/// [`DeviceBuffer`](crate::buf::DeviceBuffer), which its owner copies. Sealed.
 pub trait RegionBuf: Convert + Send + Sized + 'static {}
 
 /// The buffers of one region: one [`RegionBuf`], or an array or `Vec` of them, which are registered

@@ -179,6 +179,7 @@ impl DomainBuilder {
             source: self.info.source.filter(|_| self.source_chosen),
             info: self.info,
             caps,
+            hmem: std::sync::OnceLock::new(),
             rights: rights_within(caps),
             transport: self.transport,
             shards,

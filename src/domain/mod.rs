@@ -11,6 +11,7 @@ mod builder;
 mod cache;
 mod counts;
 mod handle;
+mod ops;
 mod raw;
 mod refresh;
 mod register;
@@ -22,10 +23,10 @@ mod watch;
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::av::{AddressVector, AddressVectorBuilder};
-use crate::buf::{ReadOnlyBuf, RegionBufs};
+use crate::buf::{ReadOnlyBuf, RegionBufs, SharedHmemOps};
 use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CompletionQueueBuilder};
 use crate::eq::{EventQueue, WeakEventQueue};
@@ -45,6 +46,7 @@ pub use builder::DomainBuilder;
 pub(crate) use builder::runner_of;
 pub use cache::{CacheRegister, CacheRegistration, RegistrationCache, RegistrationCacheBuilder};
 pub use handle::RegionHandle;
+pub use ops::{DomainOps, SET_OPS_HMEM_OVERRIDE};
 pub use register::{Register, RegisterReadOnly};
 pub use registration::Registration;
 pub use request::RegisterBufs;
@@ -126,6 +128,8 @@ struct Inner {
     counts: OpenCounts,
     context: Option<UserContext>,
     mr_mode: MrMode,
+    /// How the memory of devices is copied (`FI_SET_OPS_HMEM_OVERRIDE`).
+    hmem: OnceLock<SharedHmemOps>,
     id: DomainId,
     /// The key of endpoints and regions that have none of their own.
     auth_secret: Option<AuthSecret>,
@@ -158,14 +162,29 @@ impl Inner {
     /// not among the dependents: their table counts them.
     fn close(&self) -> std::result::Result<(), String> {
         let mut regions = self.regions.lock("close a domain");
-        let open = match regions.len() {
-            0 => return self.dependents.close().inspect(|()| regions.close()),
+        match regions.len() {
+            0 => self.dependents.close().inspect(|()| regions.close()),
+            count => Err(self.names_with(count)),
+        }
+    }
+
+    /// The names of what is open in the domain; `None` if nothing is.
+    fn open_names(&self) -> Option<String> {
+        match self.regions.lock("name what is open").len() {
+            0 => self.dependents.names(),
+            count => Some(self.names_with(count)),
+        }
+    }
+
+    /// The names of what depends on the domain, so many regions among it.
+    fn names_with(&self, regions: usize) -> String {
+        let open = match regions {
             1 => "a memory region".to_owned(),
             count => format!("{count} memory regions"),
         };
         match self.dependents.names() {
-            Some(names) => Err(format!("{names}, {open}")),
-            None => Err(format!("still used by {open}")),
+            Some(names) => format!("{names}, {open}"),
+            None => format!("still used by {open}"),
         }
     }
 

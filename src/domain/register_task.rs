@@ -53,7 +53,10 @@ struct UnfinishedRegion {
 impl UnfinishedRegion {
     fn new(domain: Domain, buffers: OwnedBuffers, request: Request) -> RegisterResult<Self> {
         let memory = prepare(buffers, domain.traits(&request))?;
-        let page_work = domain.page_work(&request);
+        let page_work = match memory.has_pages() {
+            true => domain.page_work(&request),
+            false => PageWork::None,
+        };
         Ok(UnfinishedRegion {
             domain,
             request,

@@ -92,7 +92,11 @@ impl Request {
     }
 
     /// Checks the memory.
-    pub(super) fn check_memory(&self, owned: &[OwnedBuffer]) -> Result<()> {
+    pub(super) fn check_memory(&self, owned: &[OwnedBuffer], domain: &Domain) -> Result<()> {
+        // Nor is device memory.
+        if owned.first().is_some_and(OwnedBuffer::is_of_device) {
+            return check_device_memory(domain);
+        }
         if self.flags.contains(MrFlags::RMA_PMEM) {
             check_files(owned)?;
         }
@@ -223,6 +227,7 @@ impl Domain {
             disabled: by_endpoint || for_events && mode.contains(MrMode::RMA_EVENT),
             by_endpoint,
             notified_pages: mode.contains(MrMode::MMU_NOTIFY),
+            hmem: self.hmem(),
         }
     }
 }
@@ -247,7 +252,7 @@ pub(super) fn take_buffers<B: RegisterBufs>(
         Ok(owned) => owned,
         Err((error, buffers)) => return Err(refuse(error, buffers)),
     };
-    match request.check_memory(&owned) {
+    match request.check_memory(&owned, domain) {
         Ok(()) => Ok(owned),
         Err(error) => Err(give_buffers(RegisterError::new(error, owned))),
     }
@@ -273,6 +278,21 @@ fn check_files(owned: &[OwnedBuffer]) -> Result<()> {
             let message = "RMA_PMEM: the memory is not a shared mapping of a file";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
+    }
+    Ok(())
+}
+
+/// Whether device memory can be registered in this domain.
+fn check_device_memory(domain: &Domain) -> Result<()> {
+    if !domain.inner.info.caps.contains(Caps::HMEM) {
+        let message =
+            "HMEM: the domain was opened without that capability; ask for it in the hints";
+        return Err(Error::new(ErrorKind::NoCapability, message));
+    }
+    if domain.hmem().is_none() {
+        let message = "device memory is copied by the functions that Domain::set_ops is given, and \
+                       there are none";
+        return Err(Error::new(ErrorKind::BadState, message));
     }
     Ok(())
 }

@@ -185,7 +185,7 @@ hints! {
         mr_mode: MrMode,
         /// Registration modes the program *wants to be held to*, for instance because peers expect
         /// virtual addresses. They stay in [`DomainAttr::mr_mode`](super::DomainAttr::mr_mode).
-        /// Offered: all but `HMEM`. Not a hint of
+        /// Offered: all but `COLLECTIVE`. Not a hint of
         /// libfabric's, where only a provider can require a mode.
         required_mr_mode: MrMode,
         /// Bytes of a region's key; at most 8, or 32 with [`MrMode::RAW`] in

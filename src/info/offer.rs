@@ -71,6 +71,7 @@ const MSG: Offer = Offer {
         .union(Caps::RMA_PMEM)
         .union(Caps::FENCE)
         .union(Caps::VARIABLE_MSG)
+        .union(Caps::HMEM)
         .union(DOMAIN_CAPS),
     caps_always: DOMAIN_CAPS,
     msg_order: STREAM_ORDER,
@@ -107,6 +108,7 @@ const DGRAM: Offer = Offer {
         .union(Caps::MESSAGE_DIRECTIONS)
         .union(Caps::SOURCE)
         .union(Caps::DIRECTED_RECV)
+        .union(Caps::HMEM)
         .union(DOMAIN_CAPS),
     caps_always: DOMAIN_CAPS.union(Caps::SOURCE),
     msg_order: MsgOrder::empty(),

@@ -1,6 +1,6 @@
 //! Atomic operations of this process on a region's memory (memory-model rule 6).
 
-use super::core::gate_error;
+use super::core::access_error;
 use super::region::MemoryRegion;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -180,7 +180,9 @@ impl<B: 'static> MemoryRegion<B> {
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         let change = |seen| change(T::from_front(seen)).map(Integer::to_front);
-        let seen = memory.update(offset, T::SIZE, change).map_err(gate_error)?;
+        let seen = memory
+            .update(offset, T::SIZE, change)
+            .map_err(access_error)?;
         seen.map(T::from_front).ok_or_else(|| {
             let what = "offset does not name an aligned integer within one buffer of the region";
             Error::new(ErrorKind::InvalidArgument, what)

@@ -303,6 +303,7 @@ pub(super) fn access_error(why: AccessError) -> Error {
     match why {
         AccessError::Closed(why) => gate_error(why),
         fault @ AccessError::Fault(_) => fault.error("copying from or to an address range"),
+        failed @ AccessError::Owner(_) => failed.error("it was copied"),
     }
 }
 

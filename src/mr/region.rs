@@ -237,8 +237,9 @@ impl<B: 'static> MemoryRegion<B> {
     ///
     /// # Errors
     /// `Busy` if a guard is out or on its way already, or a refresh is; `BadState` if the region is
-    /// deregistered; `Unsupported` for a region of address ranges, which may have no bytes to give,
-    /// and of a [`SharedWindow`](crate::buf::SharedWindow), whose bytes others have too.
+    /// deregistered; `Unsupported` for a region of address ranges or device memory, which has no
+    /// bytes to show, and of a [`SharedWindow`](crate::buf::SharedWindow), whose bytes others have
+    /// too.
     ///
     /// # Cancel safety
     /// Dropping the future ends the exclusion; nothing else has happened.
@@ -246,8 +247,8 @@ impl<B: 'static> MemoryRegion<B> {
         let region = self.erase();
         async move {
             let memory = region.core.memory();
-            let why = match (memory.is_kernel_only(), memory.is_shared()) {
-                (true, _) => Some("of address ranges: its memory need not be mapped"),
+            let why = match (memory.is_touchable(), memory.is_shared()) {
+                (false, _) => Some("of address ranges or device memory: it has no bytes to show"),
                 (_, true) => Some("of a window of a SharedBuffer: others have the same bytes"),
                 _ => None,
             };

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{AccessError, RegionUse};
+use crate::buf::RegionUse;
 use crate::cq::{CompletionQueue, CqSlot};
 use crate::error::Refusal;
 use crate::info::{Caps, SideCaps};
@@ -43,8 +43,7 @@ impl Host<Report> for PortHost<'_> {
         let for_writing = request.need.contains(Access::REMOTE_WRITE);
         match found.probe(for_writing) {
             Ok(()) => Ok(found),
-            Err(AccessError::Closed(closed)) => Err(closed.into()),
-            Err(AccessError::Fault(_)) => Err(Refusal::Fault),
+            Err(denied) => Err(denied.into()),
         }
     }
 

@@ -12,7 +12,7 @@ mod posted;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use crate::buf::Payload;
+use crate::buf::{AccessError, Payload};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::limits::{STALE_ENTRIES_MIN, UNEXPECTED_OVERHEAD};
 use crate::slab::Slab;
@@ -36,6 +36,8 @@ pub(crate) struct DgramSizes {
 #[derive(Debug)]
 struct DgramOp<T> {
     operation: Operation<T>,
+    /// What is sent in place of device memory.
+    copy: Option<Payload>,
     /// Where it goes to; whose it takes, if not anyone's.
     peer: Option<SocketAddr>,
 }
@@ -90,6 +92,19 @@ pub(crate) struct Dgram<T> {
     /// Operations whose results are to be delivered.
     completed: VecDeque<OpKey>,
     closed: Option<Error>,
+}
+
+/// The bytes that are sent for an operation whose memory only a device's owner copies: all of them,
+/// as a datagram is never half sent.
+fn copy_of_device<T>(operation: &Operation<T>) -> Result<Option<Payload>, AccessError> {
+    let sent = operation
+        .payload
+        .as_ref()
+        .filter(|it| !operation.is_receive() && it.is_of_device());
+    let Some(payload) = sent else { return Ok(None) };
+    let mut bytes = vec![0; payload.len()];
+    payload.copy_out(0, &mut bytes)?;
+    Ok(Some(Payload::from_vec(bytes)))
 }
 
 impl<T> Dgram<T> {
@@ -182,7 +197,18 @@ impl<T> Dgram<T> {
                 operation,
             ));
         }
-        let key = self.ops.insert(DgramOp { operation, peer });
+        let copy = match copy_of_device(&operation) {
+            Ok(copy) => copy,
+            Err(failed) => {
+                let error = failed.error("a datagram was sent");
+                return Err(RefusedPost::new(error, operation));
+            }
+        };
+        let key = self.ops.insert(DgramOp {
+            operation,
+            copy,
+            peer,
+        });
         if is_admitted {
             self.admit(key);
         } else {
@@ -287,7 +313,9 @@ impl<T> Dgram<T> {
         result: Result<(), Error>,
         len: usize,
     ) -> Option<&mut OpResult> {
-        let DgramOp { operation, peer } = self.ops.get(key)?;
+        let DgramOp {
+            operation, peer, ..
+        } = self.ops.get(key)?;
         let (phase, is_receive, peer) = (operation.phase, operation.is_receive(), *peer);
         let (completed, ended) = self.ops.retire(key, |DgramOp { mut operation, .. }| {
             let kind = operation.operation();
@@ -341,9 +369,12 @@ impl<T> Dgram<T> {
             self.queue.pop_front();
         }
         let sends = self.queue.iter().filter_map(|key| ops.get(*key));
-        sends
-            .take(max)
-            .filter_map(|op| Some((op.peer?, op.operation.payload.as_ref()?)))
+        sends.take(max).filter_map(|op| {
+            Some((
+                op.peer?,
+                op.copy.as_ref().or(op.operation.payload.as_ref())?,
+            ))
+        })
     }
 
     /// The first of the [`departing`](Self::departing) have ended so.
@@ -376,7 +407,20 @@ impl<T> Dgram<T> {
         let keys = self
             .posted
             .first_of_anyone(max, |key| ops.get(key).is_some());
+        // Only its owner copies to a device: that receive, and those behind it, get theirs from a
+        // staging buffer.
+        let is_of_device = |key: OpKey| {
+            let op = ops.get(key);
+            op.is_some_and(|it| {
+                it.operation
+                    .payload
+                    .as_ref()
+                    .is_some_and(Payload::is_of_device)
+            })
+        };
+        let count = keys.iter().take_while(|key| !is_of_device(**key)).count();
         keys.into_iter()
+            .take(count)
             .filter_map(|key| {
                 let op = ops.get_mut(key)?;
                 Some((key, op.operation.take_payload()))

@@ -14,7 +14,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::buf::Payload;
+use crate::buf::{AccessError, Payload};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::Key;
@@ -225,6 +225,8 @@ pub(crate) struct Operation<T> {
     pub(crate) answer: Option<Result<(), Refusal>>,
     /// The owner of a receive went away while a message was landing in it.
     pub(crate) detached: bool,
+    /// Its memory failed as what it gets was copied there: the rest is dropped, and it ends so.
+    pub(crate) failed: Option<AccessError>,
 }
 
 /// An operation that has ended, until its result is delivered.
@@ -253,6 +255,7 @@ impl<T> Operation<T> {
             number: 0,
             answer: None,
             detached: false,
+            failed: None,
         }
     }
 
@@ -275,6 +278,11 @@ impl<T> Operation<T> {
 
     pub(crate) fn is_atomic(&self) -> bool {
         matches!(self.kind, OpKind::Atomic(_))
+    }
+
+    /// True of a message that takes credit of the peer's.
+    pub(crate) fn is_message(&self) -> bool {
+        matches!(self.kind, OpKind::Send { .. } | OpKind::Inject { .. })
     }
 
     /// The tag of a message that has one.

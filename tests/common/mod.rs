@@ -6,6 +6,7 @@
 pub mod alone;
 pub mod caches;
 pub mod child;
+pub mod device;
 pub mod pages;
 pub mod peers;
 pub mod raw;

@@ -9,6 +9,7 @@ mod cache_ranges;
 mod closing;
 #[path = "../common/mod.rs"]
 mod common;
+mod hmem;
 mod persistence;
 mod pinning;
 mod ranges;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use super::{OwnedBuffer, Owner};
+use crate::buf::device::DeviceBuffer;
 use crate::buf::mapped::MappedBuffer;
 use crate::buf::range::AddressRange;
 use crate::buf::span::Span;
@@ -79,6 +80,13 @@ impl OwnedBuffer {
         let span = ManuallyDrop::new(self).span;
         // SAFETY: the parts of the buffer that `From<MappedBuffer>` dissolved, used once.
         Ok(unsafe { MappedBuffer::from_parts(span, mapped, pages) })
+    }
+
+    pub(in crate::buf) fn into_device(self) -> Result<DeviceBuffer, OwnedBuffer> {
+        match self.dissolve() {
+            (span, Owner::Device(place)) => Ok(DeviceBuffer::from_parts(span, place)),
+            (span, owner) => Err(OwnedBuffer { span, owner }),
+        }
     }
 
     pub(in crate::buf) fn into_range(self) -> Result<AddressRange, OwnedBuffer> {
@@ -201,6 +209,16 @@ impl From<AddressRange> for OwnedBuffer {
         OwnedBuffer {
             span: range.span(),
             owner: Owner::Range,
+        }
+    }
+}
+
+impl From<DeviceBuffer> for OwnedBuffer {
+    fn from(buffer: DeviceBuffer) -> Self {
+        let (span, place) = buffer.into_parts();
+        OwnedBuffer {
+            span,
+            owner: Owner::Device(place),
         }
     }
 }

@@ -21,7 +21,8 @@ const REQUIRABLE_MR_MODE: MrMode = MrMode::BASIC
     .union(MrMode::RAW)
     .union(MrMode::MMU_NOTIFY)
     .union(MrMode::RMA_EVENT)
-    .union(MrMode::ENDPOINT);
+    .union(MrMode::ENDPOINT)
+    .union(MrMode::HMEM);
 
 /// Bytes of a key, as on the wire.
 const MR_KEY_SIZE: usize = 8;

@@ -39,10 +39,6 @@ fn each_hint_that_cannot_be_met_is_named_with_what_was_asked_and_what_is_offered
             &["hint fabric.provider_version", "99.0"],
         ),
         (
-            new().domain(|domain| domain.required_mr_mode(MrMode::HMEM)),
-            &["hint domain.required_mr_mode", "HMEM", "VIRT_ADDR"],
-        ),
-        (
             new().domain(|domain| domain.required_mr_mode(MrMode::COLLECTIVE)),
             &["hint domain.required_mr_mode", "COLLECTIVE", "VIRT_ADDR"],
         ),

@@ -137,8 +137,9 @@ fn basic_in_force_is_three_modes() {
 #[test]
 fn required_mr_modes_stay_and_must_agree_with_the_others() {
     let three = MrMode::VIRT_ADDR | MrMode::PROV_KEY | MrMode::LOCAL;
-    let info =
-        best(Hints::new().domain(|domain| domain.mr_mode(MrMode::HMEM).required_mr_mode(three)));
+    let info = best(
+        Hints::new().domain(|domain| domain.mr_mode(MrMode::COLLECTIVE).required_mr_mode(three)),
+    );
     assert_eq!(info.domain.mr_mode, three);
     let both = Hints::new().domain(|domain| {
         domain

@@ -75,7 +75,8 @@ fn random_claims_are_judged_as_by_plain_sums() {
                 };
                 let buffers =
                     (0..=number % 3).map(|part| OwnedBuffer::from(vec![0; 40 * part as usize + 7]));
-                let memory = RegionMemory::new(buffers.collect::<Vec<_>>(), traits).unwrap();
+                let memory =
+                    RegionMemory::new(buffers.collect::<Vec<_>>(), traits.clone()).unwrap();
                 if traits.by_endpoint {
                     let closed: std::sync::Weak<NoCounter> = std::sync::Weak::new();
                     assert!(memory.attached().bind_endpoint(own, closed));

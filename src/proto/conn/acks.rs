@@ -105,13 +105,16 @@ impl<T> Connection<T> {
         }
         let end = done + len;
         // Of a read that has ended before, the bytes are dropped.
+        let mut has_failed = false;
         let payload = self.ops.get_mut(op).and_then(|entry| {
             entry.phase = Phase::AwaitingPeer;
+            has_failed = entry.failed.is_some();
             entry.payload.take()
         });
+        let is_wanted = payload.is_some() && !has_failed;
         self.rx.go(ReceiveState::Payload(PayloadInProgress {
             target: PayloadTarget::ReadData { op },
-            capacity: if payload.is_some() { end } else { 0 },
+            capacity: if is_wanted { end } else { 0 },
             payload: Some(payload.unwrap_or_else(Payload::empty)),
             len: end,
             done,

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use crate::buf::{Leases, Payload};
 use crate::error::Refusal;
-use crate::limits::READ_DATA_MAX;
+use crate::limits::{DEVICE_PIECE_MAX, READ_DATA_MAX};
 use crate::wire::FrameHeader;
 
 #[derive(Debug)]
@@ -116,14 +116,24 @@ impl ReadAnswers {
         if let ReadAnswer::Rest { rest, .. } = oldest
             && rest.len() > 0
         {
-            let payload = rest.split_front(rest.len().min(READ_DATA_MAX));
-            let len = payload.len() as u64;
+            let is_of_device = rest.is_of_device();
+            let part_max = match is_of_device {
+                true => DEVICE_PIECE_MAX,
+                false => READ_DATA_MAX,
+            };
+            let payload = rest.split_front(rest.len().min(part_max));
+            let len = payload.len();
             let leased = payload.lease().map_err(Refusal::from);
             // Before any of the frame is out: then it is too late to say that memory is missing.
-            match leased.and_then(|it| Ok(payload.probe().map(|()| it)?)) {
-                Ok(leases) => {
+            let fetched = leased.and_then(|leases| match is_of_device {
+                true => Ok((payload.apart_from_regions(len)?, leases)),
+                false => Ok((payload, leases)),
+            });
+            let probed = fetched.and_then(|(it, leases)| Ok(it.probe().map(|()| (it, leases))?));
+            match probed {
+                Ok((payload, leases)) => {
                     return Some(AnswerFrame {
-                        header: FrameHeader::ReadData { len },
+                        header: FrameHeader::ReadData { len: len as u64 },
                         payload,
                         leases,
                         part: Part::Data,

@@ -73,6 +73,20 @@ impl SendCredit {
         self.sent += 1;
     }
 
+    /// The message that was accounted for last is not handed out.
+    pub(super) fn give_back(&mut self, len: u64) {
+        self.sent -= 1;
+        let cost = self.cost(len);
+        if self
+            .uncovered
+            .back()
+            .is_some_and(|last| last.0 == self.sent)
+        {
+            self.uncovered.pop_back();
+            self.uncovered_cost = self.uncovered_cost.saturating_sub(cost);
+        }
+    }
+
     /// The peer reports how many receives it has posted.
     fn handle_report(&mut self, posted: u64) {
         self.posted = posted;

@@ -247,6 +247,10 @@ impl<T> Connection<T> {
     ) -> Option<&mut OpResult> {
         let op = self.ops.get(key)?;
         let (phase, is_receive, number) = (op.phase, op.is_receive(), op.number);
+        let result = match op.failed {
+            Some(failed) => Err(failed.error("what came was copied to it")),
+            None => result,
+        };
         // 1. The result takes the place of the operation, where the owner reads it.
         let (completed, ended) = self.ops.retire(key, |op| {
             let operation = op.operation();

@@ -52,6 +52,10 @@ impl<T> Connection<T> {
         if wanted < DIRECT_RECEIVE_MIN {
             return ReceivePlan::Stage;
         }
+        // Only its owner copies to a device.
+        if transfer.payload.as_ref().is_some_and(Payload::is_of_device) {
+            return ReceivePlan::Stage;
+        }
         let Some(payload) = transfer.payload.take() else {
             return ReceivePlan::Paused;
         };
@@ -227,7 +231,16 @@ impl<T> Connection<T> {
                 Err(closed) if refusals && transfer.is_refusable() => {
                     transfer.refuse(closed.into())
                 }
-                Err(closed) => return Err(taken_away(closed.into())),
+                Err(failed) => match transfer.initiator() {
+                    // Of our own operation: the rest is dropped, and it alone ends by that.
+                    Some(op) => {
+                        transfer.capacity = transfer.done;
+                        if let Some(op) = self.ops.get_mut(op) {
+                            op.failed = Some(failed);
+                        }
+                    }
+                    None => return Err(taken_away(failed.into())),
+                },
             }
         }
         transfer.done += take as u64;

@@ -79,6 +79,16 @@ impl PayloadInProgress {
     pub(super) fn is_done(&self) -> bool {
         self.done == self.len
     }
+
+    /// Our own operation that it is the result of.
+    pub(super) fn initiator(&self) -> Option<OpKey> {
+        match self.target {
+            PayloadTarget::Receive { op, .. }
+            | PayloadTarget::Read { op }
+            | PayloadTarget::ReadData { op } => Some(op),
+            _ => None,
+        }
+    }
 }
 
 /// What the receive side is doing.

@@ -10,6 +10,7 @@
 //!                  │ │ WITHDRAW
 //!                  │ └─▶ Withdrawn ──WITHDRAWN──▶ Free
 //!                  │         └──a CTS crossed it──▶ Crossed ──WITHDRAWN──▶ Free
+//!                  │  Requested ──WITHDRAW: its memory fails──▶ Crossed
 //!                  └─▶ Free: the peer closes; GivenUp likewise
 //! ```
 //! A message that is given up is withdrawn, and its memory is free at once. A peer without the
@@ -81,6 +82,7 @@ impl MachineState for OutgoingState {
             (GivenUp, Requested),
             (GivenUp, Free),
             (Requested, Free),
+            (Requested, Crossed),
             (Withdrawn, Crossed),
             (Withdrawn, Free),
             (Crossed, Free),
@@ -224,6 +226,17 @@ impl OutgoingAnnouncements {
         if let Some(slot) = self.slot(index) {
             slot.go(OutgoingMessage::Free);
         }
+    }
+
+    /// Withdraws a message that the peer has asked for, and whose DATA is not handed out. To the
+    /// peer it is a withdrawal that has crossed its CTS. False: the peer takes none.
+    pub(super) fn withdraw_requested(&mut self, index: u8) -> bool {
+        let withdraws = self.policy.withdraws;
+        match self.slot(index).filter(|_| withdraws) {
+            Some(slot) => slot.go(OutgoingMessage::Crossed),
+            None => return false,
+        }
+        true
     }
 
     /// Takes back all messages that the peer has not asked for.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{Leases, OutFrame, Payload};
+use crate::buf::{AccessError, BounceBuffer, Leases, OutFrame, Payload};
 use crate::error::{Error, OperationKind, Phase};
 use crate::proto::Host;
 use crate::proto::event::ConnEvent;
@@ -68,16 +68,26 @@ impl<T> Connection<T> {
             debug_assert!(false, "what is queued is in the table");
             return;
         };
-        let id = self.tx.take_id();
         op.phase = Phase::Moving;
-        let (header, payload, owner) = match user {
+        let (header, payload, bounce, owner) = match user {
             // An announcement ends nothing, and is answered by a clear-to-send.
             UserFrame::Announcement(_, index) => (
                 op.announcement(index),
                 Payload::empty(),
+                None,
                 FrameOwner::Control,
             ),
             UserFrame::Whole(key) | UserFrame::Announced(key, _) => {
+                let header = match user {
+                    UserFrame::Announced(_, index) => op.announced(index),
+                    _ => op.header(),
+                };
+                // The regions among its memory are our own operation's, which is inside already.
+                let payload = op.take_outgoing();
+                let bounce = match BounceBuffer::first_of(&payload) {
+                    Ok(bounce) => bounce,
+                    Err(failed) => return self.give_up_sending(user, payload, failed),
+                };
                 // The peer will answer: the operation takes its place among those that wait for
                 // that.
                 if op.is_acknowledged() {
@@ -85,28 +95,58 @@ impl<T> Connection<T> {
                 } else if op.is_answered_with_bytes() {
                     self.awaited_reads.push_back(AwaitedRead::new(key, op.len));
                 }
-                let header = match user {
-                    UserFrame::Announced(_, index) => op.announced(index),
-                    _ => op.header(),
-                };
-                // The regions among its memory are our own operation's, which is inside already.
-                (header, op.take_outgoing(), FrameOwner::Operation(key))
+                if let UserFrame::Announced(_, index) = user {
+                    self.tx.data_handed_out(index);
+                }
+                (header, payload, bounce, FrameOwner::Operation(key))
             }
         };
         tracing::trace!(%header, "handed out");
-        let frame = frame(&header, self.byte_order, id, payload, owner);
+        let id = self.tx.take_id();
+        let frame = frame(&header, self.byte_order, id, payload, owner).with_bounce(bounce);
         self.tx.batch_mut().push(frame);
+    }
+
+    /// The owner of an operation's device memory has failed before any of its frame was handed out:
+    /// the operation ends, as if it had not been posted.
+    #[cold]
+    fn give_up_sending(&mut self, user: UserFrame, payload: Payload, failed: AccessError) {
+        let key = user.op();
+        let error = failed.error("it was sent");
+        match user {
+            // The peer has a receive for it, which it gives to another message then.
+            UserFrame::Announced(_, index) if !self.tx.withdraw_requested(index) => {
+                self.fail(error.clone());
+            }
+            UserFrame::Whole(_) => {
+                let message = self.ops.get(key).filter(|op| op.is_message());
+                let len = message.map(|op| op.len as u64);
+                self.tx.message_not_sent(len);
+            }
+            UserFrame::Announced(..) | UserFrame::Announcement(..) => {}
+        }
+        if let Some(op) = self.ops.get_mut(key)
+            && op.payload.is_none()
+        {
+            op.payload = Some(payload);
+        }
+        self.complete_unsent(key, error);
     }
 
     /// The next frame of the protocol's own, its regions leased.
     fn gather_control(&mut self) -> Result<(), Error> {
+        let mut bounce = None;
         let (header, payload, owner) = if let Some(control) = self.tx.pop_control() {
             let Control { header, payload } = control;
-            match payload.lease() {
-                Ok(lease) => self.tx.batch_mut().push_lease(lease),
-                Err(closed) => {
+            let leased = payload.lease().map_err(AccessError::from);
+            match leased.and_then(|lease| Ok((lease, BounceBuffer::first_of(&payload)?))) {
+                Ok((lease, first)) => {
+                    self.tx.batch_mut().push_lease(lease);
+                    bounce = first;
+                }
+                Err(denied) => {
                     self.tx.batch_mut().give_up();
-                    return Err(cannot_say(closed.into()));
+                    return Err(cannot_say(denied.into()));
                 }
             }
             (header, payload, FrameOwner::Control)
@@ -119,7 +159,7 @@ impl<T> Connection<T> {
         };
         tracing::trace!(%header, "handed out");
         let id = self.tx.take_id();
-        let frame = frame(&header, self.byte_order, id, payload, owner);
+        let frame = frame(&header, self.byte_order, id, payload, owner).with_bounce(bounce);
         self.tx.batch_mut().push(frame);
         Ok(())
     }

@@ -452,9 +452,6 @@ impl Tx {
     #[inline]
     fn choose_user(&mut self) -> Option<UserFrame> {
         if let Some((op, index)) = self.requested.pop_front() {
-            if let Some(announcements) = &mut self.announcements {
-                announcements.data_handed_out(index);
-            }
             return Some(UserFrame::Announced(op, index));
         }
         let fences = &self.fences;
@@ -525,6 +522,32 @@ impl Tx {
                 UserFrame::Whole(queued.op)
             }
         })
+    }
+
+    /// The DATA of this message is handed out.
+    pub(super) fn data_handed_out(&mut self, index: u8) {
+        if let Some(announcements) = &mut self.announcements {
+            announcements.data_handed_out(index);
+        }
+    }
+
+    /// A message that the peer has asked for cannot be sent: it is withdrawn, as if the two had
+    /// crossed. False: the peer takes no withdrawals.
+    pub(super) fn withdraw_requested(&mut self, index: u8) -> bool {
+        let announcements = self.announcements.as_mut();
+        let withdrawn = announcements.is_some_and(|it| it.withdraw_requested(index));
+        if withdrawn {
+            self.push_control(FrameHeader::Withdraw { index }, Payload::empty());
+        }
+        withdrawn
+    }
+
+    /// What was chosen last does not go out: the credit comes back that it took, of a message of so
+    /// many bytes.
+    pub(super) fn message_not_sent(&mut self, len: Option<u64>) {
+        if let (Some(credit), Some(len)) = (&mut self.credit, len) {
+            credit.give_back(len);
+        }
     }
 
     /// The oldest message waits for credit: queues a STALLED, one for each CREDIT of the peer's.

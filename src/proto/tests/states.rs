@@ -1,8 +1,16 @@
 //! Every edge of the state machines of receiving is walked.
 
-use super::pair::{Pair, REMOTE, TINY};
+use std::io;
+use std::sync::Arc;
+
+use super::pair::{Pair, REMOTE, TINY, operation};
 use super::receives::{Setup, extended, plain};
+use crate::buf::{
+    DeviceBuffer, HmemIface, HmemIov, HmemOps, Payload, RegionMemory, RegionTraits, RegionUse,
+    SharedHmemOps,
+};
 use crate::edges::EdgeCoverage;
+use crate::proto::OpKind;
 use crate::proto::conn::{IncomingState, OutgoingState, ReceiveStateKind};
 
 /// A connection whose second side has come into this state, with what lets it go on.
@@ -106,6 +114,30 @@ fn every_edge_of_an_announced_message_is_walked_by_its_receiver() {
     coverage.expect_all();
 }
 
+/// A device that copies nothing.
+struct Broken;
+
+impl HmemOps for Broken {
+    fn copy_to_host(&self, _: &mut [u8], _: &HmemIov<'_>, _: u64) -> io::Result<usize> {
+        Err(io::Error::from_raw_os_error(libc::EIO))
+    }
+
+    fn copy_from_host(&self, _: &HmemIov<'_>, _: u64, _: &[u8]) -> io::Result<usize> {
+        Err(io::Error::from_raw_os_error(libc::EIO))
+    }
+}
+
+/// So many bytes of a device that copies nothing.
+fn unreadable(len: usize) -> Payload {
+    let traits = RegionTraits {
+        hmem: Some(SharedHmemOps(Arc::new(Broken))),
+        ..RegionTraits::plain(0)
+    };
+    let buffer = DeviceBuffer::new(HmemIface::Other(0), 0, 1 << 20, len);
+    let memory = RegionMemory::new(vec![buffer.into()], traits).unwrap();
+    Payload::from_region_uses(vec![RegionUse::local(memory, 0, len).unwrap()])
+}
+
 /// The peer of an announced message asks for it, before or after it was given up, or never does;
 /// or a clear-to-send crosses its withdrawal.
 #[test]
@@ -139,6 +171,19 @@ fn every_edge_of_an_announced_message_is_walked_by_its_sender() {
     let (mut given_up, key) = announce(without());
     given_up.a.machine.expire(key);
     given_up.a.cut();
+    // Its memory fails when it is asked for.
+    let mut failed = extended().connected();
+    let kind = OpKind::Send {
+        data: None,
+        ack: false,
+        tag: Some(1),
+    };
+    failed.a.post(2, operation(kind, unreadable(5000)));
+    failed.run();
+    failed.b.receive_tagged(2, 1, 5000);
+    failed.run();
+    assert_eq!(failed.a.end_of_error(2).os_error(), Some(libc::EIO));
+    assert!(failed.b.ended.is_empty());
     // The clear-to-send is on its way when the message is withdrawn.
     let (mut crossed, key) = announce(extended());
     crossed.b.receive_tagged(1, 1, 5000);

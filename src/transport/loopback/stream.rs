@@ -98,11 +98,10 @@ fn gather(batch: &SendBatch, room: usize, into: &mut Vec<u8>) -> Result<(), Acce
         let start = into.len();
         let count = frame.remaining().min(room - start);
         into.resize(start + count, 0);
-        if let Err(denied) = frame.copy_out(&mut into[start..]) {
-            into.truncate(start);
-            return Err(denied);
-        }
-        if count < frame.remaining() {
+        let copied = frame.copy_out(&mut into[start..]);
+        into.truncate(start + *copied.as_ref().unwrap_or(&0));
+        copied?;
+        if into.len() - start < frame.remaining() {
             break;
         }
     }

@@ -10,8 +10,6 @@ use crate::proto::matching::fifo::FifoMessage;
 use crate::proto::op::OpKey;
 use crate::wire::FrameHeader;
 
-use super::taken_away;
-
 impl<T> Connection<T> {
     /// The fast path of a message whose payload is in `input` as a whole, the usual case of small
     /// messages: completes the oldest posted receive. Returns the length of the payload; `None`:
@@ -44,8 +42,8 @@ impl<T> Connection<T> {
         let buffer = op.payload.as_mut();
         let buffer = buffer.expect("a posted receive holds its buffer");
         let fits = buffer.room_for(len);
-        // A buffer that refuses ends the connection, and with it the receive.
-        (buffer.copy_in(0, &bytes[..fits])).map_err(|closed| taken_away(closed.into()))?;
+        // A buffer that refuses ends its receive.
+        op.failed = buffer.copy_in(0, &bytes[..fits]).err();
         let payload = op.payload.take().unwrap_or_else(Payload::empty);
         // 3. Account for it, acknowledge it, and complete the receive.
         self.receive_credit.count_message(len);

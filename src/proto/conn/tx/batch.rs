@@ -27,6 +27,7 @@ impl Batch {
     pub(in crate::proto::conn) fn is_full(&self) -> bool {
         (self.bytes >= GATHER_BYTES_MAX || self.frames.len() >= GATHER_FRAMES_MAX)
             && !(self.frames.is_empty() && self.run.is_empty())
+            || self.frames.back().is_some_and(OutFrame::is_partly_here)
     }
 
     /// Puts a frame behind those that are there.

@@ -111,6 +111,8 @@ impl Tx {
                     if !lease.is_empty() {
                         leases.push(lease);
                     }
+                    // Too late to say that memory is missing.
+                    (frames[at].refill_bounce()).map_err(|failed| failed.error("it was sent"))?;
                     continue;
                 }
                 Err(closed) => closed.into(),
