@@ -85,7 +85,9 @@ pub enum ErrorKind {
     LimitReached,
     /// No message that waits for its receive matches (`FI_ENOMSG`).
     NoMessage,
-    /// The peer ended where no buffer awaited its message (`FI_ENORX`).
+    /// The peer has no receive for the message, and will have none: it closes, or its endpoint was
+    /// opened to receive none. The message was not delivered, so it may be sent again
+    /// (`FI_ENORX`).
     NoReceive,
     /// Operations failed while a counter was awaited; their errors are reported elsewhere
     /// (`FI_EAVAIL`).
@@ -178,7 +180,7 @@ impl ErrorKind {
             ErrorKind::AddressNotAvailable => "address not available",
             ErrorKind::LimitReached => "a system limit was met",
             ErrorKind::NoMessage => "no such message waits",
-            ErrorKind::NoReceive => "no receive was posted",
+            ErrorKind::NoReceive => "the peer has no receive",
             ErrorKind::ErrorAvailable => "operations failed",
             ErrorKind::NoEventQueue => "no event queue is bound",
             ErrorKind::NoRuntime => "no suitable Tokio runtime",
@@ -448,6 +450,7 @@ impl Error {
         matches!(
             self.0.kind,
             ErrorKind::PeerClosed
+                | ErrorKind::NoReceive
                 | ErrorKind::ConnectionReset
                 | ErrorKind::ProtocolViolation
                 | ErrorKind::DriverGone
@@ -511,7 +514,7 @@ impl From<Error> for std::io::Error {
             ErrorKind::InvalidArgument => Io::InvalidInput,
             ErrorKind::NotConnected => Io::NotConnected,
             ErrorKind::ConnectionRefused => Io::ConnectionRefused,
-            ErrorKind::PeerClosed => Io::UnexpectedEof,
+            ErrorKind::PeerClosed | ErrorKind::NoReceive => Io::UnexpectedEof,
             ErrorKind::ConnectionReset => Io::ConnectionReset,
             ErrorKind::Unreachable => Io::HostUnreachable,
             ErrorKind::TimedOut => Io::TimedOut,

@@ -9,8 +9,8 @@ use crate::limits::{DEVICE_PIECE_MAX, FRAME_HEADER_INLINE, HEADER_SIZE_MAX};
 /// A frame on its way out. Owned by the transport while the kernel reads it; its address must not
 /// change meanwhile, since the header is inside.
 ///
-/// Invariant: `sent <= header_len + payload.len()`; a bounce buffer has the payload's byte at `sent`,
-/// or ends there.
+/// Invariant: `sent <= header_len + payload.len()`; a bounce buffer has the payload's byte at
+/// `sent`, or ends there.
 pub(crate) struct OutFrame {
     header: [u8; FRAME_HEADER_INLINE],
     /// A header that is longer than the room inside.
@@ -117,10 +117,9 @@ impl OutFrame {
         self.bounce = None;
     }
 
-    /// The first bytes of its payload, if that is device memory.
-    pub(crate) fn with_bounce(mut self, bounce: Option<Box<BounceBuffer>>) -> Self {
-        self.bounce = bounce;
-        self
+    /// The first bytes of its payload, which is device memory.
+    pub(crate) fn set_bounce(&mut self, bounce: Box<BounceBuffer>) {
+        self.bounce = Some(bounce);
     }
 
     /// Copies the next part of device memory to the host's, once the last has gone out. Other

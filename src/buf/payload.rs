@@ -326,10 +326,15 @@ impl Payload {
     /// True if any of it is of a device: it has no [spans](Self::spans), and is copied.
     #[inline]
     pub(crate) fn is_of_device(&self) -> bool {
-        self.parts.as_slice().iter().any(|part| match part {
+        let is_of_device = |part: &Memory| match part {
             Memory::Region(region) => region.memory().device().is_some(),
             Memory::Owned(_) => false,
-        })
+        };
+        match &self.parts {
+            Parts::One(part) => is_of_device(part),
+            Parts::Many(parts) => parts.iter().any(is_of_device),
+            Parts::None | Parts::Zeros | Parts::OnArrival(_) => false,
+        }
     }
 
     /// Appends the spans of a range, which must lie within, as many as fit into the list; there is

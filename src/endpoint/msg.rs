@@ -270,6 +270,7 @@ pub struct SendMessage<B: IoBufs> {
     level: Option<CompletionLevel>,
     more: bool,
     fence: bool,
+    matched: bool,
     timeout: Option<Duration>,
 }
 
@@ -283,6 +284,7 @@ impl<B: IoBufs> SendMessage<B> {
             level: None,
             more: false,
             fence: false,
+            matched: false,
             timeout: None,
         }
     }
@@ -310,6 +312,20 @@ impl<B: IoBufs> SendMessage<B> {
     /// Ends only when the message is in the peer's memory (`FI_DELIVERY_COMPLETE`).
     pub fn delivery_complete(mut self) -> Self {
         self.level = Some(CompletionLevel::Acknowledged);
+        self
+    }
+
+    /// Ends only when the peer has matched the message with a receive, or has discarded it
+    /// (`FI_MATCH_COMPLETE` of `fi_tagged(3)`; here of messages without a tag too). It is
+    /// announced, whatever its length, and goes out when it is asked for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the peer takes no announcements
+    /// of such a message: a connected endpoint without a
+    /// [shared receive context](crate::ep::SharedReceiveContext), a C program for messages without
+    /// a tag.
+    pub fn match_complete(mut self) -> Self {
+        self.matched = true;
         self
     }
 
@@ -353,6 +369,7 @@ impl<B: IoBufs> OpBuilder<B> for SendMessage<B> {
         PostOptions {
             more: self.more,
             fence: self.fence,
+            matched: self.matched,
             timeout: self.timeout,
             ..PostOptions::default()
         }

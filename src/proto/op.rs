@@ -80,6 +80,9 @@ pub(crate) struct PostOptions {
     /// It goes out only after all transmit operations that were posted before have ended
     /// (`FI_FENCE`), and nothing overtakes it.
     pub(crate) fence: bool,
+    /// A message that ends only when a receive has been matched with it, or it was discarded
+    /// (`FI_MATCH_COMPLETE`).
+    pub(crate) matched: bool,
     /// It ends when this has passed.
     pub(crate) timeout: Option<Duration>,
 }

@@ -147,6 +147,9 @@ pub(crate) enum CloseReason {
     Done,
     /// It has refused too many operations of its peer, and hears nothing of it any more.
     Refusals,
+    /// Its peer has sent a message to an endpoint that receives none, and it hears nothing of it
+    /// any more.
+    NoReceive,
 }
 
 impl CloseReason {
@@ -154,6 +157,7 @@ impl CloseReason {
     pub(super) fn of(byte: u8) -> Self {
         match byte {
             1 => CloseReason::Refusals,
+            2 => CloseReason::NoReceive,
             _ => CloseReason::Done,
         }
     }
@@ -162,6 +166,7 @@ impl CloseReason {
         match self {
             CloseReason::Done => 0,
             CloseReason::Refusals => 1,
+            CloseReason::NoReceive => 2,
         }
     }
 }

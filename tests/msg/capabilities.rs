@@ -196,7 +196,10 @@ fn a_plain_peer_is_refused_by_the_end_of_its_connection() {
 }
 
 /// A message to an endpoint that was not opened to receive any would never find a receive, and hold
-/// up what is behind it: it ends the connection, with the reason here.
+/// up what is behind it: it ends the connection, with the reason at both sides.
+/// fi_domain(3): "return an error completion with the error code FI_ENORX for that transmit
+/// operation so that it can be retried."
+/// fi_domain(3): `FI_ENORX`
 #[test]
 fn a_message_to_an_endpoint_that_receives_none_ends_the_connection() {
     on_every_backend(|net| async move {
@@ -206,8 +209,11 @@ fn a_message_to_an_endpoint_that_receives_none_ends_the_connection() {
             let y = other.domain.endpoint().open().unwrap();
             connect_endpoints(&x, &y, &other.fabric).await.unwrap();
             let waits = x.recv(vec![0u8; 8]).post().unwrap();
-            // It may have left before the end is known.
-            let _ = x.send("hello").await;
+            let error = x.send("hello").delivery_complete().await.unwrap_err();
+            if extension {
+                let (kind, number) = (error.kind(), error.error().fi_errno());
+                assert_eq!((kind, number), (ErrorKind::NoReceive, 269), "{error}");
+            }
             let error = waits.await.unwrap_err().into_error();
             assert!(error.is_connection_lost(), "{error}");
             let ended = loop {

@@ -16,6 +16,7 @@ mod dgram;
 mod dgram_multicast;
 mod endpoint;
 mod flood;
+mod match_complete;
 mod multi_recv;
 mod peers;
 mod rendezvous;

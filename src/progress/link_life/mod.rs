@@ -33,7 +33,7 @@ impl PortState {
             is_drained: machine.is_transmit_drained(),
             is_close_exchanged: machine.is_close_exchanged(),
             is_eof_in_order: machine.is_closed_in_order(),
-            is_limit_exceeded: machine.is_over_guess_limit(),
+            is_limit_exceeded: machine.is_ending_for_cause(),
             has_carry_over: machine.has_carried_over(),
             is_link_busy: self.is_link_busy(),
             is_receive_armed: self.io.recv.is_armed(),

@@ -154,6 +154,7 @@ impl Fixture {
 }
 
 const WAIT: PostOptions = PostOptions {
+    matched: false,
     wait: true,
     more: false,
     timeout: None,

@@ -116,29 +116,12 @@ impl ReadAnswers {
         if let ReadAnswer::Rest { rest, .. } = oldest
             && rest.len() > 0
         {
-            let is_of_device = rest.is_of_device();
-            let part_max = match is_of_device {
-                true => DEVICE_PIECE_MAX,
-                false => READ_DATA_MAX,
+            let data = match rest.is_of_device() {
+                false => data_frame(rest),
+                true => device_data_frame(rest),
             };
-            let payload = rest.split_front(rest.len().min(part_max));
-            let len = payload.len();
-            let leased = payload.lease().map_err(Refusal::from);
-            // Before any of the frame is out: then it is too late to say that memory is missing.
-            let fetched = leased.and_then(|leases| match is_of_device {
-                true => Ok((payload.apart_from_regions(len)?, leases)),
-                false => Ok((payload, leases)),
-            });
-            let probed = fetched.and_then(|(it, leases)| Ok(it.probe().map(|()| (it, leases))?));
-            match probed {
-                Ok((payload, leases)) => {
-                    return Some(AnswerFrame {
-                        header: FrameHeader::ReadData { len: len as u64 },
-                        payload,
-                        leases,
-                        part: Part::Data,
-                    });
-                }
+            match data {
+                Ok(frame) => return Some(frame),
                 Err(reason) => *oldest = ReadAnswer::Refused(reason),
             }
         }
@@ -150,4 +133,33 @@ impl ReadAnswers {
             ReadAnswer::Refused(reason) => AnswerFrame::end(Some(reason)),
         })
     }
+}
+
+/// The next bytes of an answer, their regions leased. It fails before any of the frame is out: then
+/// it is too late to say that memory is missing.
+#[inline]
+fn data_frame(rest: &mut Payload) -> Result<AnswerFrame, Refusal> {
+    let payload = rest.split_front(rest.len().min(READ_DATA_MAX));
+    let len = payload.len() as u64;
+    let leases = payload.lease()?;
+    payload.probe()?;
+    Ok(AnswerFrame {
+        header: FrameHeader::ReadData { len },
+        payload,
+        leases,
+        part: Part::Data,
+    })
+}
+
+/// The same of device memory: a copy.
+#[cold]
+fn device_data_frame(rest: &mut Payload) -> Result<AnswerFrame, Refusal> {
+    let payload = rest.split_front(rest.len().min(DEVICE_PIECE_MAX));
+    let len = payload.len();
+    Ok(AnswerFrame {
+        header: FrameHeader::ReadData { len: len as u64 },
+        payload: payload.apart_from_regions(len)?,
+        leases: Leases::none(),
+        part: Part::Data,
+    })
 }

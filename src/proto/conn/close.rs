@@ -15,7 +15,7 @@ use crate::buf::Payload;
 use crate::edges::{MachineState, check_edge};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
-use crate::proto::op::OpKey;
+use crate::proto::op::{OpKey, Operation};
 use crate::wire::{Capabilities, CloseReason, FrameHeader};
 
 use super::{Connection, Lifecycle, violation};
@@ -122,9 +122,12 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Ends a message that the peer, who closes, will not take.
+    /// Ends what the peer, who closes, will not take: a message, or what may not pass one.
     pub(super) fn end_untaken(&mut self, key: OpKey) {
-        let error = Error::new(ErrorKind::PeerClosed, "before it had a receive for this");
+        let error = match self.ops.get(key).is_some_and(Operation::is_message) {
+            true => Error::new(ErrorKind::NoReceive, "the peer closed before it had one"),
+            false => Error::new(ErrorKind::PeerClosed, "before it had come to this"),
+        };
         self.complete_unsent(key, error);
     }
 
@@ -154,7 +157,7 @@ impl<T> Connection<T> {
     pub(crate) fn knows_close(&self) -> bool {
         self.lifecycle == Lifecycle::Connected
             && self.agreed().contains(Capabilities::CLOSE)
-            && !self.is_over_guess_limit()
+            && !self.is_ending_for_cause()
     }
 
     /// Both CLOSEs have been sent, ours is out: the stream is to be ended.
@@ -255,10 +258,10 @@ impl<T> Connection<T> {
     /// Queues our CLOSE when it is due.
     pub(super) fn queue_close_if_due(&mut self, host: &mut impl Host<T>) {
         if self.owes_reason() && self.tx.is_idle() {
-            self.push_close(CloseReason::Refusals);
+            self.push_close(self.close_reason());
             self.refusals.is_reason_sent = true;
         }
-        if !self.is_close_due() || self.is_over_guess_limit() {
+        if !self.is_close_due() || self.is_ending_for_cause() {
             return;
         }
         // Messages that the peer has announced and no receive awaits: it ends them at our CLOSE.

@@ -46,7 +46,7 @@ impl<T> Connection<T> {
         let error = self
             .fault
             .clone()
-            .or_else(|| self.guess_limit_error())
+            .or_else(|| self.cause_error())
             .unwrap_or_else(|| Error::new(ErrorKind::Canceled, "the endpoint was closed"));
         let lost = self.why_lost();
         let was = self.lifecycle;
@@ -134,7 +134,7 @@ impl<T> Connection<T> {
         if self.close.is_in_order() {
             return None;
         }
-        let why = self.fault.clone().or_else(|| self.guess_limit_error());
+        let why = self.fault.clone().or_else(|| self.cause_error());
         why.or_else(|| {
             let what = "the peer did not agree to the end in time";
             self.knows_close()

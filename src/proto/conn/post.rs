@@ -8,7 +8,9 @@ use crate::proto::op::{OpKey, OpKind, Operation, RefusedPost, message};
 use crate::wire::Capabilities;
 
 use super::atomic::not_agreed;
+use super::rdm_binding::not_matched;
 use super::receive_side::ReceiveSide;
+use super::tx::QueuedKind;
 use super::{Connection, Lifecycle, Withdrawn};
 
 impl<T> Connection<T> {
@@ -164,6 +166,9 @@ impl<T> Connection<T> {
                 if tag.is_some() && !is_of_peer {
                     return Err(not_of_this_kind());
                 }
+                if operation.options.matched && !self.may_match(QueuedKind::of(&operation.kind)) {
+                    return Err(not_matched());
+                }
                 false
             }
             OpKind::Write { segments, .. } | OpKind::Read { segments } => {
@@ -273,6 +278,10 @@ impl<T> Connection<T> {
             // It waited for its turn until the connection was up.
             return self.complete_unsent(key, not_agreed());
         }
+        if op.options.matched {
+            let kind = QueuedKind::of(&op.kind);
+            return self.admit_matched(key, kind);
+        }
         op.phase = Phase::Queued;
         // With refusals, every write is answered: so its end is the peer's verdict.
         if self.extension.agreed.contains(Capabilities::REFUSAL) {
@@ -280,6 +289,19 @@ impl<T> Connection<T> {
         }
         self.tx_context.used += 1;
         self.tx.push(key, op);
+    }
+
+    /// The same of a message that ends only when it is matched.
+    #[cold]
+    fn admit_matched(&mut self, key: OpKey, kind: QueuedKind) {
+        if !self.may_match(kind) {
+            return self.complete_unsent(key, not_matched());
+        }
+        if let Some(op) = self.ops.get_mut(key) {
+            op.phase = Phase::Queued;
+            self.tx_context.used += 1;
+            self.tx.push(key, op);
+        }
     }
 
     /// Asks an operation to end early. It ends with Canceled if no byte of it has moved.

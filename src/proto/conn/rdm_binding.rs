@@ -20,6 +20,7 @@ use super::receive_side::{ReceiveSide, SharedBinding, SharedParams};
 use super::receive_state::{PartialHeader, ReceiveState};
 use super::refusal::Refusals;
 use super::rendezvous_sender::{OutgoingAnnouncements, RendezvousPolicy};
+use super::tx::QueuedKind;
 use super::{Connection, ExtensionParams, Lifecycle, Sizes, violation};
 
 /// The parameters of a connectionless endpoint's connection.
@@ -176,7 +177,21 @@ impl<T> Connection<T> {
             }
         }
         self.end_unsupported_atomics();
+        for key in self.tx.drain_unmatchable() {
+            self.complete_unsent(key, not_matched());
+        }
         self.tx.open();
+    }
+
+    /// False if it is known that the peer does not say when a message of this kind was matched.
+    pub(super) fn may_match(&self, kind: QueuedKind) -> bool {
+        match self.lifecycle {
+            Lifecycle::Connected => {
+                let announcements = self.tx.announcements.as_ref();
+                announcements.is_some_and(|it| it.takes(kind))
+            }
+            _ => true,
+        }
     }
 
     /// Which messages are announced to the peer; `None`: none.
@@ -247,4 +262,14 @@ impl<T> Connection<T> {
         );
         self.fault = None;
     }
+}
+
+/// Why a message cannot end when it is matched.
+#[cold]
+pub(super) fn not_matched() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "match_complete: the peer does not say when such a message is matched with a receive: it \
+         takes no announcements of it",
+    )
 }

@@ -9,7 +9,7 @@ use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::limits::{REFUSALS_MAX, REFUSALS_PERIOD};
 use crate::proto::Host;
-use crate::wire::{Capabilities, FrameHeader};
+use crate::wire::{Capabilities, CloseReason, FrameHeader};
 
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use super::{Connection, Lifecycle};
@@ -23,10 +23,19 @@ pub(super) struct Refusals {
     theirs: GuessCount,
     /// Operations of ours that the peer refused.
     ours: GuessCount,
-    /// The peer's were too many: nothing of it is looked at any more.
-    is_over_limit: bool,
+    /// Why nothing of the peer is looked at any more, if this side ends the connection by that.
+    cause: Option<EndCause>,
     /// The CLOSE that says why this side ends the connection has gone.
     pub(super) is_reason_sent: bool,
+}
+
+/// What a peer has done that this side ends the connection for, in order, and saying why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndCause {
+    /// It guessed too often.
+    Guesses,
+    /// It sent a message, with a tag or without, to an endpoint that was opened to receive none.
+    Unreceivable { tagged: bool },
 }
 
 /// Refused operations of one side within [`REFUSALS_PERIOD`], which begins with the first of them.
@@ -113,6 +122,12 @@ impl<T> Connection<T> {
         self.fail(Error::new(ErrorKind::PeerClosed, what));
     }
 
+    /// The peer's endpoint receives no messages, and it says so with its last frame.
+    pub(super) fn handle_no_receive(&mut self) {
+        let what = "the peer's endpoint was opened to receive no such messages";
+        self.fail(Error::new(ErrorKind::NoReceive, what));
+    }
+
     // The target.
 
     /// Begins a write that is refused: its bytes are dropped, and then it is answered.
@@ -162,8 +177,7 @@ impl<T> Connection<T> {
         }
         self.refusals.theirs.add(self.refusals.now);
         if self.refusals.theirs.count >= self.guess_limit().0 {
-            self.refusals.is_over_limit = true;
-            self.rx.close();
+            self.end_for(EndCause::Guesses);
         }
     }
 
@@ -178,32 +192,77 @@ impl<T> Connection<T> {
 
     /// The CLOSE that says why is still to be sent to a peer that this side reads no more.
     pub(super) fn owes_reason(&self) -> bool {
-        self.refusals.is_over_limit
+        self.refusals.cause.is_some()
             && !self.refusals.is_reason_sent
             && self.fault.is_none()
             && self.lifecycle == Lifecycle::Connected
             && self.agreed().contains(Capabilities::CLOSE)
     }
 
-    /// True once the peer has guessed too often: the owner closes the connection in order, so that
-    /// the peer still gets its answers.
-    pub(crate) fn is_over_guess_limit(&self) -> bool {
-        self.refusals.is_over_limit
+    /// Nothing of the peer is looked at any more.
+    fn end_for(&mut self, cause: EndCause) {
+        self.refusals.cause = Some(cause);
+        self.rx.close();
+    }
+
+    /// A message came that the endpoint can never receive, which else would wait for a receive and
+    /// hold up what comes behind it. A peer without the extension gets no word of it but the end of
+    /// the connection, which is the error.
+    #[cold]
+    pub(super) fn refuse_message(&mut self, tagged: bool) -> Result<(), Error> {
+        let cause = EndCause::Unreceivable { tagged };
+        if !self.agreed().contains(Capabilities::CLOSE) {
+            return Err(unreceivable(tagged));
+        }
+        self.end_for(cause);
+        Ok(())
+    }
+
+    /// True once this side ends the connection for what the peer has done: the owner closes it in
+    /// order, so that the peer still gets its answers.
+    pub(crate) fn is_ending_for_cause(&self) -> bool {
+        self.refusals.cause.is_some()
+    }
+
+    /// The reason that its last frame gives.
+    pub(super) fn close_reason(&self) -> CloseReason {
+        match self.refusals.cause {
+            None => CloseReason::Done,
+            Some(EndCause::Guesses) => CloseReason::Refusals,
+            Some(EndCause::Unreceivable { .. }) => CloseReason::NoReceive,
+        }
     }
 
     /// Why this side ended the connection, if that is why.
-    pub(super) fn guess_limit_error(&self) -> Option<Error> {
-        self.refusals.is_over_limit.then(|| {
-            let what = format!(
-                "this side ended the connection since it had to refuse too many operations of the \
-                 peer, {} for keys, ranges or rights that it was not given ({}); a peer that is in \
-                 order uses each RemoteRegion as it got it, and no longer than its region lives",
-                self.refusals.theirs,
-                self.guess_limit(),
-            );
-            Error::new(ErrorKind::AccessDenied, what)
+    pub(super) fn cause_error(&self) -> Option<Error> {
+        self.refusals.cause.map(|cause| match cause {
+            EndCause::Guesses => self.guess_limit_error(),
+            EndCause::Unreceivable { tagged } => unreceivable(tagged),
         })
     }
+
+    #[cold]
+    fn guess_limit_error(&self) -> Error {
+        let what = format!(
+            "this side ended the connection since it had to refuse too many operations of the \
+             peer, {} for keys, ranges or rights that it was not given ({}); a peer that is in \
+             order uses each RemoteRegion as it got it, and no longer than its region lives",
+            self.refusals.theirs,
+            self.guess_limit(),
+        );
+        Error::new(ErrorKind::AccessDenied, what)
+    }
+}
+
+#[cold]
+fn unreceivable(tagged: bool) -> Error {
+    let what = match tagged {
+        false => "the peer sent a message, and this endpoint was opened without MSG and RECV",
+        true => {
+            "the peer sent a tagged message, and this endpoint was opened without TAGGED and RECV"
+        }
+    };
+    Error::new(ErrorKind::NoCapability, what)
 }
 
 struct GuessLimit(u32);

@@ -138,12 +138,17 @@ impl OutgoingAnnouncements {
     /// True if this message is to be announced, to a peer that stores unexpected messages of up to
     /// `stored_max` bytes.
     pub(super) fn needs_announcement(&self, message: &Queued, stored_max: u64) -> bool {
-        let is_taken = match message.kind {
+        let is_long = message.len as u64 > self.policy.min.min(stored_max);
+        (is_long || message.matched) && self.takes(message.kind)
+    }
+
+    /// True if the peer takes announcements of such messages.
+    pub(super) fn takes(&self, kind: QueuedKind) -> bool {
+        match kind {
             QueuedKind::Message => self.policy.untagged,
             QueuedKind::Tagged => self.policy.tagged,
             QueuedKind::Rma => false,
-        };
-        is_taken && message.len as u64 > self.policy.min.min(stored_max)
+        }
     }
 
     fn find_free(&self) -> Option<usize> {

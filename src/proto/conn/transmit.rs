@@ -103,8 +103,11 @@ impl<T> Connection<T> {
         };
         tracing::trace!(%header, "handed out");
         let id = self.tx.take_id();
-        let frame = frame(&header, self.byte_order, id, payload, owner).with_bounce(bounce);
+        let frame = frame(&header, self.byte_order, id, payload, owner);
         self.tx.batch_mut().push(frame);
+        if let Some(bounce) = bounce {
+            self.tx.batch_mut().set_bounce(bounce);
+        }
     }
 
     /// The owner of an operation's device memory has failed before any of its frame was handed out:
@@ -159,8 +162,11 @@ impl<T> Connection<T> {
         };
         tracing::trace!(%header, "handed out");
         let id = self.tx.take_id();
-        let frame = frame(&header, self.byte_order, id, payload, owner).with_bounce(bounce);
+        let frame = frame(&header, self.byte_order, id, payload, owner);
         self.tx.batch_mut().push(frame);
+        if let Some(bounce) = bounce {
+            self.tx.batch_mut().set_bounce(bounce);
+        }
         Ok(())
     }
 

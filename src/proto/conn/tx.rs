@@ -333,6 +333,7 @@ impl Tx {
         batch.count = batch.frames.len();
         batch.bytes = batch.frames.iter().map(OutFrame::remaining).sum();
         let leased = self.lease_again(&mut batch.frames, order, &mut batch.leases);
+        batch.is_cut = batch.frames.back().is_some_and(OutFrame::is_partly_here);
         self.batch = batch;
         leased.inspect_err(|_| self.batch.give_up())
     }
@@ -495,7 +496,7 @@ impl Tx {
         let announcing = (self.announcements.as_mut())
             .filter(|announcements| announcements.needs_announcement(&queued, stored_max))
             // Names may be lost for good to messages that were given up: others go as they are.
-            .filter(|announcements| announcements.has_room() || !announcements.has_given_up());
+            .filter(|it| it.has_room() || !it.has_given_up() || queued.matched);
         let len = match announcing {
             Some(_) => 0,
             None => queued.len as u64,

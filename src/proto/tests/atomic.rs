@@ -326,7 +326,7 @@ fn guesses_by_atomic_operations_are_counted() {
         }
         pair.run();
         assert_eq!(pair.a.ended.len(), 3, "{form:?}");
-        assert!(pair.b.machine.is_over_guess_limit());
+        assert!(pair.b.machine.is_ending_for_cause());
     }
 }
 

@@ -113,7 +113,7 @@ fn an_end_of_stream_without_both_closes_is_a_loss() {
 }
 
 /// "A message that is held back for want of credit when the other side's CLOSE comes ends with
-/// FI_ESHUTDOWN: nothing will take it."
+/// FI_ENORX: nothing will take it."
 #[test]
 fn held_messages_end_when_the_peer_closes() {
     let sizes = Sizes {
@@ -130,9 +130,9 @@ fn held_messages_end_when_the_peer_closes() {
     finish(&mut pair);
     assert_eq!(
         pair.b.end_of(1),
-        (Err(ErrorKind::PeerClosed), b"held".to_vec())
+        (Err(ErrorKind::NoReceive), b"held".to_vec())
     );
-    assert_eq!(pair.b.end_kind(2), ErrorKind::PeerClosed);
+    assert_eq!(pair.b.end_kind(2), ErrorKind::NoReceive);
     assert_eq!(last_event(&pair.b), "closed: in order");
     assert_eq!(last_event(&pair.a), "closed: in order");
 }

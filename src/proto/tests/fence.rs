@@ -7,6 +7,7 @@ use crate::error::ErrorKind;
 use crate::proto::{OpKey, OpKind, Operation, PostOptions, Withdrawn};
 
 const FENCED: PostOptions = PostOptions {
+    matched: false,
     wait: true,
     fence: true,
     more: false,

@@ -174,7 +174,7 @@ fn injected_messages_that_wait_for_credit_fail_when_the_peer_closes() {
     let ends = pair.a.machine.take_injected_ends();
     assert_eq!((ends.sent, ends.failed), (0, 3));
     assert_eq!(pair.a.machine.phase(send), None);
-    assert_eq!(pair.a.end_kind(7), ErrorKind::PeerClosed);
+    assert_eq!(pair.a.end_kind(7), ErrorKind::NoReceive);
     // Nothing is left that a fence waits for, and there is always room for a write.
     assert_eq!(pair.a.end_of(8).0, Ok(7));
     let mut bytes = [0; 7];

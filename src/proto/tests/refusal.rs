@@ -195,7 +195,7 @@ fn by_default_the_initiator_ends_its_connection_after_the_refused_operation() {
             let fault = pair.a.machine.fault().map(|error| error.kind());
             assert_eq!(fault, Some(ErrorKind::Canceled));
             assert!(pair.b.machine.fault().is_none(), "the target goes on");
-            assert!(!pair.b.machine.is_over_guess_limit());
+            assert!(!pair.b.machine.is_ending_for_cause());
             pair.a.close();
             assert_eq!(pair.a.order, [2, 1, 3]);
             assert_eq!(pair.a.end_kind(1), ErrorKind::Canceled);
@@ -218,7 +218,7 @@ fn after_so_many_guesses_the_target_ends_the_connection() {
         }
         pair.run();
         assert_eq!(pair.a.ended.len(), 40);
-        assert!(!pair.b.machine.is_over_guess_limit());
+        assert!(!pair.b.machine.is_ending_for_cause());
         pair.a.receive(99, 1);
         for token in 200..210 {
             match token % 2 {
@@ -233,7 +233,7 @@ fn after_so_many_guesses_the_target_ends_the_connection() {
             error.refusal() == Some(Refusal::UnknownKey)
         });
         assert_eq!(guesses.count(), limit as usize);
-        assert!(pair.b.machine.is_over_guess_limit() && pair.b.is_paused());
+        assert!(pair.b.machine.is_ending_for_cause() && pair.b.is_paused());
         assert!(pair.b.machine.is_transmit_drained(), "all were answered");
         // Each side says how many there were, in how long, and what to do.
         pair.a.close();
@@ -271,10 +271,10 @@ fn guesses_are_counted_by_the_minute() {
         pair
     };
     let pair = guesses_at(&[0, 30, 60, 90, 120, 150, 180, 3600]);
-    assert!(!pair.b.machine.is_over_guess_limit(), "two in each minute");
+    assert!(!pair.b.machine.is_ending_for_cause(), "two in each minute");
     let mut pair = guesses_at(&[0, 30, 60, 61, 72]);
     assert!(
-        pair.b.machine.is_over_guess_limit(),
+        pair.b.machine.is_ending_for_cause(),
         "three in the second one"
     );
     let fault = pair.a.machine.fault().expect("the peer has said why");
@@ -298,7 +298,7 @@ fn guesses_are_bounded_whatever_was_agreed() {
         let guess = guess.encode(ByteOrder::Native, 0);
         let mut nowhere = VecDeque::new();
         for at in 0..REFUSALS_MAX + 10 {
-            assert_eq!(pair.b.machine.is_over_guess_limit(), at >= REFUSALS_MAX);
+            assert_eq!(pair.b.machine.is_ending_for_cause(), at >= REFUSALS_MAX);
             pair.b.wire.extend(guess.iter());
             pair.b.move_in(usize::MAX);
             pair.b.move_in(usize::MAX);
@@ -497,7 +497,7 @@ fn what_the_endpoint_was_opened_without_is_refused_with_that_reason() {
     let mut bytes = [0; 9];
     region.read_at(0, &mut bytes).unwrap();
     assert_eq!(&bytes, b"12345678\x05");
-    assert!(!pair.b.machine.is_over_guess_limit());
+    assert!(!pair.b.machine.is_ending_for_cause());
 }
 
 /// Toward a plain peer the end of the connection is all that says so.
@@ -534,11 +534,16 @@ fn a_message_to_an_endpoint_that_receives_none_ends_the_connection() {
         let mut pair = living_with(100);
         pair.b.host.caps = only(caps);
         pair.a.send(1, b"hello");
-        flush(&mut pair.a, &mut pair.b.wire);
-        while pair.b.move_in(usize::MAX) {}
-        let fault = pair.b.machine.fault().expect("it ends the connection");
-        assert_eq!(fault.kind(), ErrorKind::NoCapability);
-        assert!(fault.to_string().contains("MSG and RECV"), "{fault}");
+        pair.a.send_acked(2, b"hello");
+        pair.run();
+        assert!(pair.b.machine.is_ending_for_cause() && pair.b.is_paused());
+        let fault = pair.a.machine.fault().expect("its last frame says why");
+        assert_eq!(fault.kind(), ErrorKind::NoReceive);
+        pair.a.close();
+        pair.b.close();
+        assert_eq!(pair.a.end_kind(2), ErrorKind::NoReceive);
+        let ended = pair.b.events.last().expect("it says why");
+        assert_eq!(ended, "closed: NoCapability");
     }
 }
 

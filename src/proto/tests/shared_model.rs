@@ -257,11 +257,14 @@ fn compare(side: &mut TestConnection, model: &mut Model, from: &mut Model, sourc
                     assert!(
                         matches!(
                             kind,
-                            ErrorKind::Canceled | ErrorKind::TimedOut | ErrorKind::PeerClosed
+                            ErrorKind::Canceled
+                                | ErrorKind::TimedOut
+                                | ErrorKind::PeerClosed
+                                | ErrorKind::NoReceive
                         ),
                         "{error}"
                     );
-                    if kind == ErrorKind::PeerClosed {
+                    if matches!(kind, ErrorKind::PeerClosed | ErrorKind::NoReceive) {
                         assert!(!model.matched.contains_key(&token), "no receive got it");
                         model.messages.remove(&token);
                     }

@@ -167,6 +167,12 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
                 reason: CloseReason::Refusals,
             },
         ),
+        (
+            "close, unasked",
+            FrameHeader::Close {
+                reason: CloseReason::NoReceive,
+            },
+        ),
         ("acks", FrameHeader::Acks { count: 64 }),
         ("withdraw", FrameHeader::Withdraw { index: 2 }),
         ("withdrawn", FrameHeader::Withdrawn { index: 2 }),

@@ -1,6 +1,6 @@
 //! Dispatch of frames by their headers.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::info::Caps;
 use crate::limits::READ_REQUESTS_MAX;
 use crate::proto::Host;
@@ -26,19 +26,25 @@ impl<T> Connection<T> {
             header
             && let Some(arrival) = self.arrival(header.tag(), len, data)
         {
-            check_received(header.tag(), host)?;
+            if !is_received(header.tag(), host) {
+                return self.refuse_message(header.tag().is_some());
+            }
             self.begin_shared_message(header, arrival, host);
             self.complete_payload(host);
             return Ok(());
         }
         match header {
             FrameHeader::Message { data, ack, len } => {
-                check_received(None, host)?;
+                if !is_received(None, host) {
+                    return self.refuse_message(false);
+                }
                 self.begin_message(data, ack, len);
             }
             FrameHeader::Tagged { .. } => return Err(WireError::TaggedOnMsg.into()),
             FrameHeader::Rts { tag, .. } => {
-                check_received(tag, host)?;
+                if !is_received(tag, host) {
+                    return self.refuse_message(tag.is_some());
+                }
                 self.handle_rts(header, host)?;
             }
             FrameHeader::Cts { index } => self.handle_cts(index)?,
@@ -63,6 +69,12 @@ impl<T> Connection<T> {
                 self.handle_guess_limit();
             }
             FrameHeader::Close {
+                reason: CloseReason::NoReceive,
+            } => {
+                self.rx.close();
+                self.handle_no_receive();
+            }
+            FrameHeader::Close {
                 reason: CloseReason::Done,
             } => self.handle_close()?,
             FrameHeader::Hello { .. } => return Err(violation("a second hello")),
@@ -83,27 +95,12 @@ impl<T> Connection<T> {
     }
 }
 
-/// Refuses a message that the endpoint can never receive, which else would wait for a receive and
-/// hold up what comes behind it. All that the wire has for that is the end of the connection.
+/// True if the endpoint was opened to receive such messages.
 #[inline]
-fn check_received<T>(tag: Option<u64>, host: &impl Host<T>) -> Result<(), Error> {
+fn is_received<T>(tag: Option<u64>, host: &impl Host<T>) -> bool {
     let message = match tag {
         None => Caps::MSG,
         Some(_) => Caps::TAGGED,
     };
-    match host.admits(message.union(Caps::RECV)) {
-        true => Ok(()),
-        false => Err(not_received(tag)),
-    }
-}
-
-#[cold]
-fn not_received(tag: Option<u64>) -> Error {
-    let what = match tag {
-        None => "the peer sent a message, and this endpoint was opened without MSG and RECV",
-        Some(_) => {
-            "the peer sent a tagged message, and this endpoint was opened without TAGGED and RECV"
-        }
-    };
-    Error::new(ErrorKind::NoCapability, what)
+    host.admits(message.union(Caps::RECV))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{Leases, OutFrame};
+use crate::buf::{BounceBuffer, Leases, OutFrame};
 use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_MAX};
 
 use super::handed_out::Outgoing;
@@ -19,6 +19,8 @@ pub(in crate::proto::conn) struct Batch {
     pub(super) count: usize,
     /// Injected messages, which become one frame.
     pub(super) run: Run,
+    /// Of its last frame only some is here, so that nothing goes out behind it.
+    pub(super) is_cut: bool,
 }
 
 impl Batch {
@@ -27,7 +29,7 @@ impl Batch {
     pub(in crate::proto::conn) fn is_full(&self) -> bool {
         (self.bytes >= GATHER_BYTES_MAX || self.frames.len() >= GATHER_FRAMES_MAX)
             && !(self.frames.is_empty() && self.run.is_empty())
-            || self.frames.back().is_some_and(OutFrame::is_partly_here)
+            || self.is_cut
     }
 
     /// Puts a frame behind those that are there.
@@ -37,6 +39,15 @@ impl Batch {
         self.count += 1;
         self.bytes = self.bytes.saturating_add(frame.remaining());
         self.frames.push_back(frame);
+    }
+
+    /// The first bytes of the frame that was pushed last, whose payload is device memory.
+    #[cold]
+    pub(in crate::proto::conn) fn set_bounce(&mut self, bounce: Box<BounceBuffer>) {
+        if let Some(frame) = self.frames.back_mut() {
+            frame.set_bounce(bounce);
+            self.is_cut = frame.is_partly_here();
+        }
     }
 
     pub(in crate::proto::conn) fn push_lease(&mut self, lease: Leases) {
@@ -57,6 +68,7 @@ impl Batch {
     pub(super) fn take(&mut self) -> Option<Outgoing> {
         self.end_run();
         self.bytes = 0;
+        self.is_cut = false;
         let count = std::mem::take(&mut self.count);
         (!self.frames.is_empty()).then(|| Outgoing {
             frames: std::mem::take(&mut self.frames),

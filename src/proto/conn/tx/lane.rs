@@ -15,6 +15,19 @@ pub(in crate::proto::conn) enum QueuedKind {
     Rma,
 }
 
+impl QueuedKind {
+    #[inline]
+    pub(in crate::proto::conn) fn of(kind: &OpKind) -> Self {
+        match kind {
+            OpKind::Send { tag, .. } | OpKind::Inject { tag, .. } => match tag {
+                None => QueuedKind::Message,
+                Some(_) => QueuedKind::Tagged,
+            },
+            _ => QueuedKind::Rma,
+        }
+    }
+}
+
 /// An operation whose frame has not been handed out.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::proto::conn) struct Queued {
@@ -24,6 +37,8 @@ pub(in crate::proto::conn) struct Queued {
     /// Bytes behind its header.
     pub(in crate::proto::conn) len: usize,
     pub(in crate::proto::conn) kind: QueuedKind,
+    /// A message that is announced whatever its length, since it ends only when it is matched.
+    pub(in crate::proto::conn) matched: bool,
 }
 
 impl Queued {
@@ -33,13 +48,8 @@ impl Queued {
             number: operation.number,
             op,
             len: operation.frame_len(),
-            kind: match &operation.kind {
-                OpKind::Send { tag, .. } | OpKind::Inject { tag, .. } => match tag {
-                    None => QueuedKind::Message,
-                    Some(_) => QueuedKind::Tagged,
-                },
-                _ => QueuedKind::Rma,
-            },
+            kind: QueuedKind::of(&operation.kind),
+            matched: operation.options.matched,
         }
     }
 }

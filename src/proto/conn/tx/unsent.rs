@@ -85,6 +85,15 @@ impl Tx {
         self.never_sent(taken)
     }
 
+    /// Takes back the messages that end only when they are matched, of kinds whose announcements
+    /// the peer does not take.
+    pub(in crate::proto::conn) fn drain_unmatchable(&mut self) -> Vec<OpKey> {
+        let announcements = self.announcements.as_ref();
+        let takes = |queued: &Queued| announcements.is_some_and(|it| it.takes(queued.kind));
+        let taken = (self.messages).extract(|queued| queued.matched && !takes(queued));
+        self.never_sent(taken)
+    }
+
     /// Takes back what was announced, and not asked for, before a message that went out: what goes
     /// over the next connection comes behind that one.
     pub(in crate::proto::conn) fn drain_overtaken(&mut self) -> Vec<Queued> {
