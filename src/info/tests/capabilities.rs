@@ -132,11 +132,7 @@ fn secondary_caps_asked_for_are_had_or_refused() {
     answers(Hints::new().caps(Caps::MSG | Caps::LOCAL_COMM));
     let with = best(Hints::new().caps(Caps::RMA | Caps::RMA_PMEM)).caps;
     assert!(with.contains(Caps::RMA_PMEM) && !with.contains(Caps::RMA_EVENT));
-<<<<<<< HEAD
-    for missing in [Caps::TRIGGER, Caps::HMEM, Caps::COLLECTIVE] {
-=======
-    for missing in [Caps::TRIGGER, Caps::COLLECTIVE, Caps::NAMED_RX_CTX] {
->>>>>>> 589018b (buf: move device memory by its owner alone)
+    for missing in [Caps::TRIGGER, Caps::COLLECTIVE] {
         no_match(Hints::new().caps(Caps::MSG | missing), &["hint caps"]);
     }
 }
