@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::domain::DomainBuilder;
+use crate::domain::{DomainBuilder, check_opened, name_opened};
 use crate::endpoint::PassiveEndpointBuilder;
 use crate::eq::{EventQueue, EventQueueBuilder};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,14 +21,20 @@ use crate::transport::{self, Backend, PortRange, TransportOptions};
 /// # Errors
 /// [`ErrorKind::NoMatch`] names the hint that nothing offered meets, and what is offered.
 pub fn discover(hints: &Hints) -> Result<Vec<Info>> {
-    let interfaces = offered_interfaces(hints)?;
+    let only = check_opened(hints)?;
+    let mut infos = resolve(hints, &offered_interfaces(hints)?)?;
+    name_opened(&mut infos, only.as_ref())?;
+    Ok(infos)
+}
+
+fn resolve(hints: &Hints, interfaces: &[Interface]) -> Result<Vec<Info>> {
     match hints.unresolved()? {
-        None => info::resolve(hints, &interfaces),
+        None => info::resolve(hints, interfaces),
         Some((node, service)) => {
             let addresses = look_up(node, service)?;
             let mut answer = Err(Error::new(ErrorKind::NoMatch, "the name has no address"));
             for address in addresses {
-                answer = info::resolve(&hints.clone().resolved_to(address), &interfaces);
+                answer = info::resolve(&hints.clone().resolved_to(address), interfaces);
                 if answer.is_ok() {
                     break;
                 }

@@ -1,7 +1,7 @@
 //! Opening a domain.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -16,6 +16,7 @@ use crate::transport::{self, Backend, ManualReactor, Runner, TransportOptions};
 use super::auth::domain_secret;
 use super::blocking::BlockingPool;
 use super::counts::OpenCounts;
+use super::opened::Opened;
 use super::request::rights_within;
 use super::{Binding, Domain, Inner, ManualHand, expected_regions};
 
@@ -179,7 +180,7 @@ impl DomainBuilder {
             source: self.info.source.filter(|_| self.source_chosen),
             info: self.info,
             caps,
-            hmem: std::sync::OnceLock::new(),
+            hmem: OnceLock::new(),
             rights: rights_within(caps),
             transport: self.transport,
             shards,
@@ -195,12 +196,17 @@ impl DomainBuilder {
             context: self.context,
             mr_mode,
             id: DomainId::next(),
+            opened: OnceLock::new(),
             auth_secret,
             mapped: MappedKeys::new(raw, random),
             _fabric: self.fabric,
         });
         let is_driven_by_hand = inner.progress.is_some();
         let _hand = is_driven_by_hand.then(|| Arc::new(ManualHand(Arc::clone(&inner))));
+        let weak = Arc::downgrade(&inner);
+        let opened = Opened::list(inner.info.domain.name.clone(), weak, _hand.as_ref());
+        // It is set here only.
+        let _ = inner.opened.set(opened);
         Ok(Domain { inner, _hand })
     }
 }

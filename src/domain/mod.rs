@@ -11,6 +11,7 @@ mod builder;
 mod cache;
 mod counts;
 mod handle;
+mod opened;
 mod ops;
 mod raw;
 mod refresh;
@@ -41,11 +42,13 @@ use crate::transport::{self, Backend, Selection, TransportOptions};
 
 use blocking::BlockingPool;
 use counts::OpenCounts;
+use opened::Opened;
 
 pub use builder::DomainBuilder;
 pub(crate) use builder::runner_of;
 pub use cache::{CacheRegister, CacheRegistration, RegistrationCache, RegistrationCacheBuilder};
 pub use handle::RegionHandle;
+pub(crate) use opened::{check_opened, name_opened};
 pub use ops::{DomainOps, SET_OPS_HMEM_OVERRIDE};
 pub use register::{Register, RegisterReadOnly};
 pub use registration::Registration;
@@ -131,6 +134,8 @@ struct Inner {
     /// How the memory of devices is copied (`FI_SET_OPS_HMEM_OVERRIDE`).
     hmem: OnceLock<SharedHmemOps>,
     id: DomainId,
+    /// What discovery finds it by.
+    opened: OnceLock<Arc<Opened>>,
     /// The key of endpoints and regions that have none of their own.
     auth_secret: Option<AuthSecret>,
     mapped: Arc<MappedKeys>,

@@ -12,6 +12,7 @@ use super::kinds::{
     ApiVersion, AvType, ContextCount, Driver, EndpointType, Persistence, Progress, Protocol,
     ResourceManagement, Threading, TrafficClass,
 };
+use super::weak_domain::WeakDomain;
 
 /// A fabric: a subnet on which endpoints reach each other (`struct fi_fabric_attr`,
 /// `fi_fabric(3)`).
@@ -36,6 +37,9 @@ pub struct FabricAttr {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DomainAttr {
+    /// The domain that the hints asked for, or else the one of this name that the program opened
+    /// first of those it has open; `None` if it has none.
+    pub domain: Option<WeakDomain>,
     /// The interface's name, for example `eth0`.
     pub name: String,
     /// What the application promises about threads: as asked, else [`Threading::Safe`].

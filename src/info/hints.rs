@@ -8,6 +8,7 @@ use super::kinds::{
     AddressFormat, ApiVersion, AvType, ContextCount, EndpointType, Progress, Protocol,
     ResourceManagement, Threading, TrafficClass,
 };
+use super::weak_domain::WeakDomain;
 
 /// Makes a struct and one setter per field from one list, so that no attribute can be hinted
 /// without being stored, or stored without being hinted.
@@ -166,6 +167,9 @@ hints! {
     /// Hints about the domain (`struct fi_domain_attr` of `fi_domain(3)`).
     DomainHints
     values {
+        /// Only what can be had in this domain, which is open, as it was opened: with no other hint
+        /// of this group. What belongs to other domains is left out of the answer.
+        domain: WeakDomain,
         /// The program's promise about threads. Default and strongest: [`Threading::Safe`].
         threading: Threading,
         /// What makes control operations progress. Offered: [`Progress::Auto`],

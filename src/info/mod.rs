@@ -19,6 +19,7 @@ mod resolve;
 mod sides;
 #[cfg(test)]
 mod tests;
+mod weak_domain;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -34,6 +35,7 @@ pub use kinds::{
 };
 pub(crate) use resolve::resolve;
 pub(crate) use sides::SideCaps;
+pub use weak_domain::WeakDomain;
 
 /// One way to communicate that fits the hints: a network interface, the address on it, and every
 /// attribute of the fabric, domain and endpoint to be had there (`struct fi_info` of

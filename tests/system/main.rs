@@ -8,6 +8,7 @@ mod fork;
 mod hostile;
 mod liveness;
 mod manual;
+mod opened;
 mod overruns;
 mod peer_death;
 mod shards;

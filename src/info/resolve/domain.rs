@@ -54,6 +54,7 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
         false => 1,
     };
     Ok(DomainAttr {
+        domain: None,
         name: String::new(),
         threading: match hints.domain.threading {
             None | Some(Threading::Unspec) => Threading::Safe,

@@ -1,0 +1,124 @@
+//! The domains of this process that are open, which discovery names (`fi_domain_attr.domain` of
+//! `fi_domain(3)`).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::info::{DomainHints, Hints, Info, WeakDomain};
+
+use super::{Domain, Inner, ManualHand};
+
+/// What a [`WeakDomain`] is found by.
+pub(super) struct Opened {
+    name: String,
+    inner: Weak<Inner>,
+    hand: Option<Weak<ManualHand>>,
+}
+
+/// In the order in which they were opened.
+static OPENED: Mutex<Vec<Weak<Opened>>> = Mutex::new(Vec::new());
+
+fn lock_opened() -> MutexGuard<'static, Vec<Weak<Opened>>> {
+    OPENED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Opened {
+    /// Lists a domain that has just been opened, until it is dropped.
+    pub(super) fn list(
+        name: String,
+        inner: Weak<Inner>,
+        hand: Option<&Arc<ManualHand>>,
+    ) -> Arc<Self> {
+        let opened = Arc::new(Opened {
+            name,
+            inner,
+            hand: hand.map(Arc::downgrade),
+        });
+        let mut all = lock_opened();
+        all.retain(|it| it.strong_count() > 0);
+        all.push(Arc::downgrade(&opened));
+        opened
+    }
+
+    fn domain(&self) -> Option<Domain> {
+        let inner = self.inner.upgrade()?;
+        let hand = self.hand.as_ref().map(Weak::upgrade);
+        if inner.dependents.is_closed() || matches!(hand, Some(None)) {
+            return None;
+        }
+        Some(Domain {
+            inner,
+            _hand: hand.flatten(),
+        })
+    }
+}
+
+impl Domain {
+    /// A name of this domain that does not keep it open, for hints
+    /// ([`DomainHints::domain`]).
+    pub fn downgrade(&self) -> WeakDomain {
+        let opened = self.inner.opened.get().map(Arc::clone);
+        let opened = opened.expect("set when the domain was opened");
+        WeakDomain::new(self.inner.id, opened)
+    }
+}
+
+impl WeakDomain {
+    /// The domain; `None` once it is closed, or its last handle is dropped, from whatever thread.
+    pub fn upgrade(&self) -> Option<Domain> {
+        self.found_by.downcast_ref::<Opened>()?.domain()
+    }
+}
+
+/// The domain of this name that was opened first of those that are open.
+fn first_opened(name: &str) -> Option<WeakDomain> {
+    // No domain is dropped while the list is locked, which takes that lock again.
+    let named: Vec<_> = {
+        let all = lock_opened();
+        let all = all.iter().filter_map(Weak::upgrade);
+        all.filter(|it| it.name == name).collect()
+    };
+    let first = named.iter().find_map(|it| it.domain());
+    first.map(|domain| domain.downgrade())
+}
+
+/// What becomes of the domain's hints: an open domain leaves no choice of attributes.
+pub(crate) fn check_opened(hints: &Hints) -> Result<Option<Domain>> {
+    let Some(weak) = &hints.domain.domain else {
+        return Ok(None);
+    };
+    let alone = DomainHints {
+        domain: Some(weak.clone()),
+        ..DomainHints::default()
+    };
+    if hints.domain != alone {
+        let what = "hint domain.domain: the attributes of a domain that is open are what they are";
+        return Err(Error::new(ErrorKind::InvalidArgument, what));
+    }
+    let gone = || Error::new(ErrorKind::NoMatch, "hint domain.domain: it is closed");
+    weak.upgrade().map(Some).ok_or_else(gone)
+}
+
+/// Names the open domains in the answers; leaves those that are of `only`, if that is asked for.
+pub(crate) fn name_opened(infos: &mut Vec<Info>, only: Option<&Domain>) -> Result<()> {
+    let Some(only) = only else {
+        for info in infos {
+            info.domain.domain = first_opened(&info.domain.name);
+        }
+        return Ok(());
+    };
+    let opened = only.info();
+    infos.retain(|info| info.interface == opened.interface && info.backend == opened.backend);
+    if infos.is_empty() {
+        let what = format!(
+            "hint domain.domain: it is on {}, where the other hints are not met",
+            opened.domain.name
+        );
+        return Err(Error::new(ErrorKind::NoMatch, what));
+    }
+    for info in infos {
+        info.domain = opened.domain.clone();
+        info.domain.domain = Some(only.downgrade());
+    }
+    Ok(())
+}

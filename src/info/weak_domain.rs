@@ -1,0 +1,38 @@
+//! An opened domain, as hints and answers name it.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::id::DomainId;
+
+/// Names an opened domain and does not keep it open
+/// ([`Domain::downgrade`](crate::Domain::downgrade); `struct fid_domain` in the `fi_domain_attr` of
+/// `fi_domain(3)`).
+#[derive(Clone)]
+pub struct WeakDomain {
+    id: DomainId,
+    /// What the domain is found by, which keeps nothing of it.
+    pub(crate) found_by: Arc<dyn Any + Send + Sync>,
+}
+
+impl WeakDomain {
+    pub(crate) fn new(id: DomainId, found_by: Arc<dyn Any + Send + Sync>) -> Self {
+        WeakDomain { id, found_by }
+    }
+}
+
+/// Of the same domain.
+impl PartialEq for WeakDomain {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for WeakDomain {}
+
+impl fmt::Debug for WeakDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.id.fmt(f)
+    }
+}
