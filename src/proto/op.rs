@@ -365,6 +365,13 @@ impl<T> Operation<T> {
         }
     }
 
+    /// True if what goes out behind its header is device memory.
+    #[inline]
+    pub(crate) fn goes_out_of_device(&self) -> bool {
+        matches!(self.kind, OpKind::Send { .. } | OpKind::Write { .. })
+            && self.payload.as_ref().is_some_and(Payload::is_of_device)
+    }
+
     /// The memory that goes out behind its header.
     #[inline]
     pub(crate) fn take_outgoing(&mut self) -> Payload {

@@ -51,7 +51,7 @@ impl<T> Connection<T> {
             // 5. The oldest operation that may go out; where it was the turn of one and there is
             // none, answers go on.
             match self.tx.pop_user() {
-                Some(user) => self.gather_user(user),
+                Some(user) => self.gather_user(user, false),
                 // A STALLED may have been queued.
                 None if self.tx.skip_users_turn() || self.tx.has_control() => {}
                 None => break,
@@ -61,33 +61,26 @@ impl<T> Connection<T> {
     }
 
     /// Encodes the frame of an operation out of its record: the memory goes along, and is the
-    /// transport's from here on.
+    /// transport's from here on. `is_fetched`: the first bytes of its device memory are here.
     #[inline]
-    fn gather_user(&mut self, user: UserFrame) {
+    fn gather_user(&mut self, user: UserFrame, is_fetched: bool) {
         let Some(op) = self.ops.get_mut(user.op()) else {
             debug_assert!(false, "what is queued is in the table");
             return;
         };
+        if !is_fetched && op.goes_out_of_device() {
+            return self.gather_of_device(user);
+        }
+        let id = self.tx.take_id();
         op.phase = Phase::Moving;
-        let (header, payload, bounce, owner) = match user {
+        let (header, payload, owner) = match user {
             // An announcement ends nothing, and is answered by a clear-to-send.
             UserFrame::Announcement(_, index) => (
                 op.announcement(index),
                 Payload::empty(),
-                None,
                 FrameOwner::Control,
             ),
             UserFrame::Whole(key) | UserFrame::Announced(key, _) => {
-                let header = match user {
-                    UserFrame::Announced(_, index) => op.announced(index),
-                    _ => op.header(),
-                };
-                // The regions among its memory are our own operation's, which is inside already.
-                let payload = op.take_outgoing();
-                let bounce = match BounceBuffer::first_of(&payload) {
-                    Ok(bounce) => bounce,
-                    Err(failed) => return self.give_up_sending(user, payload, failed),
-                };
                 // The peer will answer: the operation takes its place among those that wait for
                 // that.
                 if op.is_acknowledged() {
@@ -95,27 +88,46 @@ impl<T> Connection<T> {
                 } else if op.is_answered_with_bytes() {
                     self.awaited_reads.push_back(AwaitedRead::new(key, op.len));
                 }
-                if let UserFrame::Announced(_, index) = user {
-                    self.tx.data_handed_out(index);
-                }
-                (header, payload, bounce, FrameOwner::Operation(key))
+                let header = match user {
+                    UserFrame::Announced(_, index) => {
+                        self.tx.data_handed_out(index);
+                        op.announced(index)
+                    }
+                    _ => op.header(),
+                };
+                // The regions among its memory are our own operation's, which is inside already.
+                (header, op.take_outgoing(), FrameOwner::Operation(key))
             }
         };
         tracing::trace!(%header, "handed out");
-        let id = self.tx.take_id();
         let frame = frame(&header, self.byte_order, id, payload, owner);
         self.tx.batch_mut().push(frame);
-        if let Some(bounce) = bounce {
-            self.tx.batch_mut().set_bounce(bounce);
+    }
+
+    /// Encodes the frame of an operation on device memory, whose first bytes are copied before: if
+    /// that fails, the operation ends as if it had not been posted.
+    #[cold]
+    fn gather_of_device(&mut self, user: UserFrame) {
+        let key = user.op();
+        let is_announcement = matches!(user, UserFrame::Announcement(..));
+        let op = self.ops.get(key).filter(|_| !is_announcement);
+        let fetched = match op.and_then(|op| op.payload.as_ref()) {
+            Some(payload) => BounceBuffer::first_of(payload),
+            None => Ok(None),
+        };
+        match fetched {
+            Ok(bounce) => {
+                self.gather_user(user, true);
+                if let Some(bounce) = bounce {
+                    self.tx.batch_mut().set_bounce(bounce);
+                }
+            }
+            Err(failed) => self.give_up_sending(user, failed.error("it was sent")),
         }
     }
 
-    /// The owner of an operation's device memory has failed before any of its frame was handed out:
-    /// the operation ends, as if it had not been posted.
-    #[cold]
-    fn give_up_sending(&mut self, user: UserFrame, payload: Payload, failed: AccessError) {
+    fn give_up_sending(&mut self, user: UserFrame, error: Error) {
         let key = user.op();
-        let error = failed.error("it was sent");
         match user {
             // The peer has a receive for it, which it gives to another message then.
             UserFrame::Announced(_, index) if !self.tx.withdraw_requested(index) => {
@@ -128,10 +140,8 @@ impl<T> Connection<T> {
             }
             UserFrame::Announced(..) | UserFrame::Announcement(..) => {}
         }
-        if let Some(op) = self.ops.get_mut(key)
-            && op.payload.is_none()
-        {
-            op.payload = Some(payload);
+        if let Some(op) = self.ops.get_mut(key) {
+            op.phase = Phase::Moving;
         }
         self.complete_unsent(key, error);
     }
