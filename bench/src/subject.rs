@@ -44,6 +44,8 @@ pub enum Kind {
 pub enum Rpc {
     Tonic,
     Tarpc,
+    /// The layer on this library.
+    Layer,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +104,10 @@ pub static SUBJECTS: &[Subject] = &[
     Subject {
         name: "tarpc",
         kind: Kind::Rpc(Rpc::Tarpc),
+    },
+    Subject {
+        name: "tokio-fabric-rpc",
+        kind: Kind::Rpc(Rpc::Layer),
     },
     Subject {
         name: "libfabric:wait",

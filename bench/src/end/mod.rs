@@ -70,6 +70,8 @@ fn play(end: &options::EndOptions) -> Result<()> {
         },
         (Kind::Rpc(Rpc::Tonic), Role::Server) => on_runtime(rpc::tonic::serve(config)),
         (Kind::Rpc(Rpc::Tonic), Role::Client) => on_runtime(rpc::tonic::call(config)),
+        (Kind::Rpc(Rpc::Layer), Role::Server) => on_runtime(rpc::layer::serve(config)),
+        (Kind::Rpc(Rpc::Layer), Role::Client) => on_runtime(rpc::layer::call(config)),
         (Kind::Rpc(Rpc::Tarpc), Role::Server) => on_runtime(rpc::tarpc::serve(config)),
         (Kind::Rpc(Rpc::Tarpc), Role::Client) => on_runtime(rpc::tarpc::call(config)),
         (Kind::Tokio { .. }, Role::Server) => on_runtime(streams::serve(config)),

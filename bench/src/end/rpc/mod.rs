@@ -3,6 +3,7 @@
 //! there is, by an RMA write before the answer where there is one.
 
 pub mod fabric;
+pub mod layer;
 pub mod plain;
 pub mod tarpc;
 pub mod tonic;
