@@ -28,9 +28,17 @@ use crate::wire::FrameBuf;
 /// One end of a connection.
 pub(crate) trait Connection: Send + Sync + 'static {
     /// A message has come.
-    fn handle_frame(self: &Arc<Self>, frame: &[u8], now: Instant);
+    fn handle_frame(self: &Arc<Self>, frame: &[u8], clock: &mut Clock);
     /// Nothing more comes; the reason, unless the end was an agreed one.
     fn handle_end(self: &Arc<Self>, why: Option<&Error>);
+}
+
+/// The time while messages are read: asked for once per message at most.
+pub(crate) struct Clock {
+    /// When they were taken from the queue.
+    pub(crate) read: Instant,
+    /// When the last one was handled.
+    pub(crate) last: Instant,
 }
 
 /// What a domain is opened with besides the defaults.
@@ -194,7 +202,8 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
     }
 
     fn read_messages(&mut self) {
-        let now = Instant::now();
+        let read = Instant::now();
+        let mut clock = Clock { read, last: read };
         // Messages come in runs of one connection.
         let mut last: Option<(EndpointId, Arc<C>)> = None;
         let mut batch = std::mem::take(&mut self.batch);
@@ -204,20 +213,20 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
                 let found = lock(&self.connections).get(&id).cloned();
                 last = found.map(|it| (id, it));
             }
-            self.read_message(completion, last.as_ref().map(|(_, it)| it), now);
+            self.read_message(completion, last.as_ref().map(|(_, it)| it), &mut clock);
         }
         self.batch = batch;
     }
 
-    fn read_message(&self, mut completion: Completion, from: Option<&Arc<C>>, now: Instant) {
+    fn read_message(&self, mut completion: Completion, from: Option<&Arc<C>>, clock: &mut Clock) {
         let buffer = completion.take_buffer();
         let is_message = completion.flags.contains(CompletionFlags::RECV);
         if completion.operation == OperationKind::Receive && is_message {
             match (&completion.result, &buffer, from) {
-                (Ok(()), Some(message), Some(from)) => from.handle_frame(message, now),
+                (Ok(()), Some(message), Some(from)) => from.handle_frame(message, clock),
                 // It does not fit, so it is no frame: an empty one is none either.
                 (Err(failed), _, Some(from)) if failed.error.is_truncated() => {
-                    from.handle_frame(&[], now);
+                    from.handle_frame(&[], clock);
                 }
                 _ => {}
             }

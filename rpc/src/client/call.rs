@@ -67,7 +67,8 @@ impl Channel {
 }
 
 impl<T, E: From<Status>> Call<T, E> {
-    /// Ends the call with [`Code::DeadlineExceeded`] when it has taken so long. Default: the
+    /// Ends the call with [`Code::DeadlineExceeded`] when it has taken so long, from its first poll
+    /// on. Default: the
     /// channel's, 10 s. A call that a handler makes ends with that handler's call at the latest.
     pub fn deadline(mut self, within: Duration) -> Self {
         self.limit = Limit::Within(within);
@@ -124,33 +125,23 @@ impl<T, E: From<Status>> Call<T, E> {
     /// With what it lends.
     pub(crate) fn into_future_lending(self, lent: &[RemoteRegion]) -> CallFuture<T, E> {
         let within = Cx::current();
-        let own = match self.limit {
+        let limit = match self.limit {
             Limit::OfChannel => self.channel.deadline,
             Limit::Within(time) => Some(time),
             Limit::Unlimited => None,
         };
-        let begin = Instant::now();
-        let deadline = own.and_then(|it| begin.checked_add(it));
-        let inherited = within.as_ref().and_then(Cx::deadline);
-        let deadline = match (deadline, inherited) {
-            (Some(own), Some(inherited)) => Some(own.min(inherited)),
-            (own, inherited) => own.or(inherited),
-        };
         let trace = self.trace.or_else(|| within.as_ref()?.trace());
-        let frame = self.frame.and_then(|mut frame| {
+        let frame = self.frame.map(|mut frame| {
             if trace.is_some() || !self.metadata.is_empty() || !lent.is_empty() {
                 insert_prefix(&mut frame, trace.as_ref(), &self.metadata, lent);
             }
-            if deadline.is_some_and(|it| it <= begin) {
-                return Err(Status::not_started(Code::DeadlineExceeded, "none was left"));
-            }
-            Ok(frame)
+            frame
         });
         CallFuture {
             channel: self.channel,
             method: self.method,
-            deadline,
-            begin,
+            limit,
+            deadline: within.as_ref().and_then(Cx::deadline),
             state: match frame {
                 Ok(frame) => State::Described(frame),
                 Err(status) => State::Refused(status),
@@ -177,17 +168,40 @@ enum State {
 pub struct CallFuture<T, E = Status> {
     channel: Arc<ChannelInner>,
     method: u32,
+    /// From its first poll on.
+    limit: Option<Duration>,
+    /// Of the call whose handler makes it; from the first poll on its own, too.
     deadline: Option<Instant>,
-    begin: Instant,
     state: State,
     decode: Decode<T, E>,
 }
 
 impl<T, E> CallFuture<T, E> {
+    /// Puts the earlier of both deadlines in force.
+    fn set_deadline(&mut self, now: Instant) -> Result<()> {
+        let own = self.limit.and_then(|it| now.checked_add(it));
+        self.deadline = match (own, self.deadline) {
+            (Some(own), Some(inherited)) => Some(own.min(inherited)),
+            (own, inherited) => own.or(inherited),
+        };
+        match self.deadline {
+            Some(deadline) if deadline <= now => {
+                Err(Status::not_started(Code::DeadlineExceeded, "none was left"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn poll_end(&mut self, cx: &Context<'_>) -> Poll<CallEnd> {
+        let mut begun = None;
         if let State::Described(_) | State::Refused(_) = self.state {
             match std::mem::replace(&mut self.state, State::Done) {
                 State::Described(frame) => {
+                    let now = Instant::now();
+                    begun = Some(now);
+                    if let Err(status) = self.set_deadline(now) {
+                        return Poll::Ready(Err(status));
+                    }
                     let connection = &self.channel.connection;
                     match connection.begin(frame.len(), self.deadline) {
                         Ok(key) => self.state = State::Begun(key, frame),
@@ -202,29 +216,25 @@ impl<T, E> CallFuture<T, E> {
             unreachable!("a call is not polled after its end");
         };
         let (method, deadline) = (self.method, self.deadline);
-        let request = |call| request_of(std::mem::take(frame), call, method, deadline);
+        let request = |call| {
+            // What it has waited for the window is gone.
+            let left =
+                |it: Instant| it.saturating_duration_since(begun.unwrap_or_else(Instant::now));
+            request_of(std::mem::take(frame), call, method, deadline.map(left))
+        };
         let end = ready!(self.channel.connection.poll_call(*key, cx.waker(), request));
         self.state = State::Done;
         Poll::Ready(end)
     }
 }
 
-fn request_of(
-    mut frame: FrameBuf,
-    call: CallId,
-    method: u32,
-    deadline: Option<Instant>,
-) -> FrameBuf {
-    let budget_us = match deadline {
-        None => 0,
-        Some(deadline) => {
-            // What it has waited for the window is gone.
-            let left = deadline.saturating_duration_since(Instant::now());
-            u32::try_from(left.as_micros())
-                .unwrap_or(BUDGET_US_MAX)
-                .max(1)
-        }
+fn request_of(mut frame: FrameBuf, call: CallId, method: u32, left: Option<Duration>) -> FrameBuf {
+    let micros = |it: Duration| {
+        u32::try_from(it.as_micros())
+            .unwrap_or(BUDGET_US_MAX)
+            .max(1)
     };
+    let budget_us = left.map_or(0, micros);
     let head = FrameHead {
         call,
         method_or_code: method,
@@ -266,7 +276,7 @@ impl<T, E> fmt::Debug for CallFuture<T, E> {
         };
         f.debug_struct("CallFuture")
             .field("state", &state)
-            .field("age", &self.begin.elapsed())
+            .field("deadline", &self.deadline)
             .finish_non_exhaustive()
     }
 }

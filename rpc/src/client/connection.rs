@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_fabric::{Endpoint, Error};
 
-use crate::drive::{Connection, close, send};
+use crate::drive::{Clock, Connection, close, send};
 use crate::proto::{CallEnd, CallKey, CallProgress, ClientMachine, Time};
 use crate::status::{Code, Status};
 use crate::wire::{CallId, Frame, FrameBuf, Hello, Violation, encode_cancel};
@@ -183,7 +183,7 @@ fn admit(machine: &mut ClientMachine<Waker>) -> Vec<Waker> {
 }
 
 impl Connection for ClientConnection {
-    fn handle_frame(self: &Arc<Self>, frame: &[u8], _: Instant) {
+    fn handle_frame(self: &Arc<Self>, frame: &[u8], _: &mut Clock) {
         if let Err(violation) = self.handle(frame) {
             let peer = self.endpoint.peer_addr();
             tracing::warn!(?peer, "{}: the connection is closed", violation.0);

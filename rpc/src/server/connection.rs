@@ -12,7 +12,7 @@ use super::listening::ServerShared;
 use super::running;
 use super::service::{Incoming, Reply, Route};
 use crate::cx::{CallParts, CancelReason, Cx};
-use crate::drive::{Connection, close, send};
+use crate::drive::{Clock, Connection, close, send};
 use crate::lend::Bulk;
 use crate::limits::RETRY_AFTER;
 use crate::proto::{Admission, ServerMachine};
@@ -77,10 +77,11 @@ impl ServerConnection {
         let _ = self.ended.subscribe().wait_for(|it| *it).await;
     }
 
-    /// Answers a call, unless it was answered before or has lost its connection.
-    pub(crate) fn answer(&self, cx: &Cx, reply: Reply) {
+    /// Answers a call that is done now, unless it was answered before or has lost its connection.
+    pub(crate) fn answer(&self, cx: &Cx, reply: Reply, now: Instant) {
         if self.with_machine(|machine| machine.answer(cx.id())) {
-            self.send_reply(cx.id(), cx.call().received.elapsed(), reply);
+            let served = now.saturating_duration_since(cx.call().received);
+            self.send_reply(cx.id(), served, reply);
         }
         self.server.notice_idle();
     }
@@ -110,9 +111,9 @@ impl ServerConnection {
         let _ = send(&self.endpoint, reply.frame);
     }
 
-    fn handle(self: &Arc<Self>, frame: &[u8], now: Instant) -> Result<(), Violation> {
+    fn handle(self: &Arc<Self>, frame: &[u8], clock: &mut Clock) -> Result<(), Violation> {
         match Frame::decode(frame)? {
-            Frame::Request(request) => self.handle_request(request, now),
+            Frame::Request(request) => self.handle_request(request, clock),
             Frame::Cancel(call) => {
                 let running = self.with_machine(|machine| {
                     machine.handle_cancel(call).map(|running| running.cloned())
@@ -131,7 +132,7 @@ impl ServerConnection {
     fn handle_request(
         self: &Arc<Self>,
         request: Request<'_>,
-        now: Instant,
+        clock: &mut Clock,
     ) -> Result<(), Violation> {
         let call = request.call;
         let admission = self.with_machine(|machine| machine.handle_request(call))?;
@@ -152,7 +153,7 @@ impl ServerConnection {
             self.refuse(call, &status.with_retry_after(RETRY_AFTER));
             return Ok(());
         };
-        let cx = self.context_of(&request, route, now);
+        let cx = self.context_of(&request, route, clock.read);
         let incoming = Incoming {
             cx: &cx,
             body: request.body,
@@ -161,7 +162,7 @@ impl ServerConnection {
         match route.service.call(route.index, incoming) {
             Ok(handling) => {
                 self.with_machine(|machine| machine.start(call, cx.clone()));
-                running::start(Arc::clone(self), cx, handling, permit);
+                running::start(Arc::clone(self), cx, handling, permit, clock);
             }
             Err(status) => self.refuse(call, &status),
         }
@@ -192,11 +193,11 @@ impl ServerConnection {
 }
 
 impl Connection for ServerConnection {
-    fn handle_frame(self: &Arc<Self>, frame: &[u8], now: Instant) {
+    fn handle_frame(self: &Arc<Self>, frame: &[u8], clock: &mut Clock) {
         if self.has_failed.load(Ordering::Relaxed) {
             return;
         }
-        if let Err(violation) = self.handle(frame, now) {
+        if let Err(violation) = self.handle(frame, clock) {
             let peer = self.endpoint.peer_addr();
             tracing::warn!(?peer, "{}: the connection is closed", violation.0);
             self.has_failed.store(true, Ordering::Relaxed);

@@ -13,6 +13,7 @@ use super::connection::ServerConnection;
 use super::listening::CallPermit;
 use super::service::{Handling, Reply};
 use crate::cx::{CancelReason, Cx};
+use crate::drive::Clock;
 use crate::limits::FIRST_POLL_MAX;
 use crate::status::{Code, Status};
 
@@ -22,6 +23,7 @@ pub(super) fn start(
     cx: Cx,
     handling: Handling,
     permit: CallPermit,
+    clock: &mut Clock,
 ) {
     let mut running = Running {
         connection,
@@ -30,10 +32,14 @@ pub(super) fn start(
         timer: None,
         permit: Some(permit),
     };
-    let begin = Instant::now();
     // The task, if there is one, polls it again with a waker of its own.
     let first = running.poll_handler(&mut Context::from_waker(Waker::noop()));
-    let took = begin.elapsed();
+    let now = match first {
+        Poll::Ready(ended) => ended,
+        Poll::Pending => Instant::now(),
+    };
+    let took = now.saturating_duration_since(clock.last);
+    clock.last = now;
     if took > FIRST_POLL_MAX {
         tracing::warn!(
             method = running.cx.method(),
@@ -60,10 +66,10 @@ struct Running {
 }
 
 impl Running {
-    /// Ready once the handler is no more.
-    fn poll_handler(&mut self, task: &mut Context<'_>) -> Poll<()> {
+    /// Ready once the handler is no more: when that was found.
+    fn poll_handler(&mut self, task: &mut Context<'_>) -> Poll<Instant> {
         let Some(handling) = &mut self.handling else {
-            return Poll::Ready(());
+            return Poll::Ready(Instant::now());
         };
         let polled = self
             .cx
@@ -77,8 +83,9 @@ impl Running {
             }
         };
         self.drop_handler();
-        self.connection.answer(&self.cx, reply);
-        Poll::Ready(())
+        let now = Instant::now();
+        self.connection.answer(&self.cx, reply, now);
+        Poll::Ready(now)
     }
 
     /// Of what it holds, too, destructors may panic.
@@ -104,7 +111,8 @@ impl Running {
             CancelReason::Drain => Status::maybe_ran(Code::Draining, "and waits no longer"),
             CancelReason::Connection => return,
         };
-        self.connection.answer(&self.cx, Reply::status(&status));
+        let reply = Reply::status(&status);
+        self.connection.answer(&self.cx, reply, Instant::now());
     }
 }
 
@@ -124,6 +132,6 @@ impl Future for Running {
         if let Some(reason) = this.cx.cancel_reason() {
             this.give_up(reason);
         }
-        this.poll_handler(task)
+        this.poll_handler(task).map(drop)
     }
 }

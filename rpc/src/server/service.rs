@@ -1,6 +1,5 @@
 //! What a service is to its server, and how its methods are found.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -185,12 +184,11 @@ impl Reply {
     }
 }
 
-/// The methods of a server's services by their numbers.
+/// The methods of a server's services, in order of their numbers.
 pub(crate) struct Routes {
-    methods: HashMap<u32, Route>,
+    methods: Vec<Route>,
 }
 
-#[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) index: usize,
@@ -201,34 +199,41 @@ impl Routes {
     /// # Errors
     /// Two methods have one number: one of them needs another name, or a version.
     pub(crate) fn new(services: Vec<Arc<dyn Service>>) -> Result<Routes> {
-        let mut methods: HashMap<u32, Route> = HashMap::new();
+        let mut methods = Vec::new();
         for service in services {
             for (index, method) in service.methods().iter().enumerate() {
-                let route = Route {
+                methods.push(Route {
                     service: Arc::clone(&service),
                     index,
                     method,
-                };
-                if let Some(other) = methods.insert(method.id, route) {
-                    let what = format!(
-                        "{} and {} have one number on the wire: rename one, or give it a version",
-                        method.name, other.method.name
-                    );
-                    return Err(Status::not_started(Code::Internal, what));
-                }
+                });
+            }
+        }
+        methods.sort_by_key(|it| it.method.id);
+        for pair in methods.windows(2) {
+            let [one, other] = [pair[0].method, pair[1].method];
+            if one.id == other.id {
+                let what = format!(
+                    "{} and {} have one number on the wire: rename one, or give it a version",
+                    one.name, other.name
+                );
+                return Err(Status::not_started(Code::Internal, what));
             }
         }
         Ok(Routes { methods })
     }
 
     pub(crate) fn find(&self, method: u32) -> Option<&Route> {
-        self.methods.get(&method)
+        let at = self
+            .methods
+            .binary_search_by_key(&method, |it| it.method.id);
+        at.ok().map(|at| &self.methods[at])
     }
 }
 
 impl fmt::Debug for Routes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.methods.values().map(|it| it.method.name);
+        let names = self.methods.iter().map(|it| it.method.name);
         f.debug_set().entries(names).finish()
     }
 }

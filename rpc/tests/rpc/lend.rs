@@ -383,7 +383,7 @@ fn a_storm_of_transfers_that_are_given_up_leaves_nothing_behind() {
             let client = client.clone();
             tokio::spawn(async move {
                 let mut buffer = vec![0; 2 * CHUNK];
-                for number in 0..60_u64 {
+                for number in 0..28_u64 {
                     let micros = (caller * 131 + number * 97) % 3000;
                     let get = client.get(1, 2 * CHUNK, Lend::write(vec![0; 2 * CHUNK]));
                     let put = client.put(Lend::read(Bytes::from(vec![1; CHUNK + 5])));
