@@ -10,7 +10,9 @@
 //! ```
 //!
 //! The first four of the `n` bytes are the offer. With [`CONTEXTS`](Capabilities::CONTEXTS) among
-//! it, four more name the contexts that are to be connected.
+//! it, six more name the contexts that are to be connected, and the port, which is 0 before the
+//! block then: libfabric knows the peer by it, and would end the connection that it has with the
+//! endpoint for one of another context.
 //!
 //! A request carries the highest version of its sender, its listening port, and a number that is
 //! another one after a restart (libfabric takes its process identifier). The response echoes the
@@ -25,8 +27,8 @@ use super::extension::{Capabilities, ExtensionOffer, MAGIC};
 const PLAIN_SIZE: usize = 8;
 /// Bytes of an offer behind the magic.
 const OFFER_SIZE: usize = 4;
-/// Bytes that name contexts, behind the offer.
-const CONTEXTS_SIZE: usize = 4;
+/// Bytes that name contexts, and the port, behind the offer.
+const CONTEXTS_SIZE: usize = 6;
 /// The version spoken here: with rendezvous.
 const VERSION: u8 = 1;
 /// Of a response: the version was understood.
@@ -46,16 +48,19 @@ impl NamedContexts {
     /// What connections are between that name no contexts.
     pub(crate) const FIRST: NamedContexts = NamedContexts { from: 0, to: 0 };
 
-    fn read([f0, f1, t0, t1]: [u8; CONTEXTS_SIZE]) -> Self {
-        NamedContexts {
+    /// Of the bytes behind the offer; with the port of the requester.
+    fn read([f0, f1, t0, t1, p0, p1]: [u8; CONTEXTS_SIZE]) -> (Self, u16) {
+        let named = NamedContexts {
             from: u16::from_be_bytes([f0, f1]),
             to: u16::from_be_bytes([t0, t1]),
-        }
+        };
+        (named, u16::from_be_bytes([p0, p1]))
     }
 
-    fn to_bytes(self) -> [u8; CONTEXTS_SIZE] {
+    fn to_bytes(self, port: u16) -> [u8; CONTEXTS_SIZE] {
         let ([f0, f1], [t0, t1]) = (self.from.to_be_bytes(), self.to.to_be_bytes());
-        [f0, f1, t0, t1]
+        let [p0, p1] = port.to_be_bytes();
+        [f0, f1, t0, t1, p0, p1]
     }
 }
 
@@ -118,6 +123,7 @@ impl PeerData {
         let (plain, block) = data.split_first_chunk::<PLAIN_SIZE>().ok_or(wrong)?;
         let [version, features, p0, p1, i0, i1, i2, i3] = *plain;
         let (mut offer, mut contexts) = (None, NamedContexts::FIRST);
+        let mut port = u16::from_be_bytes([p0, p1]);
         if let Some(block) = block.strip_prefix(&MAGIC) {
             let (size, values) = block.split_first_chunk().ok_or(wrong)?;
             let (values, more) = values
@@ -126,15 +132,15 @@ impl PeerData {
                 .ok_or(wrong)?;
             offer = ExtensionOffer::from_parts(MAGIC, *values);
             if offer.is_some_and(ExtensionOffer::names_contexts) {
-                let names = more.first_chunk().ok_or(wrong)?;
-                contexts = NamedContexts::read(*names);
+                let names = more.first_chunk().filter(|_| port == 0).ok_or(wrong)?;
+                (contexts, port) = NamedContexts::read(*names);
             }
         }
         Ok(PeerData {
             contexts,
             version,
             features,
-            port: u16::from_be_bytes([p0, p1]),
+            port,
             incarnation: u32::from_be_bytes([i0, i1, i2, i3]),
             offer,
         })
@@ -145,10 +151,12 @@ impl PeerData {
         let mut data = self.plain().to_vec();
         if let Some(offer) = self.offer {
             let (magic, values) = offer.to_parts();
-            let names = self.names_contexts().then(|| self.contexts.to_bytes());
+            let names = self
+                .names_contexts()
+                .then(|| self.contexts.to_bytes(self.port));
             let size = OFFER_SIZE + names.map_or(0, |names| names.len());
             data.extend(magic);
-            data.extend((size as u16).to_be_bytes()); // 4 or 8
+            data.extend((size as u16).to_be_bytes()); // 4 or 10
             data.extend(values);
             data.extend(names.into_iter().flatten());
         }
@@ -157,7 +165,11 @@ impl PeerData {
 
     /// The eight bytes that C peers know, as they stand: a reject carries those of its request.
     pub(crate) fn plain(&self) -> [u8; PLAIN_SIZE] {
-        let [p0, p1] = self.port.to_be_bytes();
+        let port = match self.names_contexts() {
+            false => self.port,
+            true => 0,
+        };
+        let [p0, p1] = port.to_be_bytes();
         let [i0, i1, i2, i3] = self.incarnation.to_be_bytes();
         [self.version, self.features, p0, p1, i0, i1, i2, i3]
     }

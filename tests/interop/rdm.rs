@@ -248,6 +248,13 @@ fn we_disconnect_and_meet_again() {
     on_sockets_at_once(lives::we_disconnect);
 }
 
+/// docs/extension.md, section 8: "peers without contexts are reached from context 0, and reach
+/// context 0", and another context that tries does not disturb them.
+#[test]
+fn c_knows_context_0_alone() {
+    on_sockets_at_once(lives::c_knows_one_context);
+}
+
 /// fi_av(3): a peer that is gone is out of reach: what was posted to it ends, receives stay.
 #[test]
 fn c_is_killed() {

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use crate::eq::AcceptedLink;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::RDM_CLAIM_TIMEOUT;
-use crate::proto::{AttemptId, Failure, Lifecycle};
+use crate::proto::{AttemptId, Failure, Lifecycle, no_contexts};
 use crate::wire::PeerData;
 
 use super::super::link_life::LinkState;
@@ -156,6 +156,11 @@ impl Port {
                     Error::new(ErrorKind::AddressNotAvailable, what),
                 )
             }
+            ErrorKind::ConnectionRefused
+                if state.machine.names_contexts() && is_plain(error.data()) =>
+            {
+                (Failure::Final, no_contexts())
+            }
             _ => attachment.failure_of(error),
         };
         attachment.after = Some(AfterRetract::Notify(failure, error));
@@ -232,6 +237,12 @@ impl Port {
         self.begin_draining(state);
         self.waker.wake_by_ref();
     }
+}
+
+/// True if a reject with this data is of a peer that speaks libfabric's own protocol only: any
+/// other answers an offer with what it has.
+fn is_plain(data: &[u8]) -> bool {
+    PeerData::read(data).is_ok_and(|said| said.offer().is_none())
 }
 
 /// True if a reject with this data shows that the peer has no such context as was asked for.

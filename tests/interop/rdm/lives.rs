@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio_fabric::testing::Net;
-use tokio_fabric::{ErrorKind, RdmEndpoint, av::FabricAddr};
+use tokio_fabric::testing::{Net, Peer};
+use tokio_fabric::{EndpointType, ErrorKind, Hints, RdmEndpoint, av::FabricAddr};
 
 use super::session::{Role, port_of, rdm_peer, start_c, start_c_at};
 use crate::bytes::{assert_bytes, pattern};
@@ -178,6 +178,40 @@ pub async fn we_disconnect(net: Net) {
         tokio::time::sleep(Duration::from_millis(50)).await;
         process.say("GO");
         again.await;
+        process.finished(PATIENCE).await.assert_ok();
+    }
+}
+
+/// Another context than 0 asks C for a connection, before context 0 has one and beside it: it
+/// learns that C has no contexts, and context 0 goes on.
+pub async fn c_knows_one_context(net: Net) {
+    let Some(program) = rdm_peer().or_left_out("echo-twice") else {
+        return;
+    };
+    for role in [Role::Initiator, Role::Target] {
+        let hints = Hints::new().endpoint(EndpointType::Rdm);
+        let peer = Peer::of(net.fabric_with(hints).unwrap()).unwrap();
+        let vector = peer.domain.address_vector().rx_ctx_bits(1).open().unwrap();
+        let x = peer.domain.scalable_endpoint().contexts(2);
+        let x = x.address_vector(&vector);
+        let x = x.listen_at(([127, 0, 0, 1], 0).into()).open().unwrap();
+        let (first, second) = (&x.contexts()[0], &x.contexts()[1]);
+        let mut process = start_c(program, "echo-twice", role, x.local_addr());
+        let c = first.insert(port_of(&mut process).await).unwrap();
+        let refused = async || {
+            let asking = second.send("none", c).into_future();
+            let ended = tokio::time::timeout(PATIENCE, asking).await;
+            let error = ended.expect("an end").unwrap_err().into_error();
+            assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+        };
+        // Where C begins it has a connection with context 0 by then.
+        if role == Role::Initiator {
+            refused().await;
+        }
+        echo(first, c, role).await;
+        process.line("GOT", PATIENCE).await;
+        process.say("GO");
+        tokio::join!(refused(), echo(first, c, role));
         process.finished(PATIENCE).await.assert_ok();
     }
 }

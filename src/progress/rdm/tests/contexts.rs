@@ -153,11 +153,11 @@ fn requests_for_contexts_that_are_not_there_are_rejected() {
         }
         let named = request.between(NamedContexts { from: 1, to: 1 }).encode();
         let mut long = named.clone();
-        long[13] = 9;
+        long[13] = 11;
         let mut longest = named.clone();
         longest[12..14].fill(0xff);
         let mut short = named.clone();
-        short[13] = 7;
+        short[13] = 9;
         for wrong in [&named[..named.len() - 1], &long, &longest, &short] {
             assert!(ask(wrong.to_vec()).await.is_empty());
         }
@@ -231,6 +231,30 @@ fn a_response_that_names_no_contexts_is_for_the_first_ones() {
         let _ = plain.accept(request).data(response).await;
         let refused = sent.await.unwrap().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Incompatible);
+    });
+}
+
+/// A reject of a C peer is not said to pass: it takes no request of another context than 0.
+#[test]
+fn a_reject_without_an_offer_is_of_a_peer_without_contexts() {
+    run(|net| async move {
+        let (a, b) = (peer_of(&net), peer_of(&net));
+        let count = Arc::new(AtomicUsize::new(0));
+        let counting = Arc::clone(&count);
+        let address = listener(&b, move |request| {
+            counting.fetch_add(1, Ordering::Relaxed);
+            let asked = PeerData::read(request.data()).unwrap();
+            let data = asked.plain().to_vec();
+            assert_eq!(data[2..4], [0, 0], "no endpoint that it knows");
+            request.reject().data(data).send().unwrap();
+        })
+        .await;
+        let us = scalable(&a.domain, &vector(&a), 2);
+        let context = &us.contexts()[1];
+        let peer = context.insert(address).unwrap();
+        let refused = context.send("lost", peer).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Incompatible);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
     });
 }
 
