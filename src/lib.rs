@@ -209,6 +209,29 @@ pub use mr::{Access, MemoryRegion, RemoteRegion};
 pub use op_error::Failed;
 pub use transport::Backend;
 
+/// The guide's programs, compiled and run as tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../docs/guide/1-first-program.md")]
+    struct Chapter1;
+    #[doc = include_str!("../docs/guide/2-memory.md")]
+    struct Chapter2;
+    #[doc = include_str!("../docs/guide/3-connections.md")]
+    struct Chapter3;
+    #[doc = include_str!("../docs/guide/4-messages.md")]
+    struct Chapter4;
+    #[doc = include_str!("../docs/guide/5-remote-memory.md")]
+    struct Chapter5;
+    #[doc = include_str!("../docs/guide/6-rdm.md")]
+    struct Chapter6;
+    #[doc = include_str!("../docs/guide/8-failures.md")]
+    struct Chapter8;
+    #[doc = include_str!("../docs/guide/9-testing.md")]
+    struct Chapter9;
+    #[doc = include_str!("../docs/guide/10-tuning.md")]
+    struct Chapter10;
+}
+
 /// Programs that must not build, compiled as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../tests/compile_fail.md")]
