@@ -53,6 +53,11 @@ pub const DRAIN_GRACE: Duration = Duration::from_millis(100);
 pub const RETRY_AFTER: Duration = Duration::from_millis(10);
 /// How long connecting may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause after the first failed attempt to connect anew; it doubles with each.
+pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// The longest such pause. Each is cut by up to a half, at random, so that the clients of a server
+/// that has gone do not come back together.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A peer that was silent for so long is probed while calls wait for it: to the library below, a
 /// call that waits is a posted receive.
 pub const IDLE_INTERVAL: Duration = Duration::from_secs(10);

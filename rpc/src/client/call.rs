@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_fabric::{Domain, RemoteRegion};
 
+use super::connection::ClientConnection;
 use super::{Channel, ChannelInner};
 use crate::codec::Arguments;
 use crate::cx::{Cx, TraceContext};
@@ -40,6 +41,7 @@ pub struct Call<T, E = Status> {
     limit: Limit,
     metadata: Metadata,
     trace: Option<TraceContext>,
+    waits: bool,
     decode: Decode<T, E>,
 }
 
@@ -61,6 +63,7 @@ impl Channel {
             limit: Limit::OfChannel,
             metadata: Metadata::default(),
             trace: None,
+            waits: false,
             decode,
         }
     }
@@ -78,6 +81,13 @@ impl<T, E: From<Status>> Call<T, E> {
     /// The call takes as long as it takes, or as long as the call whose handler makes it.
     pub fn no_deadline(mut self) -> Self {
         self.limit = Limit::Unlimited;
+        self
+    }
+
+    /// Waits for a connection if there is none, within the call's deadline. Default: the call fails
+    /// at once, as not started.
+    pub fn wait_for_ready(mut self) -> Self {
+        self.waits = true;
         self
     }
 
@@ -119,7 +129,7 @@ impl<T, E: From<Status>> IntoFuture for Call<T, E> {
 impl<T, E: From<Status>> Call<T, E> {
     /// Where memory that it lends is registered.
     pub(crate) fn domain(&self) -> &Domain {
-        self.channel.connection.endpoint.domain()
+        self.channel.domain()
     }
 
     /// With what it lends.
@@ -141,6 +151,7 @@ impl<T, E: From<Status>> Call<T, E> {
             channel: self.channel,
             method: self.method,
             limit,
+            waits: self.waits,
             deadline: within.as_ref().and_then(Cx::deadline),
             state: match frame {
                 Ok(frame) => State::Described(frame),
@@ -154,8 +165,10 @@ impl<T, E: From<Status>> Call<T, E> {
 enum State {
     Described(FrameBuf),
     Refused(Status),
+    /// For a connection.
+    Waiting(FrameBuf, Pin<Box<dyn Future<Output = ()> + Send>>),
     /// With its frame, until that is sent.
-    Begun(CallKey, FrameBuf),
+    Begun(Arc<ClientConnection>, CallKey, FrameBuf),
     Done,
 }
 
@@ -170,6 +183,7 @@ pub struct CallFuture<T, E = Status> {
     method: u32,
     /// From its first poll on.
     limit: Option<Duration>,
+    waits: bool,
     /// Of the call whose handler makes it; from the first poll on its own, too.
     deadline: Option<Instant>,
     state: State,
@@ -194,38 +208,89 @@ impl<T, E> CallFuture<T, E> {
 
     fn poll_end(&mut self, cx: &Context<'_>) -> Poll<CallEnd> {
         let mut begun = None;
-        if let State::Described(_) | State::Refused(_) = self.state {
-            match std::mem::replace(&mut self.state, State::Done) {
-                State::Described(frame) => {
-                    let now = Instant::now();
-                    begun = Some(now);
-                    if let Err(status) = self.set_deadline(now) {
-                        return Poll::Ready(Err(status));
-                    }
-                    let connection = &self.channel.connection;
-                    match connection.begin(frame.len(), self.deadline) {
-                        Ok(key) => self.state = State::Begun(key, frame),
-                        Err(status) => return Poll::Ready(Err(status)),
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Refused(status) => return Poll::Ready(Err(status)),
+            State::Described(frame) => {
+                let now = Instant::now();
+                begun = Some(now);
+                if let Err(status) = self.set_deadline(now) {
+                    return Poll::Ready(Err(status));
+                }
+                self.begin(frame)?;
+            }
+            state => self.state = state,
+        }
+        loop {
+            let end = match &mut self.state {
+                State::Waiting(frame, waiting) => {
+                    ready!(waiting.as_mut().poll(&mut Context::from_waker(cx.waker())));
+                    let frame = std::mem::take(frame);
+                    if self.deadline.is_some_and(|it| it <= Instant::now()) {
+                        let what = "it waited for a connection";
+                        Err(Status::not_started(Code::DeadlineExceeded, what))
+                    } else {
+                        self.begin(frame)?;
+                        continue;
                     }
                 }
-                State::Refused(status) => return Poll::Ready(Err(status)),
-                _ => unreachable!("matched above"),
+                State::Begun(connection, key, frame) => {
+                    let (method, deadline) = (self.method, self.deadline);
+                    let request = |call| {
+                        // What it has waited for the window is gone.
+                        let now = begun.unwrap_or_else(Instant::now);
+                        let left = deadline.map(|it| it.saturating_duration_since(now));
+                        request_of(std::mem::take(frame), call, method, left)
+                    };
+                    ready!(connection.poll_call(*key, cx.waker(), request))
+                }
+                _ => unreachable!("a call is not polled after its end"),
+            };
+            let state = std::mem::replace(&mut self.state, State::Done);
+            match (end, state) {
+                // It waited for the window of a connection that takes no more calls.
+                (Err(status), State::Begun(_, _, frame))
+                    if self.waits && !frame.is_empty() && is_of_connection(&status) =>
+                {
+                    self.wait(frame);
+                }
+                (end, _) => return Poll::Ready(end),
             }
         }
-        let State::Begun(key, frame) = &mut self.state else {
-            unreachable!("a call is not polled after its end");
-        };
-        let (method, deadline) = (self.method, self.deadline);
-        let request = |call| {
-            // What it has waited for the window is gone.
-            let left =
-                |it: Instant| it.saturating_duration_since(begun.unwrap_or_else(Instant::now));
-            request_of(std::mem::take(frame), call, method, deadline.map(left))
-        };
-        let end = ready!(self.channel.connection.poll_call(*key, cx.waker(), request));
-        self.state = State::Done;
-        Poll::Ready(end)
     }
+
+    /// Begins the call on the connection there is, or waits for one.
+    fn begin(&mut self, frame: FrameBuf) -> Result<()> {
+        let connection = self.channel.current();
+        match connection.begin(frame.len(), self.deadline) {
+            Ok(key) => {
+                self.state = State::Begun(connection, key, frame);
+                Ok(())
+            }
+            Err(status) if self.waits && is_of_connection(&status) => {
+                self.wait(frame);
+                Ok(())
+            }
+            Err(status) => Err(status),
+        }
+    }
+
+    fn wait(&mut self, frame: FrameBuf) {
+        let (channel, deadline) = (Arc::clone(&self.channel), self.deadline);
+        let waiting = async move {
+            match deadline {
+                // Late or not is seen behind it.
+                Some(deadline) => drop(timeout_at(deadline, channel.ready()).await),
+                None => channel.ready().await,
+            }
+        };
+        self.state = State::Waiting(frame, Box::pin(waiting));
+    }
+}
+
+/// Another connection may take the call.
+fn is_of_connection(status: &Status) -> bool {
+    let codes = [Code::Draining, Code::ConnectionLost, Code::Unavailable];
+    status.is_not_started() && codes.contains(&status.code())
 }
 
 fn request_of(mut frame: FrameBuf, call: CallId, method: u32, left: Option<Duration>) -> FrameBuf {
@@ -260,8 +325,8 @@ impl<T, E: From<Status>> Future for CallFuture<T, E> {
 
 impl<T, E> Drop for CallFuture<T, E> {
     fn drop(&mut self) {
-        if let State::Begun(key, _) = self.state {
-            self.channel.connection.abandon(key);
+        if let State::Begun(connection, key, _) = &self.state {
+            connection.abandon(*key);
         }
     }
 }
@@ -270,7 +335,8 @@ impl<T, E> fmt::Debug for CallFuture<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
             State::Described(_) | State::Refused(_) => "not begun",
-            State::Begun(_, frame) if !frame.is_empty() => "waiting for the window",
+            State::Waiting(..) => "waiting for a connection",
+            State::Begun(_, _, frame) if !frame.is_empty() => "waiting for the window",
             State::Begun(..) => "sent",
             State::Done => "ended",
         };

@@ -19,6 +19,8 @@ pub(crate) struct ClientConnection {
     state: Mutex<State>,
     /// The clock is to look anew.
     earlier: Arc<Notify>,
+    /// It takes no new calls any more; for the one who connects anew.
+    pub(crate) closing: Notify,
 }
 
 struct State {
@@ -39,6 +41,7 @@ impl ClientConnection {
                 has_clock: false,
             }),
             earlier: Arc::default(),
+            closing: Notify::new(),
         })
     }
 
@@ -156,6 +159,7 @@ impl ClientConnection {
             Frame::Goaway => {
                 let mut wake = Vec::new();
                 self.with_machine(|machine| machine.handle_goaway(&mut wake));
+                self.closing.notify_one();
                 wake.into_iter().for_each(Waker::wake);
                 self.close_if_drained();
                 Ok(())
@@ -169,6 +173,7 @@ impl ClientConnection {
     fn end(&self, status: &Status) {
         let mut wake = Vec::new();
         self.with_machine(|machine| machine.handle_end(status, &mut wake));
+        self.closing.notify_one();
         wake.into_iter().for_each(Waker::wake);
     }
 }

@@ -2,15 +2,18 @@
 
 mod call;
 mod connection;
+mod reconnect;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{ToSocketAddrs, lookup_host};
+use tokio::sync::Notify;
 use tokio_fabric::domain::DomainBuilder;
-use tokio_fabric::{Fabric, Hints};
+use tokio_fabric::{Domain, Fabric, Hints};
 
 use crate::drive::{Configure, Hub};
 use crate::limits::{CALLS_PER_CONNECTION, CONNECT_TIMEOUT, DEADLINE};
@@ -23,18 +26,66 @@ use connection::ClientConnection;
 /// Endpoints of a channel's domain at a time, the one that has just ended included.
 const ENDPOINTS_MAX: usize = 64;
 
-/// A connection to a server, which any number of clients of its services share. Clones are of the
-/// same connection; it closes with the last of them and of its calls.
+/// A way to a server, which any number of clients of its services share. Clones are of the same.
+///
+/// It has one connection at a time. When that ends, or the server drains, another is made, with
+/// pauses that grow; calls made meanwhile fail at once, as not started, unless they
+/// [wait](Call::wait_for_ready). No call is made twice. All closes with the last clone and the last
+/// call.
 #[derive(Clone)]
 pub struct Channel {
     inner: Arc<ChannelInner>,
 }
 
 pub(crate) struct ChannelInner {
-    pub(crate) connection: Arc<ClientConnection>,
+    /// The last that was made.
+    current: Mutex<Arc<ClientConnection>>,
+    /// Another was made.
+    changed: Notify,
+    is_closed: AtomicBool,
     pub(crate) deadline: Option<Duration>,
-    /// Reads what comes for the connection.
-    _hub: Hub<ClientConnection>,
+    /// Where the server is.
+    addresses: Vec<SocketAddr>,
+    /// Reads what comes for the connections.
+    hub: Hub<ClientConnection>,
+}
+
+impl ChannelInner {
+    pub(crate) fn current(&self) -> Arc<ClientConnection> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&current)
+    }
+
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.hub.domain
+    }
+
+    /// Waits until there is a connection that takes calls.
+    pub(crate) async fn ready(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.current().with_machine(|machine| machine.is_open()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Connects to the first of the addresses that answers.
+    async fn connect(
+        hub: &Hub<ClientConnection>,
+        addresses: &[SocketAddr],
+    ) -> Result<Arc<ClientConnection>> {
+        let mut failed = Status::not_started(Code::Unavailable, "the name has no address");
+        for address in addresses {
+            match connect_to(hub, *address).await {
+                Ok(connection) => return Ok(connection),
+                Err(status) => failed = status,
+            }
+        }
+        Err(failed)
+    }
 }
 
 impl Channel {
@@ -60,26 +111,44 @@ impl Channel {
 
     /// The server's address.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.inner.connection.endpoint.peer_addr()
+        self.inner.current().endpoint.peer_addr()
+    }
+
+    /// Waits until there is a connection that takes calls.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn ready(&self) {
+        self.inner.ready().await;
     }
 
     /// True if a call would be sent at once.
     pub fn is_ready(&self) -> bool {
-        self.inner.connection.with_machine(|it| it.has_room())
+        self.inner.current().with_machine(|it| it.has_room())
     }
 
-    /// Calls whose answers have not come, those included that were given up.
+    /// Calls of the connection whose answers have not come, those included that were given up.
     pub fn open_calls(&self) -> usize {
-        self.inner.connection.with_machine(|it| it.open())
+        self.inner.current().with_machine(|it| it.open())
     }
 
-    /// Ends the connection when what is under way has been answered, or refuses calls at once.
+    /// Ends the connection, for all clones, and makes no other: calls under way end as lost.
     ///
     /// # Cancel safety
     /// The end has begun once this is polled.
     pub async fn close(&self) {
+        self.inner.is_closed.store(true, Ordering::Release);
+        let connection = self.inner.current();
+        connection.closing.notify_one();
         // An end is the worst that it says.
-        let _ = self.inner.connection.endpoint.shutdown().await;
+        let _ = connection.endpoint.shutdown().await;
+    }
+}
+
+/// Who connects anew notices.
+impl Drop for ChannelInner {
+    fn drop(&mut self) {
+        self.current().closing.notify_one();
     }
 }
 
@@ -122,7 +191,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Connects to the first of the addresses that answers.
+    /// Connects to the first of the addresses that answers; later connections go to the same
+    /// addresses.
     ///
     /// # Errors
     /// As of [`Channel::connect`].
@@ -136,23 +206,18 @@ impl ChannelBuilder {
         };
         // A peer that asks for a connection asks for a listener, of which there is none here.
         let hub = Hub::open(fabric, self.configure, ENDPOINTS_MAX, drop)?;
-        let mut failed = Status::not_started(Code::Unavailable, "the name has no address");
-        for address in addresses {
-            match connect_to(&hub, address).await {
-                Ok(connection) => {
-                    let inner = ChannelInner {
-                        connection,
-                        deadline: self.deadline,
-                        _hub: hub,
-                    };
-                    return Ok(Channel {
-                        inner: Arc::new(inner),
-                    });
-                }
-                Err(status) => failed = status,
-            }
-        }
-        Err(failed)
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        let connection = ChannelInner::connect(&hub, &addresses).await?;
+        let inner = Arc::new(ChannelInner {
+            current: Mutex::new(connection),
+            changed: Notify::new(),
+            is_closed: AtomicBool::new(false),
+            deadline: self.deadline,
+            addresses,
+            hub,
+        });
+        tokio::spawn(reconnect::keep_connected(Arc::downgrade(&inner)));
+        Ok(Channel { inner })
     }
 }
 

@@ -176,6 +176,12 @@ impl<T, E: From<Status>, L: Loan> LendingCall<T, E, L> {
         self
     }
 
+    /// As [`Call::wait_for_ready`].
+    pub fn wait_for_ready(mut self) -> Self {
+        self.call = self.call.wait_for_ready();
+        self
+    }
+
     /// As [`Call::meta`].
     pub fn meta(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.call = self.call.meta(name, value);

@@ -141,6 +141,11 @@ impl<W> ClientMachine<W> {
         matches!(self.state, State::Open) && self.waiting.is_empty() && self.fits(0)
     }
 
+    /// True if new calls can be made, now or later.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
     /// True once the server takes no calls and none is open.
     pub fn is_drained(&self) -> bool {
         matches!(self.state, State::Draining) && self.open == 0

@@ -6,6 +6,7 @@ mod drain;
 mod hostile;
 mod lend;
 mod overload;
+mod reconnect;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

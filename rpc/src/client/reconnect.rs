@@ -1,0 +1,76 @@
+//! Another connection for a channel whose last one takes no calls any more.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::Ordering;
+use std::sync::{PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::ChannelInner;
+use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
+
+/// Runs beside a channel, and ends with it.
+pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
+    let mut failures = 0;
+    loop {
+        let Some(connection) = channel.upgrade().map(|it| it.current()) else {
+            return;
+        };
+        // The channel is not held while it waits.
+        while connection.with_machine(|machine| machine.is_open()) {
+            connection.closing.notified().await;
+            if channel.strong_count() == 0 {
+                return;
+            }
+        }
+        drop(connection);
+        if failures > 0 {
+            sleep(pause_after(failures)).await;
+        }
+        let Some(alive) = channel.upgrade() else {
+            return;
+        };
+        if alive.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        match ChannelInner::connect(&alive.hub, &alive.addresses).await {
+            Ok(connection) => {
+                failures = 0;
+                *alive.current.lock().unwrap_or_else(PoisonError::into_inner) = connection;
+                alive.changed.notify_waiters();
+            }
+            Err(status) => {
+                failures += 1;
+                tracing::debug!(%status, failures, "no connection");
+            }
+        }
+    }
+}
+
+/// The pause after so many failures in a row.
+fn pause_after(failures: u32) -> Duration {
+    let doubled = BACKOFF_MIN.saturating_mul(1 << (failures - 1).min(16));
+    let longest = doubled.min(BACKOFF_MAX);
+    // Each state has random keys of its own: as much chance as a pause needs.
+    let chance = RandomState::new().build_hasher().finish() % 1024;
+    longest - longest.mul_f64(chance as f64 / 2048.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_differ() {
+        for failures in 1..40 {
+            let pause = pause_after(failures);
+            assert!(pause >= BACKOFF_MIN / 2 && pause <= BACKOFF_MAX);
+        }
+        assert!(pause_after(1) <= BACKOFF_MIN);
+        assert!(pause_after(30) >= BACKOFF_MAX / 2);
+        let pauses: std::collections::HashSet<_> = (0..20).map(|_| pause_after(9)).collect();
+        assert!(pauses.len() > 5);
+    }
+}

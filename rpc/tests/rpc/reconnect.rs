@@ -1,0 +1,148 @@
+//! Servers that go and come back.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_fabric::testing::Net;
+use tokio_fabric_rpc::{Channel, Code, Listening, Server, Started};
+
+use super::{Handlers, ProbeClient, ProbeServer, expect};
+
+/// Tries again until the address is free: a listener's task ends some time after its handle.
+async fn listen(net: &Net) -> Listening {
+    let node = net.node("server");
+    loop {
+        let server = Server::new().add(ProbeServer::new(Handlers::default()));
+        let server = server.fabric(&node.fabric().unwrap());
+        match server.bind(node.addr(7000)).await {
+            Ok(listening) => return listening,
+            Err(status) => assert!(status.message().contains("in use"), "{status}"),
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn client(net: &Net) -> ProbeClient {
+    let fabric = net.node("client").fabric().unwrap();
+    let to = net.node("server").addr(7000);
+    ProbeClient::over(
+        Channel::builder()
+            .fabric(&fabric)
+            .connect(to)
+            .await
+            .unwrap(),
+    )
+}
+
+/// "Fail fast with `Unavailable` (NotStarted) unless `wait_for_ready`"; "never Ready for a dead
+/// endpoint".
+#[tokio::test(start_paused = true)]
+async fn a_channel_finds_a_server_that_comes_back() {
+    let net = Net::new(31);
+    let server = listen(&net).await;
+    let client = client(&net).await;
+    client.nothing().await.unwrap();
+    net.crash("server");
+    drop(server);
+    // The end is noticed, and from then on a call fails at once.
+    let lost = client
+        .wait(None)
+        .deadline(Duration::from_secs(60))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(lost.code(), Code::ConnectionLost | Code::Unavailable),
+        "{lost}"
+    );
+    assert!(!client.channel().is_ready());
+    let begin = Instant::now();
+    let failed = client.nothing().await.unwrap_err();
+    assert_eq!(
+        (failed.started(), begin.elapsed()),
+        (Started::NotStarted, Duration::ZERO)
+    );
+    let begin = Instant::now();
+    let within = Duration::from_secs(1);
+    let late = client
+        .nothing()
+        .wait_for_ready()
+        .deadline(within)
+        .await
+        .unwrap_err();
+    expect(&late, Code::DeadlineExceeded, Started::NotStarted);
+    assert_eq!(begin.elapsed().as_secs(), 1);
+
+    let waits = tokio::spawn(
+        client
+            .nothing()
+            .wait_for_ready()
+            .no_deadline()
+            .into_future(),
+    );
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    net.restart("server");
+    let server = listen(&net).await;
+    let begin = Instant::now();
+    waits.await.unwrap().unwrap();
+    assert!(
+        begin.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        begin.elapsed()
+    );
+    client.nothing().await.unwrap();
+    assert_eq!(server.stats().connections, 1);
+}
+
+/// "Rolling restarts under load with `NotStarted` retries: 0 failed calls".
+#[tokio::test(start_paused = true)]
+async fn rolling_restarts_fail_no_call_that_is_made_again_if_not_started() {
+    let net = Net::new(32);
+    let mut server = listen(&net).await;
+    let client = client(&net).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..8_u64)
+        .map(|caller| {
+            let (client, stop) = (client.clone(), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let mut calls = 0_u32;
+                while !stop.load(Ordering::Relaxed) {
+                    match client.wait(Some(1 + caller % 3)).wait_for_ready().await {
+                        Ok(()) => calls += 1,
+                        Err(status) => assert!(status.is_not_started(), "{status}"),
+                    }
+                }
+                calls
+            })
+        })
+        .collect();
+    for pause in 0..30 {
+        tokio::time::sleep(Duration::from_micros(5_000 + 300 * pause)).await;
+        server.drain(Duration::from_secs(5)).await;
+        server = listen(&net).await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    stop.store(true, Ordering::Relaxed);
+    for caller in callers {
+        assert!(caller.await.unwrap() > 30);
+    }
+}
+
+/// A channel that is closed comes back no more, and one that is dropped goes.
+#[tokio::test(start_paused = true)]
+async fn a_closed_channel_stays_closed() {
+    let net = Net::new(33);
+    let server = listen(&net).await;
+    let closed = client(&net).await;
+    closed.channel().close().await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(closed.nothing().await.unwrap_err().is_not_started());
+    assert_eq!(server.stats().connections, 0);
+    let dropped = client(&net).await;
+    dropped.nothing().await.unwrap();
+    drop(dropped);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(server.stats().connections, 0);
+}
