@@ -2,5 +2,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod info;
 mod rdm_all_to_all;
 mod rpc_bulk;
