@@ -77,6 +77,7 @@ fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
         more: false,
         timeout,
         fence: false,
+        matched: false,
     };
     let payload = Payload::from_vec(vec![0; 1]);
     let report = Report::Future(Arc::clone(&cell));
