@@ -203,10 +203,7 @@ impl DomainBuilder {
         });
         let is_driven_by_hand = inner.progress.is_some();
         let _hand = is_driven_by_hand.then(|| Arc::new(ManualHand(Arc::clone(&inner))));
-        let weak = Arc::downgrade(&inner);
-        let opened = Opened::list(inner.info.domain.name.clone(), weak, _hand.as_ref());
-        // It is set here only.
-        let _ = inner.opened.set(opened);
+        Opened::list(&inner, _hand.as_ref());
         Ok(Domain { inner, _hand })
     }
 }

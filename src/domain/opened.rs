@@ -24,20 +24,18 @@ fn lock_opened() -> MutexGuard<'static, Vec<Weak<Opened>>> {
 
 impl Opened {
     /// Lists a domain that has just been opened, until it is dropped.
-    pub(super) fn list(
-        name: String,
-        inner: Weak<Inner>,
-        hand: Option<&Arc<ManualHand>>,
-    ) -> Arc<Self> {
+    pub(super) fn list(inner: &Arc<Inner>, hand: Option<&Arc<ManualHand>>) {
         let opened = Arc::new(Opened {
-            name,
-            inner,
+            name: inner.info.domain.name.clone(),
+            inner: Arc::downgrade(inner),
             hand: hand.map(Arc::downgrade),
         });
+        let listed = Arc::downgrade(&opened);
+        // The domain has it before others find the domain, whose name it gives.
+        let _ = inner.opened.set(opened);
         let mut all = lock_opened();
         all.retain(|it| it.strong_count() > 0);
-        all.push(Arc::downgrade(&opened));
-        opened
+        all.push(listed);
     }
 
     fn domain(&self) -> Option<Domain> {
@@ -121,4 +119,25 @@ pub(crate) fn name_opened(infos: &mut Vec<Info>, only: Option<&Domain>) -> Resul
         info.domain.domain = Some(only.downgrade());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Driver, Fabric, Hints};
+
+    /// It was, before it had the name that it is found by.
+    #[test]
+    fn a_domain_is_not_found_half_opened() {
+        let open = || {
+            for _ in 0..300 {
+                let fabric = Fabric::open(Hints::new()).unwrap();
+                fabric.domain().driver(Driver::Manual).open().unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(open);
+            }
+        });
+    }
 }
