@@ -77,7 +77,7 @@ pub struct Cx(Arc<CallContext>);
 pub(crate) struct CallContext {
     pub(crate) id: CallId,
     pub(crate) method: &'static crate::server::Method,
-    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) peer: SocketAddr,
     pub(crate) received: Instant,
     pub(crate) deadline: Option<Instant>,
     pub(crate) trace: Option<TraceContext>,
@@ -94,7 +94,7 @@ pub(crate) struct CallContext {
 pub(crate) struct CallParts {
     pub(crate) id: CallId,
     pub(crate) method: &'static crate::server::Method,
-    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) peer: SocketAddr,
     pub(crate) received: Instant,
     pub(crate) deadline: Option<Instant>,
     pub(crate) trace: Option<TraceContext>,
@@ -126,7 +126,7 @@ impl Cx {
     }
 
     /// Who calls.
-    pub fn peer(&self) -> Option<SocketAddr> {
+    pub fn peer(&self) -> SocketAddr {
         self.0.peer
     }
 

@@ -62,7 +62,7 @@ mod status;
 pub mod testing;
 mod wire;
 
-pub use client::{Call, CallFuture, Channel, ChannelBuilder};
+pub use client::{Call, CallFuture, Channel, ChannelBuilder, ChannelService};
 pub use cx::{CancelReason, Cx, TraceContext};
 pub use lend::{
     BulkSource, Chunk, Chunks, FailedCall, Lend, LendBuf, LendBufMut, LendingCall, LendingFuture,

@@ -84,6 +84,12 @@ impl<T, E: From<Status>> Call<T, E> {
         self
     }
 
+    /// The same call over another channel.
+    pub(crate) fn over(mut self, channel: &Channel) -> Self {
+        self.channel = Arc::clone(&channel.inner);
+        self
+    }
+
     /// Waits for a connection if there is none, within the call's deadline. Default: the call fails
     /// at once, as not started.
     pub fn wait_for_ready(mut self) -> Self {
@@ -104,6 +110,23 @@ impl<T, E: From<Status>> Call<T, E> {
     pub fn trace(mut self, trace: TraceContext) -> Self {
         self.trace = Some(trace);
         self
+    }
+}
+
+/// To be made once more, by who decides that it may be.
+impl<T, E> Clone for Call<T, E> {
+    fn clone(&self) -> Self {
+        Call {
+            channel: Arc::clone(&self.channel),
+            method: self.method,
+            name: self.name,
+            frame: self.frame.clone(),
+            limit: self.limit,
+            metadata: self.metadata.clone(),
+            trace: self.trace,
+            waits: self.waits,
+            decode: self.decode,
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct ClientConnection {
     earlier: Arc<Notify>,
     /// It takes no new calls any more; for the one who connects anew.
     pub(crate) closing: Notify,
+    /// A slot is free, or will never be: for those who wait for room without a call.
+    pub(crate) freed: Notify,
 }
 
 struct State {
@@ -42,6 +44,7 @@ impl ClientConnection {
             }),
             earlier: Arc::default(),
             closing: Notify::new(),
+            freed: Notify::new(),
         })
     }
 
@@ -110,6 +113,7 @@ impl ClientConnection {
             admit(machine)
         });
         admitted.into_iter().for_each(Waker::wake);
+        self.freed.notify_waiters();
         self.close_if_drained();
     }
 
@@ -151,6 +155,7 @@ impl ClientConnection {
                     (woken, admit(machine), machine.is_drained())
                 };
                 admitted.into_iter().chain(woken).for_each(Waker::wake);
+                self.freed.notify_waiters();
                 if drained {
                     close(&self.endpoint);
                 }
@@ -160,6 +165,7 @@ impl ClientConnection {
                 let mut wake = Vec::new();
                 self.with_machine(|machine| machine.handle_goaway(&mut wake));
                 self.closing.notify_one();
+                self.freed.notify_waiters();
                 wake.into_iter().for_each(Waker::wake);
                 self.close_if_drained();
                 Ok(())
@@ -174,6 +180,7 @@ impl ClientConnection {
         let mut wake = Vec::new();
         self.with_machine(|machine| machine.handle_end(status, &mut wake));
         self.closing.notify_one();
+        self.freed.notify_waiters();
         wake.into_iter().for_each(Waker::wake);
     }
 }

@@ -3,6 +3,7 @@
 mod call;
 mod connection;
 mod reconnect;
+mod service;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use crate::wire::{Hello, Rejection};
 
 pub use call::{Call, CallFuture};
 use connection::ClientConnection;
+pub use service::ChannelService;
 
 /// Endpoints of a channel's domain at a time, the one that has just ended included.
 const ENDPOINTS_MAX: usize = 64;
@@ -69,6 +71,24 @@ impl ChannelInner {
                 return;
             }
             changed.await;
+        }
+    }
+
+    /// Waits until a call would be sent at once.
+    pub(crate) async fn room(&self) {
+        loop {
+            self.ready().await;
+            let connection = self.current();
+            let mut freed = std::pin::pin!(connection.freed.notified());
+            freed.as_mut().enable();
+            let (has_room, is_open) =
+                connection.with_machine(|machine| (machine.has_room(), machine.is_open()));
+            if has_room {
+                return;
+            }
+            if is_open {
+                freed.await;
+            }
         }
     }
 

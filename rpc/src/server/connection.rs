@@ -1,5 +1,6 @@
 //! The machine of a connection with what it lacks: an endpoint, a lock, and handlers.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,8 @@ use crate::wire::{
 
 pub(crate) struct ServerConnection {
     pub(crate) endpoint: Endpoint,
+    /// Asked for by every call; the endpoint has a lock around it.
+    peer: SocketAddr,
     server: Arc<ServerShared>,
     frame_max: usize,
     bulk: Arc<Bulk>,
@@ -36,6 +39,7 @@ pub(crate) struct ServerConnection {
 impl ServerConnection {
     pub(crate) fn new(
         endpoint: Endpoint,
+        peer: SocketAddr,
         server: Arc<ServerShared>,
         frame_max: usize,
     ) -> Arc<ServerConnection> {
@@ -43,6 +47,7 @@ impl ServerConnection {
             machine: Mutex::new(ServerMachine::new(server.limits.window)),
             bulk: Bulk::new(endpoint.clone(), Arc::clone(&server.chunks)),
             endpoint,
+            peer,
             server,
             frame_max,
             has_failed: AtomicBool::new(false),
@@ -174,7 +179,7 @@ impl ServerConnection {
         Cx::new(CallParts {
             id: request.call,
             method: route.method,
-            peer: self.endpoint.peer_addr(),
+            peer: self.peer,
             received: now,
             deadline: (request.budget_us > 0).then(|| now + budget),
             trace: request.trace,
@@ -198,8 +203,7 @@ impl Connection for ServerConnection {
             return;
         }
         if let Err(violation) = self.handle(frame, clock) {
-            let peer = self.endpoint.peer_addr();
-            tracing::warn!(?peer, "{}: the connection is closed", violation.0);
+            tracing::warn!(peer = %self.peer, "{}: the connection is closed", violation.0);
             self.has_failed.store(true, Ordering::Relaxed);
             self.server.violations.fetch_add(1, Ordering::Relaxed);
             self.end();

@@ -225,7 +225,9 @@ async fn establish(
         };
         let endpoint = hub.endpoint(own.calls)?;
         let frame_max = client.frame_max as usize;
-        let connection = ServerConnection::new(endpoint.clone(), Arc::clone(&shared), frame_max);
+        let peer = request.peer_addr();
+        let server = Arc::clone(&shared);
+        let connection = ServerConnection::new(endpoint.clone(), peer, server, frame_max);
         // The client's first call finds it.
         hub.insert(endpoint.id(), &connection);
         let accepting = endpoint.accept(request).data(own.encode());

@@ -68,21 +68,29 @@ struct Running {
 impl Running {
     /// Ready once the handler is no more: when that was found.
     fn poll_handler(&mut self, task: &mut Context<'_>) -> Poll<Instant> {
-        let Some(handling) = &mut self.handling else {
+        if self.handling.is_none() {
             return Poll::Ready(Instant::now());
-        };
-        let polled = self
-            .cx
-            .sync_scope(|| catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(task))));
+        }
+        let handling = &mut self.handling;
+        let polled = self.cx.sync_scope(|| {
+            let poll = || match handling {
+                Some(handling) => handling.as_mut().poll(task),
+                None => Poll::Pending,
+            };
+            let polled = catch_unwind(AssertUnwindSafe(poll));
+            // Its end, and the end of what it holds, are within the call too.
+            let is_over = !matches!(polled, Ok(Poll::Pending));
+            (polled, is_over && drop_caught(handling.take()))
+        });
         let reply = match polled {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(reply)) => reply,
-            Err(_) => {
+            (Ok(Poll::Pending), _) => return Poll::Pending,
+            (Ok(Poll::Ready(reply)), false) => reply,
+            (Err(_), _) | (_, true) => {
                 tracing::error!(method = self.cx.method(), "a handler panicked");
                 Reply::status(&Status::maybe_ran(Code::HandlerPanicked, self.cx.method()))
             }
         };
-        self.drop_handler();
+        self.permit = None;
         let now = Instant::now();
         self.connection.answer(&self.cx, reply, now);
         Poll::Ready(now)
@@ -91,10 +99,7 @@ impl Running {
     /// Of what it holds, too, destructors may panic.
     fn drop_handler(&mut self) {
         let handling = self.handling.take();
-        let dropped = self
-            .cx
-            .sync_scope(|| catch_unwind(AssertUnwindSafe(|| drop(handling))));
-        if dropped.is_err() {
+        if self.cx.sync_scope(|| drop_caught(handling)) {
             tracing::error!(method = self.cx.method(), "what a handler held panicked");
         }
         self.permit = None;
@@ -114,6 +119,11 @@ impl Running {
         let reply = Reply::status(&status);
         self.connection.answer(&self.cx, reply, Instant::now());
     }
+}
+
+/// True if it panicked.
+fn drop_caught(handling: Option<Handling>) -> bool {
+    catch_unwind(AssertUnwindSafe(|| drop(handling))).is_err()
 }
 
 impl Future for Running {

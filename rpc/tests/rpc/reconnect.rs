@@ -1,13 +1,14 @@
 //! Servers that go and come back.
 
-use std::future::IntoFuture;
+use std::future::{IntoFuture, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_fabric::testing::Net;
-use tokio_fabric_rpc::{Channel, Code, Listening, Server, Started};
+use tokio_fabric_rpc::{Call, Channel, Code, Listening, Server, Started};
+use tower_service::Service;
 
 use super::{Handlers, ProbeClient, ProbeServer, expect};
 
@@ -145,4 +146,43 @@ async fn a_closed_channel_stays_closed() {
     drop(dropped);
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(server.stats().connections, 0);
+}
+
+/// "Readiness = connected and room; down = Pending, never Err".
+#[tokio::test(start_paused = true)]
+async fn a_service_is_ready_while_a_call_would_be_sent_at_once() {
+    let net = Net::new(34);
+    let node = net.node("server");
+    let handlers = Handlers::default();
+    let seen = Arc::clone(&handlers.0);
+    let server = Server::new().add(ProbeServer::new(handlers)).window(1);
+    let server = server
+        .fabric(&node.fabric().unwrap())
+        .bind(node.addr(7000))
+        .await
+        .unwrap();
+    let client = client(&net).await;
+    let mut service = client.channel().service();
+    let mut ready = async || {
+        let ready = poll_fn(|cx| Service::<Call<()>>::poll_ready(&mut service, cx));
+        timeout(Duration::from_millis(100), ready)
+            .await
+            .map(|it| it.expect("never an error"))
+    };
+    ready().await.unwrap();
+    let running = tokio::spawn(client.wait(Some(1000)).into_future());
+    seen.wait_for(&seen.started, 1).await;
+    assert!(ready().await.is_err(), "the window is full");
+    running.await.unwrap().unwrap();
+    ready().await.unwrap();
+    server.drain(Duration::ZERO).await;
+    assert!(ready().await.is_err(), "the server has gone");
+    let _server = listen(&net).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    ready().await.unwrap();
+    // What it is given goes over its channel, as often as it is given.
+    let call = client.check(7);
+    let mut service = client.channel().service();
+    assert_eq!(service.call(call.clone()).await.unwrap(), 7);
+    assert_eq!(service.call(call).await.unwrap(), 7);
 }
