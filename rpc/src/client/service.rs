@@ -14,9 +14,9 @@ use crate::status::Status;
 /// `tower`'s layers (limits, retries, balancing) go around it. Made by [`Channel::service`].
 ///
 /// It is ready while the channel has a connection with room for a call, and pending otherwise:
-/// never ready once the end of the connection is known, and never an error for a server that may come
-/// back. Room that two clones have seen is taken by one of them; the other's call then waits for
-/// the window.
+/// never ready once the end of the connection is known, and never an error for a server that may
+/// come back. Room that two clones have seen is taken by one of them; the other's call then waits
+/// for the window.
 ///
 /// ```
 /// use std::future::poll_fn;
