@@ -120,24 +120,3 @@ pub(crate) fn name_opened(infos: &mut Vec<Info>, only: Option<&Domain>) -> Resul
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::{Driver, Fabric, Hints};
-
-    /// It was, before it had the name that it is found by.
-    #[test]
-    fn a_domain_is_not_found_half_opened() {
-        let open = || {
-            for _ in 0..300 {
-                let fabric = Fabric::open(Hints::new()).unwrap();
-                fabric.domain().driver(Driver::Manual).open().unwrap();
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(open);
-            }
-        });
-    }
-}
