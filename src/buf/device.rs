@@ -172,12 +172,10 @@ impl<'a> HmemIov<'a> {
 /// for every byte that moves into or out of a [`DeviceBuffer`]: of messages, datagrams, remote
 /// memory access, atomic operations and a region's own calls.
 ///
-/// Both are called with at most 1 MiB at a time, by the domain's driver, and by calls that post or
-/// copy, from several threads at once, and while a lock of the connection is held: they must not
-/// wait for anything of this library. While one runs, the connections of that driver wait.
-/// Where a copy takes long, give the domain a driver of its own
-/// ([`Driver::Thread`](crate::Driver::Thread)), or several
-/// ([`progress_shards`](crate::DomainBuilder::progress_shards)).
+/// Both are called with at most 1 MiB at a time, by the domain's driver, by calls that post a
+/// receive for a message that waits, and by a region's own calls; from several threads at once, and
+/// while a lock of the connection is held: they must not wait for anything of this library. While
+/// one runs, the other connections of that driver wait, unless it [may block](Self::may_block).
 ///
 /// An error, a panic or a copy that is short fails the operation that it was for, and nothing else,
 /// with two exceptions: of a message or write of more than 1 MiB a part may be on its way already,
@@ -198,6 +196,16 @@ pub trait HmemOps: Send + Sync + 'static {
     /// # Errors
     /// As of [`copy_to_host`](Self::copy_to_host).
     fn copy_from_host(&self, iov: &HmemIov<'_>, offset: u64, from: &[u8]) -> io::Result<usize>;
+
+    /// True if a copy may take long: then blocking threads of the runtime serve the domain's
+    /// connections, each as it becomes ready, and the driver and its other connections go on while
+    /// one waits. A post on the same connection waits for the copy that is under way. It costs a
+    /// wake from thread to thread for every message of the domain. Asked once, by
+    /// [`Domain::set_ops`](crate::Domain::set_ops). A domain that is driven by hand waits in any
+    /// case. Default: false.
+    fn may_block(&self) -> bool {
+        false
+    }
 }
 
 /// The functions of a domain, as its regions hold them.

@@ -107,7 +107,11 @@ impl Domain {
             let message = format!("functions are set before anything is opened: {open}");
             return Err(Error::new(ErrorKind::Busy, message));
         }
+        let may_block = hmem.may_block();
         let set = self.inner.hmem.set(SharedHmemOps(hmem));
+        if may_block && set.is_ok() {
+            self.inner.shards.set_copies_block();
+        }
         set.map_err(|_| Error::new(ErrorKind::Busy, "these functions have been set already"))
     }
 

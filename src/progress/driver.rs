@@ -24,10 +24,11 @@ use crate::slab::Key;
 use crate::sync::ProgressTask;
 use crate::transport::{Backend, Clock};
 
+use super::aside::{AsideTurns, TurnOutcome};
 use super::budget::Budget;
 use super::engine::Engine;
 use super::liveness::{HeartbeatTimer, NextHeartbeat, PeerLiveness};
-use super::pollable::{NextTurn, Pollable};
+use super::pollable::{NextTurn, Pollable, TurnResult};
 use super::spin::SpinState;
 
 pub(super) struct Driver {
@@ -50,6 +51,7 @@ pub(super) struct Driver {
     /// Why the transport is of no use any more.
     lost: Option<Error>,
     spin: SpinState,
+    aside: AsideTurns,
     /// The transport makes ports ready within its `poll_drive`, which is not to wake who polls it.
     is_ring: bool,
     /// Its polls are asked for, also by tasks that never yield to their runtime.
@@ -89,6 +91,7 @@ impl Driver {
             stopping: false,
             lost: None,
             spin,
+            aside: AsideTurns::default(),
             moved: false,
         }
     }
@@ -105,9 +108,22 @@ impl Driver {
     fn turn(&mut self, key: Key, budget: &mut Budget) {
         let Some(port) = self.port(key) else { return };
         let now = self.clock.now();
+        // Who drives by hand waits for the copies as for all the rest.
+        if self.engine.copies_block() && !self.is_manual {
+            match self.aside.under_way(key) {
+                Some(due) => due.turn = true,
+                None => self.aside.begin(&self.engine, key, port, now),
+            }
+            return budget.spend_step();
+        }
         let turned = port.turn(now, &*self.clock, budget);
         budget.spend_step();
         budget.tick(now);
+        self.turned(key, &*port, turned);
+    }
+
+    /// What a turn leaves to the driver.
+    fn turned(&mut self, key: Key, port: &dyn Pollable, turned: TurnResult) {
         if let Some(at) = turned.stale_alarm {
             self.alarms.remove(&(at, key));
         }
@@ -118,7 +134,7 @@ impl Driver {
             NextTurn::WhenWoken => {}
             NextTurn::Requeued => self.requeued.push_back(key),
             NextTurn::Never => {
-                self.remove_heartbeat(key, &*port);
+                self.remove_heartbeat(key, port);
                 self.engine.lock_ports().remove(key);
             }
         }
@@ -130,9 +146,38 @@ impl Driver {
         }
     }
 
+    /// Takes the turns in that were made beside the driver, and does what has become due since.
+    /// False: one has panicked, and everything ends, as by a turn of the driver's own.
+    fn end_asides(&mut self, budget: &mut Budget) -> bool {
+        for (key, turned) in self.engine.take_turned() {
+            let mut due = self.aside.end(key);
+            let Some(port) = self.port(key) else { continue };
+            match turned {
+                TurnOutcome::Over(turned) => self.turned(key, &*port, turned),
+                // It is tried again, with the next poll.
+                TurnOutcome::NotBegun => due.turn = true,
+                TurnOutcome::Panicked => return false,
+            }
+            if due.close {
+                port.begin_close();
+            }
+            if due.heartbeat {
+                self.heartbeat(key, budget);
+            }
+            if due.turn || due.regions && port.regions_changed() {
+                self.ready.push_back(key);
+            }
+        }
+        true
+    }
+
     /// A heartbeat of a port, which has another as long as it wants.
     fn heartbeat(&mut self, key: Key, budget: &mut Budget) {
         budget.spend_step();
+        if let Some(due) = self.aside.under_way(key) {
+            due.heartbeat = true;
+            return;
+        }
         let Some(port) = self.port(key) else { return };
         for had_turn in [false, true] {
             let now = self.clock.now();
@@ -179,7 +224,9 @@ impl Driver {
     fn visit_all_ports(&mut self, budget: &mut Budget) {
         if self.engine.take_regions_changed() {
             for key in self.all_ports() {
-                if self.port(key).is_some_and(|port| port.regions_changed()) {
+                if let Some(due) = self.aside.under_way(key) {
+                    due.regions = true;
+                } else if self.port(key).is_some_and(|port| port.regions_changed()) {
                     self.turn(key, budget);
                 }
             }
@@ -188,7 +235,9 @@ impl Driver {
         if self.engine.is_stopping() && !self.stopping {
             self.stopping = true;
             for key in self.all_ports() {
-                if let Some(port) = self.port(key) {
+                if let Some(due) = self.aside.under_way(key) {
+                    due.close = true;
+                } else if let Some(port) = self.port(key) {
                     port.begin_close(); // Which makes it ready.
                 }
             }
@@ -234,7 +283,10 @@ impl Driver {
         let Some(until) = self.spin.window().filter(|_| !active) else {
             return SpinResult::Nothing;
         };
-        let last = self.spin.last_port();
+        let last = self
+            .spin
+            .last_port()
+            .filter(|_| !self.engine.copies_block());
         let port = last.and_then(|key| Some((key, self.port(key)?)));
         while !self.engine.transport.has_completions() {
             if let Some((key, port)) = &port
@@ -301,6 +353,10 @@ impl Future for Driver {
             this.engine
                 .take_ready(&mut this.ready, &mut this.new_heartbeats);
             this.ready.append(&mut this.requeued);
+            if this.engine.copies_block() && !this.end_asides(&mut budget) {
+                this.lost = Some(Engine::gone_error());
+                return Poll::Ready(());
+            }
             // 3 to 6, each within a budget.
             let mut is_more_due = this.begin_heartbeats();
             let found = !this.ready.is_empty();

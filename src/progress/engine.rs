@@ -13,6 +13,7 @@ use crate::slab::{Key, Slab};
 use crate::sync::Lock;
 use crate::transport::{Executor, Transport};
 
+use super::aside::TurnOutcome;
 use super::driver::Driver;
 use super::end_report::EndReport;
 use super::pollable::Pollable;
@@ -54,6 +55,8 @@ pub(crate) struct Engine {
     end_report: Mutex<Option<EndReport>>,
     /// A region was revoked or closed: kernel operations on it are to be cancelled.
     regions_changed: AtomicBool,
+    /// Copies of device memory may wait.
+    copies_block: AtomicBool,
 }
 
 #[derive(Default)]
@@ -61,6 +64,8 @@ struct ReadyList {
     ports: Vec<Key>,
     /// Ports that asked for heartbeats.
     new_heartbeats: VecDeque<Key>,
+    /// Turns beside the driver that are over.
+    turned: Vec<(Key, TurnOutcome)>,
     driver: Option<Waker>,
 }
 
@@ -83,6 +88,7 @@ impl Engine {
             ended: tokio::sync::Notify::new(),
             end_report: Mutex::default(),
             regions_changed: AtomicBool::new(false),
+            copies_block: AtomicBool::new(false),
         });
         let spin = SpinState::new(config.busy_poll);
         let is_manual = matches!(config.executor, Executor::Manual(_));
@@ -236,12 +242,34 @@ impl Engine {
         ready.driver = None;
     }
 
+    /// From now on copies of device memory may wait, and turns are made beside the driver.
+    pub(crate) fn set_copies_block(&self) {
+        self.copies_block.store(true, Ordering::Release);
+    }
+
+    /// True if copies of device memory may wait.
+    #[inline]
+    pub(super) fn copies_block(&self) -> bool {
+        self.copies_block.load(Ordering::Acquire)
+    }
+
+    /// A turn beside the driver is over.
+    pub(super) fn turned(&self, port: Key, result: TurnOutcome) {
+        self.wake_driver_for(|ready| ready.turned.push((port, result)));
+    }
+
+    /// The turns beside the driver that are over.
+    pub(super) fn take_turned(&self) -> Vec<(Key, TurnOutcome)> {
+        std::mem::take(&mut self.lock_ready().turned)
+    }
+
     /// True if there is nothing to do for the driver, which may know already that the engine stops:
     /// from then on it is woken.
     pub(super) fn try_park(&self, driver: &Waker, knows_of_stop: bool) -> bool {
         {
             let mut ready = self.lock_ready();
-            if !ready.ports.is_empty() || !ready.new_heartbeats.is_empty() {
+            let is_due = !ready.ports.is_empty() || !ready.turned.is_empty();
+            if is_due || !ready.new_heartbeats.is_empty() {
                 return false;
             }
             ready.driver = Some(driver.clone());

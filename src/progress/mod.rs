@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod arming;
+mod aside;
 mod attempt;
 mod blocking;
 mod budget;

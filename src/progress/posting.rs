@@ -95,9 +95,11 @@ impl Port {
     /// Sends what was posted, or leaves it to the driver (ruling 5). `may_inline`: nothing is ahead
     /// of it, and nothing is said to follow.
     fn send_posted(&self, state: &mut PortState, may_inline: bool) {
+        // A copy that may wait is the driver's.
+        let may_inline = may_inline && !self.engine.copies_block();
         if may_inline && state.inline_send.take() {
             self.transmit_now(state);
-        } else if state.machine.is_transmit_gathered() {
+        } else if state.machine.is_transmit_gathered() && !self.engine.copies_block() {
             if self.transmit_now(state) && state.machine.is_read_paused() {
                 self.waker.wake_by_ref(); // Sent answers let reading go on.
             }

@@ -67,6 +67,11 @@ impl Shards {
         self.0.iter().for_each(|engine| engine.nudge_for_regions());
     }
 
+    /// From now on copies of device memory may wait.
+    pub(crate) fn set_copies_block(&self) {
+        self.0.iter().for_each(|engine| engine.set_copies_block());
+    }
+
     /// Asks the drivers to close everything and end.
     pub(crate) fn stop(&self) {
         self.0.iter().for_each(|engine| engine.stop());

@@ -34,10 +34,24 @@ pub struct Device {
     /// So many copies succeed before one fails; none if negative.
     fails_after: AtomicI64,
     failure: std::sync::Mutex<Failure>,
+    /// Copies may wait, as the device says.
+    blocks: bool,
+    /// Copies wait while this is set.
+    is_held: std::sync::Mutex<bool>,
+    released: std::sync::Condvar,
 }
 
 impl Device {
     pub fn new(len: usize) -> Arc<Device> {
+        Device::with(len, false)
+    }
+
+    /// One whose copies may wait.
+    pub fn that_blocks(len: usize) -> Arc<Device> {
+        Device::with(len, true)
+    }
+
+    fn with(len: usize, blocks: bool) -> Arc<Device> {
         // SAFETY: a name that ends in 0, and a mapping without rights, which replaces none.
         let (file, start) = unsafe {
             let fd = libc::memfd_create(c"device".as_ptr(), libc::MFD_CLOEXEC);
@@ -57,6 +71,9 @@ impl Device {
             longest: AtomicUsize::new(0),
             fails_after: AtomicI64::new(-1),
             failure: std::sync::Mutex::new(Failure::Short),
+            blocks,
+            is_held: std::sync::Mutex::new(false),
+            released: std::sync::Condvar::new(),
         })
     }
 
@@ -80,6 +97,16 @@ impl Device {
         self.fails_after.store(copies, SeqCst);
     }
 
+    /// From now on copies wait for their release.
+    pub fn hold(&self) {
+        *self.is_held.lock().unwrap() = true;
+    }
+
+    pub fn release(&self) {
+        *self.is_held.lock().unwrap() = false;
+        self.released.notify_all();
+    }
+
     /// True if the next copy is to fail, which it does once.
     fn is_to_fail(&self, len: usize) -> Option<Failure> {
         self.copies.fetch_add(1, SeqCst);
@@ -96,7 +123,10 @@ impl Device {
         mut copy: impl FnMut(&File, usize, std::ops::Range<usize>) -> io::Result<()>,
     ) -> io::Result<usize> {
         assert_eq!((iov.iface, iov.device), (HmemIface::Cuda, DEVICE));
-        match self.is_to_fail(len) {
+        let failure = self.is_to_fail(len);
+        let held = self.is_held.lock().unwrap();
+        drop(self.released.wait_while(held, |held| *held));
+        match failure {
             Some(Failure::Number(os)) => return Err(io::Error::from_raw_os_error(os)),
             Some(Failure::Short) => return Ok(len - 1),
             Some(Failure::Panic) => panic!("the device has had enough"),
@@ -124,6 +154,10 @@ impl HmemOps for Device {
         self.each(iov, offset, from.len(), |file, at, part| {
             file.write_all_at(&from[part], at as u64)
         })
+    }
+
+    fn may_block(&self) -> bool {
+        self.blocks
     }
 }
 

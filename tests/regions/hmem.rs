@@ -4,6 +4,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use crate::common::device::{DEVICE, Device, Failure};
 use crate::common::on_every_backend;
@@ -16,7 +17,7 @@ use tokio_fabric::error::Refusal;
 use tokio_fabric::info::AtomicOp;
 use tokio_fabric::limits::DEVICE_PIECE_MAX;
 use tokio_fabric::mr::RegionSlice;
-use tokio_fabric::testing::{Net, Peer, connect_endpoints};
+use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
 use tokio_fabric::{
     Backend, Caps, Domain, Endpoint, EndpointType, ErrorKind, Fabric, Hints, MemoryRegion,
     RdmEndpoint,
@@ -44,8 +45,11 @@ struct DevicePeer {
 
 impl DevicePeer {
     fn new(net: &Net, hints: Hints) -> DevicePeer {
+        DevicePeer::with(net, hints, Device::new(64 * MIB))
+    }
+
+    fn with(net: &Net, hints: Hints, device: Arc<Device>) -> DevicePeer {
         let peer = peer_with(net, hints, DomainBind::empty());
-        let device = Device::new(64 * MIB);
         device.serve(&peer.domain);
         DevicePeer { peer, device }
     }
@@ -68,10 +72,14 @@ fn all(region: &MemoryRegion<DeviceBuffer>) -> RegionSlice {
 
 /// Two connected endpoints that live with refusals.
 async fn connected(net: &Net) -> (DevicePeer, DevicePeer, Endpoint, Endpoint) {
-    let (a, b) = (
-        DevicePeer::new(net, Hints::new()),
-        DevicePeer::new(net, Hints::new()),
-    );
+    connected_with(net, Device::new).await
+}
+
+async fn connected_with(
+    net: &Net,
+    device: fn(usize) -> Arc<Device>,
+) -> (DevicePeer, DevicePeer, Endpoint, Endpoint) {
+    let [a, b] = [(); 2].map(|()| DevicePeer::with(net, Hints::new(), device(64 * MIB)));
     let open = |side: &DevicePeer| {
         let builder = side.peer.domain.endpoint();
         let builder = builder.on_refusal(OnRefusal::Continue { limit: 1000 });
@@ -181,6 +189,63 @@ fn remote_access_and_atomics_move_by_the_owners_alone() {
             (back.len(), back.iface(), back.device()),
             (64, HmemIface::Cuda, DEVICE)
         );
+    });
+}
+
+/// A copy that waits holds up its own connection, and neither the driver nor any other: messages go
+/// both ways, regions are revoked, endpoints are opened and closed. Nothing of it is lost.
+#[test]
+fn an_owner_that_blocks_holds_up_its_own_connection_alone() {
+    on_every_backend(|net| async move {
+        let (a, b, x, y) = connected_with(&net, Device::that_blocks).await;
+        let (z, w) = connect(&a.peer, &b.peer).await.unwrap();
+        for len in [100, 20_000, 3 * MIB] {
+            let bytes = pattern(len, 1);
+            let (from, into) = (a.filled(&bytes).await, b.region(len).await);
+            let other = open_region(&b.peer, vec![0u8; 64]).await;
+            let receive = y.recv(all(&into)).post().unwrap();
+            let (sender, copies) = (Arc::clone(&a.device), a.device.copies.load(SeqCst));
+            sender.hold();
+            let send = x.send(all(&from)).post().unwrap();
+            while sender.copies.load(SeqCst) == copies {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            // It is in the middle of its copy.
+            for _ in 0..3 {
+                let (sent, received) = tokio::join!(z.send("ping"), w.recv(vec![0; 8]));
+                sent.unwrap();
+                received.unwrap();
+            }
+            z.write("pong", other.remote().slice(..4).unwrap())
+                .delivery_complete()
+                .await
+                .unwrap();
+            other.revoke().await;
+            let (p, q) = connect(&a.peer, &b.peer).await.unwrap();
+            p.shutdown().await.unwrap();
+            drop(q);
+            sender.release();
+            send.await.unwrap();
+            assert_eq!(receive.await.unwrap().0.len, len);
+            assert_eq!(bytes_of(&into), bytes);
+            // Both ways, by remote access.
+            let written = x.write(all(&from), into.remote());
+            written.delivery_complete().await.unwrap();
+            x.read(all(&from), into.remote()).await.unwrap();
+            assert_eq!(bytes_of(&from), bytes);
+        }
+        // The end comes in the middle of a copy.
+        let from = a.filled(&pattern(100, 1)).await;
+        let copies = a.device.copies.load(SeqCst);
+        let device = Arc::clone(&a.device);
+        device.hold();
+        let send = x.send(all(&from)).post().unwrap();
+        while device.copies.load(SeqCst) == copies {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop((a, z));
+        device.release();
+        let _ = send.await;
     });
 }
 

@@ -1,0 +1,113 @@
+//! Turns beside the driver: of ports whose memory only a device's owner copies, and that may wait
+//! as it does (`HmemOps::may_block`). Blocking threads make them, and the driver goes on with other
+//! ports.
+//!
+//! ```text
+//!   driver ──begin──▶ blocking thread: Port::turn ──turned──▶ ready list ──▶ driver: end
+//!      └── what becomes due for the port meanwhile is noted, since all of it takes the port's lock
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use crate::slab::Key;
+use crate::transport::Clock;
+
+use super::blocking::run_blocking_or_task;
+use super::budget::Budget;
+use super::engine::Engine;
+use super::pollable::{Pollable, TurnResult};
+
+/// What has become due for a port since its turn began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Due {
+    pub(super) turn: bool,
+    pub(super) heartbeat: bool,
+    /// A region was closed.
+    pub(super) regions: bool,
+    /// The engine stops.
+    pub(super) close: bool,
+}
+
+/// The turns that are under way.
+#[derive(Debug, Default)]
+pub(super) struct AsideTurns(HashMap<Key, Due>);
+
+impl AsideTurns {
+    /// Where to note what is due for this port, if a turn of it is under way.
+    pub(super) fn under_way(&mut self, key: Key) -> Option<&mut Due> {
+        self.0.get_mut(&key)
+    }
+
+    /// Begins a turn of a port that has none under way.
+    pub(super) fn begin(
+        &mut self,
+        engine: &Arc<Engine>,
+        key: Key,
+        port: Arc<dyn Pollable>,
+        now: Instant,
+    ) {
+        self.0.insert(key, Due::default());
+        let report = TurnReport {
+            engine: Arc::clone(engine),
+            key,
+            turned: TurnOutcome::NotBegun,
+        };
+        run_blocking_or_task(engine.random.is_seeded(), move || {
+            // All of it, and not its fields.
+            let mut report = report;
+            report.turned = TurnOutcome::Panicked;
+            let clock = RunningClock {
+                began: now,
+                since: Instant::now(),
+            };
+            let mut budget = Budget::of_poll(now);
+            report.turned = TurnOutcome::Over(port.turn(now, &clock, &mut budget));
+        });
+    }
+
+    /// A turn is over; gives what has become due since it began.
+    pub(super) fn end(&mut self, key: Key) -> Due {
+        self.0.remove(&key).unwrap_or_default()
+    }
+}
+
+/// How a turn beside the driver has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TurnOutcome {
+    /// There was no thread for it.
+    NotBegun,
+    Panicked,
+    Over(TurnResult),
+}
+
+/// Reports the end of a turn, however it ends.
+struct TurnReport {
+    engine: Arc<Engine>,
+    key: Key,
+    turned: TurnOutcome,
+}
+
+impl Drop for TurnReport {
+    fn drop(&mut self) {
+        self.engine.turned(self.key, self.turned);
+    }
+}
+
+/// The driver's time, from the moment on at which the turn began.
+struct RunningClock {
+    began: Instant,
+    since: Instant,
+}
+
+impl Clock for RunningClock {
+    fn now(&self) -> Instant {
+        self.began + self.since.elapsed()
+    }
+
+    fn poll_deadline(&mut self, _at: Instant, _cx: &mut Context<'_>) -> Poll<()> {
+        unreachable!("a turn waits for no deadline")
+    }
+}
