@@ -25,6 +25,8 @@ use super::pollable::{Pollable, TurnResult};
 pub(super) struct Due {
     pub(super) turn: bool,
     pub(super) heartbeat: bool,
+    /// It asked for heartbeats.
+    pub(super) new_heartbeat: bool,
     /// A region was closed.
     pub(super) regions: bool,
     /// The engine stops.

@@ -162,7 +162,10 @@ impl Driver {
                 port.begin_close();
             }
             if due.heartbeat {
-                self.heartbeat(key, budget);
+                self.heartbeat(key, true, budget);
+            }
+            if due.new_heartbeat {
+                self.new_heartbeats.push_back(key);
             }
             if due.turn || due.regions && port.regions_changed() {
                 self.ready.push_back(key);
@@ -171,15 +174,16 @@ impl Driver {
         true
     }
 
-    /// A heartbeat of a port, which has another as long as it wants.
-    fn heartbeat(&mut self, key: Key, budget: &mut Budget) {
+    /// A heartbeat of a port, which has another as long as it wants. `had_turn`: it comes behind a
+    /// turn, as one must that is due while a turn is under way.
+    fn heartbeat(&mut self, key: Key, had_turn: bool, budget: &mut Budget) {
         budget.spend_step();
-        if let Some(due) = self.aside.under_way(key) {
-            due.heartbeat = true;
-            return;
-        }
         let Some(port) = self.port(key) else { return };
-        for had_turn in [false, true] {
+        for had_turn in [false, true].into_iter().skip(usize::from(had_turn)) {
+            if let Some(due) = self.aside.under_way(key) {
+                due.heartbeat = true;
+                return;
+            }
             let now = self.clock.now();
             budget.tick(now);
             let peers = &mut self.peer_liveness;
@@ -198,11 +202,15 @@ impl Driver {
         let mut budget = None;
         while let Some(key) = self.new_heartbeats.pop_front() {
             let budget = budget.get_or_insert_with(|| Budget::of_poll(self.clock.now()));
+            if let Some(due) = self.aside.under_way(key) {
+                due.new_heartbeat = true;
+                continue;
+            }
             // One that is registered at a longer interval gives way.
             if let Some(port) = self.port(key) {
                 self.remove_heartbeat(key, &*port);
             }
-            self.heartbeat(key, budget);
+            self.heartbeat(key, false, budget);
             if budget.is_spent() {
                 return !self.new_heartbeats.is_empty();
             }
@@ -263,7 +271,7 @@ impl Driver {
                 self.turn(key, budget);
             } else {
                 self.heartbeats.remove(&(at, key));
-                self.heartbeat(key, budget);
+                self.heartbeat(key, false, budget);
             }
         }
     }
