@@ -160,7 +160,8 @@ impl<'a> HmemIov<'a> {
             let len = left.min(span.len - skipped as usize);
             left -= len;
             (len > 0).then_some(HmemSpan {
-                address: span.address + skipped,
+                // No region wraps around.
+                address: span.address.wrapping_add(skipped),
                 len,
             })
         })
@@ -173,9 +174,10 @@ impl<'a> HmemIov<'a> {
 /// memory access, atomic operations and a region's own calls.
 ///
 /// Both are called with at most 1 MiB at a time, by the domain's driver, by calls that post a
-/// receive for a message that waits, and by a region's own calls; from several threads at once, and
-/// while a lock of the connection is held: they must not wait for anything of this library. While
-/// one runs, the other connections of that driver wait, unless it [may block](Self::may_block).
+/// datagram, or a receive for a message that waits, and by a region's own calls; from several
+/// threads at once, and while a lock of the connection is held: they must not wait for anything of
+/// this library. While one runs, the other connections of that driver wait, unless it
+/// [may block](Self::may_block).
 ///
 /// An error, a panic or a copy that is short fails the operation that it was for, and nothing else,
 /// with two exceptions: of a message or write of more than 1 MiB a part may be on its way already,

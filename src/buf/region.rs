@@ -150,7 +150,11 @@ impl RegionMemory {
             } else {
                 Gate::new()
             },
-            attached: Attached::new(traits),
+            // A device's memory is there from the start: no page is noticed to come or go.
+            attached: Attached::new(RegionTraits {
+                notified_pages: traits.notified_pages && !is_device,
+                ..traits
+            }),
             pins: OnceLock::new(),
             owners: Owners(UnsafeCell::new(buffers)),
         }))

@@ -93,18 +93,15 @@ impl Request {
 
     /// Checks the memory.
     pub(super) fn check_memory(&self, owned: &[OwnedBuffer], domain: &Domain) -> Result<()> {
-        // Nor is device memory.
-        if owned.first().is_some_and(OwnedBuffer::is_of_device) {
-            return check_device_memory(domain);
-        }
         if self.flags.contains(MrFlags::RMA_PMEM) {
             check_files(owned)?;
         }
-        // Ranges are not mixed with others.
-        if owned.first().is_some_and(OwnedBuffer::is_range) {
-            check_address_ranges()?;
+        // Neither kind is mixed with others.
+        match owned.first() {
+            Some(first) if first.is_range() => check_address_ranges(),
+            Some(first) if first.is_of_device() => check_device_memory(domain),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     pub(super) fn add_ready(&self, bytes: usize) {

@@ -14,9 +14,9 @@ use tokio_fabric::buf::{DeviceBuffer, HmemIface};
 use tokio_fabric::domain::{DomainBind, DomainOps, SET_OPS_HMEM_OVERRIDE};
 use tokio_fabric::ep::OnRefusal;
 use tokio_fabric::error::Refusal;
-use tokio_fabric::info::AtomicOp;
+use tokio_fabric::info::{AtomicOp, MrMode};
 use tokio_fabric::limits::DEVICE_PIECE_MAX;
-use tokio_fabric::mr::RegionSlice;
+use tokio_fabric::mr::{MrFlags, RegionSlice};
 use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
 use tokio_fabric::{
     Backend, Caps, Domain, Endpoint, EndpointType, ErrorKind, Fabric, Hints, MemoryRegion,
@@ -246,6 +246,31 @@ fn an_owner_that_blocks_holds_up_its_own_connection_alone() {
         drop((a, z));
         device.release();
         let _ = send.await;
+    });
+}
+
+/// Its pages are the device's: none is looked for, kept in memory, or made persistent by this
+/// process, whatever the domain's modes and the registration ask for.
+#[test]
+fn no_page_of_a_device_is_looked_for() {
+    on_every_backend(|net| async move {
+        for mode in [MrMode::MMU_NOTIFY, MrMode::ALLOCATED, MrMode::VIRT_ADDR] {
+            let hints = Hints::new().domain(|domain| domain.required_mr_mode(mode));
+            let b = DevicePeer::new(&net, hints);
+            let a = net.peer().unwrap();
+            let (x, _y) = connect(&a, &b.peer).await.unwrap();
+            let register = b.peer.domain.register(b.device.allocate(100)).pinned();
+            let region = register.await.unwrap();
+            region.refresh(&[]).await.unwrap();
+            let written = x.write(vec![7; 100], region.remote()).delivery_complete();
+            written.await.unwrap();
+            assert_eq!(bytes_of(&region), [7; 100]);
+            let persistent = b.peer.domain.register(b.device.allocate(100));
+            let refused = persistent.flags(MrFlags::RMA_PMEM).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+            let committed = x.write(vec![8; 100], region.remote()).commit_complete();
+            assert!(committed.await.is_err());
+        }
     });
 }
 
@@ -487,9 +512,9 @@ async fn an_override_that_is_unknown_late_or_of_another_name_is_refused() {
     drop(region);
     // Device memory needs an owner that copies, which is set once.
     let device = || DeviceBuffer::new(HmemIface::Cuda, 0, 1 << 40, 64);
-    let nobody = domain.register(device()).await.unwrap_err();
-    assert_eq!(nobody.kind(), ErrorKind::BadState);
-    assert_eq!(nobody.into_parts().1.map(|it| it.len()), Some(64));
+    let without_owner = domain.register(device()).await.unwrap_err();
+    assert_eq!(without_owner.kind(), ErrorKind::BadState);
+    assert_eq!(without_owner.into_parts().1.map(|it| it.len()), Some(64));
     domain.set_ops("hmem_override_ops", hmem()).unwrap();
     let again = domain.set_ops(SET_OPS_HMEM_OVERRIDE, hmem()).unwrap_err();
     assert_eq!(again.kind(), ErrorKind::Busy);
