@@ -17,6 +17,9 @@ pub(crate) enum AccessError {
 }
 
 impl AccessError {
+    /// A page is not there.
+    pub(crate) const NO_PAGE: AccessError = AccessError::Fault(libc::EFAULT);
+
     pub(crate) fn fault(error: &io::Error) -> Self {
         AccessError::Fault(error.raw_os_error().unwrap_or(libc::EFAULT))
     }

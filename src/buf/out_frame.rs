@@ -134,7 +134,7 @@ impl OutFrame {
         }
     }
 
-    /// True if only some of what is left can go out now, so that nothing goes out behind it.
+    /// True if only some of the remaining bytes can go out now, so that nothing goes out behind it.
     pub(crate) fn is_partly_here(&self) -> bool {
         self.bounce
             .as_ref()

@@ -80,7 +80,8 @@ fn first_opened(name: &str) -> Option<WeakDomain> {
     first.map(|domain| domain.downgrade())
 }
 
-/// What becomes of the domain's hints: an open domain leaves no choice of attributes.
+/// The open domain that the hints name, if they do; refused beside any other hint about the domain,
+/// since its attributes are settled.
 pub(crate) fn check_opened(hints: &Hints) -> Result<Option<Domain>> {
     let Some(weak) = &hints.domain.domain else {
         return Ok(None);

@@ -224,6 +224,28 @@ fn a_local_operation_on_a_page_that_is_not_there_is_refused_before_anything_is_s
     });
 }
 
+/// A receive waits for its pages until its message comes: if they are not there then, however long
+/// the message is, the receive ends by that, and neither its connection nor the next message.
+#[test]
+fn a_receive_whose_pages_are_not_there_ends_alone() {
+    const PAGES: usize = 100;
+    on_every_backend(|net| async move {
+        let (_initiator, target, x, y) = toward(&net, Hints::new()).await;
+        let pages = Pages::new(PAGES);
+        let region = open_region(&target, pages.range(0, PAGES * PAGE)).await;
+        pages.unmap(3, 1);
+        for len in [4 * PAGE, 20 * PAGE, PAGES * PAGE] {
+            let receive = y.recv(region.slice(..len).unwrap()).post().unwrap();
+            x.send(vec![1u8; len]).await.unwrap();
+            let error = receive.await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BadAddress, "{error}");
+            x.send("next").await.unwrap();
+            let (received, _) = y.recv(vec![0; 8]).await.unwrap();
+            assert_eq!(received.len, 4);
+        }
+    });
+}
+
 /// fi_mr(3): "When set, all registered memory regions must be backed by physical memory pages at
 /// the time the registration call is made."
 #[test]

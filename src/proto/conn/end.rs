@@ -100,8 +100,7 @@ impl<T> Connection<T> {
 
     /// A receive that any peer's message may have is posted again: the end of this connection is no
     /// end of it. One for this peer alone ends, as do those whose memory the transport never gives
-    /// back, that no future awaits, or whose own memory is what was not there. Gives the memory of
-    /// what ends.
+    /// back, or that no future awaits. Gives the memory of what ends.
     fn let_go(
         &mut self,
         key: OpKey,
@@ -114,9 +113,8 @@ impl<T> Connection<T> {
             return Some(payload.unwrap_or_else(Payload::empty));
         };
         let is_awaited = self.ops.get(key).is_some_and(|op| !op.detached);
-        let is_there = |it: &Payload| it.is_owned() || error.kind() != ErrorKind::BadAddress;
         match payload {
-            Some(payload) if !matched.is_for_one_peer() && is_awaited && is_there(&payload) => {
+            Some(payload) if !matched.is_for_one_peer() && is_awaited => {
                 self.requeue_receive(matched, payload, error.clone(), host);
                 None
             }

@@ -232,9 +232,9 @@ impl<T> Connection<T> {
                     transfer.refuse(closed.into())
                 }
                 Err(failed) => match transfer.initiator() {
-                    // Of our own operation: the rest is dropped, and it alone ends by that.
+                    // Of our own operation, which alone ends by that.
                     Some(op) => {
-                        transfer.capacity = transfer.done;
+                        transfer.drop_rest();
                         if let Some(op) = self.ops.get_mut(op) {
                             op.failed = Some(failed);
                         }

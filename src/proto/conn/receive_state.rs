@@ -80,6 +80,11 @@ impl PayloadInProgress {
         self.done == self.len
     }
 
+    /// Nothing more of it is placed.
+    pub(super) fn drop_rest(&mut self) {
+        self.capacity = self.done;
+    }
+
     /// Our own operation that it is the result of.
     pub(super) fn initiator(&self) -> Option<OpKey> {
         match self.target {

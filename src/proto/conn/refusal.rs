@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::buf::Payload;
+use crate::buf::{AccessError, Payload};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::limits::{REFUSALS_MAX, REFUSALS_PERIOD};
 use crate::proto::Host;
@@ -146,21 +146,34 @@ impl<T> Connection<T> {
     }
 
     /// The transport gives a direct receive back since its memory is not there; nothing was taken
-    /// from the stream for it. False: this takes the end of the connection.
+    /// from the stream for it. False: this takes the end of the connection, of which a
+    /// plain peer gets no other word.
     pub(crate) fn handle_fault(&mut self, payload: Payload, host: &mut impl Host<T>) -> bool {
         let refusals = self.has_refusals();
-        let refused = match &mut self.rx {
-            ReceiveState::Payload(transfer) if refusals && transfer.is_refusable() => {
+        let ReceiveState::Payload(transfer) = &mut self.rx else {
+            self.handle_direct(payload, 0, host);
+            return false;
+        };
+        let goes_on = match transfer.initiator() {
+            _ if refusals && transfer.is_refusable() => {
                 transfer.refuse(Refusal::Fault);
                 true
             }
-            _ => false,
+            Some(op) => {
+                transfer.drop_rest();
+                transfer.payload = Some(payload);
+                if let Some(op) = self.ops.get_mut(op) {
+                    op.failed = Some(AccessError::NO_PAGE);
+                }
+                true
+            }
+            None => {
+                self.handle_direct(payload, 0, host);
+                false
+            }
         };
-        if !refused {
-            self.handle_direct(payload, 0, host);
-        }
         self.invariants();
-        refused
+        goes_on
     }
 
     /// Answers a write that was refused, now that its last byte is gone.

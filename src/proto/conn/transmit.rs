@@ -93,7 +93,12 @@ impl<T> Connection<T> {
                         self.tx.data_handed_out(index);
                         op.announced(index)
                     }
-                    _ => op.header(),
+                    _ => {
+                        if op.is_message() {
+                            self.tx.message_handed_out(op.number);
+                        }
+                        op.header()
+                    }
                 };
                 // The regions among its memory are our own operation's, which is inside already.
                 (header, op.take_outgoing(), FrameOwner::Operation(key))

@@ -518,11 +518,14 @@ impl Tx {
             Some(announcements) => {
                 UserFrame::Announcement(queued.op, announcements.announce(queued))
             }
-            None => {
-                self.last_message = Some(number);
-                UserFrame::Whole(queued.op)
-            }
+            None => UserFrame::Whole(queued.op),
         })
+    }
+
+    /// A message with this number is handed out whole.
+    #[inline]
+    pub(super) fn message_handed_out(&mut self, number: u64) {
+        self.last_message = Some(number);
     }
 
     /// The DATA of this message is handed out.
