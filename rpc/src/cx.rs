@@ -75,14 +75,7 @@ pub enum CancelReason {
 pub struct Cx(Arc<CallContext>);
 
 pub(crate) struct CallContext {
-    pub(crate) id: CallId,
-    pub(crate) method: &'static crate::server::Method,
-    pub(crate) peer: SocketAddr,
-    pub(crate) received: Instant,
-    pub(crate) deadline: Option<Instant>,
-    pub(crate) trace: Option<TraceContext>,
-    pub(crate) metadata: Metadata,
-    pub(crate) bulk: Arc<Bulk>,
+    pub(crate) parts: CallParts,
     /// 0, or a [`CancelReason`].
     cancelled: AtomicU8,
     /// Of the task that polls the handler.
@@ -105,14 +98,7 @@ pub(crate) struct CallParts {
 impl Cx {
     pub(crate) fn new(parts: CallParts) -> Cx {
         Cx(Arc::new(CallContext {
-            id: parts.id,
-            method: parts.method,
-            peer: parts.peer,
-            received: parts.received,
-            deadline: parts.deadline,
-            trace: parts.trace,
-            metadata: parts.metadata,
-            bulk: parts.bulk,
+            parts,
             cancelled: AtomicU8::new(0),
             task: AtomicWaker::new(),
             waiters: Notify::new(),
@@ -127,33 +113,33 @@ impl Cx {
 
     /// Who calls.
     pub fn peer(&self) -> SocketAddr {
-        self.0.peer
+        self.0.parts.peer
     }
 
     /// `Service/method` of the call.
     pub fn method(&self) -> &'static str {
-        self.0.method.name
+        self.0.parts.method.name
     }
 
     /// When the call's time is over; `None`: never.
     pub fn deadline(&self) -> Option<Instant> {
-        self.0.deadline
+        self.0.parts.deadline
     }
 
     /// What is left of the call's time.
     pub fn time_left(&self) -> Option<Duration> {
-        let deadline = self.0.deadline?;
+        let deadline = self.0.parts.deadline?;
         Some(deadline.saturating_duration_since(Instant::now()))
     }
 
     /// What the caller sent along.
     pub fn metadata(&self) -> &Metadata {
-        &self.0.metadata
+        &self.0.parts.metadata
     }
 
     /// The trace that the call is of, if the caller said.
     pub fn trace(&self) -> Option<TraceContext> {
-        self.0.trace
+        self.0.parts.trace
     }
 
     /// Why the call is not wanted any more, if so.
@@ -219,11 +205,11 @@ impl Cx {
     }
 
     pub(crate) fn id(&self) -> CallId {
-        self.0.id
+        self.0.parts.id
     }
 
-    pub(crate) fn call(&self) -> &CallContext {
-        &self.0
+    pub(crate) fn call(&self) -> &CallParts {
+        &self.0.parts
     }
 
     /// The first reason counts.
@@ -244,8 +230,8 @@ impl Cx {
 impl fmt::Debug for Cx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cx")
-            .field("method", &self.0.method.name)
-            .field("peer", &self.0.peer)
+            .field("method", &self.0.parts.method.name)
+            .field("peer", &self.0.parts.peer)
             .field("cancelled", &self.cancel_reason())
             .finish_non_exhaustive()
     }

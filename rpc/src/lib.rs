@@ -10,7 +10,7 @@
 //! - Memory that is [lent](Lend) to a call is read and written by RMA, and shut to every peer when
 //!   the call ends, however it does.
 //! - Every call has a deadline, 10 s unless it says otherwise; calls that a handler makes inherit
-//!   what is left.
+//!   the remaining time.
 //! - An overloaded or draining server answers so at once, and nothing has run.
 //! - What a peer sends leads to a status or to the end of its connection, and to nothing else.
 //!

@@ -138,7 +138,7 @@ impl Front for std::sync::Arc<Proxy> {
     }
 }
 
-/// G7: "nested calls inherit what is left".
+/// G7: "nested calls inherit the remaining time".
 #[tokio::test(start_paused = true)]
 async fn nested_calls_inherit_deadline_and_trace() {
     let proxy = std::sync::Arc::new(Proxy(std::sync::OnceLock::new()));

@@ -49,7 +49,7 @@ async fn a_drain_ends_by_its_deadline() {
 
 /// An idle server is gone at once.
 #[tokio::test(start_paused = true)]
-async fn a_drain_without_calls_waits_for_nobody() {
+async fn a_drain_without_calls_ends_at_once() {
     let (_client, _, server) = probe().await;
     let begin = Instant::now();
     server.drain(Duration::from_secs(30)).await;
