@@ -1,19 +1,26 @@
-//! A buffer that receives many messages, one behind the other.
+//! A buffer, or a slice of a region, that receives many messages, one behind the other.
 //!
-//! Each message has a window of its own ([`OwnedBuffer::window`]). Windows do not overlap, since
-//! each begins where the last one ended; so the owner of a window has its bytes alone, as the owner
-//! of a whole buffer has (memory-model rule 1).
+//! Each message has a part of its own. Parts do not overlap, since each begins where the last one
+//! ended; so the owner of a part of a buffer, a window ([`OwnedBuffer::window`]), has its bytes
+//! alone, as the owner of a whole buffer has (memory-model rule 1). A part of a slice is inside the
+//! region's gate by itself, as any operation on it is (rule 4).
 
 use std::sync::Arc;
 
-use super::memory::Memory;
+use super::memory::{Memory, RegionUse};
 use super::owned_buffer::OwnedBuffer;
 use super::payload::Payload;
 
-/// Allocates windows of one buffer from front to back.
+#[derive(Debug)]
+enum Whole {
+    Buffer(Arc<OwnedBuffer>),
+    Slice(RegionUse),
+}
+
+/// Allocates parts of one buffer or slice from front to back.
 #[derive(Debug)]
 pub(crate) struct BufferCursor {
-    whole: Arc<OwnedBuffer>,
+    whole: Whole,
     /// Bytes allocated.
     at: usize,
     /// With fewer bytes left it allocates no more.
@@ -21,29 +28,43 @@ pub(crate) struct BufferCursor {
 }
 
 impl BufferCursor {
-    /// Refuses anything but one writable buffer that is no window.
+    /// Refuses anything but one writable buffer that is no window, or one slice of a region.
     pub(crate) fn new(payload: Payload, free_min: usize) -> Result<BufferCursor, Payload> {
         if payload.buffer_count() != 1 || !payload.is_writable() {
             return Err(payload);
         }
-        match payload.into_single() {
+        let whole = match payload.into_single() {
             Some(Memory::Owned(mut owned)) if !owned.is_opaque() && owned.as_window().is_none() => {
                 // A message that breaks off leaves bytes of its window unwritten.
                 owned.zero_spare();
-                Ok(BufferCursor {
-                    whole: Arc::new(owned),
-                    at: 0,
-                    free_min: free_min.max(1),
-                })
+                Whole::Buffer(Arc::new(owned))
             }
-            Some(memory) => Err(Payload::from_memory(memory)),
+            Some(Memory::Region(slice)) => Whole::Slice(slice),
+            Some(memory) => return Err(Payload::from_memory(memory)),
             None => unreachable!("it has one part"),
+        };
+        Ok(BufferCursor {
+            whole,
+            at: 0,
+            free_min: free_min.max(1),
+        })
+    }
+
+    /// Where the whole begins; see [`Payload::begin`].
+    pub(crate) fn begin(&self) -> usize {
+        match &self.whole {
+            Whole::Buffer(whole) => whole.span().addresses().start,
+            Whole::Slice(slice) => slice.offset(),
         }
     }
 
     /// Bytes that are left.
     pub(crate) fn free(&self) -> usize {
-        self.whole.len() - self.at
+        let len = match &self.whole {
+            Whole::Buffer(whole) => whole.len(),
+            Whole::Slice(slice) => slice.len(),
+        };
+        len - self.at
     }
 
     /// True once it allocates no more.
@@ -54,29 +75,39 @@ impl BufferCursor {
     /// Allocates memory for a message of this length: less, if less is left.
     pub(crate) fn allocate(&mut self, len: u64) -> Payload {
         let len = usize::try_from(len).map_or(self.free(), |len| len.min(self.free()));
-        let window = OwnedBuffer::window(&self.whole, self.at, len);
+        let part = match &self.whole {
+            Whole::Buffer(whole) => Memory::Owned(OwnedBuffer::window(whole, self.at, len)),
+            Whole::Slice(slice) => Memory::Region(slice.part(self.at, len)),
+        };
         self.at += len;
-        Payload::from(window)
+        Payload::from_memory(part)
     }
 
-    /// Frees the window that was allocated last. Any other is returned.
+    /// Frees the part that was allocated last. Any other is returned.
     pub(crate) fn take_back(&mut self, part: Payload) -> Option<Payload> {
         let memory = part.into_single()?;
-        let Memory::Owned(owned) = &memory else {
-            return Some(Payload::from_memory(memory));
+        let start = match (&self.whole, &memory) {
+            (Whole::Buffer(whole), Memory::Owned(part)) => part.place_in(whole).map(|it| it.start),
+            (Whole::Slice(slice), Memory::Region(part)) => part.place_in(slice),
+            _ => None,
         };
-        match owned.place_in(&self.whole) {
-            Some(place) if place.end == self.at => {
+        match start {
+            Some(start) if start + memory.len() == self.at => {
                 drop(memory); // The bytes are free again.
-                self.at = place.start;
+                self.at = start;
                 None
             }
             _ => Some(Payload::from_memory(memory)),
         }
     }
 
-    /// The whole buffer, if no window of it exists.
+    /// The whole, if it is a buffer of which no window exists, or a slice.
     pub(crate) fn into_payload(self) -> Payload {
-        Arc::try_unwrap(self.whole).map_or_else(|_| Payload::empty(), Payload::from)
+        match self.whole {
+            Whole::Buffer(whole) => {
+                Arc::try_unwrap(whole).map_or_else(|_| Payload::empty(), Payload::from)
+            }
+            Whole::Slice(slice) => Payload::from_memory(Memory::Region(slice)),
+        }
     }
 }

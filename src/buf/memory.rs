@@ -27,6 +27,15 @@ impl Memory {
         }
     }
 
+    /// Where it begins, to be compared with other parts of the same buffer or region: the address
+    /// of a buffer's first byte, the place in a region.
+    pub(super) fn begin(&self) -> usize {
+        match self {
+            Memory::Owned(owned) => owned.span().addresses().start,
+            Memory::Region(region) => region.offset,
+        }
+    }
+
     /// True if it may be received into.
     pub(crate) fn is_writable(&self) -> bool {
         match self {
@@ -108,6 +117,20 @@ impl RegionUse {
         }
         let _lease = self.lease()?;
         self.memory.probe(self.offset, self.len, for_writing)
+    }
+
+    /// A part of a local use, which is inside the gate by itself.
+    pub(super) fn part(&self, at: usize, len: usize) -> RegionUse {
+        let entry = self.entry.as_ref().map(GateGuard::another);
+        debug_assert!(entry.is_some(), "the operation has not ended");
+        Self::new(Arc::clone(&self.memory), self.offset + at, len, entry)
+    }
+
+    /// Where it begins in another use, all of which is of the same region.
+    pub(super) fn place_in(&self, whole: &RegionUse) -> Option<usize> {
+        let is_within = Arc::ptr_eq(&self.memory, &whole.memory);
+        let place = self.offset.checked_sub(whole.offset);
+        place.filter(|_| is_within)
     }
 
     /// Takes the first `len` bytes, fewer than there are, off a peer's use.

@@ -149,6 +149,11 @@ impl Payload {
         self.len
     }
 
+    /// Where its first part begins: a message in a buffer for several lies so far behind its start.
+    pub(crate) fn begin(&self) -> Option<usize> {
+        self.parts.as_slice().first().map(Memory::begin)
+    }
+
     /// How many buffers and ranges of regions it consists of, empty ones included.
     pub(crate) fn buffer_count(&self) -> usize {
         self.parts.as_slice().len()

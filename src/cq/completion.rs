@@ -58,6 +58,9 @@ pub struct Completion {
     /// Of a receive: the bytes placed in its buffer, also when it was truncated. Of a peer's write:
     /// the bytes written. 0 of what else there is.
     pub len: usize,
+    /// Where the message lies in a buffer for several messages, in bytes from the start of what was
+    /// posted (`buf` of `fi_cq_data_entry`). 0 of what else there is.
+    pub offset: usize,
     /// What the peer sent along, in host byte order; `Some` exactly if
     /// [`CompletionFlags::REMOTE_CQ_DATA`] is set.
     pub data: Option<u64>,
@@ -109,6 +112,7 @@ impl Completion {
             operation,
             flags,
             len: 0,
+            offset: 0,
             data: None,
             tag: None,
             endpoint,

@@ -21,7 +21,9 @@ impl RdmEndpoint {
     /// Each message is a completion of the receive queue with that context. Its
     /// [`take_buffer`](crate::Completion::take_buffer) gives the message itself: a part of the
     /// buffer that is written to no more, without a copy. The buffer's memory lives until the
-    /// last part of it is dropped.
+    /// last part of it is dropped. Of a [slice of a region](crate::mr::RegionSlice), device memory
+    /// among them, nothing is given: the message lies in the region, at
+    /// [`offset`](crate::Completion::offset) bytes from the slice's start.
     ///
     /// The buffer is released when fewer than [`min_free`](MultiRecv::min_free) bytes are left in
     /// it and all its messages are complete. A completion of its own says so, by

@@ -4,7 +4,7 @@ use crate::common::on_every_backend;
 use crate::common::peers::{any, peer_with};
 use tokio_fabric::{
     EndpointType, ErrorKind, Hints, RdmEndpoint, UserContext, cq::CompletionFlags,
-    domain::DomainBind, info::OpFlags,
+    domain::DomainBind, info::MrMode, info::OpFlags,
 };
 
 const MSG: CompletionFlags = CompletionFlags::RECV.union(CompletionFlags::MSG);
@@ -68,6 +68,7 @@ fn one_buffer_takes_messages_until_it_is_consumed() {
                 (completion.data, completion.source()),
                 (Some(u64::from(round)), Some(b.other))
             );
+            assert_eq!(completion.offset, usize::from(round - 1) * 100);
             held.push(completion.take_buffer().unwrap());
         }
         release(y, 7).await;
@@ -191,6 +192,47 @@ fn the_minimum_says_when_a_buffer_is_released() {
             (refused.kind(), refused.into_parts().1),
             (ErrorKind::InvalidArgument, Some(vec![0; 4]))
         );
+    });
+}
+
+/// A slice of a region takes several messages too, as FI_MR_LOCAL asks for. They lie in the region,
+/// each where its completion says, and the region is in use until the slice is released.
+#[test]
+fn a_slice_of_a_region_takes_several_messages() {
+    on_every_backend(|net| async move {
+        let hints = Hints::new().endpoint(EndpointType::Rdm);
+        let sender = peer_with(&net, hints.clone(), DomainBind::empty());
+        let local = hints.domain(|domain| domain.required_mr_mode(MrMode::LOCAL));
+        let receiver = peer_with(&net, local, DomainBind::empty());
+        let (x, y) = (
+            sender.rdm_endpoint().unwrap(),
+            receiver.rdm_endpoint().unwrap(),
+        );
+        let to_y = x.insert(y.local_addr()).unwrap();
+        let region = receiver.domain.register(vec![0; 200_000]).await.unwrap();
+        let slice = region.slice(1_000..190_000).unwrap();
+        let pool = y.multi_recv(slice).min_free(90_000).queue(4u64);
+        pool.await.unwrap();
+        let mut expected = vec![0; 200_000];
+        let mut at = 0;
+        // Injected, staged, and announced.
+        for (value, len) in [(1, 8), (2, 5_000), (3, 100_000)] {
+            x.send(vec![value; len], to_y).await.unwrap();
+            let mut completion = y.receive_queue().next().await.unwrap();
+            completion.result.as_ref().unwrap();
+            assert_eq!((completion.len, completion.offset), (len, at));
+            assert!(completion.take_buffer().is_none());
+            expected[1_000 + at..][..len].fill(value);
+            at += len;
+        }
+        release(&y, 4).await;
+        let pool = y.multi_recv(region.slice(..10).unwrap()).min_free(1);
+        let pool = pool.queue(5u64).try_post().unwrap();
+        let back = region.deregister();
+        tokio::pin!(back);
+        assert!(futures::poll!(&mut back).is_pending(), "a slice is posted");
+        assert!(y.cancel(pool));
+        assert_eq!(back.await.unwrap(), expected);
     });
 }
 

@@ -11,6 +11,7 @@ use crate::common::on_every_backend;
 use crate::common::peers::{bytes_of, open_region, peer_with};
 use tokio_fabric::av::FabricAddr;
 use tokio_fabric::buf::{DeviceBuffer, HmemIface};
+use tokio_fabric::cq::CompletionFlags;
 use tokio_fabric::domain::{DomainBind, DomainOps, SET_OPS_HMEM_OVERRIDE};
 use tokio_fabric::ep::OnRefusal;
 use tokio_fabric::error::Refusal;
@@ -324,6 +325,46 @@ fn messages_of_connectionless_endpoints_move_by_the_owners_alone() {
             let written = x.write(all(&from), to_y, late.remote());
             written.delivery_complete().await.unwrap();
         }
+    });
+}
+
+/// Several messages come into one slice of a device's memory (`FI_MULTI_RECV` of fi_msg(3)). One
+/// that its owner does not copy fails alone, and takes up its place.
+#[test]
+fn several_messages_come_into_one_slice_of_a_device() {
+    on_every_backend(|net| async move {
+        let [(a, x, to_y), (b, y, _)] = connectionless(&net);
+        let into = b.region(8 * MIB).await;
+        // One that is stored before there is a receive for it.
+        let mut expected = pattern(100, 9);
+        x.send(expected.clone(), to_y).await.unwrap();
+        while y.peek().await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        let pool = y.multi_recv(all(&into)).min_free(3 * MIB).queue(1u64);
+        pool.await.unwrap();
+        let next = async || y.receive_queue().next().await.unwrap();
+        assert_eq!(next().await.len, 100);
+        for (at, len) in LENGTHS.into_iter().enumerate() {
+            let bytes = pattern(len, at);
+            x.send(all(&a.filled(&bytes).await), to_y).await.unwrap();
+            let completion = next().await;
+            completion.result.unwrap();
+            assert_eq!((completion.len, completion.offset), (len, expected.len()));
+            expected.extend(bytes);
+        }
+        b.device.fail_after(0, Failure::Number(libc::ENODEV));
+        x.send(vec![1; 1000], to_y).await.unwrap();
+        let completion = next().await;
+        let failed = completion.result.unwrap_err().error;
+        assert_eq!(failed.os_error(), Some(libc::ENODEV), "{failed}");
+        assert_eq!(completion.offset, expected.len());
+        expected.extend([0; 1000]);
+        x.send(vec![2; MIB], to_y).await.unwrap();
+        assert_eq!(next().await.offset, expected.len());
+        expected.extend(vec![2; MIB]);
+        assert_eq!(next().await.flags, CompletionFlags::MULTI_RECV);
+        assert_eq!(bytes_of(&into)[..expected.len()], expected);
     });
 }
 

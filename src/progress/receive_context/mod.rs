@@ -156,7 +156,7 @@ impl ReceiveContext {
     /// `free_min` bytes are left (`FI_MULTI_RECV`). Each message is a completion of the context's
     /// queue; a last one, with the flag alone, follows when the buffer is released.
     ///
-    /// Refuses a list of buffers, slices of regions, and a `free_min` of 0.
+    /// Refuses a list of buffers, and a `free_min` of 0.
     pub(crate) fn post_multi(
         &self,
         selector: ReceiveSelector,
@@ -171,7 +171,7 @@ impl ReceiveContext {
             return Err((error.with_operation(OperationKind::Receive), payload));
         }
         let cursor = BufferCursor::new(payload, free_min).map_err(|payload| {
-            let message = "a buffer for several messages is one buffer, and no slice of a region";
+            let message = "a buffer for several messages is one buffer, or one slice of a region";
             let error = Error::new(ErrorKind::InvalidArgument, message);
             (error.with_operation(OperationKind::Receive), payload)
         })?;

@@ -28,6 +28,8 @@ pub(crate) struct MultiReceive {
     endpoint: EndpointId,
     context: UserContext,
     flags: CompletionFlags,
+    /// Where the buffer begins.
+    begin: usize,
     end: Mutex<MultiCompletion>,
 }
 
@@ -44,6 +46,7 @@ impl MultiReceive {
         endpoint: EndpointId,
         context: UserContext,
         flags: CompletionFlags,
+        begin: usize,
         slot: CqSlot,
     ) -> Arc<Self> {
         Arc::new(MultiReceive {
@@ -51,6 +54,7 @@ impl MultiReceive {
             endpoint,
             context,
             flags,
+            begin,
             end: Mutex::new(MultiCompletion {
                 slot: Some(slot),
                 result: Ok(()),
@@ -67,7 +71,9 @@ impl MultiReceive {
         completion_context: &CompletionContext<'_>,
         wakes: &mut WakeList,
     ) {
-        let completion = completion_context.completion(self.context, self.flags, end);
+        let begin = end.payload.begin();
+        let mut completion = completion_context.completion(self.context, self.flags, end);
+        completion.offset = begin.map_or(0, |begin| begin - self.begin);
         slot.fill(completion, wakes);
         self.release(wakes);
     }
@@ -129,10 +135,11 @@ impl ContextState {
         else {
             unreachable!("a multi-receive buffer reports to a queue, and has its slot")
         };
+        let begin = cursor.begin();
         let receive = self
             .matcher
             .post_multi(cursor, selector.wanted, selector.source, key);
-        let multi = MultiReceive::new(queue, self.endpoint, context, flags, slot);
+        let multi = MultiReceive::new(queue, self.endpoint, context, flags, begin, slot);
         self.receives
             .set(key, ReceiveOpState::Multi(receive, multi));
         self.arm(key, deferred);

@@ -54,6 +54,21 @@ fn revoke_refuses_peers_for_ever_and_leaves_local_use() {
     assert_eq!(gate.is_open(Role::Remote), Err(GateError::Revoked));
 }
 
+/// What an operation that is inside gives to a part of its memory is inside too, whatever was shut
+/// meanwhile, and is waited for like any other.
+#[test]
+fn another_user_beside_one_inside_is_waited_for() {
+    let gate = gate();
+    let first = gate.enter_operation().unwrap();
+    assert_eq!(gate.close(), Ok(false));
+    assert!(gate.enter_operation().is_err());
+    let second = first.another();
+    drop(first);
+    assert!(!gate.try_claim(), "one is inside");
+    drop(second);
+    assert!(gate.try_claim());
+}
+
 /// Rule 3: "taking it excludes peers, local operations on the region and all clones".
 #[test]
 fn quiesce_excludes_everyone_and_a_second_quiesce_until_it_ends() {
