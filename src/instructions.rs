@@ -100,7 +100,7 @@ impl Matching {
             data: None,
             order: 0,
         };
-        let arrived = self.matcher.begin_message(&mut arrival);
+        let arrived = self.matcher.begin_message(&mut arrival, |()| None);
         assert!(
             matches!(arrived, ArrivalOutcome::Matched(_)),
             "it is posted"
@@ -142,7 +142,7 @@ struct SharedReceives(SharedMatcher<()>);
 
 impl Receives<()> for SharedReceives {
     fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<()> {
-        self.0.begin_message(arrival)
+        self.0.begin_message(arrival, |()| None)
     }
 
     fn receive_ended(&mut self, _: Key) {}

@@ -27,11 +27,6 @@ impl WakeList {
             Some(_) => self.more.push(waker),
         }
     }
-
-    /// Takes over what another list holds.
-    pub(crate) fn append(&mut self, other: &mut WakeList) {
-        self.extend(other.first.take().into_iter().chain(other.more.drain(..)));
-    }
 }
 
 impl Extend<Waker> for WakeList {
@@ -42,8 +37,9 @@ impl Extend<Waker> for WakeList {
 
 impl Drop for WakeList {
     fn drop(&mut self) {
-        for waker in self.first.take().into_iter().chain(self.more.drain(..)) {
-            waker.wake();
+        if let Some(first) = self.first.take() {
+            first.wake();
+            self.more.drain(..).for_each(Waker::wake);
         }
     }
 }

@@ -133,7 +133,11 @@ impl ContextState {
     /// come.
     pub(super) fn mark_matched(&mut self, key: OpKey, deferred: &mut DeferredWork) {
         match self.receives.get(key) {
-            Some(ReceiveOpState::Multi(..)) => self.arm(key, deferred),
+            Some(ReceiveOpState::Multi(receive, _)) => {
+                if !self.matcher.is_armed(*receive) {
+                    self.arm(key, deferred);
+                }
+            }
             None | Some(ReceiveOpState::Claimed) => {}
             Some(_) => self.receives.set(key, ReceiveOpState::Matched),
         }

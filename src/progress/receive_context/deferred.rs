@@ -128,11 +128,10 @@ impl ReceiveContext {
 
     /// Delivers messages and completes receives, with the context's lock released. The rest, wakers
     /// and memory, is to be dropped by the caller with no lock held.
-    pub(super) fn run_deferred(&self, mut deferred: DeferredWork) -> DeferredWork {
+    pub(super) fn run_deferred(&self, deferred: &mut DeferredWork) {
         while !deferred.is_done() {
-            self.deliver_all(&mut deferred);
+            self.deliver_all(deferred);
         }
-        deferred
     }
 
     fn deliver_all(&self, deferred: &mut DeferredWork) {

@@ -288,7 +288,7 @@ impl ReceiveContext {
                 deferred.completions.push((report, end));
             }
         }
-        self.run_deferred(deferred);
+        self.run_deferred(&mut deferred);
         next.into_iter().flatten().min()
     }
 
@@ -353,21 +353,22 @@ impl ReceiveContext {
         purpose: &'static str,
         step: impl FnOnce(&mut ContextState, &mut DeferredWork) -> R,
     ) -> R {
-        self.take_step(purpose, step).0
+        self.take_step(purpose, &mut DeferredWork::default(), step)
     }
 
     /// The same; what is left of the deferred work is to be dropped with no lock held.
     fn take_step<R>(
         &self,
         purpose: &'static str,
+        deferred: &mut DeferredWork,
         step: impl FnOnce(&mut ContextState, &mut DeferredWork) -> R,
-    ) -> (R, DeferredWork) {
-        let mut deferred = DeferredWork::default();
+    ) -> R {
         let mut state = self.lock(purpose);
-        let result = step(&mut state, &mut deferred);
-        state.admit_and_wake(&mut deferred);
+        let result = step(&mut state, deferred);
+        state.admit_and_wake(deferred);
         drop(state);
-        (result, self.run_deferred(deferred))
+        self.run_deferred(deferred);
+        result
     }
 
     fn lock(&self, purpose: &'static str) -> MutexGuard<'_, ContextState> {

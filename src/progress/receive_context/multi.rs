@@ -4,6 +4,7 @@
 //! A buffer without one is *starved* and takes no part in matching.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 
 use crate::buf::{BufferCursor, Payload};
 use crate::cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, CqSlot};
@@ -17,7 +18,7 @@ use crate::sync::WakeList;
 use super::ReceiveSelector;
 use super::deferred::DeferredWork;
 use super::op_state::ReceiveOpState;
-use super::state::ContextState;
+use super::state::{ContextState, reserve_slot};
 
 /// A multi-receive buffer, shared by the context and by all messages in it. The release of the last
 /// reference completes the buffer.
@@ -110,6 +111,16 @@ impl MultiReceive {
         }
         slot.fill(completion, wakes);
     }
+}
+
+/// The token of the message behind one in a multi-receive buffer: with a slot of its own.
+pub(super) fn next_part(token: &Report, driver: Option<&Waker>) -> Option<Report> {
+    let Report::Piece { multi, .. } = token else {
+        return None;
+    };
+    let slot = reserve_slot(driver, &multi.queue)?;
+    let multi = Arc::clone(multi);
+    Some(Report::Piece { multi, slot })
 }
 
 impl ContextState {

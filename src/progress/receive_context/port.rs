@@ -2,26 +2,27 @@
 
 use std::sync::Arc;
 
-use crate::buf::Payload;
 use crate::error::Error;
 use crate::progress::report::Report;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, OpKey, PostedReceive, Receives,
     SharedMatcher, UnexpectedMessage,
 };
-use crate::sync::WakeList;
 
 use super::ReceiveContext;
 use super::deferred::DeferredWork;
+use super::multi::next_part;
 use super::state::{ClearToSendQueue, ContextState, lock_queue};
 
-/// The receives of a context as one port's connection sees them, under the port's lock. Wakers and
-/// memory to drop are collected until that lock is released ([`PortReceives::take_deferred`]).
+/// Makes the token of a multi-receive buffer's next message of that of the one before.
+type NextPart<'a> = dyn Fn(&Report) -> Option<Report> + 'a;
+
+/// The receives of a context as one port's connection sees them, under the port's lock. What is to
+/// be done without it, waking and dropping, is collected ([`PortReceives::take_deferred`]).
 pub(crate) struct PortReceives {
     pub(super) context: Arc<ReceiveContext>,
     ids: ConnIds,
-    wakes: WakeList,
-    drops: Vec<Payload>,
+    deferred: DeferredWork,
     /// Receives that have ended. The context learns of them once per turn, under one lock.
     ended: Vec<OpKey>,
     clear_to_send: ClearToSendQueue,
@@ -37,23 +38,21 @@ impl PortReceives {
         PortReceives {
             context,
             ids,
-            wakes: WakeList::new(),
-            drops: Vec::new(),
+            deferred: DeferredWork::default(),
             ended: Vec::new(),
             clear_to_send,
             is_detached: false,
         }
     }
 
-    /// The wakers to wake and the memory to drop, once the port's lock is released.
-    pub(crate) fn take_deferred(&mut self) -> (WakeList, Vec<Payload>) {
+    /// What is to be dropped once the port's lock is released, which wakes tasks.
+    pub(crate) fn take_deferred(&mut self) -> impl Sized + use<> {
         if !self.ended.is_empty() {
             let mut state = self.context.lock("receives ended");
             let ended = std::mem::take(&mut self.ended);
             ended.into_iter().for_each(|it| state.receive_ended(it));
         }
-        let wakes = std::mem::take(&mut self.wakes);
-        (wakes, std::mem::take(&mut self.drops))
+        std::mem::take(&mut self.deferred)
     }
 
     /// Detaches the connection: its announcements are void, its messages that have come in full
@@ -66,24 +65,22 @@ impl PortReceives {
         });
     }
 
-    /// Takes a step under the context's lock, and keeps the wakers and the memory that it deferred.
+    /// Takes a step under the context's lock, and keeps what it deferred.
     fn with_state<R>(
         &mut self,
         purpose: &'static str,
         step: impl FnOnce(&mut ContextState, &mut DeferredWork) -> R,
     ) -> R {
-        let (result, mut deferred) = self.context.take_step(purpose, step);
-        self.wakes.append(&mut deferred.wakes);
-        self.drops.append(&mut deferred.drops);
-        result
+        self.context.take_step(purpose, &mut self.deferred, step)
     }
 
     fn match_message(
         &mut self,
-        begin: impl FnOnce(&mut SharedMatcher<Report>) -> ArrivalOutcome<Report>,
+        begin: impl FnOnce(&mut SharedMatcher<Report>, &NextPart<'_>) -> ArrivalOutcome<Report>,
     ) -> ArrivalOutcome<Report> {
         self.with_state("begin a message", |state, deferred| {
-            let outcome = begin(&mut state.matcher);
+            let driver = state.driver.as_ref();
+            let outcome = begin(&mut state.matcher, &|token| next_part(token, driver));
             if let ArrivalOutcome::Matched(PostedReceive { key, .. }) = &outcome {
                 state.mark_matched(*key, deferred);
             }
@@ -94,7 +91,7 @@ impl PortReceives {
 
 impl Receives<Report> for PortReceives {
     fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<Report> {
-        self.match_message(|matcher| matcher.begin_message(arrival))
+        self.match_message(|matcher, next| matcher.begin_message(arrival, next))
     }
 
     fn store_message(&mut self, message: UnexpectedMessage) {
@@ -116,7 +113,7 @@ impl Receives<Report> for PortReceives {
     }
 
     fn begin_announcement(&mut self, announcement: &mut Announcement) -> ArrivalOutcome<Report> {
-        self.match_message(|matcher| matcher.begin_announcement(announcement))
+        self.match_message(|matcher, next| matcher.begin_announcement(announcement, next))
     }
 
     fn poll_clear_to_send(&mut self) -> Option<ClearToSend<Report>> {

@@ -71,6 +71,13 @@ pub(super) fn lock_queue(
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+pub(super) fn reserve_slot(driver: Option<&Waker>, queue: &CompletionQueue) -> Option<CqSlot> {
+    match driver {
+        Some(driver) => queue.reserve_or_wake(driver),
+        None => queue.try_reserve(),
+    }
+}
+
 /// Everything that the lock guards.
 #[derive(Debug)]
 pub(super) struct ContextState {
@@ -175,10 +182,7 @@ impl ContextState {
     /// Reserves a slot of a completion queue; if there is none, the queue wakes the driver once
     /// there is.
     pub(super) fn reserve_slot(&self, queue: &CompletionQueue) -> Option<CqSlot> {
-        match &self.driver {
-            Some(driver) => queue.reserve_or_wake(driver),
-            None => queue.try_reserve(),
-        }
+        reserve_slot(self.driver.as_ref(), queue)
     }
 
     /// Reserves the slot in which a receive is completed; `false`: there is none now.

@@ -4,6 +4,7 @@
 //! Invariant: an entry is in a list of slot `i` exactly if its value names one there, and each list
 //! is sorted by the order of its entries.
 
+use std::array::from_fn;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as HashEntry;
 use std::fmt;
@@ -80,16 +81,12 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
             value,
             links: [Links::default(); N],
         });
-        self.link_all(key, order);
-        key
-    }
-
-    fn link_all(&mut self, key: Key, order: u64) {
         for slot in 0..N {
             if let Some(list) = self.entry(key).value.list(slot) {
                 self.link(key, order, slot, list);
             }
         }
+        key
     }
 
     fn link(&mut self, key: Key, order: u64, slot: usize, list: V::ListKey) {
@@ -152,17 +149,20 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
 
     /// Changes an entry, and links it into the lists that it names afterwards.
     pub(super) fn change<R>(&mut self, key: Key, change: impl FnOnce(&mut V) -> R) -> Option<R> {
-        let entry = self.entries.get(key)?;
-        let (order, links) = (entry.order, entry.links);
-        for (slot, links) in links.iter().enumerate() {
-            if let Some(list) = self.entry(key).value.list(slot) {
-                self.unlink(*links, slot, list);
+        let lists = |value: &V| -> [Option<V::ListKey>; N] { from_fn(|slot| value.list(slot)) };
+        let entry = self.entries.get_mut(key)?;
+        let (order, links, before) = (entry.order, entry.links, lists(&entry.value));
+        let result = change(&mut entry.value);
+        let after = lists(&entry.value);
+        for slot in (0..N).filter(|slot| before[*slot] != after[*slot]) {
+            if let Some(list) = before[slot] {
+                self.unlink(links[slot], slot, list);
+                self.entry_mut(key).links[slot] = Links::default();
+            }
+            if let Some(list) = after[slot] {
+                self.link(key, order, slot, list);
             }
         }
-        let entry = self.entry_mut(key);
-        entry.links = [Links::default(); N];
-        let result = change(&mut entry.value);
-        self.link_all(key, order);
         Some(result)
     }
 

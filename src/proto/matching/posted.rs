@@ -218,16 +218,34 @@ impl<T> PostedReceives<T> {
     /// Takes the receive, or a part of a multi-receive buffer, for a message of this length. The
     /// rest of the buffer takes the next message once it is armed again.
     pub(super) fn take(&mut self, at: Key, len: u64) -> PostedReceive<T> {
+        self.take_and_arm(at, len, |_| None)
+    }
+
+    /// The same; the rest of the buffer, if it is not consumed, takes the next message at once,
+    /// with the token that `next` makes of this one's.
+    pub(super) fn take_and_arm(
+        &mut self,
+        at: Key,
+        len: u64,
+        next: impl FnOnce(&T) -> Option<T>,
+    ) -> PostedReceive<T> {
         let order = self.lists.order(at);
         let allocate = |posted: &mut PostedEntry<T>| match &mut posted.buffer {
-            ReceiveBuffer::Multi(cursor, token @ Some(_)) => Some(PostedReceive {
-                token: token.take().expect("just seen"),
-                payload: cursor.allocate(len),
-                wanted: posted.wanted,
-                source: posted.match_key.source,
-                order,
-                key: posted.key,
-            }),
+            ReceiveBuffer::Multi(cursor, armed @ Some(_)) => {
+                let token = armed.take().expect("just seen");
+                let payload = cursor.allocate(len);
+                if !cursor.is_consumed() {
+                    *armed = next(&token);
+                }
+                Some(PostedReceive {
+                    token,
+                    payload,
+                    wanted: posted.wanted,
+                    source: posted.match_key.source,
+                    order,
+                    key: posted.key,
+                })
+            }
             _ => None,
         };
         if self.is_multi(at)
@@ -247,6 +265,11 @@ impl<T> PostedReceives<T> {
             order,
             key: posted.key,
         }
+    }
+
+    /// True if it takes a message that comes.
+    pub(super) fn is_armed(&self, at: Key) -> bool {
+        self.takes(at).is_some()
     }
 
     /// What a posted receive takes; `None` if it is not armed.

@@ -177,6 +177,12 @@ impl<T> SharedMatcher<T> {
         }
     }
 
+    /// True if a posted receive takes the next message that it matches: always, but for
+    /// multi-receive buffers.
+    pub(crate) fn is_armed(&self, receive: ReceiveKey) -> bool {
+        self.posted.is_armed(receive)
+    }
+
     /// Returns an unused part of a multi-receive buffer to it. If a later part is in use, the part
     /// comes back to the caller instead.
     pub(crate) fn return_part(&mut self, receive: ReceiveKey, part: Payload) -> Option<Payload> {
@@ -252,17 +258,24 @@ impl<T> SharedMatcher<T> {
         assigned
     }
 
-    /// A message begins: it is matched, admitted to the store, or stalled. Assigns its order.
-    pub(crate) fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<T> {
-        self.match_or_admit(arrival, cost_of(arrival.len))
+    /// A message begins: it is matched, admitted to the store, or stalled. Assigns its order. A
+    /// multi-receive buffer that it is matched with stays armed if `next` makes a token for the
+    /// message after it.
+    pub(crate) fn begin_message(
+        &mut self,
+        arrival: &mut Arrival,
+        next: impl FnOnce(&T) -> Option<T>,
+    ) -> ArrivalOutcome<T> {
+        self.match_or_admit(arrival, cost_of(arrival.len), next)
     }
 
-    /// A message is announced: it is matched, stored, or stalled. Assigns its order.
+    /// The same of a message that is announced.
     pub(crate) fn begin_announcement(
         &mut self,
         announcement: &mut Announcement,
+        next: impl FnOnce(&T) -> Option<T>,
     ) -> ArrivalOutcome<T> {
-        let outcome = self.match_or_admit(&mut announcement.arrival, cost_of(0));
+        let outcome = self.match_or_admit(&mut announcement.arrival, cost_of(0), next);
         if let ArrivalOutcome::Store = outcome {
             let entry = MessageEntry {
                 arrival: announcement.arrival,
@@ -275,7 +288,12 @@ impl<T> SharedMatcher<T> {
     }
 
     /// `cost`: what the message is charged if it is stored.
-    fn match_or_admit(&mut self, arrival: &mut Arrival, cost: u64) -> ArrivalOutcome<T> {
+    fn match_or_admit(
+        &mut self,
+        arrival: &mut Arrival,
+        cost: u64,
+        next: impl FnOnce(&T) -> Option<T>,
+    ) -> ArrivalOutcome<T> {
         let connection = arrival.connection;
         let mut woken_for = None;
         // 1. A connection that was stalled asks again. `stalled_order` is its turn among those that
@@ -304,14 +322,16 @@ impl<T> SharedMatcher<T> {
         // 2. Match it with the oldest posted receive: one hash lookup per mask class.
         if let Some(at) = self.posted.find(arrival) {
             arrival.order = self.next_arrival();
-            let receive = self.posted.take(at, arrival.len);
-            // What the connection was woken for is free for other stalled connections.
+            let receive = self.posted.take_and_arm(at, arrival.len, next);
+            // What the connection was woken for is free for other stalled connections, and so is
+            // the rest of a buffer.
             if stalled_order.is_some() {
                 self.wake_for_space(None);
             }
             if let Some(woken_for) = woken_for.filter(|key| *key != at) {
                 self.wake_for(woken_for);
             }
+            self.wake_for(at);
             return ArrivalOutcome::Matched(receive);
         }
         // 3. Admit it to the store, unless another message has waited for room for longer.

@@ -35,11 +35,12 @@ impl Model {
             (arrival, index)
         });
         let cost = OVERHEAD + if index.is_some() { 0 } else { arrival.len };
+        let next = rng.chance(50).then(|| self.fresh());
         let arrived = match index {
-            None => self.matcher.begin_message(&mut arrival),
+            None => self.matcher.begin_message(&mut arrival, |_| next),
             Some(index) => {
                 let mut announcement = Announcement { arrival, index };
-                let arrived = self.matcher.begin_announcement(&mut announcement);
+                let arrived = self.matcher.begin_announcement(&mut announcement, |_| next);
                 arrival = announcement.arrival;
                 arrived
             }
@@ -68,7 +69,7 @@ impl Model {
         match arrived {
             ArrivalOutcome::Matched(receive) => {
                 let at = self.receive_for(&arrival).expect("one takes it");
-                self.given(at, &receive, arrival.len);
+                self.given_and_armed(at, &receive, arrival.len, next);
                 self.count("expected");
             }
             ArrivalOutcome::Store => {

@@ -127,6 +127,29 @@ impl Model {
         self.rearm(at);
     }
 
+    /// The same, where the rest of a buffer was offered this token for the next message.
+    pub(super) fn given_and_armed(
+        &mut self,
+        at: usize,
+        got: &PostedReceive<u64>,
+        len: u64,
+        next: Option<u64>,
+    ) {
+        let (key, many) = (self.receives[at].key, self.receives[at].many);
+        let rest = many.map(|(left, min, _)| (left - left.min(len as usize), min.max(1)));
+        let stays = next.filter(|_| rest.is_some_and(|(left, min)| left >= min));
+        assert_eq!(self.matcher.is_armed(key), stays.is_some());
+        let (Some(next), Some((left, min, _))) = (stays, many) else {
+            return self.given(at, got, len);
+        };
+        let receive = &mut self.receives[at];
+        assert_eq!(got.token, receive.token, "the oldest that takes it");
+        assert_eq!(got.payload.len(), left.min(len as usize));
+        receive.token = next;
+        receive.many = Some((left - got.payload.len(), min, true));
+        self.count("stays armed");
+    }
+
     /// Lets the rest of a buffer take the next messages.
     pub(super) fn rearm(&mut self, at: usize) {
         loop {
