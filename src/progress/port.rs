@@ -228,7 +228,8 @@ impl Drop for PortGuard<'_> {
             if !std::thread::panicking() {
                 state.check(self.superseded.get());
             }
-            if state.deferred.is_empty() && state.receives.is_none() {
+            let shared = state.receives.as_ref();
+            if state.deferred.is_empty() && shared.is_none_or(|it| !it.has_deferred()) {
                 return; // The usual case of a post.
             }
             let deferred = state.deferred.take();

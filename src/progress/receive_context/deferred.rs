@@ -42,6 +42,15 @@ impl DeferredWork {
         }
     }
 
+    /// True if nothing is to be done or dropped.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_done()
+            && self.cq_slots.is_empty()
+            && self.detached_ports.is_empty()
+            && self.wakes.is_empty()
+            && self.drops.is_empty()
+    }
+
     fn is_done(&self) -> bool {
         self.deliveries.is_empty()
             && self.completions.is_empty()

@@ -45,6 +45,11 @@ impl PortReceives {
         }
     }
 
+    /// True if there is something to be [taken](Self::take_deferred).
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.ended.is_empty() || !self.deferred.is_empty()
+    }
+
     /// What is to be dropped once the port's lock is released, which wakes tasks.
     pub(crate) fn take_deferred(&mut self) -> impl Sized + use<> {
         if !self.ended.is_empty() {
