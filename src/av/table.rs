@@ -3,6 +3,10 @@
 //! Invariants: a slot is free, reserved, or used by one entry; `by_address` has exactly the used
 //! ones; `free` has exactly the free ones that have a generation left, since a generation of an
 //! index is never given out twice.
+//!
+//! An insertion (`insertion_task.rs`) takes the slots of all its addresses when it begins, so that
+//! indices follow the order of the calls. Names are looked up on blocking threads, and the last one
+//! found puts the addresses into their places. Then: result stored, events readable, wakers woken.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

@@ -1,6 +1,10 @@
 //! Memory that this library neither owns nor touches: a range of addresses, which only the kernel
 //! follows (socket calls, `process_vm_readv` and `process_vm_writev`). What is not mapped makes the
 //! kernel say `EFAULT`, and never a signal.
+//!
+//! Before an access its pages are asked for (`MADV_POPULATE_READ` or `_WRITE`, at most 4 MiB), so
+//! that a missing one refuses the operation and nothing else. One that goes missing later is the
+//! kernel's `EFAULT`.
 
 use std::fmt;
 use std::io;

@@ -5,6 +5,18 @@
 //! Registration without such work is O(1) on TCP and done on the spot, whatever the size.
 //!
 //! A registration ends in one order: result stored, event readable, wakers woken.
+//!
+//! The buffers are taken apart (`buf/owned_buffer.rs`), joined to the memory of a region
+//! (`mr::prepare`) and entered into the domain's table under a key (`mr/table.rs`). A blocking
+//! thread (`blocking.rs`) serves the queue for a millisecond, since waking a thread costs more than
+//! a short registration. What the system has no memory for is refused (`available.rs`). A dropped
+//! future undoes the registration.
+//!
+//! `deregister` voids the key, shuts the gate, makes the driver take the kernel's operations on the
+//! region back, and gives the buffer back when the last entry has left the gate. The driver is not
+//! woken if nothing on behalf of a peer is inside. Counters and endpoints that are bound to a
+//! region (`sync/attach.rs`, `buf/attached.rs`) are notified of each access by
+//! `progress/publish.rs`.
 
 use std::fmt;
 use std::future::IntoFuture;

@@ -1,4 +1,27 @@
 //! What all operation builders share: from a builder to a posted operation, in its three forms.
+//!
+//! # The way of a post
+//!
+//! 1. The builder (`msg.rs`, `tagged.rs`, `rma.rs`) describes the operation.
+//! 2. This file checks the endpoint's capabilities and the buffers, and turns the buffers into a
+//!    `buf::Payload`: raw parts with their owners.
+//! 3. The `Operation` (`proto/op.rs`) is the one record: kind, memory, options, phase, and where it
+//!    reports. It goes to its target (`target.rs`): the port of the endpoint; of a connectionless
+//!    one the port of the peer (`rdm/ports.rs`), or the receives that all its ports share.
+//! 4. Under the connection's lock the machine (`proto/conn`) checks the state, reserves what the
+//!    report needs (`cq/slots.rs`) or lets the operation wait its turn, and keeps the record until
+//!    the end. Lanes (`tx/lane.rs`), fences, announcements and awaited answers hold its key.
+//! 5. The header is encoded from the record when its frame joins the batch (`tx/batch.rs`). The
+//!    memory leaves the record only while the transport has it.
+//!
+//! A message of `Endpoint::inject` has no record: its bytes are written as they go out, those that
+//! go out together lie in one buffer (`tx/injected.rs`), and their ends are counted. On an idle
+//! connection a post is sent within the call (`progress/inline_send.rs`); otherwise the driver
+//! gathers what is queued.
+//!
+//! What an endpoint can do is computed when it is opened, from the Info and the endpoint's kind
+//! (`info/sides.rs`), and so are its default flags (`defaults.rs`). Each post asks it, and so does
+//! each access of a peer.
 
 use std::marker::PhantomData;
 

@@ -1,5 +1,10 @@
 //! The last step of an operation: its result goes from its record to where it reports, which is a
 //! future's cell or the slot of a completion queue that was reserved when it was posted.
+//!
+//! When a frame has gone that awaits no answer, or its ack has come (`proto/conn/acks.rs`), the
+//! record gets the `OpResult` and loses its key: the event that the machine queues has another key,
+//! under which the record is found until its result is delivered. `publish.rs` takes the events in
+//! order, under the connection's lock. Wakers run after the lock is released.
 
 use std::sync::Arc;
 

@@ -1,5 +1,11 @@
 //! Time limits of operations. The machine has no clock, so the deadlines are kept here, sorted; an
 //! operation without one costs nothing.
+//!
+//! An operation whose time passes ends with its memory, unless its bytes move at that moment: then
+//! its end is delivered, and the memory stays. An announced message is withdrawn, with a frame to
+//! the peer (`proto/conn/rendezvous_sender.rs`); one that cannot be, toward a C peer, stays until
+//! it is asked for. The place of an operation that awaited an answer counts as used until the
+//! answer has come and was dropped, since answers have no names.
 
 use std::collections::BTreeMap;
 use std::mem;

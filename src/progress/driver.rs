@@ -10,6 +10,16 @@
 //!
 //! A poll has a budget (`budget.rs`), which its turns share. Heartbeats and timers have budgets of
 //! their own, so that they get on beside ports that are always ready, and ports beside them.
+//!
+//! `transport/run.rs` runs it: as a task on the current runtime; on a thread of its own, in a
+//! runtime of that thread's (`epoll`, `loopback`) or in its ring (`io-uring`); or by those who wait
+//! (`sync/manual.rs`). While it spins (`spin.rs`) it is polled again without parking, after the
+//! other tasks of its runtime.
+//!
+//! The driver ends with its runtime, by a panic (a waker's, a buffer's drop), with its transport,
+//! or after the last handle. Its drop takes everything back from the links and ends every operation
+//! with `DriverGone`; later posts get the same. A thread drops its driver itself, since only that
+//! thread may ask its ring for anything.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;

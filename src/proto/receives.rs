@@ -1,5 +1,24 @@
 //! What a connection asks of the receives that it shares with the other connections of its
 //! endpoint.
+//!
+//! Whose receives take a connection's messages is fixed when the connection is made
+//! (`conn/receive_side.rs`): its own, or some that connections share. A connection that shares has
+//! no matcher and asks its host through this trait. A receive that is matched becomes an operation
+//! of the connection that brings the message, and ends there. If the connection ends first, the
+//! receive is posted again in its place, unless it was for that peer or that message alone.
+//!
+//! What the receiver may have no room for is announced first (`conn/rendezvous_sender.rs`,
+//! `conn/rendezvous_receiver.rs`), and its bytes come when a receive has been matched. A receive
+//! that matches an announcement is queued for the connection of the announcement, whose machine
+//! polls it in its next turn (`Receives::poll_clear_to_send`) and asks for the message, or puts the
+//! receive back.
+//!
+//! Matching (`matching/shared.rs`) takes one hash lookup per mask. Each connection is promised
+//! bytes of the store; a message without room stalls its connection alone, which is woken in turn.
+//!
+//! A connectionless endpoint's connection (`conn/rdm_binding.rs`) takes posts before it is up.
+//! Their frames wait in their lanes, and survive an attempt to connect that is given up. So does
+//! what the peer has no receive for when it ends an idle connection: it goes over the next one.
 
 use super::matching::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, PostedReceive, UnexpectedMessage,

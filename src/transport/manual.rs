@@ -6,6 +6,14 @@
 //! either: sockets are registered with a [`Poller`] as well, which can be asked at any time, also
 //! in a task that never yields to its runtime's reactor. (Completions of a ring, and what is within
 //! the process, are found without it.)
+//!
+//! Before it drives, a waiter polls with a waker that wakes no task, since what its own turn ends
+//! must not wake its task again. Reading without waiting, and `Domain::progress`, take one turn
+//! that looks: at the last port's socket, at the ring's queue, at timers, and at an epoll
+//! descriptor of our own (`epoll/watched.rs`), since the reactor of a runtime does not run while a
+//! task does not yield. The runtime's reactor wakes sleepers directly: one that had ours inside
+//! would cost a system call more per message. An event queue drives what reports to it: its reader
+//! is a waiter of each. Threads still look names up and fault pages in; they move nothing else.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

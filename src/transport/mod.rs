@@ -39,6 +39,16 @@
 //! 4. Spurious wakes happen; lost ones do not.
 //! 5. A link, the reactor and the other end keep clones of the waker. If the waker owns what owns
 //!    the link, only dropping the link ends that circle.
+//!
+//! # Backends
+//!
+//! A backend is the system calls behind the trait `Stream`; what is submitted to a link and how it
+//! ended are the same for all, and their states are drawn in `stream.rs`. `epoll` tries the system
+//! call and waits for readiness. `uring` has one ring per driver and listener. `loopback` copies
+//! between pipes of the process; between the hosts of a test's network a relay carries each
+//! connection (`loopback/relay.rs`). `select.rs` opens the backend that is named, or else `epoll`.
+//! `fault.rs`, for tests alone, wraps any of them. A new backend is a new folder, and passes the
+//! same suite.
 
 mod address;
 mod clock;

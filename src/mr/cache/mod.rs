@@ -14,6 +14,12 @@
 //! Invariants: `count` and `size` are those of the registrations kept track of, and within the
 //! settings. Regions are dropped with the lock released, since their memory may be the
 //! application's to drop; so are handles, which take the lock.
+//!
+//! A cached region is one more owner of its memory (a window, `buf/shared.rs`), so its addresses
+//! mean the same bytes as long as it exists. It gives nothing back and cannot be quiesced. Address
+//! ranges are watched with userfaultfd (`buf/watch.rs`: one thread of the process, which allocates
+//! nothing); notices are heeded before every lookup. `domain/cache` is what applications see of
+//! this.
 
 mod index;
 #[cfg(loom)]

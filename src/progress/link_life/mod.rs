@@ -1,6 +1,15 @@
 //! The life of a port's link: [`machine`] decides, this file does what it says. An attempt that
 //! fails is given up. At the end what is accepted goes out, both sides agree where they can,
 //! everything is taken back from the link, operations end, and the stream with them.
+//!
+//! With a peer of this library (`proto/conn/close.rs`) what was accepted goes out and gets its
+//! answers, then CLOSE. Once both sides have sent it each ends its stream, and the other's end of
+//! stream proves that all has arrived. As long as operations make progress, that may take its time.
+//! With a plain peer queued frames go out, everything submitted is taken back from the link,
+//! operations end as `Canceled`, the stream is finished, and what the peer still sends is read and
+//! dropped for a short while, so that our last bytes are not lost to a reset. After a loss or a
+//! fault everything is taken back, and operations end with the reason. Then comes `Shutdown`, once
+//! and last.
 
 mod machine;
 

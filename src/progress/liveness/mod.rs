@@ -10,6 +10,9 @@
 //! The interval is short while something awaits the peer, and long ([`ProbeInterval::Idle`]) while
 //! only receives are posted, the normal state of a server. Idle connections to the same domain of a
 //! peer share what they hear (`peers.rs`), so that one of them probes for all.
+//!
+//! Heartbeats of idle ports are spread over their interval, and their times are shared
+//! (`timer.rs`). An idle port gives back the memory that its queues keep.
 
 mod config;
 mod machine;

@@ -186,8 +186,8 @@ fn bytes_of(end: &OpResult) -> Vec<u8> {
     bytes
 }
 
-/// ARCHITECTURE.md: "An idle port gives back what its queues kept for what might be queued", and so
-/// do the receives that ports share; while they are idle there is no timer.
+/// `progress/liveness/mod.rs`: "An idle port gives back the memory that its queues keep", and so do
+/// the receives that ports share; while they are idle there is no timer.
 #[test]
 fn memory_of_a_burst_is_given_back_when_it_is_over() {
     let mut fixture = Fixture::new(8, 1 << 20, 8);

@@ -4,6 +4,21 @@
 //! belongs to when it is whole. A message is matched in [`message`] (receives of the connection's
 //! own) or in `shared_receive.rs` (receives that the connections of an endpoint share); [`access`]
 //! resolves the memory that a peer's RMA names.
+//!
+//! The driver asks the machine for a `ReceivePlan` after each outcome: *stage* (read into a pooled
+//! 64 KiB buffer and feed it to the machine), *direct* (read straight into the posted buffer or the
+//! region, for what is large), or *paused* (there is no room: the socket fills, and the peer
+//! stops). A header is checked in full by `wire` before a field of it is used.
+//!
+//! A message lands in the oldest posted receive, or in the bounded store of unexpected messages. A
+//! peer of this library sends no more than that takes (`credit.rs`), and its RMA passes what it
+//! holds back. A write or read names a key: `mr/table.rs` finds the region or refuses. The region's
+//! gate (`sync/gate.rs`) is entered for each system call or copy, not for the whole transfer, so
+//! revoking a region does not depend on the peer.
+//!
+//! Between two endpoints of this library every write is answered, by an ack or by its refusal; the
+//! acks of a turn are one frame. A read's answer goes out in parts (`answer.rs`). A part whose
+//! region was revoked is completed with zeros, and the end of the answer says why.
 
 mod access;
 mod frame;

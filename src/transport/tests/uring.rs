@@ -422,7 +422,7 @@ async fn without_its_driver_a_ring_ends_what_is_in_flight() {
     }
 }
 
-/// ARCHITECTURE, ruling 5: "while many connections of a ring are at work, one call sends for all"
+/// docs/rulings.md, 5: "while many connections of a ring are at work, one call sends for all"
 #[tokio::test]
 async fn what_many_connections_send_goes_out_in_one_drive() {
     let Some((world, ring)) = usual() else { return };

@@ -14,6 +14,19 @@
 //! dropped or leaked: [`op`]. The queues are shared with the kernel, and used under one lock:
 //! [`ring`]. Region bytes are named by raw lists only (rule 2), under the leases that came with
 //! them (rule 4).
+//!
+//! # What is in the ring
+//!
+//! All receives: staged ones (multishot where a connection gets nothing else, into buffers provided
+//! to the kernel), and direct ones into their destination; one per socket at any time. A send goes
+//! through the ring only if it finds no room in the socket, or if many connections are at work,
+//! whose sends one system call takes along. Nothing that the driver submits wakes it
+//! (`Transport::try_park`).
+//!
+//! The kernel completes an operation in the thread that submitted it. A multishot receive that
+//! keeps completing elsewhere than where the driver runs is submitted anew. Where the driver is a
+//! thread, that thread alone enters the kernel; others push entries and notify it by an eventfd
+//! that the ring watches.
 
 mod active;
 mod bufs;

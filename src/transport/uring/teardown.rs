@@ -1,5 +1,15 @@
 //! The end of operations that are not wanted any more, and that of the ring itself: everything is
 //! cancelled and waited for before its memory is freed (memory-model rule 7).
+//!
+//! # A ring that fails
+//!
+//! A kernel that refuses `io_uring_enter`, at once or for longer than `RING_REFUSAL_MAX` where a
+//! refusal may pass (`EINTR`, `EBUSY`, `EAGAIN`), gets and ends nothing any more: the ring has
+//! failed. What the kernel has not taken is freed. What it has is cancelled by other calls, and
+//! leaked, with a line in the log, if it does not end by those. `poll_drive` says so, and the
+//! driver ends: every operation ends with `DriverGone`, which names the system call and its error,
+//! endpoints shut down, a listener closes with an error event, and later calls get the same. What
+//! is opened anew does without a ring, or says why there is none.
 
 use std::io;
 use std::mem::{self, ManuallyDrop};

@@ -18,7 +18,7 @@ use crate::common::{backends, left_out};
 
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// ARCHITECTURE, "A ring that fails": "every operation ends with `DriverGone`, which names the
+/// `uring/teardown.rs`, "A ring that fails": "every operation ends with `DriverGone`, which names the
 /// system call and its error"; on a task and on a thread, where a system call is refused for good
 /// and where its refusal would pass, but does not.
 #[test]
