@@ -49,6 +49,10 @@ extern crate self as tokio_fabric_rpc;
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/7-calls.md")]
+mod guide {}
+
 mod client;
 mod codec;
 mod cx;

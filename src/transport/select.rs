@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// README: "`epoll`: TCP sockets by readiness; the default".
+    /// The guide, 10: "TCP sockets by readiness; the default".
     #[tokio::test]
     async fn who_names_no_backend_gets_epoll() {
         for options in [TransportOptions::default(), of_thread(None)] {
@@ -314,7 +314,8 @@ mod tests {
         [open(&task), open(&of_thread(Some(Backend::IoUring)))]
     }
 
-    /// README: "a backend that was named and cannot be had is an error", with the system's reason.
+    /// The guide, 10: "A backend that was named and cannot be had is an error", with the system's
+    /// reason.
     #[cfg(all(feature = "io-uring", target_os = "linux"))]
     #[tokio::test]
     async fn where_io_uring_is_refused_the_error_says_why() {

@@ -204,7 +204,7 @@ fn the_work_of_registration_runs_beside_the_runtime() {
     });
 }
 
-/// README: "`domain.register(..).await` faults the memory in beside the runtime"; `lazily` leaves
+/// The guide, 2: "does its slow part, bringing pages into memory, on other threads"; `lazily` leaves
 /// it, and so does a domain that registers within the call.
 /// docs/memory-model.md: address ranges are not ours to touch, and read-only bytes never change.
 #[test]

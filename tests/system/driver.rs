@@ -183,7 +183,7 @@ async fn scene(
     (near, far, a, b, region)
 }
 
-/// README: "a domain and a listener with threads of their own need no runtime at all".
+/// The guide, 10: "a domain and a listener with threads of their own need no runtime at all".
 #[test]
 fn a_thread_needs_no_runtime() {
     for backend in backends() {
@@ -199,7 +199,7 @@ fn a_thread_needs_no_runtime() {
     }
 }
 
-/// README: "Nothing of the application's stops it but dropping the domain".
+/// The guide, 10: "Nothing of the application's stops it but dropping the domain".
 #[test]
 fn a_thread_outlives_the_applications_runtime() {
     for backend in backends() {
@@ -265,7 +265,7 @@ impl Wake for Broken {
     }
 }
 
-/// README: "If it panics, the driver ends as if its runtime had": `DriverGone` for all.
+/// The guide, 10: "If it panics, the driver ends as if its runtime had": `DriverGone` for all.
 #[test]
 fn a_driver_that_panics_is_gone_for_all_operations() {
     for backend in backends() {
@@ -363,7 +363,7 @@ fn threads_named(name: &str) -> (usize, Duration) {
     found
 }
 
-/// README: "the driver spins for so long after the last activity, then sleeps".
+/// The guide, 10: "the driver spins for so long after the last activity, then sleeps".
 /// fi_domain(3): "progress threads cannot be blocked when communication is idle, which results in
 /// threads spinning in progress functions." These sleep, a thread's and a task's alike.
 #[test]

@@ -19,7 +19,7 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// README: "a backend that was named and cannot be had is an error"; who names none is not
+/// The guide, 10: "A backend that was named and cannot be had is an error"; who names none is not
 /// concerned.
 #[test]
 fn where_a_filter_forbids_io_uring_epoll_serves() {
@@ -167,8 +167,8 @@ fn many_runtimes_end() {
     assert_eq!(open(), before);
 }
 
-/// ARCHITECTURE, ruling 5: "While many connections of a ring are at work, what any of them posts is
-/// left to the driver": every message arrives once and in order all the same, posted one at a time
+/// docs/rulings.md, 5: "while many connections of a ring are at work, one call sends for all":
+/// every message arrives once and in order all the same, posted one at a time
 /// or in bursts.
 #[test]
 fn what_a_crowd_sends_arrives_in_order() {
