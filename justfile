@@ -13,5 +13,8 @@ doc:
 deep:
     .ci/deep
 
+release:
+    .ci/release
+
 ci:
     .ci/run
