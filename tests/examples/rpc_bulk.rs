@@ -3,16 +3,14 @@
 
 mod process;
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use process::{
-    LIMIT, Server, assert_moved, assert_refused, await_resident, file, finish, object, peak_memory,
+    Server, assert_moved, assert_refused, await_resident, file, finish, object, peak_memory,
     program, run, text,
 };
-use tokio_fabric::{
-    Endpoint, EndpointType, Event, EventQueue, Fabric, Hints, PassiveEndpoint, op::Received,
-};
+use tokio_fabric::{EndpointType, Fabric, Hints};
+use tokio_fabric_rpc::{Code, Cx, Lend, Pull, Push, Result, Server as RpcServer, Started, service};
 
 /// What moves the bytes of a domain driven by a task, where none is named.
 const DEFAULT_BACKEND: &str = "epoll";
@@ -74,9 +72,9 @@ fn without_options_it_moves_its_own_executable() {
     }
 }
 
-/// "or the client pushes by RMA write: `--push`".
+/// `--push`: the server writes back by RMA what it has read, and the client compares.
 #[test]
-fn pushed_by_rma_write() {
+fn written_back_by_rma_write() {
     let (file, bytes) = file(20_000_003);
     let output = run(&["--json", "--push", "--file", file.path().to_str().unwrap()]);
     assert_moved(&object(&output), &bytes);
@@ -85,8 +83,9 @@ fn pushed_by_rma_write() {
 /// Sizes at which chunks and windows just fill, or just do not, and nothing at all.
 #[test]
 fn every_edge_of_chunks_and_windows() {
-    const CHUNK: usize = 8 << 20;
-    for len in [0, 1, CHUNK, CHUNK + 1, 4 * CHUNK - 1, 4 * CHUNK] {
+    const CHUNK: usize = 512 << 10;
+    const WINDOW: usize = 16 << 20;
+    for len in [0, 1, CHUNK, CHUNK + 1, WINDOW - 1, WINDOW, WINDOW + 1] {
         let (file, bytes) = file(len);
         let path = file.path().to_str().unwrap();
         for direction in [&[][..], &["--push"]] {
@@ -195,8 +194,8 @@ fn a_server_killed_in_mid_transfer_is_one_clear_line() {
     for direction in [&[][..], &["--push"]] {
         let server = Server::start();
         let client = server.client(&[&["--size", "1T"], direction].concat());
-        // All four pieces of its memory are in use.
-        server.await_resident(36 << 20);
+        // Both windows are filled: it has begun to lend them.
+        await_resident(&client, 32 << 20);
         drop(server.kill());
         let killed = Instant::now();
         let output = finish(client);
@@ -215,7 +214,7 @@ fn a_client_killed_in_mid_transfer_leaves_the_server_serving() {
     let server = Server::start();
     for direction in [&[][..], &["--push"]] {
         let mut client = server.client(&[&["--size", "1T"], direction].concat());
-        await_resident(&client, 70 << 20);
+        await_resident(&client, 32 << 20);
         client.kill().expect("it runs");
         client.wait().expect("it is a child");
     }
@@ -227,111 +226,121 @@ fn a_client_killed_in_mid_transfer_leaves_the_server_serving() {
     assert!(!said.contains("panicked"), "{said}");
 }
 
-/// A request that is not one is refused with a reason, and the connection lives; requests that make
-/// no sense likewise.
+/// The example's service, for callers and servers of other kinds.
+#[service]
+pub trait Bulk {
+    async fn ping(&self, cx: &Cx) -> Result<()>;
+    async fn put(&self, cx: &Cx, at: u64, data: Pull, back: Push) -> Result<()>;
+    async fn finish(&self, cx: &Cx, bytes: u64, digest: [u8; 32]) -> Result<[u8; 32]>;
+}
+
+/// Methods that the example's server does not have, or with other arguments.
+#[service(name = "Bulk")]
+pub trait Other {
+    async fn none(&self, cx: &Cx) -> Result<()>;
+    async fn put(&self, cx: &Cx, at: u64) -> Result<()>;
+}
+
+/// A call that makes no sense is refused with a reason, and the connection lives; what does not
+/// speak the protocol gets no connection.
 #[test]
-fn requests_of_garbage_are_refused() {
+fn calls_that_make_no_sense_are_refused() {
     let server = Server::start();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let client = connect(server.address).await;
-        let mut frame = [0; 56];
-        frame[..6].copy_from_slice(b"RPCB\x01\x01");
-        assert_eq!(ask(&client, &frame).await, (0x80, 0), "a ping is answered");
-        assert_eq!(ask(&client, b"").await, (0x81, 1));
-        assert_eq!(ask(&client, &[0xff; 56]).await, (0x81, 1));
-        assert_eq!(ask(&client, &[0; 10_000]).await, (0x81, 1));
-        for (kind, refusal) in [(0x80, 2), (2, 3), (4, 3), (9, 1)] {
-            frame[5] = kind;
-            assert_eq!(ask(&client, &frame).await, (0x81, refusal), "kind {kind}");
-        }
-        // A finish that claims bytes which never came.
-        frame[5] = 5;
-        frame[16] = 1;
-        assert_eq!(ask(&client, &frame).await, (0x81, 5));
-        // Memory to write into, as often as one likes to ask.
-        frame[5] = 3;
-        for _ in 0..4 {
-            assert_eq!(ask(&client, &frame).await.0, 0x80);
-        }
-        assert_eq!(ask(&client, &frame).await, (0x81, 4));
+        let client = BulkClient::connect(server.address).await.unwrap();
+        let other = OtherClient::over(client.channel().clone());
+        client.ping().await.expect("a ping is answered");
+        let refused = other.none().await.unwrap_err();
+        assert_eq!(refused.code(), Code::UnknownMethod);
+        assert_eq!(refused.started(), Started::NotStarted);
+        let refused = other.put(0).await.unwrap_err();
+        assert_eq!(refused.code(), Code::BadRequest, "it lends nothing");
+        // What does not follow what has come, and the end of bytes that never came.
+        let lent = (Lend::read(vec![1; 9]), Lend::write(Vec::new()));
+        let refused = client.put(5, lent.0, lent.1).await.unwrap_err();
+        assert_eq!(refused.error().code(), Code::BadRequest);
+        let (_, buffers) = refused.into_parts();
+        assert_eq!(buffers, Some((vec![1; 9], Vec::new())), "it is back");
+        let refused = client.finish(1, [0; 32]).await.unwrap_err();
+        assert_eq!(refused.code(), Code::BadRequest);
+        // Less room for what comes back than was lent.
+        let lent = (Lend::read(vec![1; 9]), Lend::write(vec![0; 8]));
+        let refused = client.put(0, lent.0, lent.1).await.unwrap_err();
+        assert_eq!(refused.error().code(), Code::TooLarge);
+        client.ping().await.expect("the connection lives");
+
+        let fabric = Fabric::open(Hints::new().endpoint(EndpointType::Msg)).unwrap();
+        let stranger = fabric.domain().open().unwrap().endpoint().open().unwrap();
+        let refused = stranger.connect(server.address).await.unwrap_err();
+        assert!(!refused.data().is_empty(), "the reason: {refused}");
     });
     let output = server.call(&["--json", "--size", "1M"]);
     assert_eq!(object(&output)["verified"], true);
     assert!(!server.kill().contains("panicked"));
 }
 
+/// Answers everything, reads nothing.
+struct Liar;
+
+impl Bulk for Liar {
+    async fn ping(&self, _: &Cx) -> Result<()> {
+        Ok(())
+    }
+
+    async fn put(&self, _: &Cx, _: u64, _: Pull, _: Push) -> Result<()> {
+        Ok(())
+    }
+
+    async fn finish(&self, _: &Cx, _: u64, _: [u8; 32]) -> Result<[u8; 32]> {
+        Ok([0; 32])
+    }
+}
+
+/// Methods of the same names, and another service's otherwise.
+struct Stranger;
+
+impl Other for Stranger {
+    async fn none(&self, _: &Cx) -> Result<()> {
+        Ok(())
+    }
+
+    async fn put(&self, _: &Cx, _: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// The exit code is 0 only if the digests agree: a server that answers everything and reads nothing
-/// is found out, and one that speaks another protocol is reported as such.
+/// is found out, and one of another service is reported as such.
 #[test]
 fn a_wrong_digest_is_not_verified() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    for (version, words) in [
-        (1, "digest is another"),
-        (2, "does not speak this protocol"),
-    ] {
-        let fabric = Fabric::open(Hints::new()).unwrap();
-        let (address, lying) = runtime.block_on(async {
-            let events = fabric.event_queue().open().unwrap();
-            let listener = fabric.passive_endpoint(&events);
-            let listener = listener.listen_at(([127, 0, 0, 1], 0).into()).unwrap();
-            let address = listener.local_addr().to_string();
-            (
-                address,
-                tokio::spawn(lie(fabric.clone(), listener, events, version)),
-            )
-        });
-        let output = run(&["call", &address, "--size", "1M", "--calls", "2", "--json"]);
+    let servers = [
+        (
+            RpcServer::new().add(BulkServer::new(Liar)),
+            &[][..],
+            "digest is another",
+        ),
+        (
+            RpcServer::new().add(BulkServer::new(Liar)),
+            &["--push"],
+            "other bytes",
+        ),
+        (
+            RpcServer::new().add(OtherServer::new(Stranger)),
+            &[],
+            "no such method",
+        ),
+    ];
+    for (server, options, words) in servers {
+        let server = runtime.block_on(server.bind("127.0.0.1:0")).unwrap();
+        let address = server.local_addr().to_string();
+        let job = ["call", &address, "--size", "1M", "--calls", "2", "--json"];
+        let output = run(&[&job, options].concat());
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         assert_eq!(output.status.code(), Some(1), "{out}{err}");
         assert_eq!(err.lines().count(), 1, "{err}");
         assert!(err.contains(words), "{err}");
         assert!(!out.contains("\"verified\":true"), "{out}");
-        lying.abort();
     }
-}
-
-/// Answers every request of one client by Done, with a body of zeros.
-async fn lie(fabric: Fabric, _listener: PassiveEndpoint, events: EventQueue, version: u8) {
-    let Some(Event::ConnRequest(request)) = events.next().await else {
-        panic!("nothing else is bound")
-    };
-    let client = request
-        .accept(&fabric.domain().open().unwrap())
-        .await
-        .unwrap();
-    while let Ok((_, mut frame)) = client.recv(vec![0; 56]).await {
-        frame[4] = version;
-        frame[5] = 0x80;
-        frame[24..].fill(0);
-        if client.send(frame).await.is_err() {
-            break;
-        }
-    }
-}
-
-async fn connect(address: SocketAddr) -> Endpoint {
-    let fabric = Fabric::open(Hints::new().endpoint(EndpointType::Msg)).unwrap();
-    let endpoint = fabric.domain().open().unwrap().endpoint().open().unwrap();
-    endpoint.connect(address).await.unwrap();
-    endpoint
-}
-
-/// Sends a message; kind and value of the answer.
-async fn ask(endpoint: &Endpoint, message: &[u8]) -> (u8, u64) {
-    let answer = endpoint.recv(vec![0; 56]).post().unwrap();
-    endpoint.send(message.to_vec()).await.unwrap();
-    let (Received { len, .. }, answer) = tokio::time::timeout(LIMIT, answer)
-        .await
-        .expect("an answer in time")
-        .unwrap();
-    assert_eq!(len, 56);
-    assert_eq!(answer[..4], *b"RPCB");
-    (
-        answer[5],
-        u64::from_le_bytes(answer[16..24].try_into().unwrap()),
-    )
 }

@@ -134,6 +134,11 @@ impl Channel {
         self.inner.current().endpoint.peer_addr()
     }
 
+    /// The domain that its connections are in.
+    pub fn domain(&self) -> &Domain {
+        &self.inner.hub.domain
+    }
+
     /// Waits until there is a connection that takes calls.
     ///
     /// # Cancel safety

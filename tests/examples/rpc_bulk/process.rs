@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// Long enough for a loaded machine; a hang is reported the same minute.
-pub const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The program, which `cargo test` has built beside the tests.
 pub fn program() -> Command {
@@ -148,11 +148,6 @@ impl Server {
             .expect("the client starts")
     }
 
-    /// Waits until this process has taken in so much by itself, so that a transfer is under way.
-    pub fn await_resident(&self, bytes: u64) {
-        await_resident(&self.child, bytes);
-    }
-
     /// Kills it; what it said on standard error.
     pub fn kill(mut self) -> String {
         self.child.kill().expect("it runs");
@@ -186,6 +181,7 @@ pub fn peak_memory(pid: u32) -> Option<u64> {
     Some(kib << 10)
 }
 
+/// Waits until the process has used so much memory, so that a transfer is under way.
 pub fn await_resident(child: &Child, bytes: u64) {
     let start = Instant::now();
     while peak_memory(child.id()).is_none_or(|peak| peak < bytes) {
