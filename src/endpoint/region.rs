@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::common::Common;
-use super::{DgramEndpoint, Endpoint, Inner, RdmEndpoint, dgram, rdm};
+use super::shared::ContextInner;
+use super::{DgramEndpoint, Endpoint, Inner, RdmEndpoint, SharedReceiveContext, dgram, rdm};
 use crate::error::Result;
 use crate::mr::MemoryRegion;
 use crate::proto::Lifecycle;
@@ -13,7 +14,9 @@ impl<B: 'static> MemoryRegion<B> {
     /// Binds the region to an endpoint of its domain (`fi_mr_bind` with an endpoint), of any kind.
     /// In a domain with [`MrMode::ENDPOINT`](crate::info::MrMode::ENDPOINT), peers and operations
     /// then reach the region through the endpoints it is bound to, once it is enabled, and through
-    /// no others. The region cannot be deregistered before those endpoints are closed or dropped.
+    /// no others. A receive context that endpoints share counts as one: what is posted to it is a
+    /// slice of a region that is bound to the context. The region cannot be deregistered before
+    /// those endpoints are closed or dropped.
     ///
     /// # Errors
     /// [`ErrorKind::BadState`](crate::ErrorKind::BadState) once the region has been enabled,
@@ -25,7 +28,8 @@ impl<B: 'static> MemoryRegion<B> {
     }
 }
 
-/// An endpoint that regions are bound to: [`Endpoint`], [`RdmEndpoint`], [`DgramEndpoint`]. Sealed.
+/// An endpoint that regions are bound to: [`Endpoint`], [`RdmEndpoint`], [`DgramEndpoint`],
+/// [`SharedReceiveContext`]. Sealed.
 pub trait RegionEndpoint {
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed by this")]
@@ -53,6 +57,13 @@ impl RegionEndpoint for DgramEndpoint {
     }
 }
 
+#[allow(private_interfaces, reason = "as in the trait")]
+impl RegionEndpoint for SharedReceiveContext {
+    fn bound(&self) -> (&Common, Arc<dyn Attachable>) {
+        (&self.inner.common, Arc::clone(&self.inner) as _)
+    }
+}
+
 impl Attachable for Inner {
     fn is_open(&self) -> bool {
         self.port.lifecycle() != Lifecycle::Closed
@@ -70,6 +81,14 @@ impl Attachable for rdm::Inner {
 }
 
 impl Attachable for dgram::Inner {
+    fn is_open(&self) -> bool {
+        !self.is_closed()
+    }
+
+    fn count(&self, _wakes: &mut WakeList) {}
+}
+
+impl Attachable for ContextInner {
     fn is_open(&self) -> bool {
         !self.is_closed()
     }

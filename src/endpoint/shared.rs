@@ -154,6 +154,11 @@ impl OpOwner for ContextInner {
 }
 
 impl ContextInner {
+    /// True once it is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.dependents.is_closed()
+    }
+
     /// What a selector means to the receives.
     pub(super) fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
         if selector.source.is_some() || selector.key.is_some() {
@@ -245,7 +250,7 @@ impl SharedReceiveContext {
 
     /// True once it is closed.
     pub(super) fn is_closed(&self) -> bool {
-        self.inner.dependents.is_closed()
+        self.inner.is_closed()
     }
 
     /// The counter of its receives.

@@ -10,6 +10,7 @@ mod closing;
 #[path = "../common/mod.rs"]
 mod common;
 mod hmem;
+mod multi_recv;
 mod persistence;
 mod pinning;
 mod ranges;
