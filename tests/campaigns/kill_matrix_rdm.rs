@@ -3,6 +3,8 @@
 //! this prints.
 
 mod cell;
+mod keys;
+mod proof;
 mod step;
 mod victim;
 
@@ -31,19 +33,19 @@ fn is_deep() -> bool {
     std::env::var("TOKIO_FABRIC_DEEP").is_ok_and(|deep| deep != "0")
 }
 
-/// Each cell `times` times. `TOKIO_FABRIC_STEP=name` chooses one step.
-fn cells(death: Death, times: usize) -> Vec<Cell> {
+/// Each cell of these protocols `times` times. `TOKIO_FABRIC_STEP=name` chooses one step.
+fn cells(death: Death, protocols: &[Protocol], times: usize) -> Vec<Cell> {
     let only = std::env::var("TOKIO_FABRIC_STEP").ok();
     let mut backends = crate::common::backends();
     backends.retain(|backend| *backend != Backend::Loopback);
     let mut cells = Vec::new();
     for step in Step::ALL {
         for victim in Victim::ALL.into_iter().filter(|it| step.is_of(*it)) {
-            for protocol in Protocol::ALL {
+            for protocol in protocols.iter().filter(|it| plays(step, **it)) {
                 cells.extend(backends.iter().map(|backend| Cell {
                     step,
                     victim,
-                    protocol,
+                    protocol: *protocol,
                     backend: *backend,
                     death,
                 }));
@@ -55,6 +57,23 @@ fn cells(death: Death, times: usize) -> Vec<Cell> {
             .is_none_or(|only| format!("{:?}", cell.step) == *only)
     });
     cells.repeat(times)
+}
+
+/// Whether there is something at this step that the protocol makes different. With a key, each step
+/// until it is proven; behind that some of all kinds, and all of them in the long run.
+fn plays(step: Step, protocol: Protocol) -> bool {
+    let behind_the_proof = [
+        Step::BeforeAck,
+        Step::HalfWrite,
+        Step::WriteUnread,
+        Step::HalfMessage,
+        Step::HalfData,
+    ];
+    match protocol {
+        Protocol::Plain | Protocol::Extended => !step.is_of_proof(),
+        Protocol::Keyed if step.is_of(Victim::Both) => false,
+        Protocol::Keyed => step.is_of_proof() || is_deep() || behind_the_proof.contains(&step),
+    }
 }
 
 fn play_all(cells: Vec<Cell>) -> Vec<Outcome> {
@@ -123,7 +142,11 @@ fn assert_all(outcomes: &[Outcome], limit: Duration) {
 #[test]
 fn a_killed_peer_ends_everything_at_every_step() {
     let _alone = ALONE.lock();
-    let outcomes = play_all(cells(Death::Killed, if is_deep() { 25 } else { 1 }));
+    let outcomes = play_all(cells(
+        Death::Killed,
+        &Protocol::ALL,
+        if is_deep() { 25 } else { 1 },
+    ));
     assert_all(&outcomes, KILLED_LIMIT);
     let all_timed = outcomes.iter().all(|outcome| outcome.time.is_some());
     assert!(all_timed, "every death is seen");
@@ -135,8 +158,26 @@ fn a_killed_peer_ends_everything_at_every_step() {
 #[test]
 fn a_stopped_peer_is_found_if_it_could_have_answered() {
     let _alone = ALONE.lock();
-    let cells = cells(Death::Stopped, if is_deep() { 5 } else { 1 });
+    let times = if is_deep() { 5 } else { 1 };
+    let cells = cells(Death::Stopped, &Protocol::ALL, times);
     assert_all(&play_all(cells), STOPPED_LIMIT);
+}
+
+/// fi_av(3), FI_AV_AUTH_KEY: the same where each peer has a key of its own, from the challenge to
+/// the middle of what goes over the connection. A peer of another key notices nothing.
+#[test]
+fn a_peer_with_a_key_of_its_own_that_dies_ends_what_is_its_own() {
+    let _alone = ALONE.lock();
+    let times = if is_deep() { 5 } else { 1 };
+    for (death, limit) in [
+        (Death::Killed, KILLED_LIMIT),
+        (Death::Stopped, STOPPED_LIMIT),
+    ] {
+        let outcomes = play_all(cells(death, &[Protocol::Keyed], times));
+        assert_all(&outcomes, limit);
+        let all_timed = outcomes.iter().all(|outcome| outcome.time.is_some());
+        assert!(all_timed, "every death is seen");
+    }
 }
 
 /// The other process.

@@ -30,6 +30,8 @@ pub enum Protocol {
     Plain,
     /// With the extension, and heartbeats in it.
     Extended,
+    /// The same behind the proof of an authorization key.
+    Keyed,
 }
 
 /// Where, and as whom.
@@ -43,6 +45,7 @@ pub struct Cell<Step, Victim> {
 }
 
 impl Protocol {
+    /// Without keys.
     pub const ALL: [Protocol; 2] = [Protocol::Plain, Protocol::Extended];
 
     pub fn named(name: &str) -> Protocol {
@@ -59,6 +62,7 @@ impl fmt::Display for Protocol {
         f.write_str(match self {
             Protocol::Plain => "plain",
             Protocol::Extended => "extended",
+            Protocol::Keyed => "keyed",
         })
     }
 }

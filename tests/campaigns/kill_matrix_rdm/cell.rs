@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use tokio::net::TcpStream;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
     Access, CompletionQueue, Error, ErrorKind, RdmEndpoint, RemoteRegion, av::FabricAddr,
     ep::Liveness,
 };
 
+use super::keys::{self, Keys};
 use super::step::{Step, Victim};
 use super::victim::{AWAITED, LARGE, ORDER};
 use crate::common::child::{PeerProcess, signal};
@@ -25,7 +27,7 @@ pub type Cell = death::Cell<Step, Victim>;
 impl Cell {
     /// Whether our side is to find out by itself.
     fn is_found(self) -> bool {
-        let extended = self.protocol == Protocol::Extended;
+        let extended = self.protocol != Protocol::Plain;
         self.death == Death::Killed || self.step.is_before() || extended
     }
 }
@@ -56,9 +58,15 @@ pub fn play_alone(cell: Cell) -> Outcome {
 
 /// Panics where a rule is broken, save that what does not end is counted.
 async fn play(cell: Cell) -> Outcome {
-    let peer = Net::on(cell.backend).peer().expect("a peer");
+    let net = Net::on(cell.backend);
+    let peer = match cell.protocol {
+        Protocol::Keyed => keys::peer(&net),
+        _ => net.peer().expect("a peer"),
+    };
+    let keys = (cell.protocol == Protocol::Keyed).then(|| Keys::new(&peer));
     let queue = peer.domain.completion_queue().open().expect("a queue");
-    let x = open(cell, &peer, &queue);
+    let x = open(cell, &peer, &queue, keys.as_ref());
+    let neighbour = keys.as_ref().map(|keys| keys.neighbour(&net, &x));
     let registering = peer.domain.register(vec![0; LARGE]).access(Access::REMOTE);
     let region = registering.await.expect("a region");
     let RemoteRegion { addr, key, .. } = region.remote();
@@ -74,7 +82,14 @@ async fn play(cell: Cell) -> Outcome {
     );
     let mut victim = PeerProcess::spawn("kill_matrix_rdm::the_victim", &[(ORDER, order)]);
     let there: SocketAddr = victim.line().await.parse().expect("its address");
-    let c = x.insert(there).expect("room for an address");
+    let c = match &keys {
+        Some(keys) => keys.insert_victim(there),
+        None => x.insert(there).expect("room for an address"),
+    };
+    if protocol == Protocol::Keyed && role == Victim::Dials {
+        let _known = TcpStream::connect(there).await.expect("the victim listens");
+        victim.line().await;
+    }
     let mut ledger = Ledger::default();
     // There are no events of connections; all that is waited for are operations.
     ledger.over = Some(Instant::now());
@@ -86,6 +101,9 @@ async fn play(cell: Cell) -> Outcome {
     post_everything(&x, c, step, &mut ledger);
     let said = tokio::time::timeout(PATIENCE, victim.line()).await;
     assert_eq!(said.as_deref(), Ok("there"), "{cell:?} is not reached");
+    if let Some(neighbour) = &neighbour {
+        neighbour.talk(&x).await;
+    }
     let died = Instant::now();
     match cell.death {
         Death::Killed => signal(victim.id(), libc::SIGKILL),
@@ -108,6 +126,9 @@ async fn play(cell: Cell) -> Outcome {
             );
         }
     }
+    if let Some(neighbour) = &neighbour {
+        neighbour.talk(&x).await;
+    }
     assert!(
         bystander.cancel(),
         "{cell:?}: a receive is no connection's until it is matched"
@@ -123,7 +144,7 @@ async fn play(cell: Cell) -> Outcome {
     }
 }
 
-fn open(cell: Cell, peer: &Peer, queue: &CompletionQueue) -> RdmEndpoint {
+fn open(cell: Cell, peer: &Peer, queue: &CompletionQueue, keys: Option<&Keys>) -> RdmEndpoint {
     let liveness = Liveness::default().interval(INTERVAL).rounds(ROUNDS);
     let liveness = liveness.idle_interval(INTERVAL);
     // Below all ports that the system chooses for the victim, or above them.
@@ -138,6 +159,10 @@ fn open(cell: Cell, peer: &Peer, queue: &CompletionQueue) -> RdmEndpoint {
         let builder = match cell.step <= Step::TieTheirs {
             true => builder.connect_deadline(DEADLINE),
             false => builder,
+        };
+        let builder = match keys {
+            Some(keys) => builder.address_vector(&keys.vector),
+            None => builder,
         };
         let here = SocketAddr::from(([127, 0, 0, 1], port));
         builder.listen_at(here).open().ok()

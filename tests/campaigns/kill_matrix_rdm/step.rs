@@ -9,6 +9,14 @@ pub enum Step {
     Connect,
     /// Half of its answer.
     HalfAnswer,
+    /// Its answer, without its challenge.
+    Unchallenged,
+    /// Its challenge, and no answer to our proof.
+    Unproven,
+    /// Half of its proof.
+    HalfProof,
+    /// Its proof, and nothing behind it.
+    Proven,
     /// Both dial, ours stays: its request is rejected, ours is not answered.
     TieOurs,
     /// Both dial, its stays: its request is accepted, and nothing follows.
@@ -50,9 +58,13 @@ pub enum Victim {
 }
 
 impl Step {
-    pub const ALL: [Step; 17] = [
+    pub const ALL: [Step; 21] = [
         Step::Connect,
         Step::HalfAnswer,
+        Step::Unchallenged,
+        Step::Unproven,
+        Step::HalfProof,
+        Step::Proven,
         Step::TieOurs,
         Step::TieTheirs,
         Step::BeforeAck,
@@ -75,6 +87,10 @@ impl Step {
         match self {
             Step::Connect => "our request, unanswered",
             Step::HalfAnswer => "half of its answer",
+            Step::Unchallenged => "its answer, without its challenge",
+            Step::Unproven => "its challenge, our proof unanswered",
+            Step::HalfProof => "half of its proof",
+            Step::Proven => "its proof, nothing follows",
             Step::TieOurs => "both dial, ours stays and is unanswered",
             Step::TieTheirs => "both dial, its is accepted, nothing follows",
             Step::BeforeAck => "before its acks",
@@ -98,10 +114,16 @@ impl Step {
         self < Step::TieTheirs
     }
 
+    /// It is about the proof of an authorization key.
+    pub fn is_of_proof(self) -> bool {
+        Step::Unchallenged <= self && self <= Step::Proven
+    }
+
     /// Whether a victim of this role comes to it.
     pub fn is_of(self, victim: Victim) -> bool {
         match self {
             Step::Connect | Step::HalfAnswer => victim == Victim::Listens,
+            _ if self.is_of_proof() => victim == Victim::Listens,
             Step::TieOurs | Step::TieTheirs => victim == Victim::Both,
             _ => victim != Victim::Both,
         }
@@ -133,16 +155,17 @@ impl Victim {
     pub const ALL: [Victim; 3] = [Victim::Dials, Victim::Listens, Victim::Both];
 }
 
+const PROTOCOLS: [Protocol; 3] = [Protocol::Plain, Protocol::Extended, Protocol::Keyed];
+
 /// The values of these names.
 pub fn named(step: &str, victim: &str, protocol: &str) -> (Step, Victim, Protocol) {
     let victims = Victim::ALL.into_iter();
-    let protocols = Protocol::ALL.into_iter();
     (
         Step::named(step).expect("a step"),
         (victims.into_iter().find(|it| format!("{it:?}") == victim)).expect("a role"),
-        (protocols
+        PROTOCOLS
             .into_iter()
-            .find(|it| format!("{it:?}") == protocol))
-        .expect("a protocol"),
+            .find(|it| format!("{it:?}") == protocol)
+            .expect("a protocol"),
     )
 }

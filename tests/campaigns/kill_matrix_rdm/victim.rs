@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use super::proof::{self, Proving};
 use super::step::{Step, Victim, named};
 use crate::common::child;
 use crate::common::raw::{Raw, control, request};
@@ -38,6 +39,7 @@ struct Frame {
     op: u8,
     index: u8,
     words: Vec<u64>,
+    payload: Vec<u8>,
 }
 
 /// The process. Never ends by itself.
@@ -69,9 +71,21 @@ pub fn run() {
             vec![stream, theirs]
         }
         Victim::Dials => {
+            if protocol == Protocol::Keyed {
+                // The survivor has to know our address, and its key, before it knows us.
+                child::say(here);
+                listener.accept().expect("the survivor has it");
+            }
             let (mut stream, kind, _) = dial(us, here, protocol);
             assert_eq!(kind, ACCEPT, "the survivor's answer");
-            greet(&mut stream, protocol);
+            let proving = (protocol == Protocol::Keyed).then(|| {
+                let challenge = take_any_frame(&mut stream);
+                let (proving, answer) = Proving::answer(&challenge.payload);
+                put(&mut stream, &answer);
+                proving.check(&take_any_frame(&mut stream).payload);
+                proving
+            });
+            greet(&mut stream, protocol, proving.as_ref());
             child::say(here);
             vec![stream]
         }
@@ -87,7 +101,11 @@ pub fn run() {
                 Step::HalfAnswer => put(&mut stream, &answer[..20]),
                 _ => {
                     put(&mut stream, &answer);
-                    greet(&mut stream, protocol);
+                    if protocol == Protocol::Keyed {
+                        prove(&mut stream, step);
+                    } else {
+                        greet(&mut stream, protocol, None);
+                    }
                 }
             }
             vec![stream]
@@ -107,22 +125,48 @@ fn dial(us: SocketAddr, here: SocketAddr, protocol: Protocol) -> (TcpStream, u8,
     (stream, kind, data)
 }
 
+/// Proves our key to the survivor, who has asked for the connection, up to the step.
+fn prove(stream: &mut TcpStream, step: Step) {
+    if step == Step::Unchallenged {
+        return;
+    }
+    put(stream, &proof::challenge());
+    let answer = take_any_frame(stream);
+    let proving = Proving::challenged(&answer.payload);
+    let bytes = proving.confirm();
+    match step {
+        Step::Unproven => {}
+        Step::HalfProof => put(stream, &bytes[..bytes.len() / 2]),
+        _ => put(stream, &bytes),
+    }
+    if !step.is_of_proof() {
+        greet(stream, Protocol::Keyed, Some(&proving));
+    }
+}
+
 /// Our private data: libfabric's eight bytes, and an offer of heartbeats.
 fn private(protocol: Protocol, here: SocketAddr, version: u8) -> Vec<u8> {
     let mut data = vec![version, 0];
     data.extend(here.port().to_be_bytes());
     data.extend(std::process::id().to_be_bytes());
-    if protocol == Protocol::Extended {
-        data.extend(b"tofa\0\x04\x01\0\0\x02");
+    match protocol {
+        Protocol::Plain => {}
+        Protocol::Extended => data.extend(b"tofa\0\x04\x01\0\0\x02"),
+        Protocol::Keyed => data.extend(b"tofa\0\x04\x01\0\0\x12"),
     }
     data
 }
 
-/// Sends HELLO, and takes the survivor's.
-fn greet(stream: &mut TcpStream, protocol: Protocol) {
-    if protocol == Protocol::Extended {
+/// Sends HELLO, sealed by what was proven, and takes the survivor's.
+fn greet(stream: &mut TcpStream, protocol: Protocol, proving: Option<&Proving>) {
+    if protocol != Protocol::Plain {
         let mut hello = Raw::new(HELLO);
         hello.payload = [&[0, 1, 0, 8][..], &[9; 8]].concat();
+        if let Some(proving) = proving {
+            let seal = proving.seal(&hello.payload);
+            hello.payload.extend([0x80, 0x10, 0, 32]);
+            hello.payload.extend(seal);
+        }
         put(stream, &hello.bytes());
         assert_eq!(
             take_any_frame(stream).op,
@@ -218,8 +262,10 @@ fn take_any_frame(stream: &mut TcpStream) -> Frame {
     let frame_len = u64::from_ne_bytes(base[8..].try_into().expect("eight bytes")) as usize;
     let mut rest = vec![0; frame_len - 16];
     stream.read_exact(&mut rest).expect("the rest of it");
-    let words = rest[..header_len - 16].chunks_exact(8);
+    let payload = rest.split_off(header_len - 16);
+    let words = rest.chunks_exact(8);
     Frame {
+        payload,
         op: base[1],
         index: base[4],
         words: words
