@@ -19,6 +19,7 @@ pub use refusal::Refusal;
 pub enum ErrorKind {
     /// What it takes is full, or held by others, right now; the same call may succeed later
     /// (`FI_EAGAIN`).
+    #[doc(alias = "FI_EAGAIN")]
     Again,
     /// The object is in use by others; the message names them (`FI_EBUSY`).
     Busy,
@@ -42,6 +43,7 @@ pub enum ErrorKind {
     /// A deadline passed (`FI_ETIMEDOUT`).
     TimedOut,
     /// The operation was cancelled by its owner, or its endpoint was closed (`FI_ECANCELED`).
+    #[doc(alias = "FI_ECANCELED")]
     Canceled,
     /// The peer broke the protocol; the connection is gone (`FI_EREMOTEIO`).
     ProtocolViolation,
@@ -68,6 +70,7 @@ pub enum ErrorKind {
     /// access (`FI_EFAULT`).
     BadAddress,
     /// These flags are not supported here (`FI_EBADFLAGS`).
+    #[doc(alias = "FI_EBADFLAGS")]
     BadFlags,
     /// Nothing offered fits the hints, or nothing has the name that was looked for (`FI_ENODATA`).
     NoMatch,
@@ -88,6 +91,7 @@ pub enum ErrorKind {
     /// The peer has no receive for the message, and will have none: it closes, or its endpoint was
     /// opened to receive none. The message was not delivered, so it may be sent again
     /// (`FI_ENORX`).
+    #[doc(alias = "FI_ENORX")]
     NoReceive,
     /// Operations failed while a counter was awaited; their errors are reported elsewhere
     /// (`FI_EAVAIL`).
@@ -254,6 +258,21 @@ struct Inner {
 
 /// The error of every call, and the reason in every failed completion. Cheap to clone, since a lost
 /// connection gives one to each of its operations.
+///
+/// ```
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?;
+/// drop(a);
+/// let failed = b.recv(vec![0; 8]).await.unwrap_err();
+/// let error = failed.error();
+/// assert!(error.is_connection_lost());
+/// println!("{error}"); // Which operation, why, and which peer.
+/// println!("libfabric's number: {}", error.fi_errno());
+/// # Ok(()) }
+/// ```
+#[doc(alias("fi_strerror", "fi_errno"))]
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 

@@ -20,6 +20,7 @@ use crate::transport::{self, Backend, PortRange, TransportOptions};
 ///
 /// # Errors
 /// [`ErrorKind::NoMatch`] names the hint that nothing offered meets, and what is offered.
+#[doc(alias = "fi_getinfo")]
 pub fn discover(hints: &Hints) -> Result<Vec<Info>> {
     let only = check_opened(hints)?;
     let mut infos = resolve(hints, &offered_interfaces(hints)?)?;
@@ -104,6 +105,16 @@ fn is_link_local(address: IpAddr) -> bool {
 
 /// An opened fabric (`struct fid_fabric`). Clones are handles to the same fabric; whatever is
 /// opened from it holds it.
+///
+/// ```
+/// use tokio_fabric::{Backend, Fabric, Hints};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let fabric = Fabric::open(Hints::new())?; // The best of what fits the hints.
+/// assert_eq!(fabric.domain().open()?.backend(), Backend::Epoll);
+/// # Ok(()) }
+/// ```
+#[doc(alias = "fid_fabric")]
 #[derive(Clone)]
 pub struct Fabric {
     inner: Arc<Inner>,
@@ -122,6 +133,7 @@ impl Fabric {
     ///
     /// # Errors
     /// As [`discover`]; [`ErrorKind::InvalidArgument`] for a backend's name that does not exist.
+    #[doc(alias = "fi_fabric")]
     pub fn open(hints: Hints) -> Result<Fabric> {
         let infos = discover(&hints)?;
         let backend = hints
@@ -170,6 +182,7 @@ impl Fabric {
     }
 
     /// Starts a domain (`fi_domain`, `fi_domain(3)`).
+    #[doc(alias = "fi_domain")]
     pub fn domain(&self) -> DomainBuilder {
         DomainBuilder::new(
             self.first().clone(),
@@ -181,12 +194,14 @@ impl Fabric {
     }
 
     /// Starts an event queue (`fi_eq_open`, `fi_eq(3)`).
+    #[doc(alias = "fi_eq_open")]
     pub fn event_queue(&self) -> EventQueueBuilder {
         EventQueue::builder(Some(Box::new(self.clone())))
     }
 
     /// Starts a listener (`fi_passive_ep`, `fi_endpoint(3)`), whose connection requests come to
     /// `events`.
+    #[doc(alias("fi_passive_ep", "fi_listen"))]
     pub fn passive_endpoint(&self, events: &EventQueue) -> PassiveEndpointBuilder {
         PassiveEndpointBuilder::new(
             self.first().clone(),

@@ -3,24 +3,50 @@
 //!
 //! # The model
 //!
-//! A [`Fabric`] is what everything is opened from; [`Hints`] say what it must offer. A [`Domain`]
-//! holds memory regions and endpoints, and owns the [`Driver`] that moves their bytes. An
-//! [`Endpoint`] is one connection: it sends and receives messages, and reads and writes the peer's
-//! [`MemoryRegion`]s by the [`RemoteRegion`] that the peer has sent. An [`RdmEndpoint`] does the
-//! same with every peer of its [`AddressVector`], and knows messages by their tags; a
-//! [`DgramEndpoint`] sends them as datagrams. An [`EventQueue`] is a stream of connection requests,
-//! connections, registrations and failures. An operation is a future, or it reports to a
-//! [`CompletionQueue`]; a [`Counter`] counts. An [`AddressVector`] names the peers of endpoints
-//! without a connection.
+//! ```text
+//!   process A                                         process B
+//!  ┌ Fabric ───────────────────────────┐             ┌ Fabric ────────────────────┐
+//!  │ ┌ Domain ───────────────────────┐ │             │ ┌ Domain ────────────────┐ │
+//!  │ │ Driver: moves the bytes       │ │     TCP     │ │ Driver                 │ │
+//!  │ │ Endpoint ◀── messages ────────┼─┼─────────────┼─┼──▶ Endpoint            │ │
+//!  │ │    read, write ───────────────┼─┼─────────────┼─┼──▶ MemoryRegion        │ │
+//!  │ └───────┬───────────────┬───────┘ │  with a key │ └────────────────────────┘ │
+//!  │    EventQueue    CompletionQueue  │             └────────────────────────────┘
+//!  │    connections   or .await        │
+//!  └───────────────────────────────────┘
+//! ```
 //!
-//! Posting is synchronous and never blocks. An operation owns its buffers and gives them back with
-//! its result ([`Failed`] has them on error). Dropping its future withdraws it if it has not
-//! started; if it has, its memory lives as long as anything may touch it.
-//! [`Op::detach`](op::Op::detach) lets it go on without a waiter. Every accepted operation ends
-//! exactly once.
+//! A [`Fabric`] is what everything is opened from; [`Hints`] say what it must offer. A [`Domain`]
+//! holds memory regions and endpoints, and owns the [`Driver`] that moves their bytes: progress
+//! needs no call of yours. An [`EventQueue`] is a stream of connection requests, connections,
+//! registrations and failures. An operation is a future, or it reports to a [`CompletionQueue`]; a
+//! [`Counter`] counts.
+//!
+//! - **Posting** is synchronous and never blocks. Every accepted operation ends exactly once.
+//! - **Buffers** belong to an operation until it ends, and come back with its result ([`Failed`]
+//!   has them on error).
+//! - **Dropping** the future of an operation withdraws it if it has not started. If it has, its
+//!   memory lives as long as anything may touch it. [`detach`](op::Op::detach) lets it go on.
+//! - **Peers** reach memory that is registered, with the key that they were sent, until it is
+//!   revoked or deregistered.
+//! - **Queues** are bounded. What finds no room waits, or is refused with its buffer
+//!   ([`ErrorKind::Again`]).
+//!
+//! | you want to | start at |
+//! |---|---|
+//! | serve clients, each over a connection | [`PassiveEndpoint`], [`Endpoint`] |
+//! | send to any of many peers, by tags | [`RdmEndpoint`], [`AddressVector`] |
+//! | send datagrams, to groups too | [`DgramEndpoint`] |
+//! | let a peer use your memory | [`Domain::register`], [`MemoryRegion`], [`RemoteRegion`] |
+//! | receive messages as a stream | [`Endpoint::messages`], [`RdmEndpoint::messages`] |
+//! | know what failed, and what to do | [`Error`], [`ErrorKind`], [`Failed`] |
+//! | choose who makes progress | [`Driver`] |
+//! | test with partitions and crashes | the module `testing`, of the feature `test-util` |
+//! | call methods of a remote service | the crate `tokio-fabric-rpc` |
 //!
 //! The words are libfabric's: the docs name the call or structure each item answers to, as
-//! `fi_mr(3)`, and `docs/features.md` goes from libfabric's names to these.
+//! `fi_mr(3)`. A search here for a name of libfabric's (`fi_mr_reg`) finds the item, and the
+//! module `features` has a row for each name. A guide in ten chapters is in `docs/guide` of the package.
 //!
 //! # Quick start
 //!
@@ -82,18 +108,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! "MSG, RDM or DGRAM" in the README says which to take when.
-//!
-//! # What to read first
-//!
-//! [`Fabric`], [`Domain`], then [`Endpoint`] or [`RdmEndpoint`] for messages and remote memory;
-//! [`MemoryRegion`] for access to its bytes; [`EventQueue`] and [`Event`] for servers; [`Error`]
-//! and [`ErrorKind`] for what can go wrong; [`limits`] for every bound.
+//! # Modules
 //!
 //! What a program starts with is here; the rest is in a module per object: [`mr`] (regions and
 //! rights), [`domain`] (registration and its cache), [`buf`] (buffers), [`eq`], [`cq`], [`cntr`],
 //! [`av`], [`ep`], [`rdm`] and [`dgram`] (endpoints), [`op`] (operations), [`info`] (attributes and
-//! hints), [`error`].
+//! hints), [`error`]; [`limits`] has every bound.
 //!
 //! # Features
 //!

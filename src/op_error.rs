@@ -6,6 +6,18 @@ use crate::error::{Error, ErrorKind};
 
 /// Why an operation failed, with the buffers it was given (buffers come back on error too). `?`
 /// turns it into an [`Error`], a [`std::io::Error`], a boxed or an `anyhow` one, dropping them.
+///
+/// ```
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?;
+/// drop(a);
+/// let (error, buffer) = b.recv(vec![0; 8]).await.unwrap_err().into_parts();
+/// assert!(error.is_connection_lost());
+/// assert_eq!(buffer, Some(vec![0; 8])); // It is yours again.
+/// # Ok(()) }
+/// ```
 pub struct Failed<B> {
     error: Error,
     buffers: Option<B>,

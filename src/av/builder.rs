@@ -25,6 +25,7 @@ pub(super) type Resolver =
 
 /// Opens an [`AddressVector`] (`fi_av_open` with its `fi_av_attr`); made by
 /// [`Domain::address_vector`](crate::Domain::address_vector).
+#[doc(alias = "fi_av_attr")]
 #[must_use = "nothing is opened before `open`"]
 pub struct AddressVectorBuilder {
     info: Info,
@@ -97,6 +98,7 @@ impl AddressVectorBuilder {
     /// name in a domain of the same name (`name`, `FI_SHARED_AV`). It is made if no process has it
     /// open, and ends with the last process that has: whatever a crash left behind is not found
     /// again. User ids are not shared, and so not taken. Default: none.
+    #[doc(alias = "FI_SHARED_AV")]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -119,6 +121,7 @@ impl AddressVectorBuilder {
 
     /// All insertions are asynchronous (`FI_EVENT`), and report their end to an event queue, which
     /// must be [bound](AddressVector::bind) before the first. Default: no.
+    #[doc(alias = "FI_EVENT")]
     pub fn asynchronous(mut self) -> Self {
         self.asynchronous = true;
         self

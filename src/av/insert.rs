@@ -95,6 +95,7 @@ impl<T: Inserted> Insert<T> {
 
     /// What completions name the addresses by, instead of their [`FabricAddr`]: one identifier for
     /// each, in the order of insertion (`FI_AV_USER_ID`). They need not differ.
+    #[doc(alias = "FI_AV_USER_ID")]
     pub fn user_ids(mut self, ids: impl IntoIterator<Item = u64>) -> Self {
         self.user_ids = Some(ids.into_iter().collect());
         self

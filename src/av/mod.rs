@@ -65,6 +65,7 @@ pub use insertion::Insertion;
 /// assert_eq!(vector.lookup(peer)?.port(), 7471);
 /// # Ok(()) }
 /// ```
+#[doc(alias = "fi_av_open")]
 #[derive(Clone)]
 pub struct AddressVector {
     inner: Arc<Inner>,
@@ -172,6 +173,7 @@ impl AddressVector {
     /// # Errors
     /// [`ErrorKind::Busy`] if one is bound already: `fi_av(3)` knows no unbinding.
     /// [`ErrorKind::BadState`] if either is closed.
+    #[doc(alias = "fi_av_bind")]
     pub fn bind(&self, events: &EventQueue) -> Result<()> {
         self.inner.check_open()?;
         let mut bound = self.inner.events();
@@ -187,11 +189,13 @@ impl AddressVector {
     }
 
     /// Starts the insertion of an address (`fi_av_insert`).
+    #[doc(alias = "fi_av_insert")]
     pub fn insert(&self, address: SocketAddr) -> Insert<FabricAddr> {
         Insert::new(self.clone(), Ok(InsertSource::Addresses(vec![Ok(address)])))
     }
 
     /// Starts the insertion of zero or more addresses (`fi_av_insert`).
+    #[doc(alias("fi_av_insert", "FI_SYNC_ERR"))]
     pub fn insert_all(
         &self,
         addresses: impl IntoIterator<Item = SocketAddr>,
@@ -215,6 +219,7 @@ impl AddressVector {
     /// `None` then, and only then.
     ///
     /// Names are looked up by the system's resolver, on threads beside the runtime's workers.
+    #[doc(alias = "fi_av_insertsvc")]
     pub fn insert_service<'a>(
         &self,
         node: &str,
@@ -227,6 +232,7 @@ impl AddressVector {
     /// Starts the insertion of a range of nodes, each with a range of ports (`fi_av_insertsym`):
     /// {node, node + nodes - 1} with {service, service + services - 1}, all ports of a node before
     /// the next node. A name counts up by the number at its end, or before its first dot.
+    #[doc(alias("fi_av_insertsym", "FI_SYMMETRIC"))]
     pub fn insert_symmetric(
         &self,
         node: &str,
@@ -245,6 +251,7 @@ impl AddressVector {
     /// [`ErrorKind::InvalidArgument`] if it is not in the vector; [`ErrorKind::AccessDenied`] for a
     /// vector that was opened read-only; [`ErrorKind::BadState`] for one that is closed;
     /// [`ErrorKind::Again`] while another process holds the lock of a shared one.
+    #[doc(alias = "fi_av_remove")]
     pub fn remove(&self, addr: FabricAddr) -> Result<()> {
         self.remove_all(&[addr])
     }
@@ -266,6 +273,7 @@ impl AddressVector {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if it was removed, or is of another vector;
     /// [`ErrorKind::BadState`] if the vector is closed.
+    #[doc(alias = "fi_av_lookup")]
     pub fn lookup(&self, addr: FabricAddr) -> Result<SocketAddr> {
         self.inner.check_open()?;
         Ok(self.peer_addr(addr)?.socket)
@@ -273,6 +281,7 @@ impl AddressVector {
 
     /// The address in libfabric's text form (`fi_av_straddr`), as
     /// `fi_sockaddr_in://10.31.6.12:7471`. It need not be in the vector.
+    #[doc(alias = "fi_av_straddr")]
     pub fn straddr(&self, address: SocketAddr) -> String {
         match address {
             SocketAddr::V4(_) => format!("fi_sockaddr_in://{address}"),
@@ -304,6 +313,7 @@ impl AddressVector {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the vector keeps no room for the index
     /// ([`rx_ctx_bits`](AddressVectorBuilder::rx_ctx_bits)), and as [`lookup`](Self::lookup).
+    #[doc(alias = "fi_rx_addr")]
     pub fn rx_addr(&self, addr: FabricAddr, index: usize) -> Result<FabricAddr> {
         let bits = self.inner.rx_ctx_bits;
         let (peer, _) = addr.split(bits);

@@ -54,6 +54,7 @@ pub enum HmemIface {
 /// [`MemoryRegion::quiesce`](crate::MemoryRegion::quiesce), since there are no bytes to show.
 ///
 /// `fi_mr(3)` names the interface and the device in `struct fi_mr_attr`.
+#[doc(alias("FI_HMEM", "FI_MR_HMEM"))]
 #[derive(Clone)]
 pub struct DeviceBuffer {
     place: DevicePlace,

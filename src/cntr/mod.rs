@@ -103,6 +103,20 @@ impl Attachable for Shared {
 ///
 /// Values are exact: an addition is seen by every read that begins after it. Both stop at
 /// `u64::MAX` instead of wrapping.
+///
+/// ```
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let net = Net::loopback();
+/// let peer = net.peer()?;
+/// let counter = peer.domain.counter()?;
+/// counter.add(2);
+/// counter.wait_for(2).await?; // Operations of endpoints it is bound to count as well.
+/// assert_eq!((counter.read(), counter.read_error()), (2, 0));
+/// # Ok(()) }
+/// ```
+#[doc(alias("fi_cntr_read", "fi_cntr_open"))]
 #[derive(Clone)]
 pub struct Counter {
     shared: Arc<Shared>,
@@ -137,23 +151,27 @@ impl Counter {
 
     /// How many operations failed, and so did not count in [`read`](Self::read)
     /// (`fi_cntr_readerr`).
+    #[doc(alias = "fi_cntr_readerr")]
     pub fn read_error(&self) -> u64 {
         self.shared.turn();
         self.shared.state.lock("read a counter's errors").errors
     }
 
     /// Adds to the value (`fi_cntr_add`).
+    #[doc(alias = "fi_cntr_add")]
     pub fn add(&self, count: u64) {
         self.add_into(count, &mut WakeList::new());
     }
 
     /// Adds to the error value (`fi_cntr_adderr`). Waiting futures are woken, unless `count` is 0.
+    #[doc(alias = "fi_cntr_adderr")]
     pub fn add_error(&self, count: u64) {
         self.add_error_into(count, &mut WakeList::new());
     }
 
     /// Sets the value (`fi_cntr_set`). Operations that end at the same time count before or after
     /// it; `fi_cntr(3)` asks for a stable counter, so that it is known which.
+    #[doc(alias = "fi_cntr_set")]
     pub fn set(&self, value: u64) {
         let mut wakes = WakeList::new();
         let mut state = self.shared.state.lock("set a counter");
@@ -162,6 +180,7 @@ impl Counter {
 
     /// Sets the error value (`fi_cntr_seterr`). Waiting futures are woken, unless it had this
     /// value.
+    #[doc(alias = "fi_cntr_seterr")]
     pub fn set_error(&self, value: u64) {
         let mut wakes = WakeList::new();
         let mut state = self.shared.state.lock("set a counter's errors");
@@ -187,6 +206,7 @@ impl Counter {
     ///
     /// Cancel safe: waiting changes nothing, so the future may be dropped and made anew; a change
     /// of the error value between the two is seen by using [`CounterWait::errors_seen`].
+    #[doc(alias = "fi_cntr_wait")]
     pub fn wait_for(&self, threshold: u64) -> CounterWait {
         CounterWait::new(Arc::clone(&self.shared), threshold)
     }

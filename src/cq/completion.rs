@@ -45,6 +45,7 @@ bitflags::bitflags! {
 
 /// The end of one operation, or the announcement of data that came unasked (`fi_cq_tagged_entry`
 /// and `fi_cq_err_entry` of `fi_cq(3)` in one).
+#[doc(alias("fi_cq_entry", "fi_cq_readfrom", "fi_cq_sreadfrom"))]
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion {
@@ -173,6 +174,7 @@ impl Completion {
 }
 
 /// Why an operation failed, and how far it came (`fi_cq_err_entry`).
+#[doc(alias("fi_cq_err_entry", "fi_cq_readerr", "fi_cq_strerror"))]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompletionError {

@@ -42,10 +42,28 @@ pub(crate) use source::{Source, SourceName, Sources};
 ///
 /// As a stream it yields `None` only after [`close`](Self::close).
 ///
+/// ```
+/// use tokio_fabric::UserContext;
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?;
+/// for number in 0..3u64 {
+///     b.recv(vec![0; 8]).queue(number).post()?;
+///     a.send(vec![number as u8; 8]).await?;
+/// }
+/// for number in 0..3 {
+///     let completion = b.receive_queue().next().await.expect("it is open");
+///     assert_eq!((completion.context, completion.len), (UserContext(number), 8));
+/// }
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 ///
 /// A completion leaves the queue in the same poll that returns it. A waiting future, or a whole
 /// handle, dropped before that has taken nothing, and no other reader misses a wake-up for it.
+#[doc(alias("fi_cq_open", "fi_cq_read", "fi_cq_sread"))]
 pub struct CompletionQueue {
     reader: Reader<Completion>,
     /// Drives the domain's progress where the application does.
@@ -110,6 +128,7 @@ impl CompletionQueue {
     /// # Cancel safety
     ///
     /// Cancel safe: dropping the future takes no completion.
+    #[doc(alias = "fi_cq_read")]
     pub async fn next_batch(&self, max: usize) -> Vec<Completion> {
         if max == 0 {
             return Vec::new();

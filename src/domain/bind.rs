@@ -21,6 +21,7 @@ impl<B: 'static> MemoryRegion<B> {
     /// [`ErrorKind::InvalidArgument`] without any, [`ErrorKind::Unsupported`] (`FI_ENOSYS`) in a
     /// domain that was opened without [`Caps::RMA_EVENT`], [`ErrorKind::BadState`] once the region
     /// has been enabled or the counter is closed.
+    #[doc(alias = "fi_mr_bind")]
     pub fn bind_counter(&self, counter: &Counter, flags: MrBind) -> Result<()> {
         if let unknown @ 1.. = flags.difference(MrBind::all()).bits() {
             let message = format!("{unknown:#x} for a counter of a region");
@@ -50,6 +51,7 @@ impl<B: 'static> MemoryRegion<B> {
     ///
     /// # Errors
     /// [`ErrorKind::BadState`] if it belongs to endpoints and none is bound.
+    #[doc(alias = "fi_mr_enable")]
     pub fn enable(&self) -> Result<()> {
         let memory = self.memory();
         if memory.traits().by_endpoint && !memory.attached().has_endpoint() {

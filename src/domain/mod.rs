@@ -63,6 +63,7 @@ bitflags::bitflags! {
     pub struct DomainBind: u64 {
         /// Memory registration is asynchronous, its completion is reported to the queue
         /// (`FI_REG_MR`).
+        #[doc(alias = "FI_REG_MR")]
         const REG_MR = 1 << 59;
     }
 }
@@ -88,6 +89,7 @@ bitflags::bitflags! {
 /// assert_eq!(region.len(), 4096);
 /// # Ok(()) }
 /// ```
+#[doc(alias = "fid_domain")]
 #[derive(Clone)]
 pub struct Domain {
     inner: Arc<Inner>,
@@ -254,6 +256,7 @@ impl Domain {
     /// # Errors
     /// [`ErrorKind::Busy`] if the domain is bound already: `fi_domain(3)` knows no unbinding.
     /// [`ErrorKind::Again`] if the queue has no place for the domain's own events.
+    #[doc(alias = "fi_domain_bind")]
     pub fn bind(&self, events: &EventQueue, flags: DomainBind) -> Result<()> {
         if let unknown @ 1.. = flags.difference(DomainBind::all()).bits() {
             return Err(Error::new(
@@ -321,6 +324,7 @@ impl Domain {
     /// one, blocking threads fault in pages that were never touched; the returned future and the
     /// event complete when all are present, and [progress](Register::progress) counts them.
     /// [`Register::lazily`] leaves them.
+    #[doc(alias("fi_mr_reg", "fi_mr_regv"))]
     pub fn register<B: RegionBufs>(&self, buffers: B) -> Register<B> {
         Register::new(self.clone(), buffers)
     }
@@ -333,6 +337,7 @@ impl Domain {
 
     /// Starts a completion queue of this domain (`fi_cq_open`, `fi_cq(3)`), one of those that the
     /// domain offers (`cq_cnt`).
+    #[doc(alias = "fi_cq_open")]
     pub fn completion_queue(&self) -> CompletionQueueBuilder {
         let counted = self.inner.counts.queue();
         let keep = counted.and_then(|it| self.keep_counted("completion queue", it));
@@ -345,6 +350,7 @@ impl Domain {
     /// # Errors
     /// [`ErrorKind::LimitReached`] for one more than the domain offers (`cntr_cnt`),
     /// [`ErrorKind::BadState`] if it is closed.
+    #[doc(alias = "fi_cntr_open")]
     pub fn counter(&self) -> Result<Counter> {
         let counted = self.inner.counts.counter()?;
         let keep = self.keep_counted("counter", counted)?;
@@ -352,6 +358,7 @@ impl Domain {
     }
 
     /// Starts an address vector of this domain (`fi_av_open`, `fi_av(3)`).
+    #[doc(alias = "fi_av_open")]
     pub fn address_vector(&self) -> AddressVectorBuilder {
         self.vector_builder(self.keep("address vector"))
     }
@@ -421,6 +428,7 @@ impl Domain {
     /// # Cancel safety
     /// Once this has been polled, the domain is closed or answers Busy, whether or not the future
     /// is awaited to its end.
+    #[doc(alias("fi_close", "FI_EBUSY"))]
     pub async fn close(&self) -> Result<()> {
         self.inner
             .close()

@@ -88,6 +88,7 @@ impl Domain {
     /// [`ErrorKind::InvalidArgument`] if what is given is known by another;
     /// [`ErrorKind::NoCapability`] if the domain was opened without [`Caps::HMEM`];
     /// [`ErrorKind::Busy`] if anything is open in the domain, or it was set before.
+    #[doc(alias("fi_set_ops", "FI_SET_OPS_HMEM_OVERRIDE"))]
     pub fn set_ops(&self, name: &str, ops: DomainOps) -> Result<()> {
         if name != SET_OPS_HMEM_OVERRIDE {
             let message = format!("{name:?}: no functions of a domain are known by this name");

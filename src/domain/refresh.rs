@@ -27,6 +27,7 @@ impl<B: 'static> MemoryRegion<B> {
     ///
     /// # Cancel safety
     /// Dropping the future ends the refresh after the piece that is being looked at.
+    #[doc(alias = "fi_mr_refresh")]
     pub async fn refresh(&self, parts: &[Range<usize>]) -> Result<()> {
         let all = 0..self.len();
         let parts = match parts {

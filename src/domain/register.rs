@@ -36,6 +36,7 @@ use super::{Domain, RegistrationProgress};
 
 /// A registration being described, of the region `R`. Await it, or end it by [`now`](Self::now) or
 /// [`submit`](Self::submit).
+#[doc(alias("fi_mr_regattr", "fi_mr_attr"))]
 #[must_use = "a registration does nothing until it is awaited, or ended by `now` or `submit`"]
 pub struct Register<B: RegisterBufs, R: RegionHandle = MemoryRegion<B>> {
     pub(super) domain: Domain,
@@ -88,6 +89,7 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
 
     /// The key that peers will use (`requested_key`). Default: 64 random bits. A key that the
     /// application chooses can be guessed as well as it is chosen.
+    #[doc(alias("FI_EKEYREJECTED", "FI_ENOKEY"))]
     pub fn key(mut self, key: u64) -> Self {
         self.request.key = Some(key);
         self

@@ -14,6 +14,7 @@ use super::{Endpoint, Inner, SharedReceiveContext};
 
 /// Opens an endpoint; made by [`Domain::endpoint`]. What an endpoint is bound to is said here,
 /// before it is opened, so that no binding can come too late.
+#[doc(alias("fi_ep_bind", "fi_enable"))]
 #[must_use = "a builder opens nothing until `open`"]
 #[derive(Debug)]
 pub struct EndpointBuilder {
@@ -24,6 +25,7 @@ pub struct EndpointBuilder {
 
 impl Domain {
     /// Starts an endpoint of this domain (`fi_endpoint`).
+    #[doc(alias("fi_endpoint", "fi_endpoint2"))]
     pub fn endpoint(&self) -> EndpointBuilder {
         EndpointBuilder {
             binding: Binding::new(self, EndpointType::Msg),

@@ -33,6 +33,7 @@ pub(super) fn check_data(data: &[u8]) -> Result<()> {
 
 impl Endpoint {
     /// Connects to a listener (`fi_connect`). Awaited, it gives the private data of the acceptor.
+    #[doc(alias = "fi_connect")]
     pub fn connect(&self, to: SocketAddr) -> Connect {
         Connect {
             endpoint: self.clone(),
@@ -141,6 +142,7 @@ impl Connect {
 impl ConnRequest {
     /// Accepts on a fresh endpoint of `domain` (`fi_endpoint` and `fi_accept` in one). To post
     /// receives first, or to bind queues, open the endpoint and use [`Endpoint::accept`].
+    #[doc(alias = "fi_accept")]
     pub fn accept(self, domain: &Domain) -> Accept {
         Accept {
             endpoint: domain.endpoint().open(),
@@ -151,6 +153,7 @@ impl ConnRequest {
     }
 
     /// Rejects, with private data to follow (`fi_reject`). Dropping a request rejects it without.
+    #[doc(alias = "fi_reject")]
     pub fn reject(self) -> Reject {
         Reject {
             request: self,

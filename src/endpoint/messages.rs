@@ -77,6 +77,25 @@ impl SharedReceiveContext {
 ///
 /// Its memory is used again: `depth` buffers, and those of messages that are not dropped yet.
 ///
+/// ```
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?;
+/// for text in ["one", "two"] {
+///     a.send(text).await?;
+/// }
+/// let closing = tokio::spawn(async move { a.shutdown().await });
+/// let mut messages = b.messages(64, 4); // Of up to 64 bytes, four receives at a time.
+/// let mut seen = Vec::new();
+/// while let Some(message) = messages.next().await {
+///     seen.push(message?.to_vec());
+/// }
+/// assert_eq!(seen, [b"one", b"two"]);
+/// closing.await.expect("no panic")?;
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 /// [`next`](Self::next) and polling lose nothing. Dropping the stream withdraws its receives:
 /// messages that were matched to them already go back to the endpoint, for the next receive.

@@ -87,6 +87,18 @@ pub(crate) fn drop_kept() {
 /// holds further messages back at its side: its RMA and acknowledgements pass. From any other peer
 /// the endpoint stops reading, RMA and acknowledgements included, until a receive is posted: the
 /// protocol itself has no other flow control.
+///
+/// ```
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?; // Two that are connected, in this process.
+/// a.send("hello").await?;
+/// let (received, buffer) = b.recv(vec![0; 64]).await?;
+/// assert_eq!(&buffer[..received.len], b"hello");
+/// # Ok(()) }
+/// ```
+#[doc(alias("FI_EP_MSG", "fid_ep"))]
 #[derive(Clone)]
 pub struct Endpoint {
     inner: Arc<Inner>,
@@ -142,11 +154,13 @@ impl Endpoint {
     }
 
     /// The peer's address, once connecting or accepting (`fi_getpeer`).
+    #[doc(alias = "fi_getpeer")]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.inner.port.peer_addr()
     }
 
     /// This side's address, once connected (`fi_getname`).
+    #[doc(alias = "fi_getname")]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.inner.port.local_addr()
     }
@@ -179,6 +193,7 @@ impl Endpoint {
 
     /// Asks a queued operation to end early (`fi_cancel`). `true`: it had not started, and its
     /// completion says Canceled. `false`: it has started and ends as it ends, or has ended.
+    #[doc(alias = "fi_cancel")]
     pub fn cancel(&self, operation: OperationId) -> bool {
         cancel_named(&*self.inner, operation)
     }
@@ -196,6 +211,7 @@ impl Endpoint {
     ///
     /// # Cancel safety
     /// The end has begun once this is polled, and goes on if the future is dropped.
+    #[doc(alias = "fi_shutdown")]
     pub async fn shutdown(&self) -> Result<()> {
         self.inner.port.begin_close();
         let progress = self.domain().progress_by_hand();

@@ -21,6 +21,7 @@ use super::target::{PostTarget, Scope, Selector};
 use super::{Endpoint, RdmEndpoint};
 
 /// What a receive got.
+#[doc(alias("FI_SOURCE", "fi_cq_readfrom"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {
@@ -71,6 +72,7 @@ impl Endpoint {
     /// Sends a message (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or an array or `Vec` of
     /// up to four as one message. `""` is an empty one. Ends when the buffers may be reused, or as
     /// said by [`delivery_complete`](SendMessage::delivery_complete) or the Info's `tx.op_flags`.
+    #[doc(alias("fi_send", "fi_sendv", "fi_sendmsg"))]
     pub fn send<B: IoBufs>(&self, buffers: B) -> SendMessage<B> {
         SendMessage::new(
             PostTarget::new(&self.inner, Scope::Connection),
@@ -87,6 +89,7 @@ impl Endpoint {
     /// A message longer than the buffers ends the receive with
     /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the connection
     /// lives.
+    #[doc(alias("fi_recv", "fi_recvv", "fi_recvmsg"))]
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
         Recv::new(PostTarget::new(&self.inner, Scope::Connection), buffers)
     }
@@ -111,6 +114,7 @@ impl Endpoint {
     /// # Errors
     /// The post ends with [`InvalidArgument`](crate::ErrorKind::InvalidArgument) in a domain with
     /// `FI_MR_LOCAL`, whose messages land in regions.
+    #[doc(alias = "FI_VARIABLE_MSG")]
     pub fn recv_any(&self, max: usize) -> Recv<Bytes> {
         Recv::any(PostTarget::new(&self.inner, Scope::Connection), max)
     }
@@ -129,6 +133,7 @@ impl Endpoint {
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more bytes, [`Again`](crate::ErrorKind::Again)
     /// if the transmit context is full (the message says of what), or
     /// [`NotConnected`](crate::ErrorKind::NotConnected).
+    #[doc(alias("fi_inject", "FI_INJECT"))]
     pub fn inject(&self, bytes: &[u8]) -> Result<()> {
         self.inject_message(bytes, None)
     }
@@ -137,6 +142,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As there.
+    #[doc(alias = "fi_injectdata")]
     pub fn inject_data(&self, bytes: &[u8], data: u64) -> Result<()> {
         self.inject_message(bytes, Some(data))
     }
@@ -156,6 +162,7 @@ impl RdmEndpoint {
     ///
     /// Messages to one peer arrive in the order in which they were posted. The first operation to a
     /// peer makes the connection; what is posted meanwhile goes out when it is up.
+    #[doc(alias("fi_send", "fi_sendv", "fi_sendmsg"))]
     pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> SendMessage<B> {
         SendMessage::new(
             PostTarget::new(&self.inner, Scope::Peer(peer)),
@@ -177,6 +184,7 @@ impl RdmEndpoint {
     /// A message longer than the buffers ends the receive with
     /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the connection
     /// lives.
+    #[doc(alias("fi_recv", "fi_recvv", "fi_recvmsg"))]
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvFrom<B> {
         RecvFrom {
             target: self.receive_target(MatchCriteria::Message),
@@ -189,6 +197,7 @@ impl RdmEndpoint {
     /// Receives one untagged message of at most `max` bytes from any peer, or from
     /// [one](RecvFrom::from), of unknown length (`FI_VARIABLE_MSG`); as
     /// [`Endpoint::recv_any`].
+    #[doc(alias = "FI_VARIABLE_MSG")]
     pub fn recv_any(&self, max: usize) -> RecvFrom<Bytes> {
         RecvFrom {
             target: self.receive_target(MatchCriteria::Message),
@@ -210,6 +219,7 @@ impl RdmEndpoint {
     /// if the peer's transmit context is full,
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that was removed or is
     /// another vector's.
+    #[doc(alias = "fi_inject")]
     pub fn inject(&self, bytes: &[u8], peer: FabricAddr) -> Result<()> {
         self.inject_message(bytes, peer, None, None)
     }
@@ -290,6 +300,7 @@ impl<B: IoBufs> SendMessage<B> {
     }
 
     /// Sends 64 bits of remote CQ data along (`FI_REMOTE_CQ_DATA`).
+    #[doc(alias("fi_senddata", "FI_REMOTE_CQ_DATA"))]
     pub fn imm(mut self, data: u64) -> Self {
         self.data = Some(data);
         self
@@ -297,6 +308,7 @@ impl<B: IoBufs> SendMessage<B> {
 
     /// Ends when the buffers may be used again (`FI_INJECT_COMPLETE`), which is the default unless
     /// the Info's `tx.op_flags` say otherwise.
+    #[doc(alias = "FI_INJECT_COMPLETE")]
     pub fn inject_complete(mut self) -> Self {
         self.level = Some(CompletionLevel::Injected);
         self
@@ -305,11 +317,13 @@ impl<B: IoBufs> SendMessage<B> {
     /// Ends only when the message no longer depends on the network and this side
     /// (`FI_TRANSMIT_COMPLETE`), which over TCP is when the peer has acknowledged it: as
     /// [`delivery_complete`](Self::delivery_complete).
+    #[doc(alias = "FI_TRANSMIT_COMPLETE")]
     pub fn transmit_complete(self) -> Self {
         self.delivery_complete()
     }
 
     /// Ends only when the message is in the peer's memory (`FI_DELIVERY_COMPLETE`).
+    #[doc(alias = "FI_DELIVERY_COMPLETE")]
     pub fn delivery_complete(mut self) -> Self {
         self.level = Some(CompletionLevel::Acknowledged);
         self
@@ -324,6 +338,7 @@ impl<B: IoBufs> SendMessage<B> {
     /// of such a message: a connected endpoint without a
     /// [shared receive context](crate::ep::SharedReceiveContext), a C program for messages without
     /// a tag.
+    #[doc(alias = "FI_MATCH_COMPLETE")]
     pub fn match_complete(mut self) -> Self {
         self.matched = true;
         self
@@ -331,6 +346,7 @@ impl<B: IoBufs> SendMessage<B> {
 
     /// More is to come: hold it back, to be gathered with the next posts (`FI_MORE`). It goes out
     /// at the driver's next turn in any case.
+    #[doc(alias = "FI_MORE")]
     pub fn more(mut self) -> Self {
         self.more = true;
         self
@@ -338,6 +354,7 @@ impl<B: IoBufs> SendMessage<B> {
 
     /// Goes out only when all that was posted to the same peer before has ended, and before
     /// anything that is posted later (`FI_FENCE`).
+    #[doc(alias = "FI_FENCE")]
     pub fn fence(mut self) -> Self {
         self.fence = true;
         self
@@ -441,6 +458,7 @@ impl<B: IoBufs> RecvFrom<B> {
     /// The post ends with [`ErrorKind::NoCapability`](crate::ErrorKind::NoCapability) if the
     /// endpoint was opened without [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV).
     /// (`fi_msg(3)` has the choice ignored then: it would deliver another peer's message.)
+    #[doc(alias = "FI_DIRECTED_RECV")]
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.target.select_source(peer);
         self

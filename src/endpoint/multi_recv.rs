@@ -28,6 +28,7 @@ impl RdmEndpoint {
     /// The buffer is released when fewer than [`min_free`](MultiRecv::min_free) bytes are left in
     /// it and all its messages are complete. A completion of its own says so, by
     /// [`CompletionFlags::MULTI_RECV`](crate::cq::CompletionFlags::MULTI_RECV) and no other flag.
+    #[doc(alias = "FI_MULTI_RECV")]
     pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
         let selector = Selector::any(MatchCriteria::Message);
         let target = PostTarget::new(&self.inner, Scope::Receives(selector));

@@ -59,6 +59,18 @@ impl OpOutput for usize {}
 /// It runs whether or not the future is polled. `R` is what it gives: a count of bytes, or
 /// [`Received`](super::Received).
 ///
+/// ```
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?;
+/// let receive = b.recv(vec![0; 8]).post()?; // Posted: it is under way.
+/// a.send("now").detach()?; // And this goes on without a future.
+/// let (received, _buffer) = receive.await?;
+/// assert_eq!(received.len, 3);
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 /// Dropping it withdraws the operation: one that has not started never does; one that has runs to
 /// its end, and its buffers live as long as anything may touch them. [`detach`](Self::detach) lets
@@ -110,6 +122,7 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
 
     /// Asks it to end early (`fi_cancel`); the answer is its own end: Canceled, or its result when
     /// it had started. `true` if it was still to be had.
+    #[doc(alias = "fi_cancel")]
     pub fn cancel(&self) -> bool {
         self.handle.cancel()
     }
@@ -213,6 +226,7 @@ impl<D> Queued<D> {
     /// (`FI_COMPLETION`;
     /// [`selective_transmit`](crate::ep::EndpointBuilder::selective_transmit)). Any other queue
     /// reports all ends.
+    #[doc(alias("FI_COMPLETION", "FI_SELECTIVE_COMPLETION"))]
     pub fn completion(mut self) -> Self {
         self.completion = true;
         self

@@ -15,6 +15,7 @@ use crate::sync::{Dependence, Keep, ManualProgress};
 use crate::transport::{self, Runner, TransportOptions};
 
 /// Opens a listener; made by `Fabric::passive_endpoint`.
+#[doc(alias("fi_pep_bind", "fi_listen"))]
 #[must_use = "a builder opens nothing until `listen`"]
 #[derive(Debug)]
 pub struct PassiveEndpointBuilder {
@@ -145,6 +146,18 @@ impl PassiveEndpointBuilder {
 /// last handle stops listening; requests already reported can still be accepted. So does dropping
 /// the last handle of the event queue, since nothing could be accepted then: requests that wait are
 /// rejected, and later ones are refused by the system.
+///
+/// ```
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let fabric = Fabric::open(Hints::new())?;
+/// let events = fabric.event_queue().open()?;
+/// let listener = fabric.passive_endpoint(&events).listen_at(([127, 0, 0, 1], 0).into())?;
+/// assert_ne!(listener.local_addr().port(), 0); // The system has chosen one.
+/// # Ok(()) }
+/// ```
+#[doc(alias("fi_passive_ep", "fid_pep"))]
 #[derive(Clone)]
 pub struct PassiveEndpoint {
     inner: Arc<Inner>,
@@ -171,6 +184,7 @@ impl Drop for Inner {
 
 impl PassiveEndpoint {
     /// The address listened at, with the port that was chosen (`fi_getname`).
+    #[doc(alias = "fi_getname")]
     pub fn local_addr(&self) -> SocketAddr {
         self.inner.listening.local_addr()
     }

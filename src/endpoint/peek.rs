@@ -26,6 +26,7 @@ impl RdmEndpoint {
     /// Looks for the first message with this tag that came before its receive (`FI_PEEK`): the one
     /// that [`recv_tagged`](Self::recv_tagged) would get. Awaited, it describes the message and
     /// leaves it where it is; see [`Peek`] for the rest.
+    #[doc(alias("FI_PEEK", "FI_ENOMSG"))]
     pub fn peek_tagged(&self, tag: u64) -> Peek {
         Peek {
             store: MessageStore::Rdm(self.clone()),
@@ -303,6 +304,7 @@ pub struct MessageInfo {
 /// A message that was claimed (`FI_CLAIM`): no receive gets it but its own, which
 /// [`recv`](Self::recv) posts. Dropped, it gives the claim up, and the message is matched again, in
 /// its place among the others.
+#[doc(alias = "FI_CLAIM")]
 #[must_use = "a claim that is dropped is given up"]
 #[derive(Debug)]
 pub struct ClaimedMessage {

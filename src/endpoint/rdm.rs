@@ -58,6 +58,22 @@ pub use scalable::{ScalableEndpoint, ScalableEndpointBuilder};
 ///
 /// Clones are handles to the same endpoint. Dropping the last one closes it (`fi_close`): what was
 /// posted for transmission goes out first, within a few seconds.
+///
+/// ```
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let fabric = Fabric::open(Hints::new().endpoint(EndpointType::Rdm))?;
+/// let domain = fabric.domain().open()?;
+/// let open = || domain.rdm_endpoint().listen_at(([127, 0, 0, 1], 0).into()).open();
+/// let (a, b) = (open()?, open()?);
+/// let to_b = a.insert(b.local_addr())?;
+/// a.send("hello", to_b).await?; // It connects.
+/// let (received, _buffer) = b.recv(vec![0; 64]).await?;
+/// assert_eq!(received.source_addr, Some(a.local_addr()));
+/// # Ok(()) }
+/// ```
+#[doc(alias("FI_EP_RDM", "FI_PROTO_XNET"))]
 #[derive(Clone)]
 pub struct RdmEndpoint {
     pub(super) inner: Arc<Inner>,
@@ -231,6 +247,7 @@ impl RdmEndpoint {
     /// As of [`AddressVector::insert`]: an address that is no peer's, a full or closed vector, one
     /// that wants user identifiers; [`ErrorKind::AccessDenied`] for an address that is not in a
     /// vector opened for read-only access.
+    #[doc(alias = "fi_av_insert")]
     pub fn insert(&self, address: SocketAddr) -> Result<FabricAddr> {
         use ErrorKind::{AccessDenied, AddressInUse};
         let vector = &self.inner.vector;
@@ -245,6 +262,7 @@ impl RdmEndpoint {
 
     /// Asks an operation to end early (`fi_cancel`). `true`: it had not started, and ends as
     /// Canceled. `false`: it has started and ends as it ends, or has ended.
+    #[doc(alias = "fi_cancel")]
     pub fn cancel(&self, operation: OperationId) -> bool {
         cancel_named(&*self.inner, operation)
     }

@@ -22,6 +22,7 @@ impl<B: 'static> MemoryRegion<B> {
     /// [`ErrorKind::BadState`](crate::ErrorKind::BadState) once the region has been enabled,
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the endpoint belongs to
     /// another domain.
+    #[doc(alias = "fi_mr_bind")]
     pub fn bind_endpoint(&self, endpoint: &impl RegionEndpoint) -> Result<()> {
         let (common, object) = endpoint.bound();
         self.bind_opened(&common.domain, common.id, &object)

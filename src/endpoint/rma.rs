@@ -30,6 +30,7 @@ impl Endpoint {
     /// revoked or quiesced in the middle of it. What that does to the connection is
     /// [`on_refusal`](crate::ep::EndpointBuilder::on_refusal)'s to say. A peer without this
     /// library's extension can refuse only by closing the connection.
+    #[doc(alias("fi_write", "fi_writev", "fi_writemsg", "fi_writedata"))]
     pub fn write<B: IoBufs>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> RmaWrite<B> {
         RmaWrite::new(
             PostTarget::new(&self.inner, Scope::Connection),
@@ -43,6 +44,7 @@ impl Endpoint {
     ///
     /// A read that the peer refuses, or breaks off since the region was revoked or quiesced
     /// meanwhile, ends as [`write`](Self::write) does; what the buffers then hold is not specified.
+    #[doc(alias("fi_read", "fi_readv", "fi_readmsg"))]
     pub fn read<B: IoBufsMut>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> RmaRead<B> {
         RmaRead::new(
             PostTarget::new(&self.inner, Scope::Connection),
@@ -55,6 +57,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As for [`inject`](Self::inject), and for [`write`](Self::write).
+    #[doc(alias("fi_inject_write", "fi_inject_writedata"))]
     pub fn inject_write(&self, bytes: &[u8], remote: impl Into<RemoteRegions>) -> Result<()> {
         self.inject_write_message(bytes, None, remote.into())
     }
@@ -89,6 +92,7 @@ impl Endpoint {
 
 impl RdmEndpoint {
     /// Writes into a peer's memory, as [`Endpoint::write`] does.
+    #[doc(alias("fi_write", "fi_writev", "fi_writemsg", "fi_writedata"))]
     pub fn write<B: IoBufs>(
         &self,
         buffers: B,
@@ -103,6 +107,7 @@ impl RdmEndpoint {
     }
 
     /// Reads a peer's memory, as [`Endpoint::read`] does.
+    #[doc(alias("fi_read", "fi_readv", "fi_readmsg"))]
     pub fn read<B: IoBufsMut>(
         &self,
         buffers: B,
@@ -206,6 +211,7 @@ impl<B: IoBufs> RmaWrite<B> {
 
     /// Sends 64 bits of remote CQ data along (`fi_writedata`): the peer's completion queue reports
     /// the write when all of it has landed.
+    #[doc(alias("fi_writedata", "FI_REMOTE_CQ_DATA"))]
     pub fn imm(mut self, data: u64) -> Self {
         self.data = Some(data);
         self
@@ -227,6 +233,7 @@ impl<B: IoBufs> RmaWrite<B> {
     }
 
     /// Ends only when the bytes are in the peer's memory (`FI_DELIVERY_COMPLETE`).
+    #[doc(alias = "FI_DELIVERY_COMPLETE")]
     pub fn delivery_complete(mut self) -> Self {
         self.level = Some(CompletionLevel::Acknowledged);
         self
@@ -236,6 +243,7 @@ impl<B: IoBufs> RmaWrite<B> {
     /// is mapped there, on its device. The peer's region must have been registered with
     /// [`MrFlags::RMA_PMEM`](crate::mr::MrFlags::RMA_PMEM), else it is refused; both sides need
     /// [`Caps::RMA_PMEM`](crate::Caps::RMA_PMEM). Later frames of the connection wait for it.
+    #[doc(alias = "FI_COMMIT_COMPLETE")]
     pub fn commit_complete(mut self) -> Self {
         self.level = Some(CompletionLevel::Persistent);
         self

@@ -74,6 +74,7 @@ pub use builder::SharedReceiveContextBuilder;
 /// assert_eq!(received.endpoint, Some(server.id()));
 /// # Ok(()) }
 /// ```
+#[doc(alias("fi_srx_context", "FI_SHARED_CONTEXT"))]
 #[derive(Clone)]
 pub struct SharedReceiveContext {
     pub(super) inner: Arc<ContextInner>,
@@ -218,6 +219,7 @@ impl SharedReceiveContext {
 
     /// Posts a buffer that takes messages of any endpoint that shares the context, one behind the
     /// other (`FI_MULTI_RECV`); see [`RdmEndpoint::multi_recv`](crate::RdmEndpoint::multi_recv).
+    #[doc(alias = "FI_MULTI_RECV")]
     pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
         MultiRecv::new(self.target(), buffer, self.inner.free_min)
     }

@@ -16,6 +16,7 @@ use super::target::{PostTarget, Scope};
 impl RdmEndpoint {
     /// Sends a message with a tag (`fi_tsend`, `fi_tsendv`, `fi_tsenddata`), to be received by
     /// [`recv_tagged`](Self::recv_tagged). All else is as of [`send`](Self::send).
+    #[doc(alias("fi_tsend", "fi_tsendv", "fi_tsendmsg", "fi_tsenddata"))]
     pub fn send_tagged<B: IoBufs>(&self, buffers: B, peer: FabricAddr, tag: u64) -> SendMessage<B> {
         SendMessage::new(
             PostTarget::new(&self.inner, Scope::Peer(peer)),
@@ -31,6 +32,7 @@ impl RdmEndpoint {
     /// A message goes to the receive that was posted first of those that match it. One that is
     /// longer than the buffers ends the receive with [`Truncated`](crate::ErrorKind::Truncated);
     /// the buffers hold what fits, and the connection lives.
+    #[doc(alias("fi_trecv", "fi_trecvv", "fi_trecvmsg"))]
     pub fn recv_tagged<B: IoBufsMut>(&self, buffers: B, tag: u64) -> RecvTagged<B> {
         RecvTagged {
             target: self.receive_target(MatchCriteria::Tagged { tag, ignore: 0 }),
@@ -56,6 +58,7 @@ impl RdmEndpoint {
     ///
     /// # Errors
     /// As of [`inject`](Self::inject).
+    #[doc(alias("fi_tinject", "fi_tinjectdata"))]
     pub fn inject_tagged(&self, bytes: &[u8], peer: FabricAddr, tag: u64) -> Result<()> {
         self.inject_message(bytes, peer, Some(tag), None)
     }

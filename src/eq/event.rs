@@ -132,6 +132,7 @@ impl fmt::Debug for Event {
 }
 
 /// Which control operation failed, and why (`fi_eq_err_entry` of `fi_eq(3)`).
+#[doc(alias("fi_eq_err_entry", "fi_eq_readerr", "fi_eq_strerror"))]
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct EventError {

@@ -49,6 +49,27 @@ pub(crate) use request::{AcceptedLink, ConnectParams, Verdict};
 ///
 /// As a stream it yields `None` only after [`close`](Self::close).
 ///
+/// ```
+/// use tokio_fabric::{Event, Fabric, Hints};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let fabric = Fabric::open(Hints::new())?;
+/// let events = fabric.event_queue().size(64).open()?;
+/// let listener = fabric.passive_endpoint(&events).listen_at(([127, 0, 0, 1], 0).into())?;
+/// let address = listener.local_addr();
+/// let client = tokio::spawn(async move {
+///     let endpoint = fabric.domain().open()?.endpoint().open()?;
+///     endpoint.connect(address).await
+/// });
+/// match events.next().await {
+///     Some(Event::ConnRequest(request)) => request.reject().data("closed today").send()?,
+///     other => panic!("{other:?} instead of a request"),
+/// }
+/// let rejected = client.await.expect("no panic").unwrap_err();
+/// assert_eq!(rejected.data(), "closed today");
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 ///
 /// An event leaves the queue in the same poll that returns it. A waiting future, or a whole handle,
@@ -56,6 +77,7 @@ pub(crate) use request::{AcceptedLink, ConnectParams, Verdict};
 ///
 /// When the last handle is dropped, the events that wait are dropped, which rejects the
 /// connection requests among them, and listeners that report here stop listening.
+#[doc(alias("fi_eq_open", "fi_eq_read", "fi_eq_sread"))]
 pub struct EventQueue {
     reader: EventReader,
     handles: Arc<Handles>,
@@ -125,6 +147,7 @@ impl EventQueue {
     /// [`ErrorKind::InvalidArgument`] when the queue was not opened
     /// [`writable`](EventQueueBuilder::writable): "if the FI_WRITE flag is not set, then the
     /// application may not invoke fi_eq_write". [`ErrorKind::BadState`] when it is closed.
+    #[doc(alias = "fi_eq_write")]
     pub fn write(&self, code: u32, data: Bytes) -> Result<()> {
         if !self.writable {
             return Err(Error::new(

@@ -50,6 +50,27 @@ impl fmt::Debug for Verdict {
 
 /// A peer asks for a connection (`FI_CONNREQ`). Dropping the request rejects it without data, so a
 /// request that is forgotten does not keep its peer waiting.
+///
+/// ```
+/// use tokio_fabric::Event;
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let listener = server.fabric.passive_endpoint(&server.events).listen()?;
+/// let endpoint = client.domain.endpoint().open()?;
+/// let connecting = endpoint.connect(listener.local_addr()).data("hello");
+/// let accepting = async {
+///     let Some(Event::ConnRequest(request)) = server.events.next().await else { panic!() };
+///     assert_eq!(request.data(), "hello");
+///     request.accept(&server.domain).data("welcome").await
+/// };
+/// let (answer, _endpoint) = tokio::try_join!(connecting, accepting)?;
+/// assert_eq!(&answer[..], b"welcome");
+/// # Ok(()) }
+/// ```
+#[doc(alias = "FI_CONNREQ")]
 pub struct ConnRequest {
     listener: EndpointId,
     peer_addr: SocketAddr,

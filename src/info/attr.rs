@@ -34,6 +34,7 @@ pub struct FabricAttr {
 /// `fi_domain(3)`). Counts say how many can be open at a time: one more is refused with
 /// [`LimitReached`](crate::ErrorKind::LimitReached). They are what the hints asked for, by default
 /// so large that the system's limits on memory and descriptors are met first.
+#[doc(alias = "fi_domain_attr")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DomainAttr {
@@ -224,6 +225,7 @@ pub struct RxAttr {
 ///
 /// `Debug` shows its length and nothing else. Its bytes are zeroed when the last clone is dropped;
 /// keys are compared in constant time.
+#[doc(alias = "auth_key")]
 #[derive(Clone)]
 pub struct AuthKey(Source);
 
@@ -240,6 +242,7 @@ impl AuthKey {
     }
 
     /// Keys are those of the address vector's entries (`FI_AV_AUTH_KEY`).
+    #[doc(alias = "FI_AV_AUTH_KEY")]
     pub fn of_address_vector() -> Self {
         AuthKey(Source::AddressVector)
     }

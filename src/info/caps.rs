@@ -8,6 +8,7 @@ bitflags! {
     /// [`Caps::PRIMARY`] capabilities are enabled only when asked for. [`Caps::MODIFIERS`] limit
     /// them to some directions; with none given, all directions are meant. [`Caps::SECONDARY`]
     /// ones may be reported without being asked for.
+    #[doc(alias = "fi_info")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Caps: u64 {
         /// Messages (`fi_msg(3)`).
@@ -19,6 +20,7 @@ bitflags! {
         /// Atomic operations on a peer's memory (`fi_atomic(3)`).
         const ATOMIC = 1 << 4;
         /// Messages to many peers at once; goes with [`MSG`](Self::MSG).
+        #[doc(alias = "FI_MULTICAST")]
         const MULTICAST = 1 << 5;
         /// Operations among a group of peers (`fi_collective(3)`).
         const COLLECTIVE = 1 << 6;
@@ -35,6 +37,7 @@ bitflags! {
         /// Being written by peers; limits RMA and ATOMIC.
         const REMOTE_WRITE = 1 << 13;
         /// One posted buffer that takes several messages.
+        #[doc(alias = "FI_MULTI_RECV")]
         const MULTI_RECV = 1 << 16;
         /// Operations started by a condition (`fi_trigger(3)`).
         const TRIGGER = 1 << 20;
@@ -45,6 +48,7 @@ bitflags! {
         /// Transfers started by a device; goes with [`TRIGGER`](Self::TRIGGER).
         const XPU = 1 << 44;
         /// Transfers from and to device memory.
+        #[doc(alias = "FI_HMEM")]
         const HMEM = 1 << 47;
         /// Messages whose length the receiver does not know
         /// ([`Endpoint::recv_any`](crate::Endpoint::recv_any)).
@@ -54,20 +58,25 @@ bitflags! {
         /// Raw source address of unknown senders; goes with [`SOURCE`](Self::SOURCE).
         const SOURCE_ERR = 1 << 50;
         /// Communication with endpoints on the same machine.
+        #[doc(alias = "FI_LOCAL_COMM")]
         const LOCAL_COMM = 1 << 51;
         /// Communication with endpoints on other machines.
+        #[doc(alias = "FI_REMOTE_COMM")]
         const REMOTE_COMM = 1 << 52;
         /// Address vectors shared by several processes.
         const SHARED_AV = 1 << 53;
         /// Completion events at the target of RMA.
         const RMA_EVENT = 1 << 56;
         /// The sender's address with each completion; connectionless endpoints only.
+        #[doc(alias = "FI_SOURCE")]
         const SOURCE = 1 << 57;
         /// Naming a context of the peer
         /// ([`AddressVector::rx_addr`](crate::AddressVector::rx_addr)); connectionless endpoints
         /// only.
+        #[doc(alias = "FI_NAMED_RX_CTX")]
         const NAMED_RX_CTX = 1 << 58;
         /// Receives that match by the sender's address.
+        #[doc(alias = "FI_DIRECTED_RECV")]
         const DIRECTED_RECV = 1 << 59;
     }
 }
@@ -177,30 +186,42 @@ bitflags! {
     /// Empty means *scalable* from interface version 1.5 on: peers address a region by offset from
     /// 0, the application may choose keys, local buffers need no registration. In version 1.4 and
     /// before, empty means "either [`BASIC`](Self::BASIC) or [`SCALABLE`](Self::SCALABLE)".
+    #[doc(alias = "FI_MR_UNSPEC")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct MrMode: u32 {
         /// Old name of `VIRT_ADDR | ALLOCATED | PROV_KEY`. Stands alone or with `LOCAL`.
+        #[doc(alias = "FI_MR_BASIC")]
         const BASIC = 1 << 0;
         /// Old name of the empty set. Stands alone.
+        #[doc(alias = "FI_MR_SCALABLE")]
         const SCALABLE = 1 << 1;
         /// Local buffers of every operation must be registered. Over TCP that is a rule to be kept
         /// and nothing else: no pages are pinned for it.
+        #[doc(alias("FI_MR_LOCAL", "FI_LOCAL_MR"))]
         const LOCAL = 1 << 2;
         /// Keys larger than 64 bits, or with set-up at the peer.
+        #[doc(alias = "FI_MR_RAW")]
         const RAW = 1 << 3;
         /// Peers address a region by its virtual address.
+        #[doc(alias = "FI_MR_VIRT_ADDR")]
         const VIRT_ADDR = 1 << 4;
         /// Registered memory is backed by pages when it is registered.
+        #[doc(alias = "FI_MR_ALLOCATED")]
         const ALLOCATED = 1 << 5;
         /// Keys are chosen by the library.
+        #[doc(alias = "FI_MR_PROV_KEY")]
         const PROV_KEY = 1 << 6;
         /// The application reports when pages behind a region have changed.
+        #[doc(alias = "FI_MR_MMU_NOTIFY")]
         const MMU_NOTIFY = 1 << 7;
         /// Regions with counters are bound and enabled before use.
+        #[doc(alias = "FI_MR_RMA_EVENT")]
         const RMA_EVENT = 1 << 8;
         /// Regions belong to endpoints and not to domains.
+        #[doc(alias = "FI_MR_ENDPOINT")]
         const ENDPOINT = 1 << 9;
         /// Device memory is registered before use.
+        #[doc(alias = "FI_MR_HMEM")]
         const HMEM = 1 << 10;
         /// Buffers of collective operations are registered for them. The library has no such
         /// operations, so this may be said and cannot be required.
@@ -226,6 +247,7 @@ impl MrMode {
 bitflags! {
     /// Order kept between operations to one peer (`msg_order` of `fi_endpoint(3)`). In each name
     /// the first letter is the later operation: `RAW` is "read after write".
+    #[doc(alias("FI_ORDER_SAS", "FI_ORDER_SAW", "FI_ORDER_WAW", "FI_ORDER_RAW"))]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct MsgOrder: u64 {
         /// Reads after reads.

@@ -66,6 +66,7 @@ impl Hints {
 }
 
 hints! {
+    #[doc(alias("fi_getinfo", "fi_allocinfo"))]
     /// What a program wants of a fabric, a domain and an endpoint (the `hints`, `node`, `service`
     /// and `flags` of `fi_getinfo(3)`).
     ///

@@ -24,6 +24,14 @@ pub enum EndpointType {
 /// What an application promises about calls from several threads (`threading` of `fi_domain(3)`).
 /// Asking for less than [`Safe`](Self::Safe) is a promise of the application's; it is never
 /// refused.
+#[doc(alias(
+    "FI_THREAD_SAFE",
+    "FI_THREAD_UNSPEC",
+    "FI_THREAD_FID",
+    "FI_THREAD_ENDPOINT",
+    "FI_THREAD_COMPLETION",
+    "FI_THREAD_DOMAIN"
+))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Threading {
@@ -44,6 +52,7 @@ pub enum Threading {
 
 /// What makes accepted operations progress (`control_progress` and `data_progress` of
 /// `fi_domain(3)`).
+#[doc(alias = "FI_PROGRESS_UNSPEC")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Progress {
@@ -64,6 +73,17 @@ pub enum Progress {
 ///
 /// Wakers are woken on the driver, and buffers of detached operations are dropped there: code of
 /// either that blocks stops the domain.
+///
+/// ```
+/// use tokio_fabric::{Driver, Fabric, Hints};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let fabric = Fabric::open(Hints::new())?;
+/// let domain = fabric.domain().driver(Driver::Thread).open()?;
+/// assert_eq!(domain.driver(), Driver::Thread);
+/// # Ok(()) }
+/// ```
+#[doc(alias = "FI_PROGRESS_AUTO")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Driver {
@@ -93,11 +113,13 @@ pub enum Driver {
     /// when it is woken nor dropped holds the others up that wait for the domain. When the last
     /// handle of the domain and its endpoints is dropped, what sockets do not take at once is
     /// lost: [`Domain::close`](crate::Domain::close) waits for an orderly end.
+    #[doc(alias("FI_PROGRESS_MANUAL", "FI_PROGRESS_CONTROL_UNIFIED"))]
     Manual,
 }
 
 /// Whether queues are protected against overruns (`resource_mgmt` of `fi_domain(3)`). Protection
 /// costs nothing here, so it is always on.
+#[doc(alias("FI_RM_ENABLED", "FI_RM_UNSPEC", "FI_RM_DISABLED"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ResourceManagement {
@@ -112,6 +134,7 @@ pub enum ResourceManagement {
 
 /// The kind of address vector (`av_type` of `fi_domain(3)`, `type` of `fi_av(3)`). Connected
 /// endpoints use none.
+#[doc(alias("FI_AV_MAP", "FI_AV_TABLE", "FI_AV_UNSPEC"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AvType {
@@ -192,6 +215,7 @@ pub enum Persistence {
 /// priority in the queues of this machine's interfaces ([`priority`](Self::priority);
 /// `SO_PRIORITY`). The packets that open a TCP connection go before that, without a mark. The
 /// in-process backend has no network, and any class.
+#[doc(alias("fi_tc_dscp_get", "fi_tc_dscp_set"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TrafficClass {

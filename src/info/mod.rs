@@ -41,6 +41,7 @@ pub use weak_domain::WeakDomain;
 /// attribute of the fabric, domain and endpoint to be had there (`struct fi_info` of
 /// `fi_getinfo(3)`). An `Info` is a plain value: keep it, clone it, open any number of domains
 /// and endpoints with it.
+#[doc(alias("fi_info", "fi_dupinfo", "fi_freeinfo"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {

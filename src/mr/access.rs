@@ -10,6 +10,7 @@ bitflags! {
     /// libfabric's values.
     ///
     /// Rights are enforced one by one: `WRITE` does not bring `SEND` with it.
+    #[doc(alias("FI_SEND", "FI_RECV", "FI_READ", "FI_WRITE", "FI_REMOTE_READ", "FI_REMOTE_WRITE"))]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Access: u64 {
         /// Source of outgoing messages (`FI_SEND`).

@@ -13,6 +13,7 @@ bitflags! {
         const RMA_EVENT = 1 << 56;
         /// It is persistent memory, a shared mapping of a file, and writes may be asked to be
         /// persistent when they end (`FI_RMA_PMEM`).
+        #[doc(alias = "FI_RMA_PMEM")]
         const RMA_PMEM = 1 << 49;
     }
 }

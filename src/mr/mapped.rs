@@ -107,6 +107,7 @@ impl MappedKey {
 
     /// Releases the key (`fi_mr_unmap_key`). Operations posted before go on; those posted later
     /// with this key are refused here or by the target.
+    #[doc(alias = "fi_mr_unmap_key")]
     pub fn unmap(self) {}
 }
 

@@ -32,6 +32,7 @@ pub(crate) type Tag = [u8; 16];
 /// region. A peer maps it to a key for operations by [`Domain::map_raw`](crate::Domain::map_raw).
 ///
 /// It is a secret: `Debug` does not show it.
+#[doc(alias = "FI_ETOOSMALL")]
 #[derive(Clone, Copy)]
 pub struct RawKey([u8; RawKey::LEN]);
 

@@ -47,6 +47,7 @@ use crate::sync::{ManualProgress, await_driving};
 /// assert_eq!(bytes[4090..4093], *b"end");
 /// # Ok(()) }
 /// ```
+#[doc(alias = "fid_mr")]
 pub struct MemoryRegion<B = Vec<Buffer>> {
     core: Arc<RegionCore>,
     /// Its memory was taken from a `B`, or `B` is the erased type.
@@ -90,6 +91,7 @@ impl<B: RegionContents> MemoryRegion<B> {
     /// Not to be undone: from the first poll on the region is closed. If the future is dropped the
     /// buffers stay with the region: call again to get them, or they are freed with the last
     /// handle.
+    #[doc(alias = "fi_close")]
     pub fn deregister(&self) -> impl Future<Output = Result<B>> + Send + 'static + use<B> {
         Deregistration::new(&self.core)
     }
@@ -115,6 +117,7 @@ impl<B: 'static> MemoryRegion<B> {
     /// [`MrMode::RAW`](crate::info::MrMode::RAW) it is
     /// [`KEY_NOT_AVAILABLE`](crate::mr::KEY_NOT_AVAILABLE): peers need the [raw
     /// key](Self::raw_key).
+    #[doc(alias("fi_mr_key", "FI_KEY_NOTAVAIL"))]
     pub fn key(&self) -> u64 {
         self.core.key()
     }
@@ -131,6 +134,7 @@ impl<B: 'static> MemoryRegion<B> {
     /// # Errors
     /// [`RawKeyTooSmall`], with the size that is needed, if the key does not fit; nothing is
     /// written then.
+    #[doc(alias = "fi_mr_raw_attr")]
     pub fn raw_attr(&self, raw_key: &mut [u8]) -> Result<(u64, usize), RawKeyTooSmall> {
         let key_size = RawKey::LEN;
         let Some(into) = raw_key.get_mut(..key_size) else {
@@ -203,6 +207,7 @@ impl<B: 'static> MemoryRegion<B> {
     ///
     /// # Errors
     /// `InvalidArgument` if the range is not all within the region.
+    #[doc(alias = "fi_mr_desc")]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice> {
         self.core.slice(range)
     }

@@ -5,6 +5,7 @@
 //! strict: a line that looks like a row and is not one is a complaint, never skipped. How a row is
 //! written stands at the top of `ledger.txt`.
 
+mod aliases;
 mod checker;
 mod exports;
 mod ledger;
@@ -18,6 +19,28 @@ use std::path::{Path, PathBuf};
 use exports::Exports;
 use ledger::Ledger;
 use shown::Sources;
+
+/// The functions in the synopses of fi_domain(3), fi_mr(3), fi_av(3), fi_endpoint(3), fi_cm(3),
+/// fi_msg(3), fi_tagged(3), fi_rma(3), fi_cq(3), fi_cntr(3) and fi_eq(3) of libfabric 1.17.
+const CALLS: &str = "
+    fi_domain fi_domain2 fi_domain_bind fi_open_ops fi_set_ops fi_close
+    fi_mr_bind fi_mr_desc fi_mr_enable fi_mr_key fi_mr_map_raw fi_mr_raw_attr fi_mr_refresh
+    fi_mr_reg fi_mr_regattr fi_mr_regv fi_mr_unmap_key
+    fi_av_bind fi_av_insert fi_av_insertsvc fi_av_insertsym fi_av_lookup fi_av_open fi_av_remove
+    fi_av_straddr fi_rx_addr
+    fi_cancel fi_control fi_enable fi_endpoint fi_endpoint2 fi_ep_alias fi_ep_bind fi_getopt
+    fi_passive_ep fi_pep_bind fi_rx_context fi_rx_size_left fi_scalable_ep fi_scalable_ep_bind
+    fi_setopt fi_srx_context fi_stx_context fi_tc_dscp_get fi_tc_dscp_set fi_tx_context
+    fi_tx_size_left fi_accept fi_connect fi_getname fi_getpeer fi_join fi_listen fi_mc_addr
+    fi_reject fi_setname fi_shutdown
+    fi_inject fi_injectdata fi_recv fi_recvmsg fi_recvv fi_send fi_senddata fi_sendmsg fi_sendv
+    fi_tinject fi_tinjectdata fi_trecv fi_trecvmsg fi_trecvv fi_tsend fi_tsenddata fi_tsendmsg
+    fi_tsendv fi_inject_write fi_inject_writedata fi_read fi_readmsg fi_readv fi_write
+    fi_writedata fi_writemsg fi_writev
+    fi_cq_open fi_cq_read fi_cq_readerr fi_cq_readfrom fi_cq_signal fi_cq_sread fi_cq_sreadfrom
+    fi_cq_strerror fi_cntr_add fi_cntr_adderr fi_cntr_open fi_cntr_read fi_cntr_readerr
+    fi_cntr_set fi_cntr_seterr fi_cntr_wait fi_eq_open fi_eq_read fi_eq_readerr fi_eq_sread
+    fi_eq_strerror fi_eq_write";
 
 /// No row is ever dropped: the ledger may only grow, and this number grows with it.
 const ROW_COUNT_MIN: usize = 929;
@@ -59,6 +82,25 @@ fn the_page_agrees_with_the_ledger_and_the_crate() {
     page::check_page(&page, &ledger, &exports, &mut complaints);
     page::check_declined(&read("docs/declined.md"), &page, &ledger, &mut complaints);
     print!("{}", page::counts(&ledger));
+    expect_none(complaints);
+}
+
+/// Names of libfabric's lead to items, in the documentation's search too; and the table for those
+/// who come from it has every call of these manual pages.
+#[test]
+fn names_of_libfabric_lead_to_items() {
+    let files: HashMap<String, String> = rust_files("src").into_iter().collect();
+    let aliases = aliases::aliases(files.values().map(String::as_str));
+    let mut complaints = Vec::new();
+    let table = read("docs/guide/from-libfabric.md");
+    for page in [&read("docs/features.md"), &table] {
+        aliases::check(page, &aliases, &mut complaints);
+    }
+    aliases::check_items(&table, &Exports::new(&files), &mut complaints);
+    let listed: Vec<&str> = table.split('`').skip(1).step_by(2).collect();
+    let calls = CALLS.split_whitespace();
+    let missing = calls.filter(|call| !listed.contains(call));
+    complaints.extend(missing.map(|call| format!("from-libfabric.md: no `{call}`")));
     expect_none(complaints);
 }
 

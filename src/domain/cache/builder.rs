@@ -13,6 +13,11 @@ use crate::domain::Domain;
 impl Domain {
     /// Starts a registration cache of this domain (`fi_mr(3)`, "memory registration cache"). A
     /// domain has none unless it is asked for, and may have several.
+    #[doc(alias(
+        "FI_MR_CACHE_MAX_SIZE",
+        "FI_MR_CACHE_MAX_COUNT",
+        "FI_MR_CACHE_MERGE_REGIONS"
+    ))]
     pub fn cache(&self) -> RegistrationCacheBuilder {
         RegistrationCacheBuilder {
             domain: self.clone(),

@@ -65,6 +65,7 @@ impl Endpoint {
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more numbers than one operation takes
     /// (`FI_EMSGSIZE`). In a domain with [`MrMode::LOCAL`](crate::info::MrMode::LOCAL) operands and
     /// results are in regions, or [`InvalidArgument`](crate::ErrorKind::InvalidArgument).
+    #[doc(alias("fi_atomic", "fi_atomicv", "fi_atomicmsg"))]
     pub fn atomic<O: Operands>(
         &self,
         op: AtomicOp,
@@ -78,6 +79,7 @@ impl Endpoint {
     /// As [`atomic`](Self::atomic), and gives the numbers that were there before
     /// (`fi_fetch_atomic`). [`AtomicOp::Read`] changes nothing: of its operands only the type and
     /// the count are looked at.
+    #[doc(alias("fi_fetch_atomic", "fi_fetch_atomicv", "fi_fetch_atomicmsg"))]
     pub fn fetch_atomic<O: Operands>(
         &self,
         op: AtomicOp,
@@ -91,6 +93,7 @@ impl Endpoint {
     /// Puts the operand in the place of each number for which the comparison holds, and gives the
     /// numbers that were there before (`fi_compare_atomic`); else as [`atomic`](Self::atomic).
     /// `compare` holds as many numbers as `operands`.
+    #[doc(alias("fi_compare_atomic", "fi_compare_atomicv", "fi_compare_atomicmsg"))]
     pub fn compare_atomic<O: Operands, C: Operands<Value = O::Value>>(
         &self,
         op: CompareOp,
@@ -108,6 +111,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As for [`inject`](Self::inject), and for [`atomic`](Self::atomic).
+    #[doc(alias = "fi_inject_atomic")]
     pub fn inject_atomic<O: Operands>(
         &self,
         op: AtomicOp,

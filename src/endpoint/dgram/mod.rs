@@ -59,6 +59,7 @@ pub use multicast::{Join, MulticastGroup};
 /// assert_eq!(received.source_addr, Some(a.local_addr()));
 /// # Ok(()) }
 /// ```
+#[doc(alias = "FI_EP_DGRAM")]
 #[derive(Clone)]
 pub struct DgramEndpoint {
     pub(super) inner: Arc<Inner>,

@@ -26,6 +26,7 @@ impl DgramEndpoint {
     /// [`Unreachable`](crate::ErrorKind::Unreachable) without a route,
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a peer that is not in the address
     /// vector or of another IP version. A peer that does not listen is no error.
+    #[doc(alias("fi_send", "fi_sendv", "fi_sendmsg"))]
     pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> SendDatagram<B> {
         SendDatagram {
             target: PostTarget::new(&self.inner, Scope::Peer(peer)),
@@ -41,6 +42,7 @@ impl DgramEndpoint {
     /// A message longer than the buffers ends the receive with
     /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the rest is
     /// lost.
+    #[doc(alias("fi_recv", "fi_recvv", "fi_recvmsg"))]
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvDatagram<B> {
         RecvDatagram {
             target: PostTarget::new(

@@ -12,6 +12,7 @@ use crate::transport::Membership;
 impl DgramEndpoint {
     /// Starts to join a multicast group (`fi_join`): its address with the port that its datagrams
     /// are sent to. To hear them, the endpoint is bound to that port of all addresses.
+    #[doc(alias = "fi_join")]
     pub fn join(&self, group: SocketAddr) -> Join {
         Join {
             endpoint: self.clone(),
@@ -110,6 +111,7 @@ debug_fields!(Join, self => endpoint: self.endpoint.id(), group: self.group);
 
 /// An endpoint's membership in a group (`struct fid_mc`). Dropping it leaves the group
 /// (`fi_close`), and takes the group's address out of the vector, if joining put it there.
+#[doc(alias = "fi_mc_addr")]
 #[must_use = "dropping it leaves the group"]
 pub struct MulticastGroup {
     endpoint: Arc<Inner>,

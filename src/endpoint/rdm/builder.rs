@@ -25,6 +25,7 @@ use crate::progress::{
 
 /// Opens a connectionless endpoint; made by [`Domain::rdm_endpoint`]. What it is bound to is said
 /// here, before it is opened, so that no binding can come too late.
+#[doc(alias("fi_ep_bind", "fi_enable"))]
 #[must_use = "a builder opens nothing until `open`"]
 #[derive(Debug)]
 pub struct RdmEndpointBuilder {
@@ -72,6 +73,7 @@ impl RdmEndpointBuilder {
     /// and its connections leave from it, so it should be one that they can reach; with a wildcard
     /// (`0.0.0.0`) routing chooses the address that each peer sees. Default: the source of the
     /// domain's Info, any port of it.
+    #[doc(alias = "fi_setname")]
     pub fn listen_at(mut self, address: SocketAddr) -> Self {
         self.listen_at = Some(address);
         self
@@ -130,6 +132,7 @@ impl RdmEndpointBuilder {
     /// The space that is left for the next message in a buffer for several: with less the buffer is
     /// released (`FI_OPT_MIN_MULTI_RECV`). At least 1, default 64 bytes;
     /// [`MultiRecv::min_free`](crate::op::MultiRecv::min_free) is that of one buffer.
+    #[doc(alias("FI_OPT_MIN_MULTI_RECV", "fi_getopt", "fi_setopt"))]
     pub fn min_multi_recv(mut self, bytes: usize) -> Self {
         self.free_min = bytes;
         self

@@ -61,6 +61,12 @@ type BindContext = Box<dyn FnMut(usize, RdmEndpointBuilder) -> RdmEndpointBuilde
 /// assert_eq!(context.recv(vec![0; 13]).await?.1, b"to the second");
 /// # Ok(()) }
 /// ```
+#[doc(alias(
+    "fi_scalable_ep",
+    "fi_scalable_ep_bind",
+    "fi_tx_context",
+    "fi_rx_context"
+))]
 #[derive(Clone)]
 pub struct ScalableEndpoint {
     contexts: Arc<[RdmEndpoint]>,
@@ -123,6 +129,7 @@ pub struct ScalableEndpointBuilder {
 
 impl Domain {
     /// Starts a connectionless endpoint of this domain with several contexts (`fi_scalable_ep`).
+    #[doc(alias = "fi_scalable_ep")]
     pub fn scalable_endpoint(&self) -> ScalableEndpointBuilder {
         let offered = &self.info().endpoint;
         let count = |context: ContextCount| match context {

@@ -35,6 +35,7 @@ pub struct SharedReceiveContextBuilder {
 
 impl Domain {
     /// Starts a receive context that connected endpoints of this domain share (`fi_srx_context`).
+    #[doc(alias = "fi_srx_context")]
     pub fn receive_context(&self) -> SharedReceiveContextBuilder {
         let rx = &self.info().rx;
         SharedReceiveContextBuilder {
