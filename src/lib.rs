@@ -46,7 +46,8 @@
 //!
 //! The words are libfabric's: the docs name the call or structure each item answers to, as
 //! `fi_mr(3)`. A search here for a name of libfabric's (`fi_mr_reg`) finds the item, and the
-//! module `features` has a row for each name. A guide in ten chapters is in `docs/guide` of the package.
+//! module `features` has a row for each name. A guide in ten chapters is in `docs/guide` of the
+//! package.
 //!
 //! # Quick start
 //!
