@@ -89,6 +89,15 @@ impl PeerProcess {
         said.expect("the child says what it has come to before it ends")
     }
 
+    /// What it had still said before it ended; waits for that.
+    pub async fn remaining_lines(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Some(line) = self.said.recv().await {
+            lines.push(line);
+        }
+        lines
+    }
+
     /// Stops it, as a debugger would (`SIGSTOP`): its system goes on, it does not. The signal takes
     /// its time to reach every thread; this waits until it has.
     pub fn stop(&self) {

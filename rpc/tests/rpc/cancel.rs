@@ -169,39 +169,3 @@ async fn a_client_that_goes_takes_its_handlers_along() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
-
-/// "10^6 cancels leave 0 slots", here some thousands, over sockets: at once, early and late.
-#[test]
-fn a_storm_of_cancellations_leaves_nothing_behind() {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let handlers = Handlers::default();
-        let server = Server::new().add(ProbeServer::new(handlers));
-        let server = server.bind("127.0.0.1:0").await.unwrap();
-        let client = ProbeClient::connect(server.local_addr()).await.unwrap();
-        let callers = (0..64_u64).map(|caller| {
-            let client = client.clone();
-            tokio::spawn(async move {
-                for number in 0..200_u64 {
-                    let micros = (caller * 7 + number * 13) % 400;
-                    let call = client.wait(Some(number % 3)).into_future();
-                    match number % 4 {
-                        0 => drop(call.now_or_never()),
-                        _ => drop(timeout(Duration::from_micros(micros), call).await),
-                    }
-                }
-            })
-        });
-        for caller in callers.collect::<Vec<_>>() {
-            caller.await.unwrap();
-        }
-        until_closed_calls(client.channel()).await;
-        client.nothing().await.unwrap();
-        let stats = server.stats();
-        assert_eq!(
-            (stats.running, stats.connections, stats.violations),
-            (0, 1, 0)
-        );
-    });
-}

@@ -1,0 +1,112 @@
+//! The calls of a step, each in a task of its own: all are under way at once.
+
+use std::time::Instant;
+
+use tokio::task::JoinSet;
+use tokio_fabric_rpc::{Lend, Started, Status};
+
+use super::super::work::WorkClient;
+use super::step::Step;
+
+/// Calls of a step, besides those that only lead to it.
+pub const CALLS: u64 = 8;
+const LENT: usize = 2 << 20;
+/// Bytes of an answer: a few of them fill a socket.
+const ANSWER: usize = 60_000;
+
+/// How a call ended.
+#[derive(Debug)]
+pub struct CallEnd {
+    pub id: u64,
+    /// What it says of its handler; `None`: it has its result.
+    pub started: Option<Started>,
+    pub at: Instant,
+}
+
+impl CallEnd {
+    fn of<T>(id: u64, ended: Result<T, Status>) -> CallEnd {
+        CallEnd {
+            id,
+            started: ended.err().map(|status| status.started()),
+            at: Instant::now(),
+        }
+    }
+}
+
+/// Calls under way. Tasks that are dropped with their calls give nothing.
+pub type Calls = JoinSet<CallEnd>;
+
+pub fn wait(calls: &mut Calls, client: &WorkClient, id: u64) -> tokio::task::AbortHandle {
+    let client = client.clone();
+    calls.spawn(async move { CallEnd::of(id, client.wait(id).no_deadline().await) })
+}
+
+pub fn give(calls: &mut Calls, client: &WorkClient, id: u64) {
+    let client = client.clone();
+    calls.spawn(async move { CallEnd::of(id, client.give(id, 100).await) });
+}
+
+/// Calls with long answers, one after the other, until one fails; numbers from `first` on.
+pub fn give_on(calls: &mut Calls, client: &WorkClient, first: u64) {
+    let client = client.clone();
+    calls.spawn(async move {
+        let mut id = first;
+        loop {
+            match client.give(id, ANSWER).await {
+                Ok(_) => id += CALLS,
+                Err(status) => return CallEnd::of(id, Err::<(), _>(status)),
+            }
+        }
+    });
+}
+
+/// A call that lends; what it lent is back, whatever became of the call.
+pub fn lend(calls: &mut Calls, client: &WorkClient, id: u64, step: Step) {
+    let client = client.clone();
+    calls.spawn(async move {
+        let (ended, buffer) = if step == Step::Pulling {
+            match client.put(id, Lend::read(vec![7; LENT])).await {
+                Ok((_, buffer)) => (Ok(()), Some(buffer)),
+                Err(failed) => {
+                    let (status, buffer) = failed.into_parts();
+                    (Err(status), buffer)
+                }
+            }
+        } else {
+            match client.get(id, Lend::write(vec![7; LENT])).await {
+                Ok((_, buffer)) => (Ok(()), Some(buffer)),
+                Err(failed) => {
+                    let (status, buffer) = failed.into_parts();
+                    (Err(status), buffer)
+                }
+            }
+        };
+        let end = CallEnd::of(id, ended);
+        let buffer = buffer.expect("what was lent is back");
+        let whole = |byte: &u8| *byte == 7 || (*byte == 9 && step == Step::Pushing);
+        assert!(
+            buffer.len() == LENT && buffer.iter().all(whole),
+            "it was harmed"
+        );
+        end
+    });
+}
+
+/// The calls of this step that are under way when a side dies, numbered from 0.
+pub fn begin(calls: &mut Calls, client: &WorkClient, step: Step) {
+    for id in 0..CALLS {
+        match step {
+            Step::Pulling | Step::Pushing => lend(calls, client, id, step),
+            Step::Answering => give_on(calls, client, id),
+            Step::Answered => give(calls, client, id),
+            _ => drop(wait(calls, client, id)),
+        }
+    }
+}
+
+/// Lets other tasks have their turns, so that a death comes at another moment each time.
+pub async fn pass_time(turns: u64) {
+    for _ in 0..turns {
+        tokio::task::yield_now().await;
+    }
+}
