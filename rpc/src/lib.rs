@@ -68,12 +68,17 @@ pub mod testing;
 mod wire;
 
 pub use client::{Call, CallFuture, Channel, ChannelBuilder, ChannelService};
+#[cfg(feature = "prost")]
+pub use codec::Prost;
+#[cfg(feature = "rkyv")]
+pub use codec::Rkyv;
+pub use codec::{BodyBuf, Codec, CodecOf, Postcard};
 pub use cx::{CancelReason, Cx, TraceContext};
 pub use lend::{
     BulkSource, Chunk, Chunks, FailedCall, Lend, LendBuf, LendBufMut, LendingCall, LendingFuture,
     LentRead, LentWrite, Loan, Pull, Push,
 };
-pub use server::{Listening, Method, Server, ServerStats, Service};
+pub use server::{Listening, Method, Reply, Server, ServerStats, Service};
 pub use status::{CallError, Code, Result, Started, Status};
 pub use tokio::net::ToSocketAddrs;
 pub use tokio_fabric_rpc_macros::service;
@@ -83,9 +88,9 @@ pub use wire::Metadata;
 #[doc(hidden)]
 pub mod generated {
     pub use crate::codec::{
-        Arguments, bytes_from, bytes_result, result, typed_bytes, typed_result,
+        Arguments, bytes_from, bytes_result, codec_name, result, typed_bytes, typed_result,
     };
-    pub use crate::server::{Handling, Incoming, Reply};
-    pub use crate::wire::method_id;
+    pub use crate::server::{Handling, Incoming};
+    pub use crate::wire::{CodecName, method_id};
     pub use bytes::Bytes;
 }

@@ -2,14 +2,14 @@
 
 use proc_macro2::TokenStream as Tokens;
 use quote::{format_ident, quote};
-use syn::{Ident, ItemTrait, Type};
+use syn::{Ident, ItemTrait, Path, Type};
 
-use crate::method::{Method, Right};
+use crate::method::{Method, Right, joined};
 
-pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method]) -> Tokens {
+pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path) -> Tokens {
     let (name, visibility) = (&item.ident, &item.vis);
     let doc = format!("Calls a [`{name}`]. Clones share the connection.");
-    let stubs = methods.iter().map(|method| stub(visibility, method));
+    let stubs = methods.iter().map(|method| stub(visibility, method, codec));
     quote! {
         #[doc = #doc]
         #[derive(Clone, Debug)]
@@ -46,8 +46,8 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method]) -> Tokens {
     }
 }
 
-fn stub(visibility: &syn::Visibility, method: &Method) -> Tokens {
-    let (name, docs, wire_name) = (&method.name, &method.docs, &method.wire_name);
+fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
+    let (name, docs, described) = (&method.name, &method.docs, method.described());
     let output = &method.output;
     let lent = Lent::of(method);
     let parameters = method.order.iter().map(|name| {
@@ -57,12 +57,19 @@ fn stub(visibility: &syn::Visibility, method: &Method) -> Tokens {
         quote!(#name: #of)
     });
     let (bounds, lends) = (&lent.bounds, lent.call());
-    let names: Vec<_> = method.arguments.iter().map(|(name, _)| name).collect();
-    let arguments = match method.takes_bytes() {
-        true => quote!(of_bytes(#(&#names)*)),
+    let names: Vec<_> = method.arguments.iter().map(|(it, _)| quote!(#it)).collect();
+    let arguments = match method.has_bare_request() {
+        true => {
+            let name_of_codec = match method.uses_codec() {
+                true => quote!(Some(::tokio_fabric_rpc::generated::codec_name::<#codec>())),
+                false => quote!(None),
+            };
+            let bytes = names.first().cloned().unwrap_or_else(|| quote!([]));
+            quote!(of_bytes(&#bytes, ::core::option::Option::#name_of_codec))
+        }
         false => {
-            let tuple = Method::tuple(names.iter().map(|it| quote!(#it)));
-            quote!(of(&#tuple))
+            let packed = joined(&names);
+            quote!(of::<#codec, _>(&#packed))
         }
     };
     let error = match &method.error {
@@ -70,10 +77,10 @@ fn stub(visibility: &syn::Visibility, method: &Method) -> Tokens {
         None => quote!(::tokio_fabric_rpc::Status),
     };
     let decode = match (&method.error, method.gives_bytes()) {
-        (None, false) => quote!(result),
+        (None, false) => quote!(result::<#codec, _>),
         (None, true) => quote!(bytes_result),
-        (Some(_), false) => quote!(typed_result),
-        (Some(_), true) => quote!(typed_bytes),
+        (Some(_), false) => quote!(typed_result::<#codec, _, _>),
+        (Some(_), true) => quote!(typed_bytes::<#codec, _>),
     };
     let of_call = lent.type_of_call(output, &error);
     quote! {
@@ -82,10 +89,10 @@ fn stub(visibility: &syn::Visibility, method: &Method) -> Tokens {
             &self,
             #(#parameters),*
         ) -> #of_call {
-            const ID: u32 = ::tokio_fabric_rpc::generated::method_id(#wire_name);
+            static METHOD: ::tokio_fabric_rpc::Method = #described;
             let arguments = ::tokio_fabric_rpc::generated::Arguments::#arguments;
             let decode = ::tokio_fabric_rpc::generated::#decode;
-            self.channel.call(#wire_name, ID, arguments, decode)#lends
+            self.channel.call(&METHOD, arguments, decode)#lends
         }
     }
 }
@@ -123,19 +130,11 @@ impl Lent<'_> {
         at.map(|at| self.types[at].clone()).unwrap_or_default()
     }
 
-    /// One piece as it is, several as a tuple.
-    fn joined(parts: &[Tokens]) -> Tokens {
-        match parts {
-            [one] => one.clone(),
-            several => quote!((#(#several),*)),
-        }
-    }
-
     fn type_of_call(&self, output: &Type, error: &Tokens) -> Tokens {
         if self.names.is_empty() {
             return quote!(::tokio_fabric_rpc::Call<#output, #error>);
         }
-        let loan = Lent::joined(&self.types);
+        let loan = joined(&self.types);
         quote!(::tokio_fabric_rpc::LendingCall<#output, #error, #loan>)
     }
 
@@ -144,7 +143,7 @@ impl Lent<'_> {
             return Tokens::new();
         }
         let names: Vec<_> = self.names.iter().map(|it| quote!(#it)).collect();
-        let loan = Lent::joined(&names);
+        let loan = joined(&names);
         quote!(.lending(#loan))
     }
 }

@@ -9,19 +9,20 @@ use proc_macro::TokenStream;
 use proc_macro2::TokenStream as Tokens;
 use quote::{format_ident, quote};
 use syn::parse::Parser;
-use syn::{Error, ItemTrait, LitStr, Result, TraitItem, parse_macro_input};
+use syn::{Error, ItemTrait, LitStr, Path, Result, TraitItem, parse_macro_input};
 
 use method::Method;
 
 /// Makes a service of a trait; see the crate `tokio-fabric-rpc`.
 ///
 /// Each method is `async fn name(&self, cx: &Cx, arguments..) -> Result<T>` or `-> Result<T, E>`,
-/// where arguments, `T` and `E` are `serde`'s `Serialize` and `DeserializeOwned`. A method whose
+/// where arguments, `T` and `E` are what the codec takes: `serde`'s `Serialize` and
+/// `DeserializeOwned` by default. A method whose
 /// only argument is `Bytes` takes the request as it is, and one that gives `Result<Bytes>` answers
 /// so. For the trait `Name` it writes `NameServer` and `NameClient`.
 ///
 /// `#[service(name = "..")]` is what the service is called on the wire, by default the trait's
-/// name. `#[rpc(..)]` at a method: `to_end` (a cancelled call goes on to its end), `idempotent` (it
+/// name; `#[service(codec = Path)]` is the codec of its arguments and results, by default postcard. `#[rpc(..)]` at a method: `to_end` (a cancelled call goes on to its end), `idempotent` (it
 /// may be made again though it may have run), `version = "2"` (another method on the wire).
 #[proc_macro_attribute]
 pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
@@ -34,14 +35,18 @@ pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 fn write(attribute: TokenStream, mut item: ItemTrait) -> Result<Tokens> {
     let mut wire_name = item.ident.to_string();
-    let name = syn::meta::parser(|meta| {
-        if !meta.path.is_ident("name") {
-            return Err(meta.error("`name = \"..\"` is all there is"));
+    let mut codec: Path = syn::parse_quote!(::tokio_fabric_rpc::Postcard);
+    let settings = syn::meta::parser(|meta| {
+        if meta.path.is_ident("name") {
+            wire_name = meta.value()?.parse::<LitStr>()?.value();
+        } else if meta.path.is_ident("codec") {
+            codec = meta.value()?.parse()?;
+        } else {
+            return Err(meta.error("`name = \"..\"` or `codec = Path`"));
         }
-        wire_name = meta.value()?.parse::<LitStr>()?.value();
         Ok(())
     });
-    name.parse(attribute)?;
+    settings.parse(attribute)?;
     if !item.generics.params.is_empty() {
         return Err(Error::new_spanned(
             &item.generics,
@@ -63,8 +68,9 @@ fn write(attribute: TokenStream, mut item: ItemTrait) -> Result<Tokens> {
     item.supertraits
         .push(syn::parse_quote!(::core::marker::Sync));
     item.supertraits.push(syn::parse_quote!('static));
-    let server = server::write(&item, &format_ident!("{}Server", item.ident), &methods);
-    let client = client::write(&item, &format_ident!("{}Client", item.ident), &methods);
+    let name = |suffix: &str| format_ident!("{}{suffix}", item.ident);
+    let server = server::write(&item, &name("Server"), &methods, &codec);
+    let client = client::write(&item, &name("Client"), &methods, &codec);
     Ok(quote! {
         #item
         #server

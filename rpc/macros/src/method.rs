@@ -122,14 +122,40 @@ impl Method {
         matches!(&self.arguments[..], [(_, argument)] if is_bytes(argument))
     }
 
+    /// True if the bytes of its only argument, or none, are the request.
+    pub fn has_bare_request(&self) -> bool {
+        self.arguments.is_empty() || self.takes_bytes()
+    }
+
+    /// True if anything of it is encoded.
+    pub fn uses_codec(&self) -> bool {
+        !self.has_bare_request() || !self.gives_bytes() || self.error.is_some()
+    }
+
     /// True if the answer is the bytes of its result.
     pub fn gives_bytes(&self) -> bool {
         is_bytes(&self.output)
     }
 
-    /// A tuple of these, of any number.
-    pub fn tuple(parts: impl Iterator<Item = Tokens>) -> Tokens {
-        quote!((#(#parts,)*))
+    /// What it is to the layer.
+    pub fn described(&self) -> Tokens {
+        let (wire_name, to_end, idempotent) = (&self.wire_name, self.to_end, self.idempotent);
+        quote! {
+            ::tokio_fabric_rpc::Method {
+                name: #wire_name,
+                id: ::tokio_fabric_rpc::generated::method_id(#wire_name),
+                to_end: #to_end,
+                idempotent: #idempotent,
+            }
+        }
+    }
+}
+
+/// One as it is, several as a tuple.
+pub fn joined(parts: &[Tokens]) -> Tokens {
+    match parts {
+        [one] => one.clone(),
+        several => quote!((#(#several),*)),
     }
 }
 

@@ -2,29 +2,22 @@
 
 use proc_macro2::TokenStream as Tokens;
 use quote::quote;
-use syn::{Ident, ItemTrait};
+use syn::{Ident, ItemTrait, Path};
 
-use crate::method::{Method, Right};
+use crate::method::{Method, Right, joined};
 
-pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method]) -> Tokens {
+pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path) -> Tokens {
     let (name, visibility) = (&item.ident, &item.vis);
     let doc = format!("Serves a [`{name}`]: given to a server's `add`.");
-    let table = methods.iter().map(|method| {
-        let (wire_name, to_end) = (&method.wire_name, method.to_end);
-        let idempotent = method.idempotent;
-        quote! {
-            ::tokio_fabric_rpc::Method {
-                name: #wire_name,
-                id: ::tokio_fabric_rpc::generated::method_id(#wire_name),
-                to_end: #to_end,
-                idempotent: #idempotent,
-            }
-        }
-    });
+    let table = methods.iter().map(Method::described);
+    let name_of_codec = match methods.iter().any(Method::uses_codec) {
+        true => quote!(Some(::tokio_fabric_rpc::generated::codec_name::<#codec>())),
+        false => quote!(None),
+    };
     let arms = methods
         .iter()
         .enumerate()
-        .map(|(index, method)| arm(name, index, method));
+        .map(|(index, method)| arm(name, index, method, codec));
     quote! {
         #[doc = #doc]
         #visibility struct #server<S>(::std::sync::Arc<S>);
@@ -75,6 +68,10 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method]) -> Tokens {
                 METHODS
             }
 
+            fn codec(&self) -> ::core::option::Option<::tokio_fabric_rpc::generated::CodecName> {
+                ::core::option::Option::#name_of_codec
+            }
+
             fn call(
                 &self,
                 method: usize,
@@ -89,9 +86,9 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method]) -> Tokens {
     }
 }
 
-fn arm(service: &Ident, index: usize, method: &Method) -> Tokens {
+fn arm(service: &Ident, index: usize, method: &Method, codec: &Path) -> Tokens {
     let name = &method.name;
-    let names: Vec<_> = method.arguments.iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = method.arguments.iter().map(|(it, _)| quote!(#it)).collect();
     let order = &method.order;
     let lent_count = method.lent.len();
     let lent = method
@@ -102,15 +99,21 @@ fn arm(service: &Ident, index: usize, method: &Method) -> Tokens {
             Right::Pull => quote!(let #name = call.pull(#at)?;),
             Right::Push => quote!(let #name = call.push(#at)?;),
         });
-    let pattern = Method::tuple(names.iter().map(|it| quote!(#it)));
-    let types = Method::tuple(method.arguments.iter().map(|(_, it)| quote!(#it)));
-    let arguments = match method.takes_bytes() {
-        true => quote!((call.bytes(),)),
-        false => quote!(call.arguments::<#types>()?),
+    let pattern = joined(&names);
+    let types: Vec<_> = method.arguments.iter().map(|(_, it)| quote!(#it)).collect();
+    let types = joined(&types);
+    let arguments = match (method.takes_bytes(), names.is_empty()) {
+        (true, _) => quote!(call.bytes()),
+        (_, true) => quote!(call.no_arguments()?),
+        _ => quote!(call.arguments::<#codec, #types>()?),
     };
-    let reply = match method.gives_bytes() {
-        true => quote!(of_bytes),
-        false => quote!(of),
+    let value = match method.gives_bytes() {
+        true => quote!(bytes),
+        false => quote!(value::<#codec, _>),
+    };
+    let error = match method.error {
+        Some(_) => quote!(error::<#codec, _>),
+        None => quote!(status),
     };
     quote! {
         #index => {
@@ -119,8 +122,14 @@ fn arm(service: &Ident, index: usize, method: &Method) -> Tokens {
             let #pattern = #arguments;
             let (__service, __cx) = (::std::sync::Arc::clone(&self.0), call.cx());
             ::core::result::Result::Ok(::std::boxed::Box::pin(async move {
-                let __result = <S as #service>::#name(&__service, &__cx, #(#order),*).await;
-                ::tokio_fabric_rpc::generated::Reply::#reply(__result)
+                match <S as #service>::#name(&__service, &__cx, #(#order),*).await {
+                    ::core::result::Result::Ok(__value) => {
+                        ::tokio_fabric_rpc::Reply::#value(&__value)
+                    }
+                    ::core::result::Result::Err(__error) => {
+                        ::tokio_fabric_rpc::Reply::#error(&__error)
+                    }
+                }
             }))
         }
     }

@@ -16,8 +16,11 @@ use crate::codec::Arguments;
 use crate::cx::{Cx, TraceContext};
 use crate::limits::BUDGET_US_MAX;
 use crate::proto::{CallEnd, CallKey};
+use crate::server::Method;
 use crate::status::{Code, Result, Status};
-use crate::wire::{CallId, FrameBuf, FrameHead, Metadata, insert_prefix, write_request_head};
+use crate::wire::{
+    CallId, CodecName, FrameBuf, FrameHead, Metadata, insert_prefix, write_request_head,
+};
 
 /// The time that a call has.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +38,8 @@ type Decode<T, E> = fn(u32, &[u8]) -> Result<T, E>;
 #[must_use = "nothing is called until this is awaited"]
 pub struct Call<T, E = Status> {
     channel: Arc<ChannelInner>,
-    method: u32,
-    name: &'static str,
-    frame: Result<FrameBuf>,
+    method: &'static Method,
+    arguments: Arguments,
     limit: Limit,
     metadata: Metadata,
     trace: Option<TraceContext>,
@@ -50,16 +52,14 @@ impl Channel {
     #[doc(hidden)]
     pub fn call<T, E: From<Status>>(
         &self,
-        name: &'static str,
-        method: u32,
+        method: &'static Method,
         arguments: Arguments,
         decode: fn(u32, &[u8]) -> Result<T, E>,
     ) -> Call<T, E> {
         Call {
             channel: Arc::clone(&self.inner),
             method,
-            name,
-            frame: arguments.0,
+            arguments,
             limit: Limit::OfChannel,
             metadata: Metadata::default(),
             trace: None,
@@ -101,7 +101,7 @@ impl<T, E: From<Status>> Call<T, E> {
     /// [`Code::TooLarge`].
     pub fn meta(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         if let Err(status) = self.metadata.push(name, value.as_ref()) {
-            self.frame = Err(status);
+            self.arguments.frame = Err(status);
         }
         self
     }
@@ -119,8 +119,7 @@ impl<T, E> Clone for Call<T, E> {
         Call {
             channel: Arc::clone(&self.channel),
             method: self.method,
-            name: self.name,
-            frame: self.frame.clone(),
+            arguments: self.arguments.clone(),
             limit: self.limit,
             metadata: self.metadata.clone(),
             trace: self.trace,
@@ -133,7 +132,7 @@ impl<T, E> Clone for Call<T, E> {
 impl<T, E> fmt::Debug for Call<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
-            .field("method", &self.name)
+            .field("method", &self.method.name)
             .field("limit", &self.limit)
             .field("metadata", &self.metadata)
             .finish_non_exhaustive()
@@ -164,7 +163,7 @@ impl<T, E: From<Status>> Call<T, E> {
             Limit::Unlimited => None,
         };
         let trace = self.trace.or_else(|| within.as_ref()?.trace());
-        let frame = self.frame.map(|mut frame| {
+        let frame = self.arguments.frame.map(|mut frame| {
             if trace.is_some() || !self.metadata.is_empty() || !lent.is_empty() {
                 insert_prefix(&mut frame, trace.as_ref(), &self.metadata, lent);
             }
@@ -173,6 +172,7 @@ impl<T, E: From<Status>> Call<T, E> {
         CallFuture {
             channel: self.channel,
             method: self.method,
+            codec: self.arguments.codec,
             limit,
             waits: self.waits,
             deadline: within.as_ref().and_then(Cx::deadline),
@@ -203,7 +203,8 @@ enum State {
 #[must_use = "dropped, the call is cancelled"]
 pub struct CallFuture<T, E = Status> {
     channel: Arc<ChannelInner>,
-    method: u32,
+    method: &'static Method,
+    codec: Option<CodecName>,
     /// From its first poll on.
     limit: Option<Duration>,
     waits: bool,
@@ -257,7 +258,7 @@ impl<T, E> CallFuture<T, E> {
                     }
                 }
                 State::Begun(connection, key, frame) => {
-                    let (method, deadline) = (self.method, self.deadline);
+                    let (method, deadline) = (self.method.id, self.deadline);
                     let request = |call| {
                         // What it has waited for the window is gone.
                         let now = begun.unwrap_or_else(Instant::now);
@@ -284,7 +285,11 @@ impl<T, E> CallFuture<T, E> {
     /// Begins the call on the connection there is, or waits for one.
     fn begin(&mut self, frame: FrameBuf) -> Result<()> {
         let connection = self.channel.current();
-        match connection.begin(frame.len(), self.deadline) {
+        let begun = match self.codec {
+            Some(codec) => connection.check_codec(codec),
+            None => Ok(()),
+        };
+        match begun.and_then(|()| connection.begin(frame.len(), self.deadline)) {
             Ok(key) => {
                 self.state = State::Begun(connection, key, frame);
                 Ok(())

@@ -1,6 +1,6 @@
 //! The machine of a connection with what it lacks: an endpoint, a lock, wakers and a clock.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Poll, Waker};
 
 use tokio::sync::Notify;
@@ -10,10 +10,12 @@ use tokio_fabric::{Endpoint, Error};
 use crate::drive::{Clock, Connection, close, send};
 use crate::proto::{CallEnd, CallKey, CallProgress, ClientMachine, Time};
 use crate::status::{Code, Status};
-use crate::wire::{CallId, Frame, FrameBuf, Hello, Violation, encode_cancel};
+use crate::wire::{CallId, CodecName, Frame, FrameBuf, Hello, Violation, encode_cancel};
 
 pub(crate) struct ClientConnection {
     pub(crate) endpoint: Endpoint,
+    /// What the server has said that its services are in.
+    codec: OnceLock<CodecName>,
     /// What the machine's times count from.
     origin: Instant,
     state: Mutex<State>,
@@ -36,6 +38,7 @@ impl ClientConnection {
     pub(crate) fn new(endpoint: Endpoint) -> Arc<ClientConnection> {
         Arc::new(ClientConnection {
             endpoint,
+            codec: OnceLock::new(),
             origin: Instant::now(),
             state: Mutex::new(State {
                 machine: ClientMachine::new(&Hello::default()),
@@ -54,6 +57,27 @@ impl ClientConnection {
 
     pub(crate) fn with_machine<R>(&self, act: impl FnOnce(&mut ClientMachine<Waker>) -> R) -> R {
         act(&mut self.lock().machine)
+    }
+
+    /// The server has answered.
+    pub(crate) fn agree(&self, server: &Hello) {
+        // A connection is made once.
+        let _ = self.codec.set(server.codec);
+        self.with_machine(|machine| machine.agree(server));
+    }
+
+    /// Before a call in this codec.
+    pub(crate) fn check_codec(&self, codec: CodecName) -> Result<(), Status> {
+        match self.codec.get() {
+            Some(of_server) if *of_server != codec => {
+                let what = match of_server.is_none() {
+                    true => format!("the server's services have no codec, the call is in {codec}"),
+                    false => format!("the server speaks {of_server}, the call is in {codec}"),
+                };
+                Err(Status::not_started(Code::BadRequest, what))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Begins a call.

@@ -277,7 +277,7 @@ async fn connect_to(
     });
     match agreed {
         Ok(server) => {
-            connection.with_machine(|machine| machine.agree(&server));
+            connection.agree(&server);
             Ok(connection)
         }
         Err(status) => {

@@ -8,13 +8,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::status::{Code, Started, Status};
-use crate::wire::{CallId, Hello, Response};
+use crate::wire::{CallId, CodecName, Hello, Response};
 
 const SMALL: Hello = Hello {
     calls: 3,
     frame_max: 1024,
     bytes: 2000,
     lent_max: 0,
+    codec: CodecName::new("postcard"),
 };
 
 fn response(call: CallId, code: u32, not_started: bool) -> Response<'static> {

@@ -191,8 +191,13 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
     };
     let hello = Hello::decode(request.data());
     let refused = refused.or_else(|| {
-        let error = hello.err()?;
-        Some(Status::not_started(Code::BadRequest, error.0))
+        let of_server = shared.routes.codec.unwrap_or_default();
+        let what = match &hello {
+            Ok(client) if client.codec.is_none() || client.codec == of_server => return None,
+            Ok(client) => format!("this server speaks {of_server}, not {}", client.codec),
+            Err(error) => error.0.to_owned(),
+        };
+        Some(Status::not_started(Code::BadRequest, what))
     });
     let (Ok(client), None) = (hello, &refused) else {
         if let Some(status) = refused {
@@ -221,6 +226,7 @@ async fn establish(
         let hub = hub.upgrade().ok_or_else(gone)?;
         let own = Hello {
             calls: shared.limits.window,
+            codec: shared.routes.codec.unwrap_or_default(),
             ..Hello::default()
         };
         let endpoint = hub.endpoint(own.calls)?;

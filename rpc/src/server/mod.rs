@@ -136,7 +136,8 @@ impl Server {
     ///
     /// # Errors
     /// [`Code::Unavailable`](crate::Code::Unavailable) if the address cannot be had;
-    /// [`Code::Internal`](crate::Code::Internal) if two methods have one number on the wire.
+    /// [`Code::Internal`](crate::Code::Internal) if two methods have one number on the wire, or two
+    /// services different codecs.
     pub async fn bind(self, address: impl ToSocketAddrs) -> Result<Listening> {
         let fabric = match &self.fabric {
             Some(fabric) => fabric.clone(),

@@ -6,16 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio_fabric::{Access, RemoteRegion};
 
-use crate::codec;
+use crate::codec::{self, CodecOf};
 use crate::cx::Cx;
 use crate::lend::{Pull, Push};
 use crate::limits::LENT_BYTES_MAX;
 use crate::status::{Code, Result, Status};
-use crate::wire::{FrameBuf, TYPED_ERROR, encode_status};
+use crate::wire::{CodecName, FrameBuf, TYPED_ERROR, encode_status};
 
 /// A method of a service.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +32,10 @@ pub struct Method {
 pub trait Service: Send + Sync + 'static {
     /// Its methods.
     fn methods(&self) -> &'static [Method];
+
+    /// The codec of its methods; `None` if they take and give bytes alone.
+    #[doc(hidden)]
+    fn codec(&self) -> Option<CodecName>;
 
     /// Decodes a call of the method of this index, and gives what handles it.
     #[doc(hidden)]
@@ -57,12 +59,26 @@ impl Incoming<'_> {
         self.cx.clone()
     }
 
-    /// The arguments, a tuple.
+    /// The argument, or the tuple of several.
     ///
     /// # Errors
     /// They are not of these types.
-    pub fn arguments<T: DeserializeOwned>(&self) -> Result<T> {
-        codec::decode(self.body).map_err(|why| Status::not_started(Code::BadRequest, why))
+    pub fn arguments<C: CodecOf<T>, T>(&self) -> Result<T> {
+        C::decode(self.body).map_err(|why| Status::not_started(Code::BadRequest, why))
+    }
+
+    /// Says that the method takes no arguments.
+    ///
+    /// # Errors
+    /// There are some.
+    pub fn no_arguments(&self) -> Result<()> {
+        match self.body {
+            [] => Ok(()),
+            _ => {
+                let what = "arguments of a method without any";
+                Err(Status::not_started(Code::BadRequest, what))
+            }
+        }
     }
 
     /// Says that the method takes so many pieces of lent memory.
@@ -129,42 +145,24 @@ pub struct Reply {
     pub(crate) frame: FrameBuf,
 }
 
-/// What a method may fail with: a [`Status`], or a type of its own that can be serialized.
-pub trait MethodError {
-    /// As an answer.
-    fn into_reply(self) -> Reply;
-}
-
-impl MethodError for Status {
-    fn into_reply(self) -> Reply {
-        Reply::status(&self)
-    }
-}
-
-impl<E: Serialize> MethodError for E {
-    fn into_reply(self) -> Reply {
-        Reply::encoded(TYPED_ERROR, codec::encode(&self))
-    }
-}
-
 impl Reply {
-    /// Of a method's result.
-    pub fn of<T: Serialize, E: MethodError>(result: Result<T, E>) -> Reply {
-        match result {
-            Ok(value) => Reply::encoded(0, codec::encode(&value)),
-            Err(error) => error.into_reply(),
-        }
+    /// A method's result.
+    pub fn value<C: CodecOf<T>, T>(value: &T) -> Reply {
+        Reply::encoded(0, codec::encode::<C, T>(value))
     }
 
-    /// Of a method that gives `Bytes`.
-    pub fn of_bytes<E: MethodError>(result: Result<Bytes, E>) -> Reply {
-        match result {
-            Ok(bytes) => Reply::encoded(0, Ok(codec::frame_of(&bytes))),
-            Err(error) => error.into_reply(),
-        }
+    /// The same of a method that gives `Bytes`.
+    pub fn bytes(bytes: &[u8]) -> Reply {
+        Reply::encoded(0, Ok(codec::frame_of(bytes)))
     }
 
-    pub(crate) fn status(status: &Status) -> Reply {
+    /// A method's own error.
+    pub fn error<C: CodecOf<E>, E>(error: &E) -> Reply {
+        Reply::encoded(TYPED_ERROR, codec::encode::<C, E>(error))
+    }
+
+    /// A status that is its error.
+    pub fn status(status: &Status) -> Reply {
         Reply {
             code: status.code().number(),
             not_started: status.is_not_started(),
@@ -187,6 +185,8 @@ impl Reply {
 /// The methods of a server's services, in order of their numbers.
 pub(crate) struct Routes {
     methods: Vec<Route>,
+    /// Of all services that have one.
+    pub(crate) codec: Option<CodecName>,
 }
 
 pub(crate) struct Route {
@@ -197,10 +197,21 @@ pub(crate) struct Route {
 
 impl Routes {
     /// # Errors
-    /// Two methods have one number: one of them needs another name, or a version.
+    /// Two methods have one number: one of them needs another name, or a version. Or there are two
+    /// codecs.
     pub(crate) fn new(services: Vec<Arc<dyn Service>>) -> Result<Routes> {
         let mut methods = Vec::new();
+        let mut codec = None;
         for service in services {
+            match (codec, service.codec()) {
+                (Some(one), Some(other)) if one != other => {
+                    let what = format!(
+                        "services in {one} and in {other}: each codec needs a server of its own"
+                    );
+                    return Err(Status::not_started(Code::Internal, what));
+                }
+                (known, of_service) => codec = known.or(of_service),
+            }
             for (index, method) in service.methods().iter().enumerate() {
                 methods.push(Route {
                     service: Arc::clone(&service),
@@ -220,7 +231,7 @@ impl Routes {
                 return Err(Status::not_started(Code::Internal, what));
             }
         }
-        Ok(Routes { methods })
+        Ok(Routes { methods, codec })
     }
 
     pub(crate) fn find(&self, method: u32) -> Option<&Route> {

@@ -14,8 +14,35 @@ const HELLO_LEN: usize = 48;
 const REJECT_HEAD: usize = 12;
 /// What the library's private data has room for.
 const REJECT_MAX: usize = tokio_fabric::limits::CM_DATA_SIZE_MAX;
-/// The codec of bodies, as it is named on the wire.
-const CODEC: [u8; 8] = *b"postcard";
+
+/// A codec of bodies, as it is named on the wire: its name, and zeros behind it. Only zeros: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CodecName([u8; 8]);
+
+impl CodecName {
+    /// Of up to 8 bytes, at compile time.
+    pub const fn new(name: &str) -> CodecName {
+        let (name, mut bytes, mut at) = (name.as_bytes(), [0; 8], 0);
+        assert!(!name.is_empty() && name.len() <= bytes.len());
+        while at < name.len() {
+            bytes[at] = name[at];
+            at += 1;
+        }
+        CodecName(bytes)
+    }
+
+    /// No codec is named.
+    pub fn is_none(self) -> bool {
+        self == CodecName::default()
+    }
+}
+
+impl std::fmt::Display for CodecName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = String::from_utf8_lossy(&self.0);
+        f.write_str(name.trim_end_matches('\0'))
+    }
+}
 
 /// What one side takes from the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +55,8 @@ pub struct Hello {
     pub bytes: u64,
     /// Bytes of one piece of lent memory.
     pub lent_max: u64,
+    /// The codec of a server's services; a client need not say.
+    pub codec: CodecName,
 }
 
 impl Default for Hello {
@@ -37,6 +66,7 @@ impl Default for Hello {
             frame_max: FRAME_MAX as u32,
             bytes: BYTES_PER_CONNECTION,
             lent_max: LENT_BYTES_MAX,
+            codec: CodecName::default(),
         }
     }
 }
@@ -56,7 +86,7 @@ impl Hello {
         bytes[12..16].copy_from_slice(&self.frame_max.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.bytes.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.lent_max.to_le_bytes());
-        bytes[40..48].copy_from_slice(&CODEC);
+        bytes[40..48].copy_from_slice(&self.codec.0);
         bytes
     }
 
@@ -75,14 +105,12 @@ impl Hello {
         if bytes[4] != VERSION {
             return Err(HelloError("another version of the protocol, this is 1"));
         }
-        if bytes[40..48] != CODEC {
-            return Err(HelloError("another codec, this is postcard"));
-        }
         let hello = Hello {
             calls: number_at(bytes, 8).min(CALLS_PER_CONNECTION_MAX),
             frame_max: number_at(bytes, 12).min(FRAME_MAX as u32),
             bytes: long_at(bytes, 16),
             lent_max: long_at(bytes, 24),
+            codec: CodecName(std::array::from_fn(|at| bytes[40 + at])),
         };
         if hello.calls == 0 || hello.frame_max < 2 * HEADER_LEN as u32 || hello.bytes == 0 {
             return Err(HelloError("a window in which no call has room"));

@@ -12,7 +12,7 @@ pub use frame::{
     encode_cancel, encode_goaway, encode_status, insert_prefix, method_id, write_request_head,
     write_response_head,
 };
-pub use hello::{Hello, Rejection};
+pub use hello::{CodecName, Hello, Rejection};
 pub use metadata::Metadata;
 
 /// The code of a response whose body is the method's own error.

@@ -2,6 +2,7 @@
 
 mod calls;
 mod cancel;
+mod codecs;
 mod drain;
 mod hostile;
 mod lend;

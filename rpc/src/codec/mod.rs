@@ -1,0 +1,215 @@
+//! Arguments and results as bytes: by the codec of the service, or as they are where a method takes
+//! or gives nothing but `Bytes`.
+
+mod postcard;
+#[cfg(feature = "prost")]
+mod prost;
+#[cfg(feature = "rkyv")]
+mod rkyv;
+
+use bytes::Bytes;
+
+use crate::status::{CallError, Code, Result, Status};
+use crate::wire::{CodecName, FrameBuf, TYPED_ERROR, empty_frame};
+
+pub use self::postcard::Postcard;
+#[cfg(feature = "prost")]
+pub use self::prost::Prost;
+#[cfg(feature = "rkyv")]
+pub use self::rkyv::Rkyv;
+
+/// How arguments and results become bytes: [`Postcard`] unless a service says another one,
+/// `#[service(codec = Path)]`. What it takes are the types for which it is a [`CodecOf`].
+///
+/// A server's services have one codec, which it names when a connection is made. A call in another
+/// one fails at the client as [`Code::BadRequest`], before anything is sent. Methods whose argument
+/// and result are `Bytes` have none.
+pub trait Codec: 'static {
+    /// Its name on the wire: up to 8 bytes.
+    const NAME: &'static str;
+}
+
+/// A codec of values of this type. A method's only argument is such a value, and so is the tuple of
+/// several.
+///
+/// A codec of one's own, of numbers alone:
+///
+/// ```
+/// use tokio_fabric_rpc::{BodyBuf, Codec, CodecOf, Cx, Result, service, testing};
+///
+/// struct Numbers;
+///
+/// impl Codec for Numbers {
+///     const NAME: &'static str = "numbers";
+/// }
+///
+/// impl CodecOf<u64> for Numbers {
+///     fn encode(value: &u64, body: &mut BodyBuf) -> Result<(), String> {
+///         body.extend_from_slice(&value.to_be_bytes());
+///         Ok(())
+///     }
+///     fn decode(body: &[u8]) -> Result<u64, String> {
+///         let bytes = body.try_into().map_err(|_| "not eight bytes")?;
+///         Ok(u64::from_be_bytes(bytes))
+///     }
+/// }
+///
+/// #[service(codec = Numbers)]
+/// trait Double {
+///     async fn double(&self, cx: &Cx, number: u64) -> Result<u64>;
+/// }
+/// # struct Doubler;
+/// # impl Double for Doubler {
+/// #     async fn double(&self, _: &Cx, number: u64) -> Result<u64> { Ok(2 * number) }
+/// # }
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// # let (channel, _server) = testing::pair(DoubleServer::new(Doubler)).await?;
+/// assert_eq!(DoubleClient::over(channel).double(21).await?, 42);
+/// # Ok(()) }
+/// ```
+pub trait CodecOf<T>: Codec {
+    /// Appends the value to the body.
+    ///
+    /// # Errors
+    /// In words: why it cannot be encoded.
+    fn encode(value: &T, body: &mut BodyBuf) -> Result<(), String>;
+
+    /// All of the bytes as a value. They are a peer's: a length in them allocates nothing that they
+    /// do not have.
+    ///
+    /// # Errors
+    /// In words, which the peer gets.
+    fn decode(body: &[u8]) -> Result<T, String>;
+}
+
+/// The body of a request or an answer, as it is written.
+#[derive(Debug)]
+pub struct BodyBuf(FrameBuf);
+
+impl BodyBuf {
+    /// Appends a byte.
+    pub fn push(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    /// Appends bytes.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Appends so many zeros, and gives them to be written to.
+    pub fn grow(&mut self, len: usize) -> &mut [u8] {
+        let at = self.0.len();
+        self.0.resize(at + len, 0);
+        &mut self.0[at..]
+    }
+}
+
+/// The frame of a request whose header is still empty.
+#[derive(Clone, Debug)]
+pub struct Arguments {
+    pub(crate) frame: Result<FrameBuf>,
+    /// `None`: it is written in none.
+    pub(crate) codec: Option<CodecName>,
+}
+
+impl Arguments {
+    /// Of a method that takes this.
+    pub fn of<C: CodecOf<T>, T>(arguments: &T) -> Arguments {
+        Arguments {
+            frame: encode::<C, T>(arguments),
+            codec: Some(codec_name::<C>()),
+        }
+    }
+
+    /// Of a method that takes `Bytes` alone, or nothing. Its answer may be in a codec.
+    pub fn of_bytes(bytes: &[u8], codec: Option<CodecName>) -> Arguments {
+        Arguments {
+            frame: Ok(frame_of(bytes)),
+            codec,
+        }
+    }
+}
+
+/// How it is named on the wire.
+pub const fn codec_name<C: Codec>() -> CodecName {
+    const { CodecName::new(C::NAME) }
+}
+
+pub(crate) fn encode<C: CodecOf<T>, T>(value: &T) -> Result<FrameBuf> {
+    let mut body = BodyBuf(empty_frame());
+    match C::encode(value, &mut body) {
+        Ok(()) => Ok(body.0),
+        Err(why) => {
+            let what = format!("it cannot be encoded: {why}");
+            Err(Status::not_started(Code::BadRequest, what))
+        }
+    }
+}
+
+pub(crate) fn frame_of(bytes: &[u8]) -> FrameBuf {
+    let mut frame = empty_frame();
+    frame.extend_from_slice(bytes);
+    frame
+}
+
+/// Arguments that are nothing but bytes.
+pub fn bytes_from(body: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(body)
+}
+
+/// The end of a call whose method fails with a [`Status`].
+pub fn result<C: CodecOf<T>, T>(code: u32, body: &[u8]) -> Result<T> {
+    match code {
+        0 => C::decode(body).map_err(undecodable),
+        _ => Err(another_type()),
+    }
+}
+
+/// The same of a method that gives `Bytes`.
+pub fn bytes_result(code: u32, body: &[u8]) -> Result<Bytes> {
+    match code {
+        0 => Ok(bytes_from(body)),
+        _ => Err(another_type()),
+    }
+}
+
+/// The end of a call whose method has an error of its own.
+pub fn typed_result<C, T, E>(code: u32, body: &[u8]) -> Result<T, CallError<E>>
+where
+    C: CodecOf<T> + CodecOf<E>,
+{
+    match code {
+        TYPED_ERROR => Err(application_error::<C, E>(body)),
+        _ => Ok(result::<C, T>(code, body)?),
+    }
+}
+
+/// The same of a method that gives `Bytes`.
+pub fn typed_bytes<C: CodecOf<E>, E>(code: u32, body: &[u8]) -> Result<Bytes, CallError<E>> {
+    match code {
+        TYPED_ERROR => Err(application_error::<C, E>(body)),
+        _ => Ok(bytes_result(code, body)?),
+    }
+}
+
+fn application_error<C: CodecOf<E>, E>(body: &[u8]) -> CallError<E> {
+    match C::decode(body) {
+        Ok(error) => CallError::App(error),
+        Err(why) => CallError::Rpc(undecodable(why)),
+    }
+}
+
+fn undecodable(why: String) -> Status {
+    Status::new(
+        Code::Internal,
+        format!("the answer cannot be decoded: {why}"),
+    )
+}
+
+fn another_type() -> Status {
+    Status::new(
+        Code::Internal,
+        "the answer is an error of a type that is not known",
+    )
+}
