@@ -17,13 +17,15 @@ use method::Method;
 ///
 /// Each method is `async fn name(&self, cx: &Cx, arguments..) -> Result<T>` or `-> Result<T, E>`,
 /// where arguments, `T` and `E` are what the codec takes: `serde`'s `Serialize` and
-/// `DeserializeOwned` by default. A method whose
-/// only argument is `Bytes` takes the request as it is, and one that gives `Result<Bytes>` answers
-/// so. For the trait `Name` it writes `NameServer` and `NameClient`.
+/// `DeserializeOwned` by default. A method whose only argument is `Bytes` takes the request as it
+/// is, and one that gives `Result<Bytes>` answers so. For the trait `Name` it writes `NameServer`
+/// and `NameClient`.
 ///
 /// `#[service(name = "..")]` is what the service is called on the wire, by default the trait's
-/// name; `#[service(codec = Path)]` is the codec of its arguments and results, by default postcard. `#[rpc(..)]` at a method: `to_end` (a cancelled call goes on to its end), `idempotent` (it
-/// may be made again though it may have run), `version = "2"` (another method on the wire).
+/// name; `#[service(codec = Path)]` is the codec of its arguments and results, by default postcard.
+///
+/// `#[rpc(..)]` at a method: `to_end` (a cancelled call goes on to its end), `idempotent` (it may
+/// be made again though it may have run), `version = "2"` (another method on the wire).
 #[proc_macro_attribute]
 pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ItemTrait);

@@ -4,7 +4,7 @@ use ::prost::Message;
 
 use super::{BodyBuf, Codec, CodecOf};
 
-/// Protocol buffers by [prost](https://docs.rs/prost) (feature `prost`): a method takes one message,
+/// Messages of [prost](https://docs.rs/prost) (feature `prost`): a method takes one of them,
 /// or nothing, and gives one; no message is `()`.
 #[derive(Clone, Copy, Debug)]
 pub struct Prost;
