@@ -38,7 +38,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "match a tag among a thousand",
-        most: 2000,
+        most: 2020,
         run: || {
             let mut matching = Matching::new();
             repeat(|| matching.one());
@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 1856,
+        most: 1860,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.send(None));

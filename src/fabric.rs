@@ -10,6 +10,7 @@ use crate::endpoint::PassiveEndpointBuilder;
 use crate::eq::{EventQueue, EventQueueBuilder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::info::{self, Hints, Info, Interface};
+use crate::stats::FabricStats;
 use crate::sync::Dependents;
 use crate::transport::{self, Backend, PortRange, TransportOptions};
 
@@ -191,6 +192,15 @@ impl Fabric {
             Box::new(self.clone()),
             self.inner.dependents.depend("domain"),
         )
+    }
+
+    /// What it has open.
+    pub fn stats(&self) -> FabricStats {
+        let open = |name| self.inner.dependents.count(name);
+        FabricStats {
+            domains: open("domain"),
+            passive_endpoints: open("passive endpoint"),
+        }
     }
 
     /// Starts an event queue (`fi_eq_open`, `fi_eq(3)`).

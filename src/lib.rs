@@ -114,7 +114,7 @@
 //! What a program starts with is here; the rest is in a module per object: [`mr`] (regions and
 //! rights), [`domain`] (registration and its cache), [`buf`] (buffers), [`eq`], [`cq`], [`cntr`],
 //! [`av`], [`ep`], [`rdm`] and [`dgram`] (endpoints), [`op`] (operations), [`info`] (attributes and
-//! hints), [`error`]; [`limits`] has every bound.
+//! hints), [`error`]; [`limits`] has every bound, [`stats`] what each object counts.
 //!
 //! # Features
 //!
@@ -175,6 +175,7 @@ mod progress;
 mod proto;
 mod random;
 mod slab;
+pub mod stats;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod testing;

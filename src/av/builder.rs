@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{FabricAddr, UserContext};
 use crate::info::{AvType, Caps, Info};
 use crate::limits::{AV_CAPACITY_AHEAD_MAX, RX_CTX_BITS_MAX};
+use crate::stats::AddressVectorStats;
 use crate::sync::{Dependents, Keep, Lock, ManualProgress};
 
 /// Runs work that blocks beside the runtime.
@@ -246,6 +247,7 @@ impl AddressVectorBuilder {
         AddressVector {
             inner: Arc::new(Inner {
                 store,
+                stats: Lock::new(AddressVectorStats::default()),
                 av_type,
                 map_addr,
                 format: Format::new(self.info.address_format),

@@ -187,7 +187,7 @@ impl InsertionTask {
         }
         let inserted: Vec<FabricAddr> = result.into_iter().flatten().flatten().collect();
         if !inserted.is_empty()
-            && let Err(error) = self.vector.inner.store.remove(&inserted)
+            && let Err(error) = self.vector.inner.remove(&inserted)
         {
             tracing::warn!(%error, "a dropped insertion could not be undone");
         }

@@ -24,7 +24,8 @@ use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{PeerAddr, UserContext};
 use crate::info::{AvType, address_of_text};
-use crate::sync::{Dependence, Dependents, Keep, ManualProgress};
+use crate::stats::AddressVectorStats;
+use crate::sync::{Dependence, Dependents, Keep, Lock, ManualProgress};
 
 use auth_keys::AuthKeys;
 use builder::{Resolver, Run};
@@ -73,6 +74,8 @@ pub struct AddressVector {
 
 struct Inner {
     store: Store,
+    /// What this process has inserted and removed.
+    stats: Lock<AddressVectorStats>,
     av_type: AvType,
     map_addr: u64,
     format: Format,
@@ -138,6 +141,14 @@ impl Inner {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Removes those that are there; returns for each whether it was.
+    fn remove(&self, addrs: &[FabricAddr]) -> Result<Vec<bool>> {
+        let removed = self.store.remove(addrs)?;
+        let count = removed.iter().filter(|removed| **removed).count();
+        self.stats.lock("count removals").removed += count as u64;
+        Ok(removed)
+    }
+
     /// Inserts what is a peer's address.
     fn commit(
         &self,
@@ -162,7 +173,13 @@ impl Inner {
             })
         });
         let entries = entries.collect();
-        self.store.commit(reserved, entries)
+        let results = self.store.commit(reserved, entries);
+        let inserted = results.iter().filter(|result| result.is_ok()).count();
+        let mut stats = self.stats.lock("count insertions");
+        stats.inserted += inserted as u64;
+        stats.failed += (results.len() - inserted) as u64;
+        drop(stats);
+        results
     }
 }
 
@@ -244,6 +261,14 @@ impl AddressVector {
         Insert::new(self.clone(), grid.map(InsertSource::from))
     }
 
+    /// What it holds, and what this process has inserted and removed.
+    pub fn stats(&self) -> AddressVectorStats {
+        AddressVectorStats {
+            addresses: self.inner.store.len().unwrap_or_default(),
+            ..*self.inner.stats.lock("stats")
+        }
+    }
+
     /// Removes an address (`fi_av_remove`). It can be inserted again, and is named by another
     /// value then. Operations in progress go on: they know their peer.
     ///
@@ -263,7 +288,7 @@ impl AddressVector {
     /// As [`remove`](Self::remove); the message names the first that is not in the vector.
     pub fn remove_all(&self, addrs: &[FabricAddr]) -> Result<()> {
         self.inner.check_open()?;
-        let removed = self.inner.store.remove(addrs)?;
+        let removed = self.inner.remove(addrs)?;
         let missed = addrs.iter().zip(removed).find(|(_, removed)| !removed);
         missed.map_or(Ok(()), |(addr, _)| Err(unknown(*addr)))
     }

@@ -22,6 +22,7 @@ use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::CQ_SIZE_DEFAULT;
+use crate::stats::QueueStats;
 use crate::sync::{Dependence, Keep, ManualProgress, ProgressWaiter, Reader, Ring};
 
 pub use completion::{Completion, CompletionError, CompletionFlags};
@@ -143,6 +144,11 @@ impl CompletionQueue {
     /// How many completions the queue holds at most, those of operations under way counted in.
     pub fn capacity(&self) -> usize {
         self.ring().capacity()
+    }
+
+    /// What it holds, and has held.
+    pub fn stats(&self) -> QueueStats {
+        self.ring().stats()
     }
 
     /// How many completions wait to be read. Another reader may take them at any moment.

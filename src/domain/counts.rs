@@ -95,6 +95,12 @@ impl OpenCounts {
         ])
     }
 
+    /// Endpoints, completion queues and counters that are open.
+    pub(super) fn open(&self) -> [usize; 3] {
+        let counts = [&self.endpoints, &self.queues, &self.counters];
+        counts.map(|count| count.open.load(Ordering::Relaxed))
+    }
+
     pub(super) fn queue(&self) -> Result<Counted> {
         self.queues.take()
     }

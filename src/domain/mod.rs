@@ -19,6 +19,7 @@ mod register;
 mod register_task;
 mod registration;
 mod request;
+mod stats;
 mod watch;
 
 use std::any::Any;

@@ -35,6 +35,7 @@ use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
 use crate::progress::{CloseWatch, Port, PostOptions, Report};
+use crate::stats::EndpointStats;
 use crate::sync::await_driving;
 
 use common::Common;
@@ -189,6 +190,11 @@ impl Endpoint {
     /// Bytes of unexpected messages held now, to be compared with the budget.
     pub fn unexpected_bytes(&self) -> usize {
         self.inner.port.unexpected_bytes()
+    }
+
+    /// What it has done, and what is under way.
+    pub fn stats(&self) -> EndpointStats {
+        self.inner.port.stats()
     }
 
     /// Asks a queued operation to end early (`fi_cancel`). `true`: it had not started, and its

@@ -11,6 +11,7 @@ use crate::id::{EndpointId, UserContext};
 use crate::info::{Driver, Info};
 use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::progress::{EventHandler, ListenConfig, ListenHandle};
+use crate::stats::ListenerStats;
 use crate::sync::{Dependence, Keep, ManualProgress};
 use crate::transport::{self, Runner, TransportOptions};
 
@@ -197,6 +198,11 @@ impl PassiveEndpoint {
     /// The context given when it was opened.
     pub fn context(&self) -> Option<UserContext> {
         self.inner.context
+    }
+
+    /// What has come to it.
+    pub fn stats(&self) -> ListenerStats {
+        self.inner.listening.stats()
     }
 
     /// True while it listens; false once its runtime has ended, its socket has failed, or the last

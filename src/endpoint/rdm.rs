@@ -23,6 +23,7 @@ use crate::progress::{
     ReceiveSelector, Report,
 };
 use crate::proto::{MatchCriteria, OpKey, OpResult, Operation, SourceId, Withdrawn};
+use crate::stats::{EndpointStats, ListenerStats};
 use crate::sync::await_driving;
 
 use super::common::Common;
@@ -221,6 +222,21 @@ impl RdmEndpoint {
     /// Bytes of unexpected messages held now, of all peers, each with its overhead.
     pub fn unexpected_bytes(&self) -> usize {
         self.inner.receives.unexpected_bytes()
+    }
+
+    /// What it has done over all of its connections, and what is under way.
+    pub fn stats(&self) -> EndpointStats {
+        let mut stats = self.inner.rdm.stats();
+        let here = self.inner.receives.stats();
+        stats.receives = here.receives;
+        stats.operations.receives.add(&here.ended);
+        stats
+    }
+
+    /// What its listener has done; contexts of a [`ScalableEndpoint`](super::ScalableEndpoint)
+    /// share it.
+    pub fn listener_stats(&self) -> ListenerStats {
+        self.inner.rdm.listener_stats()
     }
 
     /// Finds or inserts the peer at this address, a name or number and a port (`host:7471`), in the

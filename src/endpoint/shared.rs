@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::{EndpointId, OperationId};
 use crate::progress::{OpCell, PostOptions, ReceiveSelector, Report, SharedContext};
 use crate::proto::{MatchCriteria, OpKey, OpResult, Withdrawn};
+use crate::stats::ReceiveContextStats;
 use crate::sync::{Dependence, Dependents};
 
 use super::common::Common;
@@ -180,6 +181,11 @@ impl Drop for ContextInner {
 }
 
 impl SharedReceiveContext {
+    /// Its receives, and the messages that wait for them.
+    pub fn stats(&self) -> ReceiveContextStats {
+        self.inner.context.receives().stats()
+    }
+
     /// The name of this context in completions of no message: the release of a buffer for several,
     /// a receive that was cancelled.
     pub fn id(&self) -> EndpointId {

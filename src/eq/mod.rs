@@ -23,6 +23,7 @@ use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::EQ_SIZE_DEFAULT;
+use crate::stats::QueueStats;
 use crate::sync::{
     Dependence, Keep, ManualProgress, Reader, Reserve, ReserveMany, Ring, Slot, WakeList, WeakRing,
 };
@@ -178,6 +179,11 @@ impl EventQueue {
     /// How many events the queue holds at most, those that have a place reserved counted in.
     pub fn capacity(&self) -> usize {
         self.ring().capacity()
+    }
+
+    /// What it holds, and has held.
+    pub fn stats(&self) -> QueueStats {
+        self.ring().stats()
     }
 
     /// How many events wait to be read. Another reader may take them at any moment.

@@ -15,6 +15,7 @@ use super::table::MrTable;
 use crate::buf::{AccessError, OwnedBuffer, OwnedBuffers, RegionMemory, RegionTraits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
+use crate::stats::RegionStats;
 use crate::sync::{DrainScope, GateError, HasGate, Lock, ManualProgress, await_driving};
 
 /// What a region needs of its domain, which it holds.
@@ -157,6 +158,14 @@ impl RegionCore {
     pub(super) fn raw_key(&self) -> (u64, RawKey) {
         let table = self.parent.table().lock("make a raw key");
         (self.addr, table.raw_key(self.key, &self.memory))
+    }
+
+    /// None once it is deregistered.
+    pub(super) fn stats(&self) -> RegionStats {
+        let is_ended = self.ended.load(Ordering::Acquire);
+        let table = self.parent.table().lock("region stats");
+        let stats = (!is_ended).then(|| table.region_stats(self.key));
+        stats.flatten().unwrap_or_default()
     }
 
     pub(super) fn context(&self) -> Option<UserContext> {

@@ -39,7 +39,7 @@ pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {
 
 pub use access::Access;
 pub use atomic::AtomicInteger;
-pub use cache::{CacheStats, CacheWatch, CachedRegion};
+pub use cache::{CacheWatch, CachedRegion};
 pub use flags::{MrBind, MrFlags};
 pub use key::KEY_NOT_AVAILABLE;
 pub use mapped::MappedKey;

@@ -14,6 +14,7 @@ use super::slice::RegionSlice;
 use crate::buf::{Buffer, IoBuf};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
+use crate::stats::RegionStats;
 
 /// Registered memory that never changes: made of `Bytes`, `Arc<[u8]>` or a static slice, with
 /// rights among [`Access::SEND`], [`Access::WRITE`] and [`Access::REMOTE_READ`]. So it derefs to
@@ -90,6 +91,11 @@ impl<B: 'static> ReadOnlyRegion<B> {
     /// The context given at its registration, if any.
     pub fn context(&self) -> Option<UserContext> {
         self.core.context()
+    }
+
+    /// What peers have done with it; nothing once it is deregistered.
+    pub fn stats(&self) -> RegionStats {
+        self.core.stats()
     }
 
     /// What a peer needs to address the whole region.

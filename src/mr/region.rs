@@ -19,6 +19,7 @@ use super::slice::RegionSlice;
 use crate::buf::{Buffer, RegionContents, RegionMemory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
+use crate::stats::RegionStats;
 use crate::sync::{ManualProgress, await_driving};
 
 /// Memory registered with a domain (`fi_mr(3)`): it owns the buffers it was made of, lets local
@@ -195,6 +196,11 @@ impl<B: 'static> MemoryRegion<B> {
     /// The context given at its registration, if any.
     pub fn context(&self) -> Option<UserContext> {
         self.core.context()
+    }
+
+    /// What peers have done with it; nothing once it is deregistered.
+    pub fn stats(&self) -> RegionStats {
+        self.core.stats()
     }
 
     /// What a peer needs to address the whole region.

@@ -17,6 +17,7 @@ use super::recent::{Audience, RecentKeys};
 use crate::buf::{RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::random::RandomSource;
+use crate::stats::RegionStats;
 use crate::sync::{GateError, Lock, Role};
 
 /// The table as a domain and its regions share it.
@@ -72,6 +73,7 @@ struct Registered {
     memory: Arc<RegionMemory>,
     /// Boxed, since few regions have one.
     proof: Option<Box<RequiredProof>>,
+    stats: RegionStats,
 }
 
 /// What peers must show besides the key.
@@ -94,6 +96,28 @@ impl Registered {
     fn access(&self) -> Access {
         Access::from_bits_truncate(self.memory.rights())
     }
+
+    /// The memory that the request of an admitted peer names.
+    #[inline]
+    fn resolve(
+        &self,
+        addressing: MrAddressing,
+        request: &AccessRequest,
+    ) -> Result<RegionUse, Refusal> {
+        self.memory.gate().is_open(Role::Remote)?;
+        let flags = MrFlags::from_bits_truncate(self.memory.traits().flags);
+        let persists = !request.persistent || flags.contains(MrFlags::RMA_PMEM);
+        if !self.access().permits(request.need) || !persists {
+            return Err(Refusal::AccessDenied);
+        }
+        let base = addressing.base_of(&self.memory);
+        let (offset, len) = range_within(base, self.memory.len(), request.addr, request.len)
+            .ok_or(Refusal::OutOfBounds)?;
+        if !self.memory.attached().is_backed(offset..offset + len) {
+            return Err(Refusal::Fault);
+        }
+        Ok(RegionUse::remote(Arc::clone(&self.memory), offset, len))
+    }
 }
 
 /// The regions of one domain by key.
@@ -112,6 +136,10 @@ pub(crate) struct MrTable {
     closed: bool,
     /// Regions that it takes (`mr_cnt` of `fi_domain(3)`).
     count_max: usize,
+    /// Regions that were entered.
+    registrations: u64,
+    /// Accesses that were granted.
+    accesses: u64,
     /// Notified when the last region is removed; present once a task waits for that.
     emptied: Option<Arc<Notify>>,
 }
@@ -132,6 +160,8 @@ impl MrTable {
             pool: KeyPool::new(random),
             closed: false,
             count_max: usize::MAX,
+            registrations: 0,
+            accesses: 0,
             emptied: None,
         }
     }
@@ -183,10 +213,12 @@ impl MrTable {
         let registered = Registered {
             memory: Arc::clone(memory),
             proof,
+            stats: RegionStats::default(),
         };
         match self.regions.entry(key) {
             Entry::Vacant(free) => {
                 free.insert(registered);
+                self.registrations += 1;
                 Ok(key)
             }
             Entry::Occupied(_) => Err(Error::new(
@@ -242,12 +274,12 @@ impl MrTable {
     /// Resolves a request to the memory it names, or refuses it. `Revoked` also if the region was
     /// deregistered lately.
     pub(crate) fn resolve<'a>(
-        &self,
+        &mut self,
         request: &AccessRequest,
         context: impl Into<AccessContext<'a>>,
     ) -> Result<RegionUse, Refusal> {
         let context = context.into();
-        let Some(region) = self.regions.get(&request.key) else {
+        let Some(region) = self.regions.get_mut(&request.key) else {
             return Err(match self.recent.contains(request, &context) {
                 true => Refusal::Revoked,
                 false => Refusal::UnknownKey,
@@ -261,19 +293,26 @@ impl MrTable {
         if !is_admitted {
             return Err(Refusal::UnknownKey);
         }
-        region.memory.gate().is_open(Role::Remote)?;
-        let flags = MrFlags::from_bits_truncate(region.memory.traits().flags);
-        let persists = !request.persistent || flags.contains(MrFlags::RMA_PMEM);
-        if !region.access().permits(request.need) || !persists {
-            return Err(Refusal::AccessDenied);
+        let found = region.resolve(self.addressing, request);
+        match &found {
+            Ok(_) => {
+                self.accesses += 1;
+                region.stats.accesses += 1;
+                region.stats.bytes += request.len;
+            }
+            Err(_) => region.stats.refused += 1,
         }
-        let base = self.addressing.base_of(&region.memory);
-        let (offset, len) = range_within(base, region.memory.len(), request.addr, request.len)
-            .ok_or(Refusal::OutOfBounds)?;
-        if !region.memory.attached().is_backed(offset..offset + len) {
-            return Err(Refusal::Fault);
-        }
-        Ok(RegionUse::remote(Arc::clone(&region.memory), offset, len))
+        found
+    }
+
+    /// What peers have done with the region of this key.
+    pub(crate) fn region_stats(&self, key: u64) -> Option<RegionStats> {
+        self.regions.get(&key).map(|region| region.stats)
+    }
+
+    /// How many regions were entered, and how many accesses granted.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        (self.registrations, self.accesses)
     }
 
     /// Refuses further insertions.

@@ -14,6 +14,7 @@ use crate::cq::{Completion, CompletionError, CompletionFlags, Source, SourceName
 use crate::error::OperationKind;
 use crate::id::{EndpointId, UserContext};
 use crate::proto::OpResult;
+use crate::stats::OperationStats;
 use crate::sync::WakeList;
 
 use super::report::{Delivery, Report};
@@ -26,6 +27,8 @@ pub(super) struct CompletionContext<'a> {
     pub(super) names_connections: bool,
     /// Counts operations of this kind.
     pub(super) counter: Option<&'a Counter>,
+    /// Counts them all.
+    pub(super) stats: &'a mut OperationStats,
     /// Resolves the number of a message's sender, if completions are to name it.
     pub(super) sources: Option<&'a Arc<dyn Sources>>,
     /// The sender of a datagram that was received.
@@ -59,7 +62,7 @@ impl CompletionContext<'_> {
     /// Delivers the result of an operation to where it reports.
     #[inline]
     pub(super) fn deliver(
-        &self,
+        &mut self,
         report: &mut Report,
         result: &mut OpResult,
         wakes: &mut WakeList,
@@ -78,6 +81,8 @@ impl CompletionContext<'_> {
         }
         // 2. The one place where it reports.
         let succeeded = result.result.is_ok();
+        self.stats
+            .count(result.operation, &result.result, result.len);
         let undelivered = self.deliver_uncounted(report, result, wakes);
         // 3. The endpoint's counter; a message that goes back was not received.
         match (&undelivered, self.counter) {

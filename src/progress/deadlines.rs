@@ -130,8 +130,8 @@ impl Port {
         let error = error.with_operation(operation).with_phase(phase);
         let mut result = OpResult::new(operation, Err(error), 0, Payload::empty());
         let (bindings, wakes) = (&state.bindings, &mut state.deferred.wakes);
-        let undelivered =
-            bindings.deliver(self.id(), state.io.peer, &mut report, &mut result, wakes);
+        let (peer, stats) = (state.io.peer, &mut state.counts.operations);
+        let undelivered = bindings.deliver(self.id(), peer, stats, &mut report, &mut result, wakes);
         self.put_away(state, undelivered);
     }
 }

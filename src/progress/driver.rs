@@ -36,7 +36,7 @@ use crate::transport::{Backend, Clock};
 
 use super::aside::{AsideTurns, TurnOutcome};
 use super::budget::Budget;
-use super::engine::Engine;
+use super::engine::{DriverCounts, Engine};
 use super::liveness::{HeartbeatTimer, NextHeartbeat, PeerLiveness};
 use super::pollable::{NextTurn, Pollable, TurnResult};
 use super::spin::SpinState;
@@ -68,6 +68,7 @@ pub(super) struct Driver {
     is_manual: bool,
     /// Something has moved since [`ProgressTask::has_moved`] was last asked.
     moved: bool,
+    counts: DriverCounts,
 }
 
 /// What spinning within a poll has found.
@@ -103,6 +104,7 @@ impl Driver {
             spin,
             aside: AsideTurns::default(),
             moved: false,
+            counts: DriverCounts::default(),
         }
     }
 
@@ -114,26 +116,42 @@ impl Driver {
         self.engine.lock_ports().keys()
     }
 
-    /// One turn of one port, within the budget; removes the port from the table when it has ended.
+    /// One turn of one port, which begins now.
     fn turn(&mut self, key: Key, budget: &mut Budget) {
-        let Some(port) = self.port(key) else { return };
         let now = self.clock.now();
+        self.turn_at(now, key, budget);
+    }
+
+    /// One turn of one port, within the budget; removes the port from the table when it has ended.
+    /// Returns when it is over, which is when the next may begin.
+    fn turn_at(&mut self, now: Instant, key: Key, budget: &mut Budget) -> Instant {
+        let Some(port) = self.port(key) else {
+            return now;
+        };
         // Who drives by hand waits for the copies as for all the rest.
         if self.engine.copies_block() && !self.is_manual {
             match self.aside.under_way(key) {
                 Some(due) => due.turn = true,
                 None => self.aside.begin(&self.engine, key, port, now),
             }
-            return budget.spend_step();
+            budget.spend_step();
+            return now;
         }
         let turned = port.turn(now, &*self.clock, budget);
+        let ended = self.clock.now();
         budget.spend_step();
-        budget.tick(now);
+        budget.tick(ended);
+        let took = ended.saturating_duration_since(now).as_nanos() as u64; // Of 585 years.
+        self.counts.turn_time += took;
+        self.counts.longest_turn = self.counts.longest_turn.max(took);
         self.turned(key, &*port, turned);
+        ended
     }
 
     /// What a turn leaves to the driver.
     fn turned(&mut self, key: Key, port: &dyn Pollable, turned: TurnResult) {
+        self.counts.turns += 1;
+        self.counts.completions += turned.completions;
         if let Some(at) = turned.stale_alarm {
             self.alarms.remove(&(at, key));
         }
@@ -228,14 +246,16 @@ impl Driver {
         false
     }
 
-    /// Step 4: a turn for each port that is ready, as far as the budget goes.
-    fn turns(&mut self, budget: &mut Budget) {
+    /// Step 4: a turn for each port that is ready, as far as the budget goes. The clock is read
+    /// once per turn: where one ends the next begins.
+    fn turns(&mut self, mut now: Instant, budget: &mut Budget) -> Instant {
         while !budget.is_spent()
             && let Some(key) = self.ready.pop_front()
         {
             self.spin.had_turn(key);
-            self.turn(key, budget);
+            now = self.turn_at(now, key, budget);
         }
+        now
     }
 
     /// Step 5: what concerns every port. A region was closed, or the engine stops.
@@ -291,7 +311,9 @@ impl Driver {
     fn try_park(&self, cx: &Context<'_>) -> bool {
         self.ready.is_empty()
             && self.requeued.is_empty()
-            && self.engine.try_park(cx.waker(), self.stopping)
+            && self
+                .engine
+                .try_park(cx.waker(), self.stopping, &self.counts)
             && self.engine.transport.try_park(cx.waker())
     }
 
@@ -348,8 +370,10 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let mut budget = Budget::of_poll(this.clock.now());
+        let mut now = this.clock.now();
+        let mut budget = Budget::of_poll(now);
         let mut active = false;
+        this.counts.wakes += 1;
         if this.is_ring {
             this.engine.driver_is_awake();
         }
@@ -369,7 +393,7 @@ impl Future for Driver {
             }
             // 2. Ports that have become ready come before those that spent the last budget.
             this.engine
-                .take_ready(&mut this.ready, &mut this.new_heartbeats);
+                .take_ready(&mut this.ready, &mut this.new_heartbeats, &this.counts);
             this.ready.append(&mut this.requeued);
             if this.engine.copies_block() && !this.end_asides(&mut budget) {
                 this.lost = Some(Engine::gone_error());
@@ -380,7 +404,7 @@ impl Future for Driver {
             let found = !this.ready.is_empty();
             active |= found;
             this.moved |= active;
-            this.turns(&mut budget);
+            now = this.turns(now, &mut budget);
             this.visit_all_ports(&mut budget);
             is_more_due |= this.fire_timers(cx);
             if this.engine.is_stopping() && this.engine.lock_ports().len() == 0 {

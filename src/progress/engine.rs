@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mr::MrTable;
 use crate::random::RandomSource;
 use crate::slab::{Key, Slab};
+use crate::stats::DriverStats;
 use crate::sync::Lock;
 use crate::transport::{Executor, Transport};
 
@@ -59,6 +60,17 @@ pub(crate) struct Engine {
     copies_block: AtomicBool,
 }
 
+/// What the driver counts, published when it looks at the ready list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DriverCounts {
+    pub(super) wakes: u64,
+    pub(super) turns: u64,
+    pub(super) completions: u64,
+    /// Nanoseconds.
+    pub(super) turn_time: u64,
+    pub(super) longest_turn: u64,
+}
+
 #[derive(Default)]
 struct ReadyList {
     ports: Vec<Key>,
@@ -67,6 +79,8 @@ struct ReadyList {
     /// Turns beside the driver that are over.
     turned: Vec<(Key, TurnOutcome)>,
     driver: Option<Waker>,
+    /// What the driver had done when it last looked.
+    counts: DriverCounts,
 }
 
 impl Engine {
@@ -101,6 +115,20 @@ impl Engine {
     pub(crate) fn port(&self, name: u64) -> Option<Arc<Port>> {
         let pollable = self.lock_ports().get(Key::from_bits(name)).cloned();
         pollable?.connection()
+    }
+
+    /// What its driver has done.
+    pub(crate) fn stats(&self) -> DriverStats {
+        let ports = self.lock_ports().len();
+        let counts = self.lock_ready().counts;
+        DriverStats {
+            wakes: counts.wakes,
+            turns: counts.turns,
+            completions: counts.completions,
+            turn_time: Duration::from_nanos(counts.turn_time),
+            longest_turn: Duration::from_nanos(counts.longest_turn),
+            ports,
+        }
     }
 
     /// Asks the driver to close everything and end. Called when the last handle goes away.
@@ -235,8 +263,14 @@ impl Engine {
     /// Moves the ports that are ready now to the end of `into`, those that asked for heartbeats to
     /// the end of `heartbeats`. The driver is awake, and calls this again before it parks: it need
     /// not be woken.
-    pub(super) fn take_ready(&self, into: &mut VecDeque<Key>, heartbeats: &mut VecDeque<Key>) {
+    pub(super) fn take_ready(
+        &self,
+        into: &mut VecDeque<Key>,
+        heartbeats: &mut VecDeque<Key>,
+        counts: &DriverCounts,
+    ) {
         let mut ready = self.lock_ready();
+        ready.counts = *counts;
         into.extend(ready.ports.drain(..));
         heartbeats.append(&mut ready.new_heartbeats);
         ready.driver = None;
@@ -265,9 +299,15 @@ impl Engine {
 
     /// True if there is nothing to do for the driver, which may know already that the engine stops:
     /// from then on it is woken.
-    pub(super) fn try_park(&self, driver: &Waker, knows_of_stop: bool) -> bool {
+    pub(super) fn try_park(
+        &self,
+        driver: &Waker,
+        knows_of_stop: bool,
+        counts: &DriverCounts,
+    ) -> bool {
         {
             let mut ready = self.lock_ready();
+            ready.counts = *counts;
             let is_due = !ready.ports.is_empty() || !ready.turned.is_empty();
             if is_due || !ready.new_heartbeats.is_empty() {
                 return false;

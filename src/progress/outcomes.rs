@@ -78,6 +78,7 @@ impl Port {
             Received::Stage(stage) => {
                 state.liveness.machine.on_received();
                 state.activity += 1;
+                state.counts.received(stage.len());
                 state.io.stage = Some(stage);
             }
             Received::Direct { direct, len } => {
@@ -87,6 +88,7 @@ impl Port {
                 drop(leases);
                 state.liveness.machine.on_received();
                 state.activity += 1;
+                state.counts.received(len);
                 with_host!(self, state, |machine, host| machine
                     .handle_direct(payload, len, host));
             }

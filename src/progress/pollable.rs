@@ -28,6 +28,8 @@ pub(super) struct TurnResult {
     pub(super) alarm: Option<Instant>,
     /// One that was registered, and is not wanted any more.
     pub(super) stale_alarm: Option<Instant>,
+    /// Operations that ended in it.
+    pub(super) completions: u64,
 }
 
 pub(super) trait Pollable: Send + Sync {

@@ -5,6 +5,7 @@
 //! driver does with it.
 
 mod config;
+mod counts;
 mod state;
 mod waker;
 
@@ -31,6 +32,7 @@ use super::receive_context::PortReceives;
 use super::report::{OpCell, Report};
 
 pub(crate) use config::{Bindings, CounterSet, ExtensionConfig};
+pub(super) use counts::PortCounts;
 pub(super) use state::{PortState, PortTimers};
 pub(super) use waker::PortWaker;
 

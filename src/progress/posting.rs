@@ -86,6 +86,7 @@ impl Port {
             let error = error.with_operation(OperationKind::Inject);
             return Err(state.about_peer(error));
         }
+        state.counts.operations.sends.bytes += bytes.len() as u64;
         self.send_posted(&mut state, was_idle);
         self.watch_peer(&mut state);
         self.publish_and_wake(&mut state);

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{EndpointId, UserContext};
 use crate::mr::Access;
 use crate::proto::{ConnEvent, InjectedEnds, Lifecycle, OpKey, OpResult, Receives};
+use crate::stats::OperationStats;
 use crate::sync::WakeList;
 
 use super::closed::ClosedState;
@@ -32,6 +33,9 @@ impl Port {
 
     fn count_injected(&self, state: &mut PortState) {
         let InjectedEnds { sent, failed } = state.machine.take_injected_ends();
+        let sends = &mut state.counts.operations.sends;
+        sends.succeeded += sent as u64;
+        sends.failed += failed as u64;
         let Some(counter) = state.bindings.counter(OperationKind::Inject) else {
             return;
         };
@@ -47,6 +51,7 @@ impl Port {
         let mut is_new = false;
         while state.machine.has_events() {
             let mut events = state.machine.take_events();
+            state.counts.published += events.len() as u64;
             for event in &mut events {
                 is_new |= matches!(event, ConnEvent::Connected { .. });
                 self.publish_one(state, event);
@@ -63,6 +68,7 @@ impl Port {
             ConnEvent::Completed(completed) => self.deliver(state, *completed),
             ConnEvent::Connected { data } => {
                 state.life.on_connected();
+                state.counts.connects += 1;
                 state.timers.cancel_alarm();
                 if let Some(slot) = state.bindings.connected.take() {
                     let event = Event::Connected {
@@ -105,6 +111,7 @@ impl Port {
 
     fn connect_failed(&self, state: &mut PortState, error: Error) {
         let error = state.about_peer(error);
+        state.counts.losses += 1;
         tracing::debug!(endpoint = ?self.id(), %error, "connection not established");
         if let Some(slot) = state.bindings.connected.take() {
             let event = EventError::new(error.clone())
@@ -129,10 +136,19 @@ impl Port {
             bindings,
             deferred,
             io,
+            counts,
             ..
         } = state;
         let undelivered = machine.deliver(completed, |report, result| {
-            bindings.deliver(self.id(), io.peer, report, result, &mut deferred.wakes)
+            let stats = &mut counts.operations;
+            bindings.deliver(
+                self.id(),
+                io.peer,
+                stats,
+                report,
+                result,
+                &mut deferred.wakes,
+            )
         });
         if let Some(undelivered) = undelivered {
             self.put_away(state, undelivered);
@@ -166,6 +182,7 @@ impl Port {
         data: Option<u64>,
         memory: Payload,
     ) {
+        state.counts.accesses += 1;
         if let Some(counter) = state.bindings.counter(operation) {
             counter.add_into(1, &mut state.deferred.wakes);
         }
@@ -192,6 +209,7 @@ impl Port {
 
     fn deliver_closed(&self, state: &mut PortState, connected: bool, lost: Option<Error>) {
         let lost = lost.map(|error| state.about_peer(error));
+        state.counts.losses += u64::from(lost.is_some());
         tracing::debug!(endpoint = ?self.id(), ?lost, "connection ended");
         state.remote_slots.clear();
         state.bindings.connected = None;
@@ -224,6 +242,7 @@ impl Bindings {
         &self,
         endpoint: EndpointId,
         peer: Option<SocketAddr>,
+        stats: &mut OperationStats,
         report: &mut Report,
         result: &mut OpResult,
         wakes: &mut WakeList,
@@ -231,8 +250,9 @@ impl Bindings {
         if let (Err(error), Some(peer)) = (&mut result.result, peer) {
             *error = error.clone().with_peer(peer);
         }
-        let context = CompletionContext {
+        let mut context = CompletionContext {
             endpoint,
+            stats,
             counter: self.counter(result.operation),
             sources: self.sources.as_ref(),
             names_connections: false,

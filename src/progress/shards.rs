@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::stats::DriverStats;
 use crate::transport::Transport;
 
 use super::end_report::EndReport;
@@ -37,6 +38,11 @@ impl Shards {
 
     pub(crate) fn count(&self) -> usize {
         self.0.len()
+    }
+
+    /// What each driver has done.
+    pub(crate) fn stats(&self) -> Vec<DriverStats> {
+        self.0.iter().map(|engine| engine.stats()).collect()
     }
 
     /// The engine for a new endpoint: of those whose driver lives, the first with the fewest

@@ -36,6 +36,7 @@ impl Port {
         let mut guard = self.lock("turn");
         let state = &mut *guard;
         self.begin_turn(state, now);
+        let published = state.counts.published;
         let mut may_follow = true;
         loop {
             // 1. Take what the link has brought: received bytes go to the staging buffer or lie in
@@ -85,7 +86,9 @@ impl Port {
                 break;
             }
         }
-        self.end_turn(state, now, left)
+        let mut turned = self.end_turn(state, now, left);
+        turned.completions = state.counts.published - published;
+        turned
     }
 
     /// Times that were given by calls, which have no clock, begin now.
@@ -116,6 +119,7 @@ impl Port {
             next,
             alarm: state.timers.next_alarm(now, state.life.deadline()),
             stale_alarm: state.timers.stale_alarm.take(),
+            completions: 0,
         }
     }
 
@@ -177,6 +181,7 @@ impl Port {
                 region: !leases.is_empty(),
             };
             state.inline_send.on_batch(is_burst);
+            state.counts.backend_sends += 1;
             link.send(SendBatch { frames, leases });
             let Some(outcome) = link.poll_outcome() else {
                 break;

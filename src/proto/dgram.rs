@@ -8,6 +8,7 @@
 //! datagrams that a dropped receive gave back.
 
 mod posted;
+mod stats;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -85,6 +85,16 @@ impl Dependents {
         Ok(())
     }
 
+    /// How many dependents there are of a name that begins so.
+    pub(crate) fn count(&self, name: &str) -> usize {
+        let state = self.state.lock("count dependents");
+        state
+            .names
+            .values()
+            .filter(|it| it.starts_with(name))
+            .count()
+    }
+
     /// The names of the dependents, ready for a message; `None` if there are none.
     pub(crate) fn names(&self) -> Option<String> {
         self.state.lock("name the dependents").names()

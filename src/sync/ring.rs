@@ -25,6 +25,7 @@ use tokio::task::coop;
 
 use super::{Dependence, Dependents, Lock, WaiterKey, Waiters, WakeList};
 use crate::error::{Error, ErrorKind, Result};
+use crate::stats::QueueStats;
 
 /// Keeps the object that the ring was opened from while the ring is open.
 pub(crate) type Keep = Box<dyn Any + Send + Sync>;
@@ -39,6 +40,10 @@ struct State<T> {
     closed: bool,
     /// The last reader is gone: what is filled in is dropped.
     abandoned: bool,
+    /// Entries that were filled in and kept.
+    delivered: u64,
+    /// Times that a place was wanted and there was none.
+    full: u64,
     readers: Waiters,
     room: Waiters,
     keep: Option<Keep>,
@@ -60,8 +65,11 @@ impl<T> State<T> {
         self.items.len() + usize::from(self.lent)
     }
 
-    fn has_room_for(&self, count: usize, capacity: usize) -> bool {
-        !self.closed && count <= capacity - self.reserved - self.filled()
+    /// True if so many places are free, and counts the times that they are not.
+    fn has_room_for(&mut self, count: usize, capacity: usize) -> bool {
+        let has_room = !self.closed && count <= capacity - self.reserved - self.filled();
+        self.full += u64::from(!has_room && !self.closed);
+        has_room
     }
 
     /// The first entry, unless a peek holds it: later ones must not pass.
@@ -129,6 +137,8 @@ impl<T> Ring<T> {
             lent: false,
             closed: false,
             abandoned: false,
+            delivered: 0,
+            full: 0,
             readers: Waiters::default(),
             room: Waiters::default(),
             keep,
@@ -318,6 +328,17 @@ impl<T> Ring<T> {
     pub(crate) fn capacity(&self) -> usize {
         self.shared.capacity
     }
+
+    pub(crate) fn stats(&self) -> QueueStats {
+        let state = self.shared.state.lock("queue stats");
+        QueueStats {
+            capacity: self.shared.capacity,
+            len: state.filled(),
+            reserved: state.reserved,
+            delivered: state.delivered,
+            full: state.full,
+        }
+    }
 }
 
 impl<T> Clone for Ring<T> {
@@ -388,6 +409,7 @@ impl<T> Slot<T> {
             return;
         }
         state.items.push_back(item);
+        state.delivered += 1;
         state.check(shared.capacity);
         state.readers.take_all(wakes);
     }

@@ -12,6 +12,7 @@ mod opened;
 mod overruns;
 mod peer_death;
 mod shards;
+mod stats;
 mod threading;
 mod traffic;
 mod unreachable;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use crate::buf::{SharedMemory, range_within};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::mr::{CacheShared, CacheStats, CacheWatch};
+use crate::mr::{CacheShared, CacheWatch};
+use crate::stats::CacheStats;
 
 use super::Domain;
 

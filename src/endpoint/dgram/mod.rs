@@ -17,6 +17,7 @@ use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
 use crate::progress::{CloseWatch, DgramPort};
+use crate::stats::DgramStats;
 use crate::sync::await_driving;
 
 pub use builder::DgramEndpointBuilder;
@@ -127,6 +128,11 @@ impl DgramEndpoint {
     /// their receive was not there.
     pub fn dropped(&self) -> u64 {
         self.inner.port.dropped()
+    }
+
+    /// What it has done, and what is under way.
+    pub fn stats(&self) -> DgramStats {
+        self.inner.port.stats()
     }
 
     /// Asks a queued operation to end early (`fi_cancel`). `true`: its completion says Canceled.

@@ -28,7 +28,6 @@ mod recency;
 mod region;
 mod settings;
 mod state;
-mod stats;
 
 use std::fmt;
 use std::ops::Range;
@@ -40,6 +39,7 @@ use super::Access;
 use super::core::{PreparedRegion, RegionCore, RegisterError};
 use crate::buf::{Notices, OwnedBuffer, OwnedBuffers, ReleaseListener, WatchGuard, join_windows};
 use crate::limits::CACHE_PIECES_MAX;
+use crate::stats::CacheStats;
 use crate::sync::Lock;
 
 use region::Cached;
@@ -49,7 +49,6 @@ pub(crate) use index::Kind;
 pub use region::CachedRegion;
 pub use settings::CacheWatch;
 pub(crate) use settings::Settings;
-pub use stats::CacheStats;
 
 /// A new registration that is not in a cache yet and has no other owner.
 pub(crate) struct FreshRegion(Arc<Cached>);

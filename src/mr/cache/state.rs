@@ -9,10 +9,10 @@ use super::index::{Index, Kind};
 use super::recency::{Link, Linked, Recency};
 use super::region::{Cached, CachedRegion};
 use super::settings::Settings;
-use super::stats::CacheStats;
 use crate::buf::WatchGuard;
 use crate::limits::{CACHE_EVICTION_LOOKS_MAX, CACHE_SWEEP_BYTES_MIN, CACHE_SWEEP_COUNT_MIN};
 use crate::mr::Access;
+use crate::stats::CacheStats;
 
 /// A registration that was removed, to be dropped after the lock is released.
 pub(super) type Removed = (Arc<Cached>, Option<WatchGuard>);

@@ -86,7 +86,7 @@ impl TestDomain {
     }
 
     pub(super) fn resolve(&self, region: RemoteRegion, need: Access) -> Result<RegionUse, Refusal> {
-        let table = self.table.lock("test");
+        let mut table = self.table.lock("test");
         let request = AccessRequest {
             key: region.key,
             tag: None,

@@ -16,6 +16,7 @@ use crate::av::AddressVector;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::EndpointId;
 use crate::proto::{Dgram, DgramSizes, OpKey};
+use crate::stats::{DgramStats, OperationStats};
 use crate::sync::{Lock, MutexGuard};
 use crate::transport::{DatagramOptions, DatagramSocket, Membership, ReceivedDatagram, RecvBuffer};
 
@@ -45,6 +46,10 @@ struct State {
     socket: Option<Box<dyn DatagramSocket>>,
     vector: AddressVector,
     counters: CounterSet,
+    /// Those that have ended.
+    operations: OperationStats,
+    backend_sends: u64,
+    backend_receives: u64,
     /// Datagrams the system had dropped when the socket was closed.
     dropped_before: u64,
     timers: PortTimers,
@@ -59,6 +64,17 @@ struct State {
     arrived: Vec<ReceivedDatagram>,
     departed: Vec<Result<()>>,
     deferred: Deferred,
+}
+
+impl State {
+    /// Datagrams that came and were dropped.
+    fn dropped(&self) -> u64 {
+        let system = match &self.socket {
+            Some(socket) => socket.dropped(),
+            None => self.dropped_before,
+        };
+        self.machine.dropped() + system
+    }
 }
 
 /// A datagram endpoint's port.
@@ -91,6 +107,9 @@ impl DgramPort {
             socket: Some(socket),
             vector: config.vector,
             counters: config.counters,
+            operations: OperationStats::default(),
+            backend_sends: 0,
+            backend_receives: 0,
             dropped_before: 0,
             timers: PortTimers::default(),
             shutdown: DgramShutdown::default(),
@@ -147,12 +166,18 @@ impl DgramPort {
 
     /// Datagrams that came and were dropped, here or by the system.
     pub(crate) fn dropped(&self) -> u64 {
-        let state = self.lock("dropped");
-        let system = match &state.socket {
-            Some(socket) => socket.dropped(),
-            None => state.dropped_before,
-        };
-        state.machine.dropped() + system
+        self.lock("dropped").dropped()
+    }
+
+    pub(crate) fn stats(&self) -> DgramStats {
+        let state = self.lock("stats");
+        DgramStats {
+            operations: state.operations,
+            dropped: state.dropped(),
+            backend_sends: state.backend_sends,
+            backend_receives: state.backend_receives,
+            ..state.machine.stats()
+        }
     }
 
     /// Begins to hear a group, if it is to be heard, and has datagrams to groups leave by this

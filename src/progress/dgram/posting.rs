@@ -124,12 +124,14 @@ impl DgramPort {
             vector,
             counters,
             deferred,
+            operations,
             ..
         } = state;
         let mut deliver = |report: &mut Report, result: &mut OpResult| {
-            let context = CompletionContext {
+            let mut context = CompletionContext {
                 endpoint: self.id,
                 counter: counters.of(result.operation),
+                stats: &mut *operations,
                 sources: None,
                 names_connections: false,
                 sender: (result.sender_address())

@@ -18,6 +18,7 @@ impl Pollable for DgramPort {
         let mut guard = self.lock("turn");
         let state = &mut *guard;
         state.inline_send.on_turn();
+        let ended_before = state.operations.ended();
         let machine = &state.machine;
         (state.timers.deadlines).start(now, |op, _| machine.phase(op).is_some());
         loop {
@@ -57,6 +58,7 @@ impl Pollable for DgramPort {
             next,
             alarm: state.timers.next_alarm(now, state.shutdown.deadline()),
             stale_alarm: None,
+            completions: state.operations.ended() - ended_before,
         }
     }
 
@@ -103,6 +105,7 @@ impl DgramPort {
         let stages = stages.min(DATAGRAMS_PER_CALL - places.len());
         places.extend((0..stages).map(|_| RecvBuffer::Stage(self.engine.transport.take_stage())));
         let more = socket.receive(places, &mut state.arrived);
+        state.backend_receives += 1;
         state.flowing = state.arrived.len() == places.len();
         let mut keys = keys.drain(..);
         let mut arrived = state.arrived.drain(..);
@@ -141,6 +144,7 @@ impl DgramPort {
             }
             let count = batch.len();
             socket.send(&batch, &mut state.departed);
+            state.backend_sends += 1;
             let went = state.departed.len();
             state.machine.departed(state.departed.drain(..));
             if went < count {

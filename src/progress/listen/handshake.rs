@@ -147,6 +147,7 @@ impl<H: RequestHandler> ListenTask<H> {
                         }) => {
                             // Only a request may come, and nothing after it before our answer.
                             if frame.kind() != ControlKind::Request || consumed != bytes.len() {
+                                self.shared.lock().stats.invalid += 1;
                                 return false;
                             }
                             let params = ConnectParams {
@@ -221,6 +222,8 @@ impl<H: RequestHandler> ListenTask<H> {
     /// The request has come in full, and waits for the handler.
     fn complete_request(&mut self, peer: &mut IncomingPeer, request: CompleteRequest) {
         self.deadlines.set(peer.id, &mut peer.deadline, None);
+        // One whose key has been proven comes a second time.
+        self.shared.lock().stats.requests += u64::from(request.proven.is_none());
         peer.handshake.go(HandshakeState::Pending { request });
         peer.link.watch();
         self.pending.push_back(peer.id);
@@ -229,6 +232,7 @@ impl<H: RequestHandler> ListenTask<H> {
     /// The peer's connection closes for what it sent.
     fn close_for(&self, peer: &IncomingPeer, error: &Error) -> bool {
         let from = peer.link.peer_addr();
+        self.shared.lock().stats.invalid += 1;
         tracing::debug!(%from, %error, "a connection that is no request is closed");
         false
     }
@@ -245,6 +249,7 @@ impl<H: RequestHandler> ListenTask<H> {
         };
         let data = match verdict {
             Some(Verdict::Accept(ticket)) => {
+                self.shared.lock().stats.accepted += 1;
                 peer.link.cancel_receive();
                 if let Some(raw) = peer.link.take_raw() {
                     // An acceptor that has gone away meanwhile drops it, which closes it.
@@ -263,6 +268,7 @@ impl<H: RequestHandler> ListenTask<H> {
     pub(super) fn reject(&mut self, peer: &mut IncomingPeer, data: Bytes) {
         let frame =
             ControlFrame::new(ControlKind::Reject, data).expect("who decided has checked the data");
+        self.shared.lock().stats.rejected += 1;
         self.send_last(peer, frame.encode());
     }
 
@@ -320,8 +326,12 @@ impl<H: RequestHandler> ListenTask<H> {
             }
             RequestDecision::Reject(data) if request.proven.is_none() => self.reject(peer, data),
             // Our response has gone out: the end of the connection has to do.
-            RequestDecision::Reject(_) => peer.handshake.go(HandshakeState::Done),
+            RequestDecision::Reject(_) => {
+                self.shared.lock().stats.rejected += 1;
+                peer.handshake.go(HandshakeState::Done);
+            }
             RequestDecision::Accept(accepted) => {
+                self.shared.lock().stats.accepted += 1;
                 let proven = request.proven.take();
                 peer.link.cancel_receive();
                 let raw = peer.link.take_raw();

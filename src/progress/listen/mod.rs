@@ -38,6 +38,7 @@ use crate::eq::{AcceptedLink, ConnectParams, Verdict};
 use crate::error::{Error, Result};
 use crate::mr::AuthSecret;
 use crate::proto::{Challenge, ProvenKey};
+use crate::stats::ListenerStats;
 use crate::sync::{Ticket, TicketHolder};
 use crate::transport::{Clock, Executor, Listener, RawLink, Transport};
 
@@ -174,6 +175,10 @@ impl ListenHandle {
 
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    pub(crate) fn stats(&self) -> ListenerStats {
+        self.shared.lock().stats
     }
 
     pub(crate) fn is_gone(&self) -> bool {

@@ -108,6 +108,7 @@ impl<H: RequestHandler> ListenTask<H> {
 
     fn begin(&mut self, raw: RawLink) {
         self.moved = true;
+        self.shared.lock().stats.incoming += 1;
         let id = self.next;
         self.next += 1;
         let waker = Waker::from(PeerWaker::new(&self.shared, id));
@@ -140,6 +141,7 @@ impl<H: RequestHandler> ListenTask<H> {
     /// this one.
     pub(super) fn count_half_open(&mut self, id: u64, host: IpAddr) -> bool {
         let evicted = self.half_open.insert(id, host);
+        self.shared.lock().stats.evicted += u64::from(evicted.is_some());
         if let Some(peer) = evicted.and_then(|evicted| self.peers.remove(&evicted)) {
             self.forget(peer);
         }
@@ -234,6 +236,8 @@ impl<H: RequestHandler> ListenTask<H> {
         while let Some(id) = self.deadlines.pop_due(now) {
             if let Some(mut peer) = self.peers.remove(&id) {
                 peer.deadline = None;
+                let is_rejected = matches!(peer.handshake, HandshakeState::Rejecting);
+                self.shared.lock().stats.timed_out += u64::from(!is_rejected);
                 self.forget(peer);
             }
         }
@@ -308,6 +312,12 @@ impl<H: RequestHandler> Future for ListenTask<H> {
         let stopping = this.shared.stopping.load(Ordering::Acquire);
         if stopping && this.peers.is_empty() && this.handler.is_over() {
             return Poll::Ready(()); // The last rejection took too long, or the handler ended.
+        }
+        let (half_open, waiting) = (this.half_open.len(), this.pending.len());
+        {
+            let mut ready = this.shared.lock();
+            ready.stats.half_open = half_open;
+            ready.stats.waiting = waiting;
         }
         // 6. Park, unless something was submitted to the transport since.
         if !this.config.transport.try_park(cx.waker()) {

@@ -4,6 +4,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
+use crate::stats::ListenerStats;
+
 /// What wakes the listening task, and what it is woken for.
 #[derive(Debug, Default)]
 pub(super) struct ListenWake {
@@ -16,6 +18,7 @@ pub(super) struct ListenWake {
 pub(super) struct ReadyPeers {
     pub(super) peers: Vec<u64>,
     pub(super) task: Option<Waker>,
+    pub(super) stats: ListenerStats,
 }
 
 impl ListenWake {

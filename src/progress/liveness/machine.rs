@@ -150,6 +150,8 @@ pub(in crate::progress) struct LivenessMachine {
     next: Option<Instant>,
     /// Of use while probing.
     probe: Probe,
+    /// Intervals in which a probe was not answered, of all probes.
+    misses: u64,
     /// Heartbeats in a row that found the peer's system silent for too long.
     unanswered: u32,
     /// Intervals in a row in which what came on another connection counted for this one.
@@ -171,6 +173,7 @@ impl LivenessMachine {
             last: None,
             next: None,
             probe: Probe::default(),
+            misses: 0,
             unanswered: 0,
             // Connections that began together do not probe for themselves together.
             shared: (spread * f64::from(SHARED_INTERVALS_MAX)) as u32,
@@ -191,6 +194,11 @@ impl LivenessMachine {
     /// True if nothing that is outstanding can need more heartbeats than there are.
     pub(super) fn is_watched_enough(&self) -> bool {
         self.is_active() || self.config.is_off()
+    }
+
+    /// Intervals in which a probe was not answered.
+    pub(in crate::progress) fn misses(&self) -> u64 {
+        self.misses
     }
 
     pub(in crate::progress) fn is_dead(&self) -> bool {
@@ -360,6 +368,7 @@ impl LivenessMachine {
             return false;
         }
         probe.missed += 1;
+        self.misses += 1;
         probe.missed >= self.config.rounds
     }
 

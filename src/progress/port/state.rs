@@ -53,7 +53,7 @@ use crate::progress::report::Report;
 use crate::proto::Connection;
 use crate::transport::Link;
 
-use super::{Bindings, PortKind, PortParts};
+use super::{Bindings, PortCounts, PortKind, PortParts};
 
 /// Everything of a port that its lock guards.
 pub(in crate::progress) struct PortState {
@@ -81,6 +81,7 @@ pub(in crate::progress) struct PortState {
     /// Grows with every post and every receive, so that an idle connection is known from one at
     /// work.
     pub(in crate::progress) activity: u64,
+    pub(in crate::progress) counts: PortCounts,
     pub(in crate::progress) deferred: Deferred,
 }
 
@@ -201,6 +202,7 @@ impl PortState {
             kind: parts.kind,
             receives: parts.receives,
             activity: 0,
+            counts: PortCounts::default(),
             deferred: Deferred::default(),
         }
     }

@@ -9,6 +9,7 @@ use std::task::Context;
 use std::time::Instant;
 
 use crate::error::Error;
+use crate::stats::ListenerStats;
 use crate::wire::PeerData;
 
 use super::super::listen::{
@@ -130,6 +131,10 @@ impl ListenerShare {
             listener: Arc::clone(&listener),
             is_given_back: AtomicBool::new(false),
         })
+    }
+
+    pub(super) fn stats(&self) -> ListenerStats {
+        self.listener.handle.stats()
     }
 
     pub(super) fn local_addr(&self) -> std::net::SocketAddr {

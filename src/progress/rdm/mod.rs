@@ -40,6 +40,7 @@ use crate::id::{EndpointId, PeerAddr};
 use crate::info::SideCaps;
 use crate::mr::AuthSecret;
 use crate::proto::{ConnIds, ConnectionId, ExtensionParams, SourceId};
+use crate::stats::{EndpointStats, ListenerStats};
 use crate::sync::{Lock, MutexGuard};
 use crate::transport::{Executor, TrafficMark};
 use crate::wire::{Capabilities, NamedContexts};
@@ -205,6 +206,20 @@ impl Rdm {
     /// The port of this peer, if there is one.
     pub(crate) fn port_of(&self, peer: PeerAddr) -> Option<Arc<Port>> {
         self.lock_table("port of").current(peer.canonical())
+    }
+
+    /// What its connections have done, those that have ended among them.
+    pub(crate) fn stats(&self) -> EndpointStats {
+        let (mut stats, ports) = {
+            let table = self.lock_table("stats");
+            (table.ended_stats(), table.all_ports())
+        };
+        ports.iter().for_each(|port| stats.add(&port.stats()));
+        stats
+    }
+
+    pub(crate) fn listener_stats(&self) -> ListenerStats {
+        self.listening.stats()
     }
 
     /// A reader of the peer feed, which begins with the peers that are up.

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::PeerAddr;
 use crate::limits::RDM_STRANGERS_MAX;
 use crate::proto::{ConnectionId, HostShares, SourceId, host_of};
+use crate::stats::EndpointStats;
 use crate::sync::WakeList;
 
 use super::super::closed::{CloseNotify, ClosedState};
@@ -58,6 +59,8 @@ pub(super) struct Table {
     /// Why the task has ended before the endpoint was closed.
     gone: Option<Error>,
     closed: CloseNotify,
+    /// Of ports that have ended.
+    ended: EndpointStats,
 }
 
 #[derive(Debug)]
@@ -73,6 +76,8 @@ struct PeerEntry {
     pinned: bool,
     /// Its number among the departed.
     departed: Option<u64>,
+    /// A connection with it was up.
+    was_connected: bool,
 }
 
 impl Table {
@@ -88,6 +93,7 @@ impl Table {
             state: EndpointState::Open,
             gone: None,
             closed: CloseNotify::default(),
+            ended: EndpointStats::default(),
         }
     }
 
@@ -147,6 +153,7 @@ impl Table {
                 port: None,
                 pinned: false,
                 departed: None,
+                was_connected: false,
             }
         })
     }
@@ -220,14 +227,32 @@ impl Table {
         self.ports.values().cloned().collect()
     }
 
+    /// What ports have done that have ended.
+    pub(super) fn ended_stats(&self) -> EndpointStats {
+        self.ended
+    }
+
+    /// A connection with this peer is up.
+    pub(super) fn connected(&mut self, peer: PeerAddr) {
+        let was_connected = &mut self.entry(peer).was_connected;
+        let is_again = std::mem::replace(was_connected, true);
+        self.ended.reconnects += u64::from(is_again);
+    }
+
     pub(super) fn has_ports(&self) -> bool {
         !self.ports.is_empty()
     }
 
-    /// Removes a port that has ended; the caller drops it with no lock held.
+    /// Removes a port that has ended, having done this; the caller drops it with no lock held.
     #[must_use]
-    pub(super) fn remove(&mut self, peer: PeerAddr, connection: ConnectionId) -> Option<Arc<Port>> {
+    pub(super) fn remove(
+        &mut self,
+        peer: PeerAddr,
+        connection: ConnectionId,
+        ended: &EndpointStats,
+    ) -> Option<Arc<Port>> {
         let port = self.ports.remove(&connection);
+        self.ended.add(ended);
         if let Some(entry) = self.entries.get_mut(&peer) {
             entry.port.take_if(|(_, current)| *current == connection);
         }
@@ -284,7 +309,11 @@ mod tests {
         let came_and_left = |table: &mut Table, peer| {
             let source = table.source_of(peer, 0);
             let connection = table.next_connection();
-            assert!(table.remove(peer, connection).is_none());
+            assert!(
+                table
+                    .remove(peer, connection, &EndpointStats::default())
+                    .is_none()
+            );
             source
         };
         let other = came_and_left(&mut table, at(2, 1));

@@ -69,6 +69,7 @@ impl RdmTask {
                 connection,
                 incarnation,
             } => {
+                self.rdm.lock_table("connected").connected(peer);
                 match attempt.map(|attempt| (attempt, self.verifications.remove(&attempt))) {
                     Some((attempt, Some(check))) => {
                         self.handle_verified(peer, attempt, check, incarnation, now);
@@ -112,7 +113,10 @@ impl RdmTask {
                 connection,
                 in_order,
             } => {
-                let port = self.rdm.lock_table("closed").remove(peer, connection);
+                let port = self.rdm.lock_table("closed").port(connection);
+                let ended = port.map(|port| port.stats().counts_only());
+                let ended = ended.unwrap_or_default();
+                let port = (self.rdm.lock_table("closed")).remove(peer, connection, &ended);
                 drop(port);
                 match attempt {
                     Some(attempt) if self.verifications.remove(&attempt).is_some() => {

@@ -12,6 +12,7 @@ use crate::proto::{
     Announcement, Arrival, ClearToSend, MatchResult, MessageKind, MessageOrigin, OpKey, OpResult,
     PostedReceive, UnexpectedMessage,
 };
+use crate::stats::OperationStats;
 use crate::sync::WakeList;
 
 use super::ReceiveContext;
@@ -125,10 +126,15 @@ fn deliver(receive: PostedReceive<Report>, message: UnexpectedMessage) -> (Repor
 }
 
 impl ReceiveContext {
-    pub(super) fn completion_context(&self) -> CompletionContext<'_> {
+    /// `stats`: of what it completes.
+    pub(super) fn completion_context<'a>(
+        &'a self,
+        stats: &'a mut OperationStats,
+    ) -> CompletionContext<'a> {
         CompletionContext {
             endpoint: self.config.endpoint,
             counter: self.config.counter.as_ref(),
+            stats,
             sources: self.config.sources.as_ref(),
             names_connections: self.config.names_connections,
             sender: None,
@@ -144,7 +150,8 @@ impl ReceiveContext {
     }
 
     fn deliver_all(&self, deferred: &mut DeferredWork) {
-        let completion_context = self.completion_context();
+        let mut ended = OperationStats::default();
+        let mut completion_context = self.completion_context(&mut ended);
         // 1. Copy messages to their receives.
         for (receive, message) in std::mem::take(&mut deferred.deliveries) {
             deferred.completions.push(deliver(receive, message));
@@ -164,6 +171,11 @@ impl ReceiveContext {
                     Err(payload) => deferred.drops.push(payload),
                 },
             }
+        }
+        // Of messages that waited in the store, and of receives that ended without one: what goes
+        // straight from a connection to its receive is counted there.
+        if ended != OperationStats::default() {
+            self.ended.lock("count receives").add(&ended.receives);
         }
         // 3. Complete multi-receive buffers that take no more messages.
         for (multi, result, cursor) in std::mem::take(&mut deferred.multi_completions) {

@@ -45,6 +45,7 @@ use crate::proto::{
     ClaimKey, ConnIds, ConnectionId, MatchCriteria, OpKey, PostOptions, SharedMatcher, SourceId,
     UnexpectedBudget, Withdrawn,
 };
+use crate::stats::{OperationCounts, ReceiveContextStats, ReceiveStats};
 use crate::sync::{Lock, MutexGuard};
 
 use super::deadlines::Deadlines;
@@ -100,6 +101,8 @@ pub(crate) struct ClaimId(ClaimKey);
 pub(crate) struct ReceiveContext {
     config: ReceiveConfig,
     state: Lock<ContextState>,
+    /// Receives that have ended here. Taken alone.
+    ended: Lock<OperationCounts>,
 }
 
 impl ReceiveContext {
@@ -123,6 +126,7 @@ impl ReceiveContext {
         };
         Arc::new(ReceiveContext {
             state: Lock::new(state),
+            ended: Lock::new(OperationCounts::default()),
             config,
         })
     }
@@ -345,6 +349,23 @@ impl ReceiveContext {
     /// Bytes of unexpected messages that are stored, each with its overhead.
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.lock("unexpected bytes").matcher.held_bytes() as usize
+    }
+
+    /// The receives posted, the messages that wait for them, and the receives that have ended here
+    /// and not in a connection.
+    pub(crate) fn stats(&self) -> ReceiveContextStats {
+        let state = self.lock("stats");
+        let receives = ReceiveStats {
+            posted: state.matcher.posted_len(),
+            waiting: state.backlog.len(),
+            unexpected_messages: state.matcher.held_messages(),
+            unexpected_bytes: state.matcher.held_bytes() as usize,
+        };
+        drop(state);
+        ReceiveContextStats {
+            receives,
+            ended: *self.ended.lock("receives that ended"),
+        }
     }
 
     /// Takes a step under the lock, then runs what it deferred.

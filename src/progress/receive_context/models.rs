@@ -13,6 +13,7 @@ use crate::progress::completing::Undelivered;
 use crate::proto::{
     Arrival, ArrivalOutcome, ConnectionId, MessageKind, OpResult, Receives, UnexpectedMessage,
 };
+use crate::stats::OperationStats;
 use crate::sync::WakeList;
 use crate::sync::model::Model;
 
@@ -146,7 +147,8 @@ impl Sender {
                 end.payload = receive.payload;
                 let context = Arc::clone(&self.0.context);
                 self.0.receive_ended(receive.key);
-                let completion_context = context.completion_context();
+                let mut ended = OperationStats::default();
+                let mut completion_context = context.completion_context(&mut ended);
                 let mut wakes = WakeList::new();
                 let undelivered =
                     completion_context.deliver(&mut receive.token, &mut end, &mut wakes);

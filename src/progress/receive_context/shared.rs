@@ -128,6 +128,7 @@ impl Pollable for SharedContext {
                 next: NextTurn::Never,
                 alarm: None,
                 stale_alarm: None,
+                completions: 0,
             };
         }
         let detach = |report: &_| {
@@ -139,6 +140,7 @@ impl Pollable for SharedContext {
             next: NextTurn::WhenWoken,
             alarm: self.timers.lock("alarm").next_alarm(now, next),
             stale_alarm: None,
+            completions: 0,
         }
     }
 

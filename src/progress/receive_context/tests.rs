@@ -18,6 +18,7 @@ use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ConnectionId, MessageKind, OpResult, PostedReceive,
     Receives, UnexpectedMessage,
 };
+use crate::stats::OperationStats;
 use crate::sync::WakeList;
 
 const OVERHEAD: usize = UNEXPECTED_OVERHEAD;
@@ -277,11 +278,9 @@ impl Sender {
             ..OpResult::new(OperationKind::Receive, Ok(()), bytes.len(), receive.payload)
         };
         let context = Arc::clone(&self.receives.context);
-        let undelivered = context.completion_context().deliver(
-            &mut receive.token,
-            &mut end,
-            &mut WakeList::new(),
-        );
+        let undelivered = context
+            .completion_context(&mut OperationStats::default())
+            .deliver(&mut receive.token, &mut end, &mut WakeList::new());
         if let Undelivered::Message(result) = undelivered {
             self.receives.requeue_message(message_of(result).unwrap());
         }

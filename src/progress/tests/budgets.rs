@@ -37,6 +37,7 @@ impl Pollable for CountingPort {
             next: NextTurn::WhenWoken,
             alarm: None,
             stale_alarm: None,
+            completions: 0,
         }
     }
 

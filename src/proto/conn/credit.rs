@@ -44,6 +44,11 @@ impl SendCredit {
         }
     }
 
+    /// What the messages may cost that are sent without a reported receive.
+    pub(super) fn left(&self) -> u64 {
+        self.budget_bytes.saturating_sub(self.uncovered_cost)
+    }
+
     fn cost(&self, len: u64) -> u64 {
         len.saturating_add(self.overhead_bytes)
     }

@@ -12,7 +12,7 @@
 //! endpoint (`rdm_binding.rs`) does, that of a connected one if it was opened so. Messages for such
 //! receives may be announced before they are sent: `rendezvous_sender.rs` and
 //! `rendezvous_receiver.rs` are the halves of that. `fence.rs` holds operations back for those
-//! before them.
+//! before them. `stats.rs` is what statistics say of it.
 //!
 //! Invariants: operations in use ≤ context size (checked by [`Connection::invariants`] after each
 //! step in debug builds); every admitted operation ends exactly once; `awaited_reads` and
@@ -42,6 +42,7 @@ mod rendezvous_receiver;
 mod rendezvous_sender;
 mod shared_receive;
 mod state;
+mod stats;
 mod transmit;
 mod tx;
 

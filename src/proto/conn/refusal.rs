@@ -9,6 +9,7 @@ use crate::buf::{AccessError, Payload};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::limits::{REFUSALS_MAX, REFUSALS_PERIOD};
 use crate::proto::Host;
+use crate::stats::RefusalStats;
 use crate::wire::{Capabilities, CloseReason, FrameHeader};
 
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
@@ -21,6 +22,8 @@ pub(super) struct Refusals {
     now: Option<Instant>,
     /// Operations of the peer's.
     theirs: GuessCount,
+    /// The same, and those for which a peer is not at fault.
+    pub(super) stats: RefusalStats,
     /// Operations of ours that the peer refused.
     ours: GuessCount,
     /// Why nothing of the peer is looked at any more, if this side ends the connection by that.
@@ -185,6 +188,7 @@ impl<T> Connection<T> {
 
     /// Counts an operation that was refused and answered so.
     pub(super) fn count_refusal(&mut self, reason: Refusal) {
+        self.refusals.stats.count(reason);
         if !reason.is_guess() {
             return;
         }

@@ -109,6 +109,8 @@ pub(super) struct Tx {
     pub(super) credit: Option<SendCredit>,
     /// Bytes of operations that have been sent.
     pub(super) work: u64,
+    /// Times that a message waited for credit.
+    pub(super) stalls: u64,
     probes: ProbeFrames,
     batch: Batch,
     out: bool,
@@ -134,6 +136,7 @@ impl Tx {
             send_order,
             credit: None,
             work: 0,
+            stalls: 0,
             probes: ProbeFrames::default(),
             batch: Batch::default(),
             out: false,
@@ -558,6 +561,7 @@ impl Tx {
     #[cold]
     fn stall(&mut self) -> Option<UserFrame> {
         if let Some(header) = self.credit.as_mut().and_then(SendCredit::stall) {
+            self.stalls += 1;
             self.push_control(header, Payload::empty());
         }
         None

@@ -174,7 +174,6 @@ impl MessageIndex {
         self.lists.iter().map(|(key, _)| key).collect()
     }
 
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.lists.len()
     }

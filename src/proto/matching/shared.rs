@@ -100,6 +100,11 @@ impl<T> SharedMatcher<T> {
         self.admission.held()
     }
 
+    /// Messages in the store, announced ones among them.
+    pub(crate) fn held_messages(&self) -> usize {
+        self.unexpected.len()
+    }
+
     /// Grows with every receive and every message.
     pub(crate) fn activity(&self) -> u64 {
         self.receives + self.arrivals

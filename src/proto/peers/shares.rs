@@ -44,7 +44,6 @@ impl<Id: Copy + Ord, Host: Copy + Ord + Hash> HostShares<Id, Host> {
         Some(oldest)
     }
 
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -47,7 +47,7 @@ impl<T> Connection<T> {
                 }));
             }
             Err(reason) if self.has_refusals() => self.refuse_write(reason, len),
-            Err(reason) => return Err(denied(reason)),
+            Err(reason) => return Err(self.denied(reason)),
         }
         Ok(())
     }
@@ -69,7 +69,7 @@ impl<T> Connection<T> {
                 self.tx.read_answers.refuse(reason);
                 self.count_refusal(reason);
             }
-            Err(reason) => return Err(denied(reason)),
+            Err(reason) => return Err(self.denied(reason)),
         }
         Ok(())
     }
@@ -102,6 +102,14 @@ impl<T> Connection<T> {
             ack: false,
         }));
         Ok(())
+    }
+
+    /// The fault of a connection whose peer has no REFUSAL capability: the refusal ends it.
+    #[cold]
+    fn denied(&mut self, reason: Refusal) -> Error {
+        self.count_refusal(reason);
+        let what = format!("the peer was refused: {reason}");
+        Error::new(kind_of(reason), what)
     }
 }
 
@@ -148,12 +156,6 @@ fn tag_of(segment: &RemoteSegment) -> Option<Tag> {
     tag[..8].copy_from_slice(&segment.addr.to_le_bytes());
     tag[8..].copy_from_slice(&segment.key.to_le_bytes());
     (segment.len == 0).then_some(tag)
-}
-
-/// The fault of a connection whose peer has no REFUSAL capability: the refusal ends it.
-fn denied(reason: Refusal) -> Error {
-    let what = format!("the peer was refused: {reason}");
-    Error::new(kind_of(reason), what)
 }
 
 /// The fault of a connection whose write lost its memory midway.

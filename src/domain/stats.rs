@@ -1,0 +1,33 @@
+//! What a domain has open, and what its drivers have done.
+
+use crate::stats::{DomainStats, DriverStats};
+
+use super::Domain;
+
+impl Domain {
+    /// What it has open, and what its drivers have done.
+    pub fn stats(&self) -> DomainStats {
+        let mut driver = DriverStats::default();
+        self.shard_stats()
+            .iter()
+            .for_each(|shard| driver.add(shard));
+        let [endpoints, completion_queues, counters] = self.inner.counts.open();
+        let table = self.inner.regions.lock("domain stats");
+        let (registrations, accesses) = table.totals();
+        DomainStats {
+            driver,
+            endpoints,
+            completion_queues,
+            counters,
+            regions: table.len(),
+            registrations,
+            accesses,
+        }
+    }
+
+    /// What each of its drivers has done, of which there are
+    /// [`progress_shards`](Self::progress_shards).
+    pub fn shard_stats(&self) -> Vec<DriverStats> {
+        self.inner.shards.stats()
+    }
+}

@@ -1,0 +1,46 @@
+//! What a port counts under its lock, and what it reads from its machines when it is asked.
+
+use crate::progress::port::Port;
+use crate::stats::{EndpointStats, OperationStats};
+
+/// What nothing else of a port keeps.
+#[derive(Debug, Default)]
+pub(in crate::progress) struct PortCounts {
+    pub(in crate::progress) operations: OperationStats,
+    pub(in crate::progress) accesses: u64,
+    pub(in crate::progress) bytes_received: u64,
+    pub(in crate::progress) backend_sends: u64,
+    pub(in crate::progress) backend_receives: u64,
+    pub(in crate::progress) connects: u64,
+    pub(in crate::progress) losses: u64,
+    /// Events of the machine, most of them ends of operations.
+    pub(in crate::progress) published: u64,
+}
+
+impl PortCounts {
+    pub(in crate::progress) fn received(&mut self, len: usize) {
+        self.backend_receives += 1;
+        self.bytes_received += len as u64;
+    }
+}
+
+impl Port {
+    /// What its connection has done and holds.
+    pub(crate) fn stats(&self) -> EndpointStats {
+        let state = self.lock("stats");
+        let counts = &state.counts;
+        EndpointStats {
+            operations: counts.operations,
+            accesses: counts.accesses,
+            bytes_sent: state.liveness.sent,
+            bytes_received: counts.bytes_received,
+            backend_sends: counts.backend_sends,
+            backend_receives: counts.backend_receives,
+            connects: counts.connects,
+            losses: counts.losses,
+            probes: state.liveness.probes,
+            probe_misses: state.liveness.machine.misses(),
+            ..state.machine.stats()
+        }
+    }
+}

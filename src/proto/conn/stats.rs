@@ -1,0 +1,32 @@
+//! What a connection's machine knows of itself for its owner's statistics.
+
+use crate::stats::{EndpointStats, ReceiveStats};
+
+use super::credit::SendCredit;
+use super::{Connection, Lifecycle};
+
+impl<T> Connection<T> {
+    /// The operations that have not ended, the messages that wait, and what was refused; the rest
+    /// is its owner's.
+    pub(crate) fn stats(&self) -> EndpointStats {
+        let context = &self.tx_context;
+        let receives = self.own().map(|own| ReceiveStats {
+            posted: own.matcher.posted_len(),
+            waiting: own.context.backlog.len(),
+            unexpected_messages: own.matcher.unexpected_len(),
+            unexpected_bytes: own.matcher.held_bytes(),
+        });
+        let is_connected = self.lifecycle == Lifecycle::Connected;
+        let credit = self.tx.credit.as_ref().filter(|_| is_connected);
+        EndpointStats {
+            refusals: self.refusals.stats,
+            in_flight: context.used - context.leaked,
+            waiting: context.backlog.len(),
+            receives: receives.unwrap_or_default(),
+            credit_bytes: credit.map_or(0, SendCredit::left),
+            stalls: self.tx.stalls,
+            connections: usize::from(is_connected),
+            ..EndpointStats::default()
+        }
+    }
+}
