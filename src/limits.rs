@@ -50,6 +50,9 @@ pub const EP_CONTEXTS_MAX: usize = 1 << RX_CTX_BITS_MAX;
 /// Turns that the end of a domain driven by hand takes at most for what goes without waiting: each
 /// sends a socket's buffer full, and what the peer has no room for is not waited for.
 pub(crate) const MANUAL_END_TURNS: usize = 64;
+/// How long a task that was asked to drive has to answer before the next one is asked: far longer
+/// than a runtime takes to poll a task, so that a message wakes no other.
+pub(crate) const MANUAL_ANSWER_MAX: Duration = Duration::from_millis(10);
 /// Sockets that one look at their readiness reports; the next look reports others.
 pub(crate) const POLLER_EVENTS_MAX: usize = 64;
 /// Names shown in the message of a refused close; more are only counted, so that it stays readable.

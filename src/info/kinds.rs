@@ -110,9 +110,10 @@ pub enum Driver {
     /// It works on any executor. In a Tokio runtime with what the backend needs it is woken by
     /// that runtime's reactor; outside, a thread of the domain's own waits for sockets while
     /// one of them sleeps, and moves nothing. A future that was polled and is neither polled again
-    /// when it is woken nor dropped holds the others up that wait for the domain. When the last
-    /// handle of the domain and its endpoints is dropped, what sockets do not take at once is
-    /// lost: [`Domain::close`](crate::Domain::close) waits for an orderly end.
+    /// when it is woken nor dropped is passed over after some milliseconds: others that wait for
+    /// the domain drive then. When the last handle of the domain and its endpoints is dropped, what
+    /// sockets do not take at once is lost: [`Domain::close`](crate::Domain::close) waits for an
+    /// orderly end.
     #[doc(alias("FI_PROGRESS_MANUAL", "FI_PROGRESS_CONTROL_UNIFIED"))]
     Manual,
 }

@@ -12,10 +12,11 @@
 //! ```
 //!
 //! The waiter that was polled last is asked first: its task is the one that is at work, so a
-//! message wakes the task that it is for. Who is asked drives at its next poll. Three steps see to
+//! message wakes the task that it is for. Who is asked drives at its next poll. Four steps see to
 //! it that none is left without a driver, and the models beside this file show it: a waiter that
 //! goes away while one is asked asks the next; one that registers while none could be asked asks
-//! itself; and the end of a turn asks again for what came during it.
+//! itself; the end of a turn asks again for what came during it; and where one is asked whose task
+//! does not poll it (a future that was polled once and is kept), an alarm asks the next.
 
 #[cfg(loom)]
 pub(super) mod models;
@@ -54,6 +55,10 @@ pub(crate) trait ReadinessSource: Send + Sync {
 
     /// No waiter sleeps: who polls for itself is not to be disturbed.
     fn unwatch(&self) {}
+
+    /// Wakes this once a task that was asked has had its time to answer. It is asked for again
+    /// when it has woken, and not before.
+    fn set_alarm(&self, _alarm: &Waker) {}
 }
 
 /// What is known of the need to drive, and of who does.
@@ -90,6 +95,12 @@ struct State {
     /// Those who wait, by the order in which they were last polled.
     waiters: BTreeMap<u64, Waker>,
     next_place: u64,
+    /// The place of the waiter that was asked last.
+    asked: u64,
+    /// The alarm is set. It is while something is to be done and several wait.
+    has_alarm: bool,
+    /// A turn has begun since the alarm was set.
+    has_driven: bool,
     /// What was added since the last turn.
     added: Vec<TaskSlot>,
     /// The last handle of what is driven has gone.
@@ -102,10 +113,32 @@ impl State {
         self.phase = to;
     }
 
-    /// The waker of the waiter that is asked first.
-    fn first(&self) -> Option<Waker> {
-        self.waiters.values().next_back().cloned()
+    /// The waiter that is asked first.
+    fn first(&mut self) -> Option<AskedWaiter> {
+        self.asked = u64::MAX;
+        let waker = self.next()?;
+        let sets_alarm = !self.has_alarm && self.waiters.len() > 1;
+        if sets_alarm {
+            self.has_alarm = true;
+            self.has_driven = false;
+        }
+        Some(AskedWaiter { waker, sets_alarm })
     }
+
+    /// The waker of the one behind that which was asked last.
+    fn next(&mut self) -> Option<Waker> {
+        let (place, waker) = self.waiters.range(..self.asked).next_back()?;
+        self.asked = *place;
+        Some(waker.clone())
+    }
+}
+
+/// A waiter that is to be asked.
+struct AskedWaiter {
+    waker: Waker,
+    /// There are others, and nothing sees to it yet that one of them is asked if this one does not
+    /// answer.
+    sets_alarm: bool,
 }
 
 /// What is driven, with the waker that it is polled with, by any waiter.
@@ -135,6 +168,21 @@ impl Wake for TaskWake {
     }
 }
 
+/// Asks the next waiter where one does not answer.
+struct AnswerAlarm {
+    of: Weak<ManualProgress>,
+}
+
+impl Wake for AnswerAlarm {
+    fn wake(self: Arc<Self>) {
+        if let Some(progress) = self.of.upgrade()
+            && progress.ask_next()
+        {
+            progress.readiness.set_alarm(&progress.alarm);
+        }
+    }
+}
+
 /// Progress that is made by those who wait for it.
 pub(crate) struct ManualProgress {
     state: Lock<State>,
@@ -143,6 +191,8 @@ pub(crate) struct ManualProgress {
     readiness: Box<dyn ReadinessSource>,
     /// Itself, for the wakers of what is driven.
     itself: Weak<ManualProgress>,
+    /// That of an [`AnswerAlarm`].
+    alarm: Waker,
 }
 
 impl ManualProgress {
@@ -152,12 +202,18 @@ impl ManualProgress {
                 phase: ProgressPhase::Parked,
                 waiters: BTreeMap::new(),
                 next_place: 0,
+                asked: 0,
+                has_alarm: false,
+                has_driven: false,
                 added: Vec::new(),
                 ended: false,
             }),
             tasks: Lock::new(Vec::new()),
             readiness,
             itself: Weak::clone(itself),
+            alarm: Waker::from(Arc::new(AnswerAlarm {
+                of: Weak::clone(itself),
+            })),
         })
     }
 
@@ -234,7 +290,7 @@ impl ManualProgress {
                 ProgressPhase::Woken | ProgressPhase::DrivingWoken => None,
             }
         };
-        ask(asked);
+        self.ask(asked);
     }
 
     /// Makes the caller the driver, if anything is to be done or it insists; unless there is one.
@@ -248,6 +304,7 @@ impl ManualProgress {
         };
         if begins {
             state.go(ProgressPhase::Driving);
+            state.has_driven = true;
         }
         begins
     }
@@ -297,7 +354,7 @@ impl ManualProgress {
             }
         };
         drop(state);
-        ask(asked);
+        self.ask(asked);
     }
 
     /// Ends a turn in which nothing was driven, since what the caller waits for is there.
@@ -310,7 +367,37 @@ impl ManualProgress {
         state.go(ProgressPhase::Woken);
         let asked = state.first();
         drop(state);
-        ask(asked);
+        self.ask(asked);
+    }
+
+    /// Called with no lock held.
+    fn ask(&self, asked: Option<AskedWaiter>) {
+        let Some(AskedWaiter { waker, sets_alarm }) = asked else {
+            return;
+        };
+        waker.wake();
+        if sets_alarm {
+            self.readiness.set_alarm(&self.alarm);
+        }
+    }
+
+    /// A waiter that was asked has had its time: the next one is asked, unless one has driven.
+    /// False: that is no more to be seen to.
+    fn ask_next(&self) -> bool {
+        let mut state = self.state.lock("ask the next");
+        let has_driven = std::mem::take(&mut state.has_driven);
+        let next = match state.phase {
+            ProgressPhase::Woken if !has_driven => state.next(),
+            _ => None,
+        };
+        // When all have been asked, the next that waits asks itself.
+        let goes_on = next.is_some() || has_driven && state.phase == ProgressPhase::Woken;
+        state.has_alarm = goes_on;
+        drop(state);
+        if let Some(next) = next {
+            next.wake();
+        }
+        goes_on
     }
 
     /// Registers a waiter as the first to be asked. True: it is asked at once.
@@ -340,7 +427,7 @@ impl ManualProgress {
             _ => None,
         };
         drop(state);
-        ask(asked);
+        self.ask(asked);
     }
 }
 
@@ -356,12 +443,6 @@ impl TaskSlot {
         let driven = tokio::task::unconstrained(Pin::new(&mut self.driven));
         let mut cx = Context::from_waker(&self.waker);
         pin!(driven).poll(&mut cx).is_ready()
-    }
-}
-
-fn ask(waiter: Option<Waker>) {
-    if let Some(waiter) = waiter {
-        waiter.wake();
     }
 }
 

@@ -16,16 +16,22 @@
 //! is a waiter of each. Threads still look names up and fault pages in; they move nothing else.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
-use super::Backend;
-use super::epoll::Poller;
+use super::clock::TokioClock;
+use super::epoll::{Poller, TimerClock};
 use super::select::runtime_for;
+use super::{Backend, Clock};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::MANUAL_ANSWER_MAX;
 use crate::sync::{ManualProgress, ReadinessSource};
 
 /// The progress that the application makes by hand, and the reactor of its sockets: shared by the
@@ -62,9 +68,17 @@ impl ManualReactor {
             Err(error) => return Err(error),
         };
         let is_current = sleeper.is_none();
+        let clock: Box<dyn Clock> = match backend {
+            Backend::Loopback => Box::new(TokioClock::new(runtime.clone())),
+            Backend::Epoll | Backend::IoUring => {
+                let _runtime = runtime.enter();
+                Box::new(TimerClock::new()?)
+            }
+        };
         let readiness = ManualReadiness {
             poller: poller.clone(),
             sleeper,
+            clock: Mutex::new(clock),
         };
         Ok(Arc::new(ManualReactor {
             progress: ManualProgress::new(Box::new(readiness)),
@@ -105,6 +119,7 @@ struct ManualReadiness {
     poller: Option<Arc<Poller>>,
     /// Where there is no runtime of the application's.
     sleeper: Option<Sleeper>,
+    clock: Mutex<Box<dyn Clock>>,
 }
 
 impl ReadinessSource for ManualReadiness {
@@ -123,6 +138,23 @@ impl ReadinessSource for ManualReadiness {
     fn unwatch(&self) {
         if let Some(sleeper) = &self.sleeper {
             sleeper.set_watching(false);
+        }
+    }
+
+    fn set_alarm(&self, alarm: &Waker) {
+        let is_over = {
+            let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = clock.now() + MANUAL_ANSWER_MAX;
+            // Outside of Tokio's cooperative budget, which belongs to the task that asks. Tokio
+            // says by a panic that the runtime is ending: then nothing is driven any more.
+            let polled = catch_unwind(AssertUnwindSafe(|| {
+                let over = poll_fn(|cx| clock.poll_deadline(at, cx));
+                pin!(tokio::task::unconstrained(over)).poll(&mut Context::from_waker(alarm))
+            }));
+            polled.is_ok_and(|polled| polled.is_ready())
+        };
+        if is_over {
+            alarm.wake_by_ref();
         }
     }
 }

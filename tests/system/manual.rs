@@ -18,7 +18,7 @@ use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{Access, Backend, Domain, Driver, Endpoint, Event, Fabric, Hints, RemoteRegion};
 
 use crate::common::backends;
-use crate::common::peers::{listener, request};
+use crate::common::peers::{any, listener, request};
 use workload::workload;
 
 /// Longer than anything here takes.
@@ -403,6 +403,77 @@ fn a_driving_waiter_that_is_dropped_leaves_nobody_behind() {
             });
         }
     }
+}
+
+/// `Driver::Manual`: "A future that was polled and is neither polled again when it is woken nor
+/// dropped is passed over": its task waits for another, which is the one that gets the message.
+#[test]
+fn a_waiter_that_is_kept_unpolled_holds_nobody_up() {
+    for backend in backends() {
+        // Tasks of one runtime, and plain threads that know of none.
+        on(0, async {
+            let net = Net::on(backend);
+            let (a, b) = (
+                net.peer().unwrap(),
+                net.driver(Driver::Manual).peer().unwrap(),
+            );
+            let (_v, kept) = connect(&a, &b).await.unwrap();
+            let (x, y) = connect(&a, &b).await.unwrap();
+            for _ in 0..3 {
+                let begun = Arc::<AtomicUsize>::default();
+                let waits = tokio::spawn(counted(y.clone(), Arc::clone(&begun)));
+                while begun.load(Ordering::SeqCst) == 0 {
+                    tokio::task::yield_now().await;
+                }
+                let mut unpolled = pin!(kept.recv(vec![0; 8]).into_future());
+                assert!(futures::poll!(&mut unpolled).is_pending());
+                x.inject(b"for it").unwrap();
+                waits.await.unwrap();
+            }
+        });
+        plainly(move || {
+            let net = Net::on(backend).driver(Driver::Thread);
+            let a = net.peer().unwrap();
+            let b = net.driver(Driver::Manual).peer().unwrap();
+            let (x, y) = block_on(connect(&a, &b)).unwrap();
+            let kept = b.domain.rdm_endpoint().listen_at(any()).open().unwrap();
+            for _ in 0..3 {
+                let (begun, y) = (Arc::<AtomicUsize>::default(), y.clone());
+                let waits = {
+                    let begun = Arc::clone(&begun);
+                    thread::spawn(move || block_on(counted(y, begun)))
+                };
+                while begun.load(Ordering::SeqCst) == 0 {
+                    thread::yield_now();
+                }
+                let mut unpolled = pin!(kept.recv(vec![0; 8]).into_future());
+                let waker = futures::task::waker(Arc::new(Unanswered));
+                let polled = unpolled.as_mut().poll(&mut Context::from_waker(&waker));
+                assert!(polled.is_pending());
+                x.inject(b"for it").unwrap();
+                waits.join().unwrap();
+            }
+        });
+    }
+}
+
+/// The waker of a task that polls something else when it is woken.
+struct Unanswered;
+
+impl futures::task::ArcWake for Unanswered {
+    fn wake_by_ref(_: &Arc<Self>) {}
+}
+
+/// Receives a message, and counts its polls.
+async fn counted(endpoint: Endpoint, polls: Arc<AtomicUsize>) {
+    let mut receive = pin!(endpoint.recv(vec![0; 8]).into_future());
+    let received = poll_fn(|cx| {
+        let polled = receive.as_mut().poll(cx);
+        polls.fetch_add(1, Ordering::SeqCst);
+        polled
+    });
+    let (received, bytes) = received.await.unwrap();
+    assert_eq!(&bytes[..received.len], b"for it");
 }
 
 /// fi_domain(3): "the user will synchronize progressing the data and control operations themselves"

@@ -23,6 +23,11 @@ pub(crate) const MODELS: &[Model] = &[
         asked_for,
     )
     .bounded(3),
+    Model::of(
+        "manual progress: who is asked and does not answer is passed over",
+        passed_over,
+    )
+    .bounded(3),
 ];
 
 /// Messages, as a socket has them, and who is woken when one comes.
@@ -44,7 +49,7 @@ impl Wire {
             state.arrived[message] = true;
             state.driver.take()
         };
-        ask(driver);
+        wake(driver);
     }
 }
 
@@ -59,7 +64,7 @@ impl Mailbox {
             state.0 = true;
             state.1.take()
         };
-        ask(waker);
+        wake(waker);
     }
 
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -106,9 +111,20 @@ impl ProgressTask for Carrier {
     }
 }
 
-struct NoReadiness;
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
 
-impl ReadinessSource for NoReadiness {}
+/// The time that who is asked has to answer is over at once.
+struct Impatient;
+
+impl ReadinessSource for Impatient {
+    fn set_alarm(&self, alarm: &Waker) {
+        alarm.wake_by_ref();
+    }
+}
 
 /// The waker of a task that does not poll its waiter again.
 struct Unanswered;
@@ -128,7 +144,7 @@ impl Scene {
         let scene = Scene {
             wire: Arc::default(),
             mailboxes: Arc::default(),
-            progress: ManualProgress::new(Box::new(NoReadiness)),
+            progress: ManualProgress::new(Box::new(Impatient)),
         };
         scene.progress.add(Box::new(Carrier {
             wire: Arc::clone(&scene.wire),
@@ -186,4 +202,21 @@ fn asked_for() {
     scene.wait(0)();
     turns.join().unwrap();
     delivers.join().unwrap();
+}
+
+fn passed_over() {
+    let scene = Scene::new();
+    let wire = Arc::clone(&scene.wire);
+    let delivers = thread::spawn(move || wire.deliver(0));
+    let waits = thread::spawn(scene.wait(0));
+    // Polled once, and kept by a task that waits for something else.
+    let mut waiter = ProgressWaiter::new(Some(&scene.progress));
+    let mailboxes = Arc::clone(&scene.mailboxes);
+    let waker = Waker::from(Arc::new(Unanswered));
+    let mut cx = Context::from_waker(&waker);
+    let polled = waiter.poll(&mut cx, |cx| mailboxes[1].poll(cx));
+    assert!(polled.is_pending());
+    waits.join().unwrap();
+    delivers.join().unwrap();
+    drop(waiter);
 }

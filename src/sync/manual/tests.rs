@@ -32,6 +32,8 @@ struct Work {
     wakes_itself: AtomicUsize,
     panics: AtomicBool,
     dropped: AtomicBool,
+    /// What the alarm wakes, once.
+    alarm: Mutex<Option<Waker>>,
 }
 
 impl Work {
@@ -98,6 +100,11 @@ impl ReadinessSource for FoundReadiness {
             self.0.wake();
         }
     }
+
+    fn set_alarm(&self, alarm: &Waker) {
+        let before = self.0.alarm.lock().unwrap().replace(alarm.clone());
+        assert!(before.is_none(), "it is set already");
+    }
 }
 
 fn poll_pending(waiter: &mut ProgressWaiter, task: &Arc<Task>) {
@@ -151,6 +158,54 @@ fn a_waiter_that_was_asked_and_goes_away_asks_the_next() {
         poll_pending(&mut remaining, &first);
         assert_eq!(work.polls(), 2);
     }
+}
+
+/// "where one is asked whose task does not poll it, an alarm asks the next", until one has driven
+/// or all have been asked; where there is one alone, there is none to ask.
+#[test]
+fn a_waiter_that_does_not_answer_is_passed_over() {
+    let (progress, work) = progress();
+    let tasks = [(); 3].map(|()| Arc::<Task>::default());
+    let times = || [0, 1, 2].map(|at: usize| tasks[at].times());
+    let is_set = || work.alarm.lock().unwrap().is_some();
+    let rings = || {
+        let alarm = work.alarm.lock().unwrap().take();
+        alarm.expect("it is set").wake();
+    };
+    let mut waiters = [(); 3].map(|()| ProgressWaiter::new(Some(&progress)));
+    poll_pending(&mut waiters[0], &tasks[0]);
+    work.wake();
+    assert!(!is_set(), "there is no other");
+    poll_pending(&mut waiters[0], &tasks[0]);
+    for at in [1, 2] {
+        poll_pending(&mut waiters[at], &tasks[at]);
+    }
+    // All are asked, one by one, and none twice.
+    work.wake();
+    assert_eq!(times(), [1, 0, 1]);
+    rings();
+    assert_eq!(times(), [1, 1, 1]);
+    rings();
+    assert_eq!(times(), [2, 1, 1]);
+    rings();
+    assert_eq!((times(), is_set()), ([2, 1, 1], false));
+    // Who answers is the first from then on; what comes again before the alarm has its time anew.
+    let polls = work.polls();
+    poll_pending(&mut waiters[0], &tasks[0]);
+    assert_eq!(work.polls(), polls + 1);
+    work.wake();
+    assert_eq!((times(), is_set()), ([3, 1, 1], true));
+    poll_pending(&mut waiters[0], &tasks[0]);
+    work.wake();
+    assert_eq!(times(), [4, 1, 1]);
+    rings();
+    assert_eq!((times(), is_set()), ([4, 1, 1], true));
+    rings();
+    assert_eq!(times(), [4, 1, 2]);
+    // One that answered late, and nothing to be done: no alarm is set.
+    poll_pending(&mut waiters[0], &tasks[0]);
+    rings();
+    assert_eq!((times(), is_set()), ([4, 1, 2], false));
 }
 
 /// What is waited for may panic as it is polled: the next waiter drives all the same.

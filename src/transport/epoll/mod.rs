@@ -25,11 +25,11 @@ mod watched;
 
 // What the backend on a ring does alike.
 pub(super) use self::calls::{interrupted, local_addr, would_block};
+pub(super) use self::clock::TimerClock;
 pub(super) use self::watched::Poller;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 pub(super) use self::{
     calls::{connect_result, send_some},
-    clock::TimerClock,
     listener::{accept_error, died_in_backlog},
     tcp_info::{set_keep_alive, stats},
     udp::{Moved, Readiness, UdpSocket, open as open_datagrams},
@@ -149,7 +149,7 @@ impl Transport for EpollTransport {
 
     fn open_clock(&self) -> Result<Box<dyn Clock>> {
         let _runtime = self.runtime.enter();
-        Ok(Box::new(clock::TimerClock::new()?))
+        Ok(Box::new(TimerClock::new()?))
     }
 }
 
@@ -158,7 +158,7 @@ debug_fields!(EpollTransport, self => ports: self.ports);
 /// Fails if no descriptor can be registered with the reactor of the current runtime. Tokio panics
 /// if the runtime has I/O disabled.
 pub(super) fn probe_reactor() -> Result<()> {
-    clock::TimerClock::new().map(drop)
+    TimerClock::new().map(drop)
 }
 
 /// A socket that listens at `address`; if that names no port, on one of the range if there is one.
