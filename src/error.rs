@@ -61,7 +61,7 @@ pub enum ErrorKind {
     /// (`FI_EKEYREJECTED`).
     KeyRejected,
     /// One of the two sides of a connection has an authorization key that the other does not have
-    /// or prove (`FI_EKEYREJECTED`).
+    /// or prove, or demands a TLS certificate that the other does not have (`FI_EKEYREJECTED`).
     NotAuthorized,
     /// The region does not grant this access, or the range is outside of it (`FI_EACCES`); if the
     /// peer refused it, [`Error::refusal`] has its reason.
@@ -173,7 +173,7 @@ impl ErrorKind {
             ErrorKind::TooSmall => "the buffer is too small",
             ErrorKind::KeyInUse => "the requested key is in use",
             ErrorKind::KeyRejected => "the requested key is not available",
-            ErrorKind::NotAuthorized => "not the same authorization key",
+            ErrorKind::NotAuthorized => "not authorized",
             ErrorKind::AccessDenied => "the region does not allow this access",
             ErrorKind::BadAddress => "the memory is not there",
             ErrorKind::BadFlags => "flags not supported",

@@ -146,6 +146,8 @@ impl Fabric {
         let transport = TransportOptions {
             backend,
             ports,
+            #[cfg(feature = "tls")]
+            tls: hints.tls.clone(),
             ..TransportOptions::default()
         };
         Ok(Fabric::with_transport(&hints, infos, transport))

@@ -121,6 +121,7 @@
 //! - `io-uring`, the only one on by default: builds [`Backend::IoUring`].
 //! - `serde`: `Serialize` and `Deserialize` for [`RemoteRegion`] (its fixed byte encoding is always
 //!   there).
+//! - `tls`: connections of TLS 1.3 (module [`tls`]).
 //! - `test-util`: the module `testing`: in-process networks that a seed repeats, nodes by name,
 //!   partitions, crashes, faults.
 //!
@@ -164,6 +165,7 @@ pub mod eq;
 pub mod error;
 mod fabric;
 mod id;
+mod identity;
 pub mod info;
 pub mod limits;
 #[cfg(loom)]
@@ -179,6 +181,7 @@ pub mod stats;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod testing;
+pub mod tls;
 mod transport;
 mod wire;
 

@@ -272,6 +272,14 @@ pub const HANDSHAKE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How long `connect` waits for the peer to accept. A libfabric listener whose program rarely polls
 /// it answers late, so this is generous.
 pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+/// Bytes that a peer may send until a TLS handshake is done: rustls takes messages of up to 64 KiB,
+/// and a chain of certificates is the only long one.
+#[cfg(feature = "tls")]
+pub(crate) const TLS_HANDSHAKE_SIZE_MAX: usize = 128 << 10;
+/// Bytes that are sealed at a time: four records of the largest size. What is sealed goes out in
+/// full, so it also is what a batch that is taken back may have moved meanwhile.
+#[cfg(feature = "tls")]
+pub(crate) const TLS_SEAL_MAX: usize = STAGE_SIZE;
 /// Connections whose request has not come in full yet, per listener.
 pub const HALF_OPEN_MAX_DEFAULT: usize = 1024;
 /// Connections that the system queues for a listener; it cuts this to `net.core.somaxconn`. Bursts

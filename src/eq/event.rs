@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::ConnRequest;
 use crate::error::{Error, Result};
 use crate::id::{EndpointId, FabricAddr, UserContext};
+use crate::identity::PeerCertificates;
 use crate::limits::ERR_DATA_SIZE_MAX;
 use crate::mr::{MemoryRegion, ReadOnlyRegion};
 
@@ -25,6 +26,9 @@ pub enum Event {
         context: Option<UserContext>,
         /// What the accepting side sent along; empty on the accepting side itself.
         data: Bytes,
+        /// The certificates that the peer proved itself by. `None` without TLS, and of a peer that
+        /// was not asked for any.
+        peer_certificates: Option<PeerCertificates>,
     },
     /// A connection has ended, by this side, the peer or a loss (`FI_SHUTDOWN`). It comes once,
     /// last of its endpoint, and after all operations of the endpoint have ended.
@@ -85,11 +89,13 @@ impl fmt::Debug for Event {
                 endpoint,
                 context,
                 data,
+                peer_certificates,
             } => f
                 .debug_struct("Connected")
                 .field("endpoint", endpoint)
                 .field("context", context)
                 .field("data_len", &data.len())
+                .field("has_certificates", &peer_certificates.is_some())
                 .finish(),
             Event::Shutdown {
                 endpoint,

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::id::EndpointId;
+use crate::identity::PeerCertificates;
 use crate::sync::{ManualProgress, Ticket, TicketHolder};
 use crate::transport::RawLink;
 use crate::wire::{ByteOrder, ExtensionOffer};
@@ -77,6 +78,7 @@ pub struct ConnRequest {
     local_addr: SocketAddr,
     data: Bytes,
     has_auth_key: bool,
+    certificates: Option<PeerCertificates>,
     ticket: Ticket<Verdict>,
     /// What drives the listener, if the application does.
     progress: Option<Arc<ManualProgress>>,
@@ -98,6 +100,7 @@ impl ConnRequest {
             local_addr,
             data,
             has_auth_key,
+            certificates: None,
             ticket,
             progress: None,
         };
@@ -107,6 +110,14 @@ impl ConnRequest {
     /// The same, of a listener that the application drives.
     pub(crate) fn driven_by(self, progress: Option<Arc<ManualProgress>>) -> Self {
         ConnRequest { progress, ..self }
+    }
+
+    /// The same, of a peer that has shown these certificates.
+    pub(crate) fn with_certificates(self, certificates: Option<PeerCertificates>) -> Self {
+        ConnRequest {
+            certificates,
+            ..self
+        }
     }
 
     /// What drives the listener, if the application does.
@@ -138,6 +149,12 @@ impl ConnRequest {
     /// an endpoint with the same key can accept it, and one without a key a peer without one.
     pub fn has_auth_key(&self) -> bool {
         self.has_auth_key
+    }
+
+    /// The certificates that the peer proved itself by. `None` without TLS, and of a peer that was
+    /// not asked for any.
+    pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        self.certificates.as_ref()
     }
 
     /// True once the peer has gone away, or the listener was closed, so that accepting must fail.

@@ -9,6 +9,8 @@ use super::kinds::{
     ResourceManagement, Threading, TrafficClass,
 };
 use super::weak_domain::WeakDomain;
+#[cfg(feature = "tls")]
+use crate::tls::TlsConfig;
 
 /// Makes a struct and one setter per field from one list, so that no attribute can be hinted
 /// without being stored, or stored without being hinted.
@@ -25,7 +27,7 @@ macro_rules! hints {
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[must_use = "hints do nothing until something is opened with them"]
         pub struct $name {
-            $( pub(crate) $value: Option<$type>, )*
+            $( $(#[$value_doc])* pub(crate) $value: Option<$type>, )*
             $( pub(crate) $text: Option<String>, )*
             $( pub(crate) $switch: bool, )*
             $( pub(crate) $group: $group_type, )*
@@ -106,6 +108,11 @@ hints! {
         source: SocketAddr,
         /// The peer's address (`dest_addr`). Ignored when a node or service names the peer.
         dest: SocketAddr,
+        /// Secures every connection by TLS 1.3: a peer without it is refused, and so is one that
+        /// is not who the configuration says it must be. Not a hint of libfabric's. Without the
+        /// hint there is no TLS. Datagrams have none, so kinds of endpoints for them do not fit.
+        #[cfg(feature = "tls")]
+        tls: TlsConfig,
     }
     texts {
         /// The peer: an address in numbers, a name, or text such as

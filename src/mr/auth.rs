@@ -10,6 +10,7 @@ use std::sync::Arc;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::id::EndpointId;
+use crate::identity::ChannelBinding;
 
 /// The context string of key derivation: no other use of a key's bytes gives the same digest.
 const PURPOSE: &str = "tokio-fabric 2026-11-21 authorization key, version 1";
@@ -30,9 +31,15 @@ impl AuthSecret {
         secret
     }
 
-    /// Derives the key of a session from what its two sides have sent each other.
-    pub(crate) fn session(&self, transcript: &[u8]) -> SessionKey {
-        SessionKey(Zeroizing::new(keyed(&self.0, &[transcript])))
+    /// Derives the key of a session from what its two sides have sent each other, and of a secure
+    /// connection from what no other connection has: its proofs are worth nothing elsewhere.
+    pub(crate) fn session(
+        &self,
+        transcript: &[u8; 80],
+        binding: Option<&ChannelBinding>,
+    ) -> SessionKey {
+        let binding = binding.map_or(&[][..], |binding| binding);
+        SessionKey(Zeroizing::new(keyed(&self.0, &[transcript, binding])))
     }
 }
 

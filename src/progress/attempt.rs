@@ -25,6 +25,8 @@ impl Port {
         if let Some(limit) = limit {
             state.life.limit_connect(limit);
         }
+        // An accepted connection is up already.
+        state.bind_proofs();
         begin(&mut state.machine);
         if let Some(Err(error)) = marked {
             self.fail(state, error);

@@ -38,6 +38,7 @@ impl Port {
         match outcome {
             Outcome::Connected => {
                 state.io.local = state.io.link.as_ref().map(|link| link.local_addr());
+                state.bind_proofs();
             }
             Outcome::Sent { batch, result } => {
                 let SendBatch { frames, leases } = batch;

@@ -71,10 +71,13 @@ impl Port {
                 state.counts.connects += 1;
                 state.timers.cancel_alarm();
                 if let Some(slot) = state.bindings.connected.take() {
+                    let link = state.io.link.as_ref();
+                    let identity = link.and_then(|link| link.peer_identity());
                     let event = Event::Connected {
                         endpoint: self.id(),
                         context: state.connect.context,
                         data: data.clone(),
+                        peer_certificates: identity.and_then(|it| it.certificates),
                     };
                     slot.fill(event, &mut state.deferred.wakes);
                 }

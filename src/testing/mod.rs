@@ -88,6 +88,8 @@ pub struct Net {
     /// The faults concern domains opened from now on, whatever the backend.
     is_faulty: bool,
     driver: Driver,
+    #[cfg(feature = "tls")]
+    tls: Option<crate::tls::TlsConfig>,
 }
 
 impl Net {
@@ -120,6 +122,8 @@ impl Net {
             loopback: LoopbackNet::new(),
             faults: Faults::new(FaultPlan::seeded(seed)),
             driver: Driver::Task,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 
@@ -166,6 +170,13 @@ impl Net {
         self
     }
 
+    /// The same network, whose fabrics are opened with this, unless their hints say otherwise.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::tls::TlsConfig) -> Net {
+        self.tls = Some(tls);
+        self
+    }
+
     /// The backend.
     pub fn backend(&self) -> Backend {
         self.backend
@@ -188,6 +199,11 @@ impl Net {
     }
 
     fn open(&self, hints: Hints, random: RandomSource, host: Option<Host>) -> Result<Fabric> {
+        #[cfg(feature = "tls")]
+        let hints = match &self.tls {
+            Some(tls) if hints.tls.is_none() => hints.tls(tls.clone()),
+            _ => hints,
+        };
         let mut infos = discover(&hints)?;
         for info in &mut infos {
             info.domain.set_driver(self.driver);
@@ -198,6 +214,8 @@ impl Net {
             faults: self.is_faulty.then(|| self.faults.clone()),
             random,
             host,
+            #[cfg(feature = "tls")]
+            tls: hints.tls.clone(),
             ..TransportOptions::default()
         };
         Ok(Fabric::with_transport(&hints, infos, transport))

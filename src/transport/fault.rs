@@ -23,6 +23,7 @@ use super::{
 };
 use crate::buf::Stage;
 use crate::error::Result;
+use crate::identity::PeerIdentity;
 use crate::random::SplitMix;
 
 /// What shall go wrong, and the seed that repeats it. `Debug` shows the seed: a test that fails
@@ -452,6 +453,10 @@ impl Link for FaultLink {
 
     fn take_raw(&mut self) -> Option<RawLink> {
         self.inner.take_raw()
+    }
+
+    fn peer_identity(&self) -> Option<PeerIdentity> {
+        self.inner.peer_identity()
     }
 
     fn set_io_sizes(&mut self, sizes: IoSizes) {

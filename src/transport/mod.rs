@@ -62,6 +62,8 @@ mod manual;
 mod run;
 mod select;
 mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 mod traffic;
 mod udp;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
@@ -81,6 +83,7 @@ use std::time::{Duration, Instant};
 
 use crate::buf::{Leases, OutFrame, Payload, SpanList, Stage};
 use crate::error::{Error, ErrorKind, Result};
+use crate::identity::PeerIdentity;
 
 pub use address::PortRange;
 #[cfg(any(test, feature = "test-util"))]
@@ -253,6 +256,9 @@ pub(crate) enum RawLink {
     },
     /// One end of an in-process connection.
     Loopback(loopback::PipeEnd),
+    /// A connection with TLS, from its first byte on.
+    #[cfg(feature = "tls")]
+    Tls(Box<tls::TlsEnd>),
 }
 
 #[cfg(test)]
@@ -261,6 +267,8 @@ impl RawLink {
         match self {
             RawLink::Socket { peer, .. } => *peer,
             RawLink::Loopback(end) => end.peer_addr(),
+            #[cfg(feature = "tls")]
+            RawLink::Tls(end) => end.raw().peer_addr(),
         }
     }
 
@@ -268,6 +276,8 @@ impl RawLink {
         match self {
             RawLink::Socket { local, .. } => *local,
             RawLink::Loopback(end) => end.local_addr(),
+            #[cfg(feature = "tls")]
+            RawLink::Tls(end) => end.raw().local_addr(),
         }
     }
 }
@@ -338,6 +348,11 @@ pub(crate) trait Link: Send {
     /// Takes the connection out of the link, for another transport to adopt. `None` when it is
     /// broken, or while something is submitted. The link is of no use afterwards.
     fn take_raw(&mut self) -> Option<RawLink>;
+
+    /// What a secure connection says of the peer, once it is up; `None` of a plain one.
+    fn peer_identity(&self) -> Option<PeerIdentity> {
+        None
+    }
 
     /// Tries the submitted receive without asking the reactor; for a driver that spins. What
     /// [`Link::poll_outcome`] has registered stays so. After `Some`, call that.

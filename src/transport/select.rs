@@ -13,11 +13,15 @@ use super::loopback::Host;
 use super::loopback::{LoopbackNet, LoopbackTransport};
 use super::manual::ManualReactor;
 use super::run::{Executor, thread_runtime};
+#[cfg(feature = "tls")]
+use super::tls::TlsTransport;
 use super::{Backend, PortRange, Transport};
 use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::IDLE_STAGES_DEFAULT;
 use crate::random::RandomSource;
+#[cfg(feature = "tls")]
+use crate::tls::TlsConfig;
 
 /// What to make a transport of.
 #[derive(Clone, Debug)]
@@ -35,6 +39,9 @@ pub(crate) struct TransportOptions {
     /// Faults to inject.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) faults: Option<Faults>,
+    /// What secures connections.
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<TlsConfig>,
     /// Where keys, incarnations and the like are drawn.
     pub(crate) random: RandomSource,
     /// Staging buffers kept while none is in use.
@@ -65,6 +72,8 @@ impl Default for TransportOptions {
             host: None,
             #[cfg(any(test, feature = "test-util"))]
             faults: None,
+            #[cfg(feature = "tls")]
+            tls: None,
             random: RandomSource::default(),
             idle_stages_max: IDLE_STAGES_DEFAULT,
             runner: Runner::Task,
@@ -103,10 +112,23 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
         Backend::Loopback => loopback(options)?,
     };
     #[cfg(any(test, feature = "test-util"))]
-    if let Some(faults) = &options.faults {
-        let transport = FaultInjector::new(selection.transport, faults.clone());
-        return Ok(Selection::new(transport, selection.executor));
-    }
+    let selection = match &options.faults {
+        Some(faults) => {
+            let transport = FaultInjector::new(selection.transport, faults.clone());
+            Selection::new(transport, selection.executor)
+        }
+        None => selection,
+    };
+    // What goes wrong on the wire goes wrong with records.
+    #[cfg(feature = "tls")]
+    let selection = match &options.tls {
+        Some(tls) => {
+            let idle_max = options.idle_stages_max;
+            let transport = TlsTransport::new(selection.transport, tls.clone(), idle_max);
+            Selection::new(transport, selection.executor)
+        }
+        None => selection,
+    };
     Ok(selection)
 }
 

@@ -14,8 +14,9 @@ use submissions::{RecvSlot, SendSlot};
 use super::IoSizes;
 use super::{KeepAliveConfig, Link, LinkStats, Outcome, RawLink, Receive, SendBatch, TrafficMark};
 use crate::error::{Error, ErrorKind, Result};
+use crate::identity::PeerIdentity;
 
-/// The system calls of one backend for one connection. All but the last four methods end what is
+/// The system calls of one backend for one connection. All but the last six methods end what is
 /// submitted by [`Submissions`], at once or in a later call.
 pub(super) trait Stream: Send {
     /// How the connect ended. Pending: the waker is registered.
@@ -33,8 +34,16 @@ pub(super) trait Stream: Send {
     /// A receive or a watch was submitted: registers the waker for it, or wakes it. Reads nothing.
     fn arm(&mut self, io: &mut Submissions);
 
+    /// Nothing is submitted: moves on what the stream does on its own.
+    fn poll_idle(&mut self, _io: &mut Submissions) {}
+
     /// Tries the armed receive without asking for readiness.
     fn try_receive(&mut self, _io: &mut Submissions) {}
+
+    /// The submitted batch is taken back: how many of its bytes are on their way already.
+    fn withdraw_batch(&mut self) -> usize {
+        0
+    }
 
     /// Asks the kernel to end the send in flight.
     fn cancel_send(&mut self) {}
@@ -45,7 +54,7 @@ pub(super) trait Stream: Send {
     /// Closes the connection with a reset, and asks the kernel to end all that is in flight.
     fn abort(&mut self);
 
-    fn finish(&mut self);
+    fn finish(&mut self, io: &mut Submissions);
 
     fn unread_bytes(&self) -> usize;
 
@@ -57,6 +66,11 @@ pub(super) trait Stream: Send {
 
     /// Takes the connection out, if the kernel has nothing of it.
     fn take_raw(&mut self, io: &Submissions) -> Option<RawLink>;
+
+    /// See [`Link::peer_identity`].
+    fn identity(&self) -> Option<PeerIdentity> {
+        None
+    }
 }
 
 /// A link over a backend's stream.
@@ -113,6 +127,9 @@ impl<S: Stream> StreamLink<S> {
 
     /// Tries both directions by turns, until one of them has an outcome.
     fn poll_io(&mut self) -> Option<Outcome> {
+        if self.io.is_idle() {
+            self.stream.poll_idle(&mut self.io);
+        }
         if self.io.send_first {
             self.poll_send();
             if self.io.send.phase() != SendPhase::Ended {
@@ -155,7 +172,8 @@ impl<S: Stream> Link for StreamLink<S> {
     fn cancel_send(&mut self) {
         match self.io.send {
             SendSlot::Submitted(_) => {
-                self.io.end_send(Ok(0));
+                let sent = self.stream.withdraw_batch();
+                self.io.end_send(Ok(sent));
                 self.io.notify();
             }
             SendSlot::InFlight => {
@@ -224,7 +242,7 @@ impl<S: Stream> Link for StreamLink<S> {
             matches!(self.io.send, SendSlot::Idle),
             "what is submitted is sent first"
         );
-        self.stream.finish();
+        self.stream.finish(&mut self.io);
     }
 
     fn reset(&mut self) {
@@ -264,6 +282,10 @@ impl<S: Stream> Link for StreamLink<S> {
             true => self.stream.take_raw(&self.io),
             false => None,
         }
+    }
+
+    fn peer_identity(&self) -> Option<PeerIdentity> {
+        self.stream.identity()
     }
 
     #[cfg(any(test, feature = "test-util"))]

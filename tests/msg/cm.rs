@@ -400,6 +400,7 @@ fn a_dropped_connect_goes_on() {
                 endpoint,
                 context,
                 data,
+                ..
             }) => {
                 assert_eq!((endpoint, context), (x.id(), Some(UserContext(3))));
                 assert_eq!(&data[..], b"hello");

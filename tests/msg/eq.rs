@@ -46,6 +46,7 @@ fn a_connections_life_is_a_stream() {
                 endpoint,
                 context,
                 data,
+                ..
             }) => {
                 assert_eq!((endpoint, context), (x.id(), Some(UserContext(2))));
                 assert_eq!(&data[..], b"yes");

@@ -205,6 +205,15 @@ pub(super) fn no_key(hint: &'static str, asked: Option<&AuthKey>) -> Result<()> 
     }
 }
 
+/// There is no DTLS here, and hints that demand secure connections are not met by plain datagrams.
+#[cfg(feature = "tls")]
+pub(super) fn no_tls(hints: &Hints) -> Result<()> {
+    match &hints.tls {
+        Some(_) => Err(no_match("tls", "TLS", "none, for datagrams")),
+        None => Ok(()),
+    }
+}
+
 /// The key in force: none without bytes, and none before there were keys. `by_vector`: it may be
 /// those of an address vector.
 pub(super) fn auth_key(

@@ -22,6 +22,8 @@ use crate::error::Result;
 
 use caps::caps;
 pub(super) use caps::{side_of, with_directions};
+#[cfg(feature = "tls")]
+use domain::no_tls;
 use domain::{auth_key, domain, no_key};
 pub(super) use endpoint::flags_within;
 use endpoint::{endpoint, receive, transmit};
@@ -94,6 +96,8 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
         let hint = "endpoint_attr.auth_key";
         let key = auth_key(hint, hints.endpoint_attr.auth_key.as_ref(), api, false)?;
         no_key(hint, key.as_ref())?;
+        #[cfg(feature = "tls")]
+        no_tls(hints)?;
     }
     let routes = address::routes(hints, interfaces)?;
     let mut infos = Vec::new();

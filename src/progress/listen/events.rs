@@ -68,11 +68,15 @@ impl RequestHandler for EventHandler {
             local,
             data,
             params,
+            identity,
             ..
         } = *request;
         let has_auth_key = params.offer.is_some_and(ExtensionOffer::proves_key);
         let (request, holder) = ConnRequest::new(self.id, peer, local, data.clone(), has_auth_key);
-        let request = request.driven_by(self.progress.clone());
+        let certificates = identity.and_then(|it| it.certificates.clone());
+        let request = request
+            .driven_by(self.progress.clone())
+            .with_certificates(certificates);
         slot.fill(Event::ConnRequest(request), &mut WakeList::new());
         RequestDecision::Deferred(holder)
     }

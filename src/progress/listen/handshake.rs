@@ -213,6 +213,10 @@ impl<H: RequestHandler> ListenTask<H> {
                         peer.link.send(batch_of(frame));
                     }
                 }
+                // A secure connection says why it came to none.
+                (Outcome::Received(Received::Failed { error, .. }), _) => {
+                    return self.close_for(peer, &error);
+                }
                 _ => return false,
             }
         }
@@ -290,11 +294,13 @@ impl<H: RequestHandler> ListenTask<H> {
             return true;
         };
         let (params, now) = (request.params, self.clock.now());
+        let identity = peer.link.peer_identity();
         let incoming = IncomingRequest {
             peer: peer.link.peer_addr(),
             local: peer.link.local_addr(),
             data: &request.data,
             params,
+            identity: identity.as_ref(),
             proven: request.proven.as_ref().map(ProvenKey::secret),
         };
         match self.handler.on_request(&incoming, now, cx) {

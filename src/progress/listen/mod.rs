@@ -36,6 +36,7 @@ use bytes::Bytes;
 
 use crate::eq::{AcceptedLink, ConnectParams, Verdict};
 use crate::error::{Error, Result};
+use crate::identity::PeerIdentity;
 use crate::mr::AuthSecret;
 use crate::proto::{Challenge, ProvenKey};
 use crate::stats::ListenerStats;
@@ -111,6 +112,8 @@ pub(crate) struct IncomingRequest<'a> {
     pub(crate) local: SocketAddr,
     pub(crate) data: &'a Bytes,
     pub(crate) params: ConnectParams,
+    /// Who the peer is, on a secure connection.
+    pub(crate) identity: Option<&'a PeerIdentity>,
     /// What it has proven of the keys that [`RequestDecision::Challenge`] asks for.
     pub(crate) proven: Option<&'a AuthSecret>,
 }

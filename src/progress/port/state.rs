@@ -207,6 +207,14 @@ impl PortState {
         }
     }
 
+    /// Ties proofs of a key to the connection, if it is a secure one.
+    pub(in crate::progress) fn bind_proofs(&mut self) {
+        let link = self.io.link.as_ref();
+        if let Some(identity) = link.and_then(|link| link.peer_identity()) {
+            self.machine.bind_proofs(identity.binding);
+        }
+    }
+
     /// An error that names the peer, if there is one.
     pub(in crate::progress) fn about_peer(&self, error: Error) -> Error {
         match self.io.peer {

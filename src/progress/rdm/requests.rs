@@ -10,7 +10,7 @@ use crate::id::PeerAddr;
 use crate::limits::RDM_PORT_ATTEMPTS;
 use crate::mr::AuthSecret;
 use crate::proto::{Answer, AttemptId, Challenge, Failure, Request};
-use crate::wire::{ByteOrder, ExtensionOffer, PeerData, RXM_REJECT, is_rxm_request};
+use crate::wire::{ExtensionOffer, PeerData, RXM_REJECT, is_rxm_request};
 
 use super::super::listen::{Handover, IncomingRequest, RequestDecision};
 use super::super::port::Port;
@@ -80,7 +80,7 @@ impl RdmTask {
         };
         if let (RequiredKey::OneOf(keys), None) = (&required, incoming.proven) {
             let challenge = match self.peers.would_accept(&request) {
-                true => self.challenge(keys.clone(), (from, &asked), incoming.params.order),
+                true => self.challenge(keys.clone(), (from, &asked), incoming),
                 false => None,
             };
             return challenge.unwrap_or_else(|| RequestDecision::Reject(reject.into()));
@@ -138,7 +138,7 @@ impl RdmTask {
         &self,
         keys: Vec<AuthSecret>,
         (peer, asked): (PeerAddr, &PeerData),
-        order: ByteOrder,
+        incoming: &IncomingRequest<'_>,
     ) -> Option<RequestDecision<AcceptedRequest>> {
         let mut nonce = [0; 32];
         let random = &self.rdm.engine.random;
@@ -148,7 +148,9 @@ impl RdmTask {
             .ok()?;
         let params = self.rdm.extension_params(peer);
         let incarnation = self.rdm.incarnation;
-        let (challenge, bytes) = Challenge::new(params, keys, nonce, incarnation, (asked, order))?;
+        let order = incoming.params.order;
+        let once = (nonce, incoming.identity.map(|it| it.binding));
+        let (challenge, bytes) = Challenge::new(params, keys, once, incarnation, (asked, order))?;
         Some(RequestDecision::Challenge(Box::new(challenge), bytes))
     }
 

@@ -18,6 +18,7 @@ use bytes::Bytes;
 
 use crate::edges::{MachineState, check_edge};
 use crate::error::{Error, ErrorKind};
+use crate::identity::ChannelBinding;
 use crate::mr::{AuthSecret, Sealed, SessionKey};
 use crate::wire::{
     AuthHello, ByteOrder, Capabilities, ControlFrame, ControlKind, ExtensionOffer, HelloDecoder,
@@ -81,6 +82,8 @@ impl AuthState {
 pub(super) struct AuthExchange {
     secret: AuthSecret,
     nonce: Nonce,
+    /// What ties proofs to the connection, if it is a secure one.
+    binding: Option<ChannelBinding>,
     /// What both control frames said.
     agreed: Option<ExtensionOffer>,
     decoder: Option<ProofDecoder>,
@@ -92,9 +95,17 @@ impl AuthExchange {
         matches!(self.state, AuthState::Idle | AuthState::Proven(_))
     }
 
-    /// As [`session_of`] these two.
+    fn terms(&self) -> Option<ProofTerms<'_>> {
+        Some(ProofTerms {
+            secret: &self.secret,
+            agreed: self.agreed?,
+            binding: self.binding.as_ref(),
+        })
+    }
+
+    /// As [`ProofTerms::session`] of these two.
     fn session(&self, acceptor: &AuthHello, initiator: &AuthHello) -> Option<SessionKey> {
-        session_of(&self.secret, self.agreed?, acceptor, initiator)
+        self.terms()?.session(acceptor, initiator)
     }
 
     /// The key of the session, if the initiator's proof is right.
@@ -104,30 +115,34 @@ impl AuthExchange {
         theirs: &AuthHello,
         seal: &Seal,
     ) -> Option<SessionKey> {
-        judge_answer(&self.secret, self.agreed?, (ours, theirs), seal)
+        self.terms()?.judge_answer((ours, theirs), seal)
     }
 }
 
-/// The key of the session between these two, if their offers have not been changed on the way.
-fn session_of(
-    secret: &AuthSecret,
+/// What a proof is of, beside what the two sides say when they prove.
+struct ProofTerms<'a> {
+    secret: &'a AuthSecret,
     agreed: ExtensionOffer,
-    acceptor: &AuthHello,
-    initiator: &AuthHello,
-) -> Option<SessionKey> {
-    let session = secret.session(&transcript(agreed, acceptor, initiator));
-    acceptor.agrees(initiator, agreed).then_some(session)
+    binding: Option<&'a ChannelBinding>,
 }
 
-/// The same, if the initiator's proof is of this key.
-fn judge_answer(
-    secret: &AuthSecret,
-    agreed: ExtensionOffer,
-    (acceptor, initiator): (&AuthHello, &AuthHello),
-    seal: &Seal,
-) -> Option<SessionKey> {
-    let session = session_of(secret, agreed, acceptor, initiator);
-    session.filter(|key| key.is_seal(Sealed::InitiatorProof, &[], seal))
+impl ProofTerms<'_> {
+    /// The key of the session between these two, if their offers have not been changed on the way.
+    fn session(&self, acceptor: &AuthHello, initiator: &AuthHello) -> Option<SessionKey> {
+        let transcript = transcript(self.agreed, acceptor, initiator);
+        let session = self.secret.session(&transcript, self.binding);
+        acceptor.agrees(initiator, self.agreed).then_some(session)
+    }
+
+    /// The same, if the initiator's proof is of this key.
+    fn judge_answer(
+        &self,
+        (acceptor, initiator): (&AuthHello, &AuthHello),
+        seal: &Seal,
+    ) -> Option<SessionKey> {
+        let session = self.session(acceptor, initiator);
+        session.filter(|key| key.is_seal(Sealed::InitiatorProof, &[], seal))
+    }
 }
 
 /// The acceptor's part of proving up to the initiator's proof, carried out for a connectionless
@@ -138,6 +153,7 @@ fn judge_answer(
 pub(crate) struct Challenge {
     secrets: Vec<AuthSecret>,
     ours: AuthHello,
+    binding: Option<ChannelBinding>,
     agreed: ExtensionOffer,
     byte_order: ByteOrder,
     /// `None` once the answer has come.
@@ -170,11 +186,11 @@ pub(crate) enum ChallengeResult {
 impl Challenge {
     /// For a request that said `asked`, and is to prove one of these keys: also the bytes to send,
     /// response and challenge. `None`: it offered no proof. `nonce` is of the system's random
-    /// source, for this request alone.
+    /// source, for this request alone; the binding is the connection's.
     pub(crate) fn new(
         mut params: ExtensionParams,
         secrets: Vec<AuthSecret>,
-        nonce: Nonce,
+        (nonce, binding): (Nonce, Option<ChannelBinding>),
         incarnation: NonZeroU32,
         (asked, order): (&PeerData, ByteOrder),
     ) -> Option<(Self, Vec<u8>)> {
@@ -190,6 +206,7 @@ impl Challenge {
         let this = Challenge {
             secrets,
             ours,
+            binding,
             agreed,
             byte_order: order,
             decoder: Some(ProofDecoder::new(order)),
@@ -223,7 +240,12 @@ impl Challenge {
     fn judge(&self, theirs: &AuthHello, seal: &Seal) -> Option<ProvenKey> {
         let mut proven = None;
         for secret in &self.secrets {
-            let session = judge_answer(secret, self.agreed, (&self.ours, theirs), seal);
+            let terms = ProofTerms {
+                secret,
+                agreed: self.agreed,
+                binding: self.binding.as_ref(),
+            };
+            let session = terms.judge_answer((&self.ours, theirs), seal);
             proven = proven.or(session.map(|session| ProvenKey {
                 session,
                 agreed: self.agreed,
@@ -317,10 +339,18 @@ impl<T> Connection<T> {
         self.extension.auth = Some(Box::new(AuthExchange {
             secret,
             nonce,
+            binding: None,
             agreed: None,
             decoder: None,
             state: AuthState::Idle,
         }));
+    }
+
+    /// The connection is a secure one: proofs hold on it alone. Called before any is made.
+    pub(crate) fn bind_proofs(&mut self, binding: ChannelBinding) {
+        if let Some(auth) = &mut self.extension.auth {
+            auth.binding = Some(binding);
+        }
     }
 
     /// Both control frames carried an offer, and agree on this: proofs go first, if there is a key,

@@ -170,8 +170,10 @@ fn a_peer_without_announcements_proves_its_key_like_others() {
         panic!("no challenge");
     };
     let ours = AuthHello::new(ExtensionOffer::new(old), [7; 32]);
-    let session =
-        AuthSecret::of(KEY).session(&transcript(ExtensionOffer::new(agreed), &theirs, &ours));
+    let session = AuthSecret::of(KEY).session(
+        &transcript(ExtensionOffer::new(agreed), &theirs, &ours),
+        None,
+    );
     let seal = session.seal(Sealed::InitiatorProof, &[]);
     let answer = Proof::Answer(ours, seal).encode(ByteOrder::Native, 0);
     pair.b.wire.extend(&answer);
@@ -215,7 +217,8 @@ fn an_answer_is_judged_by_each_of_several_keys() {
         let asked = PeerData::read(pair.request().data()).unwrap();
         let life = std::num::NonZeroU32::MIN;
         let asked = (&asked, ByteOrder::Native);
-        let (challenge, bytes) = Challenge::new(EXTENDED, secrets(), [0; 32], life, asked).unwrap();
+        let (challenge, bytes) =
+            Challenge::new(EXTENDED, secrets(), ([0; 32], None), life, asked).unwrap();
         pair.a.wire.extend(&bytes);
         while pair.a.move_in(usize::MAX) {}
         (challenge, say(&mut pair.a))

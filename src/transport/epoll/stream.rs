@@ -197,7 +197,7 @@ impl Stream for EpollStream {
         }
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, _io: &mut Submissions) {
         if let Some(fd) = &self.fd {
             // Fails only if the connection is gone already, which its reading side reports.
             let _ = shutdown(fd.get_ref(), Shutdown::Write);

@@ -201,7 +201,7 @@ impl Stream for LoopbackStream {
         }
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, _io: &mut Submissions) {
         if let Some(end) = &self.end {
             end.outgoing.finish();
         }

@@ -227,6 +227,23 @@ impl Submissions {
         self.error.as_ref()
     }
 
+    /// True if nothing is submitted.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!((&self.send, &self.recv), (SendSlot::Idle, RecvSlot::Idle))
+    }
+
+    /// True if something that was submitted has ended, which has not been reported.
+    #[cfg(feature = "tls")]
+    pub(in crate::transport) fn has_ended(&self) -> bool {
+        matches!(self.send, SendSlot::Ended(..)) || matches!(self.recv, RecvSlot::Ended(_))
+    }
+
+    /// True while the peer's end is watched for.
+    #[cfg(feature = "tls")]
+    pub(in crate::transport) fn is_watching(&self) -> bool {
+        matches!(self.recv, RecvSlot::Watching)
+    }
+
     /// Wakes, unless the caller polls anyway.
     pub(in crate::transport) fn notify(&self) {
         if !self.will_be_polled {

@@ -43,7 +43,7 @@ pub(in crate::transport) fn say_left_out(why: &Error) {
 
 /// A waker that can be awaited, and counts.
 #[derive(Default)]
-pub(super) struct CountingWaker {
+pub(in crate::transport) struct CountingWaker {
     notify: Notify,
     wakes: AtomicUsize,
 }
@@ -66,8 +66,8 @@ impl Wake for CountingWaker {
 }
 
 /// A link that is driven by its waker alone, so that a lost wake shows as a timeout.
-pub(super) struct Peer {
-    link: Box<dyn Link>,
+pub(in crate::transport) struct Peer {
+    pub(in crate::transport) link: Box<dyn Link>,
     waker: Arc<CountingWaker>,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Peer {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Peer {
-    fn new(make: impl FnOnce(Waker) -> Result<Box<dyn Link>>) -> Peer {
+    pub(in crate::transport) fn new(make: impl FnOnce(Waker) -> Result<Box<dyn Link>>) -> Peer {
         let counting = Arc::new(CountingWaker::default());
         let link = make(Arc::clone(&counting).into()).expect("a link");
         Peer {
@@ -85,7 +85,7 @@ impl Peer {
     }
 
     #[track_caller]
-    fn outcome(&mut self) -> impl Future<Output = Outcome> + '_ {
+    pub(in crate::transport) fn outcome(&mut self) -> impl Future<Output = Outcome> + '_ {
         let caller = std::panic::Location::caller();
         async move {
             let found = async {
@@ -103,7 +103,15 @@ impl Peer {
         }
     }
 
-    async fn received(&mut self) -> Received {
+    /// Polls for what a link does on its own, while nothing is submitted to it.
+    async fn idle(&mut self) {
+        loop {
+            assert!(self.link.poll_outcome().is_none(), "nothing is submitted");
+            self.waker.notify.notified().await;
+        }
+    }
+
+    pub(in crate::transport) async fn received(&mut self) -> Received {
         match self.outcome().await {
             Outcome::Received(received) => received,
             other => panic!("expected the end of a receive, found {other:?}"),
@@ -118,7 +126,7 @@ impl Peer {
     }
 
     /// Sends all of the batch, while `other` does nothing; for what fits on the way.
-    async fn send_all(&mut self, mut batch: SendBatch) {
+    pub(in crate::transport) async fn send_all(&mut self, mut batch: SendBatch) {
         while batch.remaining() > 0 {
             self.link.send(batch);
             let (back, result) = self.sent().await;
@@ -138,6 +146,10 @@ impl Peer {
                     bytes.extend_from_slice(&stage);
                 }
                 Received::End { returned: None } => break,
+                // With TLS the end of one who just left is a cut.
+                Received::Failed { error, .. } if error.to_string().contains("close_notify") => {
+                    break;
+                }
                 other => panic!("expected bytes, found {other:?}"),
             }
         }
@@ -146,8 +158,8 @@ impl Peer {
 }
 
 /// One backend to test, bare or with faults.
-pub(super) struct TestTransport {
-    pub(super) transport: Arc<dyn Transport>,
+pub(in crate::transport) struct TestTransport {
+    pub(in crate::transport) transport: Arc<dyn Transport>,
     /// What it was made with.
     name: &'static str,
     /// Ends the thread that drives, if there is one, by its drop.
@@ -176,6 +188,8 @@ impl TestTransport {
                 false => Runner::Task,
             },
             faults: faults.map(Faults::new),
+            #[cfg(feature = "tls")]
+            tls: name.starts_with("tls").then(super::tls::for_tests),
             ..TransportOptions::default()
         };
         let Selection {
@@ -228,7 +242,7 @@ impl TestTransport {
             .chain(TestTransport::thread())
     }
 
-    pub(super) fn epoll() -> TestTransport {
+    pub(in crate::transport) fn epoll() -> TestTransport {
         TestTransport::new("epoll", Backend::Epoll, None)
     }
 
@@ -244,6 +258,21 @@ impl TestTransport {
         TestTransport::new("loopback with faults", Backend::Loopback, Some(plan))
     }
 
+    #[cfg(feature = "tls")]
+    pub(in crate::transport) fn epoll_tls() -> TestTransport {
+        TestTransport::new("tls", Backend::Epoll, None)
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn loopback_tls_with(plan: FaultPlan) -> TestTransport {
+        TestTransport::new("tls with faults", Backend::Loopback, Some(plan))
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn io_uring_tls() -> Option<TestTransport> {
+        TestTransport::if_offered("tls on io-uring", None)
+    }
+
     fn is_faulty(&self) -> bool {
         self.name.ends_with("faults")
     }
@@ -254,8 +283,18 @@ impl TestTransport {
         let to = listener.local_addr();
         let mut near = Peer::new(|waker| self.transport.connect(to, None, waker));
         let raw = accept(&mut *listener).await.expect("a connection");
-        let far = Peer::new(|waker| self.transport.adopt(raw, waker));
-        match near.outcome().await {
+        let mut far = Peer::new(|waker| self.transport.adopt(raw, waker));
+        let is_tls = self.name.starts_with("tls");
+        let far_is_up = async {
+            while is_tls && far.link.peer_identity().is_none() {
+                assert!(far.link.poll_outcome().is_none(), "nothing is submitted");
+                if far.link.peer_identity().is_none() {
+                    far.waker.notify.notified().await;
+                }
+            }
+        };
+        let (outcome, ()) = tokio::join!(near.outcome(), far_is_up);
+        match outcome {
             Outcome::Connected => {}
             other => panic!("expected to be connected, found {other:?}"),
         }
@@ -326,14 +365,14 @@ pub(super) fn drive(transport: Arc<dyn Transport>) {
     }));
 }
 
-pub(super) async fn accept(listener: &mut dyn Listener) -> Result<RawLink> {
+pub(in crate::transport) async fn accept(listener: &mut dyn Listener) -> Result<RawLink> {
     let accepted = std::future::poll_fn(|cx| listener.poll_accept(cx));
     tokio::time::timeout(PATIENCE, accepted)
         .await
         .expect("no connection came")
 }
 
-pub(super) fn localhost() -> SocketAddr {
+pub(in crate::transport) fn localhost() -> SocketAddr {
     (std::net::Ipv4Addr::LOCALHOST, 0).into()
 }
 
@@ -362,7 +401,7 @@ pub(super) fn batch(frames: impl IntoIterator<Item = OutFrame>) -> SendBatch {
 }
 
 /// A batch of these bytes, as one frame without header.
-pub(super) fn plain(bytes: &[u8]) -> SendBatch {
+pub(in crate::transport) fn plain(bytes: &[u8]) -> SendBatch {
     batch([frame(&[], vec![bytes.to_vec()])])
 }
 

@@ -356,7 +356,7 @@ impl Stream for UringStream {
         self.cancel(|link| vec![&mut link.send, &mut link.read, &mut link.poll]);
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, _io: &mut Submissions) {
         if let Some(fd) = &self.fd {
             // Fails only if the connection is gone already, which its reading side reports.
             let _ = shutdown(fd, Shutdown::Write);

@@ -1,0 +1,40 @@
+//! What a secure connection says of the peer.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// The certificates that a peer proved itself by: its own first, then those that lead from it to an
+/// authority. What was verified, and how, is up to the configuration that the application gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerCertificates(Arc<[Bytes]>);
+
+impl PeerCertificates {
+    /// `None` of a peer that showed none.
+    #[cfg_attr(
+        not(feature = "tls"),
+        allow(dead_code, reason = "without TLS none are shown")
+    )]
+    pub(crate) fn new(chain: impl Iterator<Item = Bytes>) -> Option<Self> {
+        let chain: Arc<[Bytes]> = chain.collect();
+        (!chain.is_empty()).then_some(PeerCertificates(chain))
+    }
+
+    /// The chain, each certificate in DER.
+    pub fn chain(&self) -> &[Bytes] {
+        &self.0
+    }
+}
+
+/// What both ends of one secure connection know, and no other connection has: for proofs that are
+/// to hold on this connection alone.
+pub(crate) type ChannelBinding = [u8; 32];
+
+/// The peer of a secure connection.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerIdentity {
+    pub(crate) certificates: Option<PeerCertificates>,
+    pub(crate) binding: ChannelBinding,
+}

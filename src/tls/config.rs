@@ -1,0 +1,139 @@
+//! What the application gives for its connections to be secured.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
+
+/// The protocol that is agreed on within TLS (ALPN): a peer of another protocol that has a
+/// certificate of the same authority is not taken for one of this.
+pub(crate) const ALPN: &[u8] = b"fabric/1";
+
+type ServerNames = dyn Fn(SocketAddr) -> ServerName<'static> + Send + Sync;
+
+/// How connections are secured: rustls configurations of the application's own, with its
+/// certificates, its verifiers, its session store and its cryptography
+/// ([`rustls`](super::rustls) without defaults brings none; the features `ring` or `aws-lc-rs` do).
+///
+/// What connects needs a [`client`](Self::client) configuration, what listens a
+/// [`server`](Self::server) one, a connectionless endpoint both. Who is authenticated is said
+/// there: a server always; a client where the server's configuration asks for it. The peer's
+/// certificates come with the connection request and the `Connected` event.
+///
+/// The library changes copies of them where its promises depend on it: the protocol agreed on is
+/// `fabric/1`, there is no early data, and records have the size that the library gives them.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+///
+/// use tokio_fabric::tls::TlsConfig;
+/// use tokio_fabric::tls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// # let key = rcgen::generate_simple_self_signed(["node.example".to_owned()])?;
+/// # let (certificate, key) = (
+/// #     key.cert.der().clone(),
+/// #     rustls::pki_types::PrivatePkcs8KeyDer::from(key.signing_key.serialize_der()),
+/// # );
+/// let mut roots = RootCertStore::empty();
+/// roots.add(certificate.clone())?;
+/// let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+/// let server = ServerConfig::builder()
+///     .with_no_client_auth()
+///     .with_single_cert(vec![certificate], key.into())?;
+///
+/// let tls = TlsConfig::new()
+///     .client(Arc::new(client))
+///     .server(Arc::new(server))
+///     .server_name("node.example".try_into()?);
+/// let fabric = Fabric::open(Hints::new().tls(tls))?;
+/// # let _ = fabric;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Default)]
+pub struct TlsConfig {
+    pub(crate) client: Option<Arc<ClientConfig>>,
+    pub(crate) server: Option<Arc<ServerConfig>>,
+    names: Option<Arc<ServerNames>>,
+}
+
+impl TlsConfig {
+    /// Without any configuration: what needs one is refused.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How this side connects.
+    pub fn client(mut self, config: Arc<ClientConfig>) -> Self {
+        let mut own = ClientConfig::clone(&config);
+        own.alpn_protocols = vec![ALPN.to_vec()];
+        own.enable_early_data = false;
+        own.max_fragment_size = None;
+        self.client = Some(Arc::new(own));
+        self
+    }
+
+    /// How this side is connected to.
+    pub fn server(mut self, config: Arc<ServerConfig>) -> Self {
+        let mut own = ServerConfig::clone(&config);
+        own.alpn_protocols = vec![ALPN.to_vec()];
+        own.max_early_data_size = 0;
+        own.send_half_rtt_data = false;
+        own.max_fragment_size = None;
+        self.server = Some(Arc::new(own));
+        self
+    }
+
+    /// The name that the certificates of all listeners connected to must be for. Default: the
+    /// address that is connected to.
+    pub fn server_name(self, name: ServerName<'static>) -> Self {
+        self.server_names(move |_| name.clone())
+    }
+
+    /// The name that the certificate of the listener at an address must be for.
+    pub fn server_names(
+        mut self,
+        name: impl Fn(SocketAddr) -> ServerName<'static> + Send + Sync + 'static,
+    ) -> Self {
+        self.names = Some(Arc::new(name));
+        self
+    }
+
+    pub(crate) fn name_of(&self, to: SocketAddr) -> ServerName<'static> {
+        match &self.names {
+            Some(names) => names(to),
+            None => to.ip().into(),
+        }
+    }
+}
+
+fn is_same<T: ?Sized>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+/// Equal are clones of one configuration.
+impl PartialEq for TlsConfig {
+    fn eq(&self, other: &Self) -> bool {
+        is_same(self.client.as_ref(), other.client.as_ref())
+            && is_same(self.server.as_ref(), other.server.as_ref())
+            && is_same(self.names.as_ref(), other.names.as_ref())
+    }
+}
+
+impl Eq for TlsConfig {}
+
+/// Keys are secret, so only what there is is shown.
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsConfig")
+            .field("client", &self.client.is_some())
+            .field("server", &self.server.is_some())
+            .finish_non_exhaustive()
+    }
+}

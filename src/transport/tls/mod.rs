@@ -1,0 +1,170 @@
+//! TLS around a transport: its links carry records of TLS 1.3, and nothing else, over another
+//! transport's links. What they carry, and for whom, they do not know, as every transport; nor does
+//! what uses them know that bytes are sealed on their way.
+//!
+//! A connection is up once the handshake is done. What listens shakes hands as soon as a connection
+//! is adopted, by the task and within the limits of half-open connections
+//! (`progress/listen`): to those a handshake is a request that has not come in full.
+//!
+//! `session.rs` is rustls, without I/O; `channel.rs` moves bytes between it and the other link;
+//! `stream.rs` is the link that others see. A transport that leaves records to the kernel would
+//! have the same place: [`TlsEnd`] is what it would take keys from.
+
+mod channel;
+mod session;
+mod stream;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(super) use tests::for_tests;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::stream::StreamLink;
+use super::{Backend, Clock, DatagramOptions, DatagramSocket, Link, Listener, RawLink, Transport};
+use crate::buf::Stage;
+use crate::error::{Error, ErrorKind, Result};
+use crate::tls::TlsConfig;
+use channel::{Channel, ChannelParts, RecordPool};
+use session::{Session, no_server};
+use stream::TlsStream;
+
+/// Makes links of TLS over those of another transport.
+pub(super) struct TlsTransport {
+    inner: Arc<dyn Transport>,
+    config: TlsConfig,
+    records: Arc<RecordPool>,
+}
+
+impl TlsTransport {
+    pub(super) fn new(inner: Arc<dyn Transport>, config: TlsConfig, idle_max: usize) -> Self {
+        TlsTransport {
+            inner,
+            config,
+            records: RecordPool::new(idle_max),
+        }
+    }
+
+    fn stream(&self, link: Box<dyn Link>, parts: ChannelParts) -> TlsStream {
+        let (transport, records) = (Arc::clone(&self.inner), Arc::clone(&self.records));
+        TlsStream::new(Channel::new(link, parts, transport, records))
+    }
+}
+
+impl Transport for TlsTransport {
+    fn backend(&self) -> Backend {
+        self.inner.backend()
+    }
+
+    fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
+        if self.config.server.is_none() {
+            return Err(no_server());
+        }
+        Ok(Box::new(TlsListener(self.inner.listen(address)?)))
+    }
+
+    fn connect(
+        &self,
+        to: SocketAddr,
+        from: Option<SocketAddr>,
+        waker: Waker,
+    ) -> Result<Box<dyn Link>> {
+        let session = Session::client(&self.config, to)?;
+        let link = self.inner.connect(to, from, waker.clone())?;
+        let (local, peer) = (link.local_addr(), link.peer_addr());
+        let stream = self.stream(link, ChannelParts::connecting(session));
+        Ok(Box::new(StreamLink::connecting(stream, local, peer, waker)))
+    }
+
+    fn adopt(&self, raw: RawLink, waker: Waker) -> Result<Box<dyn Link>> {
+        let RawLink::Tls(end) = raw else {
+            let what = "the connection is without TLS, which is demanded here (Hints::tls)";
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        };
+        let TlsEnd { raw, parts } = *end;
+        let parts = match parts {
+            Some(parts) => parts,
+            None => ChannelParts::accepted(Session::server(&self.config)?),
+        };
+        let link = self.inner.adopt(*raw, waker.clone())?;
+        let (local, peer) = (link.local_addr(), link.peer_addr());
+        let stream = self.stream(link, parts);
+        Ok(Box::new(StreamLink::connected(stream, local, peer, waker)))
+    }
+
+    fn open_datagrams(&self, _: &DatagramOptions, _: Waker) -> Result<Box<dyn DatagramSocket>> {
+        let what = "datagrams go without TLS (there is no DTLS here), which the hints demand";
+        Err(Error::new(ErrorKind::Unsupported, what))
+    }
+
+    fn take_stage(&self) -> Stage {
+        self.inner.take_stage()
+    }
+
+    fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.inner.poll_drive(cx)
+    }
+
+    fn try_park(&self, driver: &Waker) -> bool {
+        self.inner.try_park(driver)
+    }
+
+    fn has_completions(&self) -> bool {
+        self.inner.has_completions()
+    }
+
+    fn shutdown(&self) {
+        self.inner.shutdown();
+    }
+
+    fn open_clock(&self) -> Result<Box<dyn Clock>> {
+        self.inner.open_clock()
+    }
+}
+
+debug_fields!(TlsTransport, self => inner: self.inner);
+
+/// A connection of TLS that belongs to no runtime yet.
+pub(crate) struct TlsEnd {
+    raw: Box<RawLink>,
+    /// `None`: it has just been accepted, and the handshake has not begun.
+    parts: Option<ChannelParts>,
+}
+
+#[cfg(test)]
+impl TlsEnd {
+    pub(super) fn raw(&self) -> &RawLink {
+        &self.raw
+    }
+}
+
+impl fmt::Debug for TlsEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsEnd")
+            .field("raw", &self.raw)
+            .field("is_open", &self.parts.is_some())
+            .finish()
+    }
+}
+
+/// Accepts connections whose first bytes must be a TLS handshake.
+struct TlsListener(Box<dyn Listener>);
+
+impl Listener for TlsListener {
+    fn local_addr(&self) -> SocketAddr {
+        self.0.local_addr()
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<RawLink>> {
+        let accepted = self.0.poll_accept(cx);
+        accepted.map_ok(|raw| {
+            RawLink::Tls(Box::new(TlsEnd {
+                raw: Box::new(raw),
+                parts: None,
+            }))
+        })
+    }
+}

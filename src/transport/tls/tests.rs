@@ -1,0 +1,233 @@
+//! What TLS adds to what every transport does, which `transport/tests/suite.rs` holds it to.
+
+use std::sync::{Arc, OnceLock};
+
+use super::channel::ChannelPhase;
+use super::session::Session;
+use crate::buf::{Stage, StagePool};
+use crate::edges::EdgeCoverage;
+use crate::error::ErrorKind;
+use crate::transport::tests::{Peer, TestTransport, accept, localhost, plain};
+use crate::transport::{Outcome, Receive, Received};
+
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::tls::TlsConfig;
+
+/// A node that trusts itself, by one certificate for the whole process.
+pub(in crate::transport) fn for_tests() -> TlsConfig {
+    static CONFIG: OnceLock<TlsConfig> = OnceLock::new();
+    let make = || {
+        let key = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a key");
+        let certificate = key.cert.der().clone();
+        let key = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).expect("a certificate");
+        let client = ClientConfig::builder().with_root_certificates(roots);
+        let server = ServerConfig::builder().with_no_client_auth();
+        let server = server.with_single_cert(vec![certificate], key.into());
+        let mut server = server.expect("a server");
+        // A client that leaves without having read its tickets resets the connection.
+        server.send_tls13_tickets = 0;
+        TlsConfig::new()
+            .client(Arc::new(client.with_no_client_auth()))
+            .server(Arc::new(server))
+    };
+    CONFIG.get_or_init(make).clone()
+}
+
+/// Two sessions, of a client and of a server, whose handshake is done.
+fn sessions() -> [Session; 2] {
+    let config = for_tests();
+    let to = ([127, 0, 0, 1], 7).into();
+    let mut both = [
+        Session::client(&config, to).unwrap(),
+        Session::server(&config).unwrap(),
+    ];
+    while both.iter().any(Session::is_handshaking) {
+        let [client, server] = &mut both;
+        carry(client, server);
+        carry(server, client);
+    }
+    both
+}
+
+fn staged(bytes: &[u8]) -> Stage {
+    let mut stage = StagePool::new(1).take();
+    stage.spare()[..bytes.len()].copy_from_slice(bytes);
+    stage.fill(bytes.len());
+    stage
+}
+
+/// Gives the records of one to the other.
+fn carry(from: &mut Session, to: &mut Session) {
+    let mut records = Vec::new();
+    from.take_records(&mut records);
+    let mut stage = staged(&records);
+    to.take_in(&mut stage).unwrap();
+    assert!(stage.is_empty(), "it is small enough to be opened at once");
+}
+
+fn opened(session: &mut Session) -> Vec<u8> {
+    let bytes = session.opened().to_vec();
+    session.consume(bytes.len());
+    bytes
+}
+
+/// Either side may take other keys at any time, in the middle of what both send.
+#[test]
+fn keys_change_between_records() {
+    let [mut client, mut server] = sessions();
+    for round in 0..50_u8 {
+        match round % 5 {
+            0 => client.refresh_keys(),
+            3 => server.refresh_keys(),
+            _ => {}
+        }
+        client.seal(&[round; 100]).unwrap();
+        server.seal(&[!round; 100]).unwrap();
+        carry(&mut client, &mut server);
+        carry(&mut server, &mut client);
+        assert_eq!(opened(&mut server), [round; 100]);
+        assert_eq!(opened(&mut client), [!round; 100]);
+    }
+}
+
+/// What both ends know of the connection is the same, and of another connection something else.
+#[test]
+fn a_connection_has_a_binding_of_its_own() {
+    let bindings = [sessions(), sessions()].map(|both| {
+        let [client, server] = both.map(|session| session.identity().unwrap().binding);
+        assert_eq!(client, server);
+        client
+    });
+    assert_ne!(bindings[0], bindings[1]);
+}
+
+/// "Bounded in bytes": a peer that never ends its handshake.
+#[test]
+fn a_handshake_that_does_not_end_is_refused() {
+    let mut server = Session::server(&for_tests()).unwrap();
+    // A client's first message, of a length that it announces and never reaches.
+    let mut record = vec![22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff];
+    record.resize(5 + 0x4000, 0);
+    let mut taken = 0;
+    let refused = loop {
+        match server.take_in(&mut staged(&record)) {
+            Ok(()) => taken += record.len(),
+            Err(error) => break error,
+        }
+        assert!(taken < 1 << 20, "{taken} bytes of a handshake");
+        record[5..9].fill(0);
+    };
+    assert!(server.is_handshaking());
+    assert!(refused.to_string().starts_with("the peer"), "{refused}");
+}
+
+/// Bytes of any kind end a session, or wait for more, and nothing else.
+#[test]
+fn bytes_of_any_kind_are_refused() {
+    let mut random = crate::random::SplitMix(15);
+    for _ in 0..2000 {
+        let mut server = Session::server(&for_tests()).unwrap();
+        let len = random.within(1, 300) as usize;
+        let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+        if random.chance(0.8) {
+            let head = [22, 3, 1, 0, 200, 1, 0, 0];
+            let len = bytes.len().min(head.len());
+            bytes[..len].copy_from_slice(&head[..len]);
+        }
+        let _ = server.take_in(&mut staged(&bytes));
+        assert!(server.is_handshaking() && server.opened_len() == 0);
+    }
+}
+
+/// Does the server's part over a plain link, as far as the client's goes.
+async fn shake_by_hand(far: &mut Peer, near: &mut Peer) -> Session {
+    let mut server = Session::server(&for_tests()).unwrap();
+    let serving = async {
+        while server.is_handshaking() {
+            far.link.receive(Receive::Stage);
+            match far.received().await {
+                Received::Stage(mut stage) => server.take_in(&mut stage).unwrap(),
+                other => panic!("expected bytes, found {other:?}"),
+            }
+            let mut records = Vec::new();
+            server.take_records(&mut records);
+            far.send_all(plain(&records)).await;
+        }
+    };
+    let (outcome, ()) = futures::future::join(near.outcome(), serving).await;
+    assert!(matches!(outcome, Outcome::Connected), "{outcome:?}");
+    server
+}
+
+/// Refused before it is connected, within the handshake, and when it is open.
+#[tokio::test]
+async fn every_edge_of_a_channel_is_walked() {
+    let walked = EdgeCoverage::<ChannelPhase>::begin();
+    let (secure, open) = (TestTransport::epoll_tls(), TestTransport::epoll());
+    let mut listener = open.transport.listen(localhost()).unwrap();
+    let to = listener.local_addr();
+    let connect = || Peer::new(|waker| secure.transport.connect(to, None, waker));
+    let kinds = [ErrorKind::Incompatible, ErrorKind::ProtocolViolation];
+    for (kind, shakes) in kinds.into_iter().zip([false, true]) {
+        let mut near = connect();
+        let raw = accept(&mut *listener).await.unwrap();
+        let mut far = Peer::new(|waker| open.transport.adopt(raw, waker));
+        if shakes {
+            shake_by_hand(&mut far, &mut near).await;
+        }
+        far.send_all(plain(b"no record of TLS at all")).await;
+        near.link.receive(Receive::Stage);
+        let error = match near.outcome().await {
+            Outcome::Failed(error) => error,
+            Outcome::Received(Received::Failed { error, .. }) => error,
+            other => panic!("expected a failure, found {other:?}"),
+        };
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    drop(listener);
+    let error = match connect().outcome().await {
+        Outcome::Failed(error) => error,
+        other => panic!("expected to be refused, found {other:?}"),
+    };
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    walked.expect_all();
+}
+
+/// The end that the peer's session says is an end in order; that of its socket alone is none.
+#[tokio::test]
+async fn a_stream_ends_by_the_sessions_word() {
+    let (secure, open) = (TestTransport::epoll_tls(), TestTransport::epoll());
+    for says_so in [true, false] {
+        let mut listener = open.transport.listen(localhost()).unwrap();
+        let to = listener.local_addr();
+        let mut near = Peer::new(|waker| secure.transport.connect(to, None, waker));
+        let raw = accept(&mut *listener).await.unwrap();
+        let mut far = Peer::new(|waker| open.transport.adopt(raw, waker));
+        let mut server = shake_by_hand(&mut far, &mut near).await;
+        server.seal(b"the last words").unwrap();
+        if says_so {
+            server.close();
+        }
+        let mut records = Vec::new();
+        server.take_records(&mut records);
+        far.send_all(plain(&records)).await;
+        far.link.finish();
+        near.link.receive(Receive::Stage);
+        match near.received().await {
+            Received::Stage(stage) => assert_eq!(&stage[..], b"the last words"),
+            other => panic!("expected bytes, found {other:?}"),
+        }
+        near.link.receive(Receive::Stage);
+        match (near.received().await, says_so) {
+            (Received::End { returned: None }, true) => {}
+            (Received::Failed { error, .. }, false) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+            }
+            (other, _) => panic!("{says_so}: {other:?}"),
+        }
+    }
+}

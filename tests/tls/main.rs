@@ -1,0 +1,12 @@
+//! Connections of TLS 1.3: who is refused and in which words, what is on the wire, what a stranger
+//! between the peers can do to them.
+
+mod certificates;
+#[path = "../common/mod.rs"]
+mod common;
+mod hostile;
+mod keys;
+mod refused;
+mod relay;
+mod sessions;
+mod wire;
