@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::job::Job;
 
 /// Where the two ends run.
@@ -43,17 +41,6 @@ pub struct Quantity {
     pub shows_ratios: bool,
 }
 
-/// What a case varies, for its row and for JSON.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Params {
-    pub cores: &'static str,
-    /// The row's name: `64 B`, `window 16`.
-    pub what: String,
-    pub size: usize,
-    pub window: usize,
-    pub connections: usize,
-}
-
 /// One case.
 #[derive(Debug)]
 pub struct Case {
@@ -63,18 +50,6 @@ pub struct Case {
     pub quantities: &'static [Quantity],
     /// All subjects at the same time, and one round: they do next to nothing, for long.
     pub is_shared: bool,
-}
-
-impl Case {
-    pub fn params(&self) -> Params {
-        Params {
-            cores: self.placement.name(),
-            what: self.what.clone(),
-            size: self.job.size,
-            window: self.job.window,
-            connections: self.job.connections,
-        }
-    }
 }
 
 /// `65536` as `64 KiB`.

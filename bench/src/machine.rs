@@ -4,13 +4,12 @@ use std::fmt;
 use std::fs;
 
 use anyhow::Result;
-use serde::Serialize;
 
 use crate::options::Options;
 use crate::pin::Cpus;
 
 /// The machine, for the head of every result.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Machine {
     pub processor: String,
     pub processors: usize,
@@ -21,7 +20,6 @@ pub struct Machine {
     pub commit: String,
     pub pinned_client: usize,
     pub pinned_server: usize,
-    #[serde(skip)]
     pub cpus: Cpus,
 }
 

@@ -19,13 +19,14 @@ mod spread;
 mod subject;
 mod sys;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
 
 use options::{Command, Options};
-use report::Report;
+use report::{Report, Results};
 
 /// Counts what is asked of the allocator, in every end alike.
 #[global_allocator]
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     let done = match &options.command {
         Some(Command::End(end)) => end::run(end),
         Some(Command::List) => measure::list(),
+        Some(Command::Render { figures }) => render(figures, &options),
         Some(Command::All) | None => run(&options),
     };
     match done {
@@ -45,6 +47,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn render(figures: &Path, options: &Options) -> Result<()> {
+    Results::parse(&std::fs::read_to_string(figures)?)?.save(options)
 }
 
 fn run(options: &Options) -> Result<()> {

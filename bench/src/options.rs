@@ -48,7 +48,7 @@ pub struct Options {
     /// Writes the tables here
     #[arg(long, value_name = "FILE", global = true)]
     pub markdown: Option<PathBuf>,
-    /// Draws a chart of each figure into this directory
+    /// Draws the charts into this directory
     #[arg(long, value_name = "DIRECTORY", global = true)]
     pub charts: Option<PathBuf>,
 }
@@ -59,6 +59,11 @@ pub enum Command {
     All,
     /// Names the measures and the subjects
     List,
+    /// Writes tables and charts of figures that `--json` has written
+    Render {
+        /// The file
+        figures: PathBuf,
+    },
     /// One end of a measurement; the program starts itself so
     #[command(hide = true)]
     End(EndOptions),

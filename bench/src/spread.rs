@@ -1,9 +1,7 @@
 //! Median, smallest and largest.
 
-use serde::Serialize;
-
 /// What several rounds gave.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub median: f64,
     pub min: f64,

@@ -1,5 +1,6 @@
-//! A chart of each figure: a bar for every subject in every case, on a scale of powers of ten, with
-//! a line from the smallest to the largest of the rounds.
+//! The charts of docs/performance.md: a bar for every subject in a few cases, with a line from the
+//! smallest to the largest of the rounds, where that is known. What users get by default is drawn
+//! strongest; what spins has a lighter color and is named so, ours and others'.
 
 use std::path::Path;
 
@@ -7,39 +8,126 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
 use super::markdown::{capital, figure};
-use super::{Measured, Report};
+use super::results::{Figure, Results, is_ours, is_spinning};
 use crate::spread::Spread;
-use crate::subject::Subject;
 
-/// Pixels of a bar and of what is above all bars.
-const BAR: u32 = 18;
-const HEAD: u32 = 90;
-const WIDTH: u32 = 900;
+/// What a chart shows, in which cases; the name of its file.
+struct Chart {
+    file: &'static str,
+    measure: &'static str,
+    cores: &'static str,
+    cases: &'static [&'static str],
+}
+
+const fn chart(
+    file: &'static str,
+    (measure, cores): (&'static str, &'static str),
+    cases: &'static [&'static str],
+) -> Chart {
+    Chart {
+        file,
+        measure,
+        cores,
+        cases,
+    }
+}
+
+const ONE: &str = "same core";
+const TWO: &str = "two cores";
+const OVER_CONNECTIONS: &str = "CPU per million messages over connections, 64 B";
+
+const CHARTS: [Chart; 8] = [
+    chart(
+        "1-ping-pong",
+        ("half round trip, p50", ONE),
+        &["64 B", "64 KiB"],
+    ),
+    chart(
+        "2-ping-pong-two-cores",
+        ("half round trip, p50", TWO),
+        &["64 B", "64 KiB"],
+    ),
+    chart(
+        "3-messages",
+        ("messages per second, 64 B", TWO),
+        &["window 64", "window 256"],
+    ),
+    chart(
+        "4-calls",
+        ("calls per second", TWO),
+        &["64 B, 64 under way", "64 B, 256 under way"],
+    ),
+    chart(
+        "5-bulk-calls",
+        ("calls per second", TWO),
+        &["64 B and 1 MiB back, 8 under way"],
+    ),
+    chart(
+        "6-bandwidth",
+        ("bandwidth, RMA read", TWO),
+        &["64 KiB", "1 MiB", "16 MiB"],
+    ),
+    chart(
+        "7-connections",
+        (OVER_CONNECTIONS, TWO),
+        &["64 connections", "1024 connections"],
+    ),
+    chart(
+        "8-beside-bulk",
+        ("round trip beside bulk, p99", TWO),
+        &["64 B beside 4 x 16 MiB"],
+    ),
+];
+
+/// The subjects of a chart, where they were measured. Backends and drivers that are asked for by
+/// name are in the tables.
+const SHOWN: [&str; 10] = [
+    "tokio-fabric:epoll",
+    "tcp",
+    "tokio",
+    "tokio:gather",
+    "libfabric:wait",
+    "tarpc",
+    "tonic",
+    "tokio-fabric:epoll:spin",
+    "tcp:spin",
+    "libfabric:spin",
+];
+
+/// Pixels of a bar, between two cases, and of what is above and below all bars.
+const BAR: u32 = 20;
+const HEAD: u32 = 44;
+const WIDTH: u32 = 760;
 /// Pixels for the names of the bars.
-const NAMES: u32 = 330;
+const NAMES: u32 = 250;
 
 const OURS: RGBColor = RGBColor(0x1f, 0x6f, 0xb4);
+const OURS_SPINNING: RGBColor = RGBColor(0xa6, 0xc8, 0xe4);
 const OTHERS: RGBColor = RGBColor(0x9a, 0xa5, 0xb1);
+const OTHERS_SPINNING: RGBColor = RGBColor(0xd9, 0xde, 0xe3);
 
 /// One bar.
 struct Bar {
     name: String,
     spread: Spread,
-    ours: bool,
+    color: RGBColor,
 }
 
-impl Report {
-    /// Draws a file for each figure into this directory, which is made if it is not there.
+impl Results {
+    /// Draws the charts whose figures are there into this directory, which is made if it is not.
     ///
     /// # Errors
     /// Those of the file system.
     pub(super) fn draw_charts(&self, directory: &Path) -> Result<()> {
         std::fs::create_dir_all(directory)?;
-        for measured in self.quantities() {
-            let bars = measured.bars();
-            if bars.len() > 1 {
-                let file = directory.join(measured.file_name());
-                let drawn = measured.draw(&bars, &file);
+        for chart in &CHARTS {
+            let Some(of) = self.figure(chart.measure, chart.cores) else {
+                continue;
+            };
+            let bars = bars(of, chart.cases);
+            if !bars.is_empty() {
+                let file = directory.join(format!("{}.svg", chart.file));
+                let drawn = draw(of, &bars, &file);
                 drawn.map_err(|error| anyhow!("{}: {error}", file.display()))?;
             }
         }
@@ -47,77 +135,57 @@ impl Report {
     }
 }
 
-impl Measured<'_> {
-    /// Letters, digits and dashes.
-    fn file_name(&self) -> String {
-        let name = format!("{} {}", self.name, self.cores).to_lowercase();
-        let words = name.split(|letter: char| !letter.is_ascii_alphanumeric());
-        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-        format!("{}.svg", words.join("-"))
-    }
+fn bars(of: &Figure, cases: &[&str]) -> Vec<Bar> {
+    let cases = cases
+        .iter()
+        .filter_map(|what| of.cases.iter().find(|case| case.what == *what));
+    let bar = |case: &super::results::CaseResult, subject: &str| {
+        let spread = case.value(subject)?;
+        let color = match (is_ours(subject), is_spinning(subject)) {
+            (true, false) => OURS,
+            (true, true) => OURS_SPINNING,
+            (false, false) => OTHERS,
+            (false, true) => OTHERS_SPINNING,
+        };
+        let name = subject.replace(":epoll", "").replace(":wait", "");
+        let name = name.replace(":spin", ", spinning");
+        Some(Bar {
+            name: format!("{}, {name}", case.what),
+            spread,
+            color,
+        })
+    };
+    cases
+        .flat_map(|case| SHOWN.iter().filter_map(move |subject| bar(case, subject)))
+        .collect()
+}
 
-    fn bars(&self) -> Vec<Bar> {
-        let mut bars = Vec::new();
-        for (at, outcome) in &self.cases {
-            let bar = |subject: &&'static Subject| {
-                // A scale of powers has no place for nothing.
-                let spread = outcome.value(*at, subject.name)?;
-                (spread.min > 0.0).then(|| Bar {
-                    name: format!("{}, {}", outcome.case.what, subject.name),
-                    spread,
-                    ours: subject.is_ours(),
-                })
-            };
-            bars.extend(outcome.subjects.iter().filter_map(bar));
-        }
-        bars
+fn draw(of: &Figure, bars: &[Bar], file: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let height = HEAD + BAR * bars.len() as u32;
+    let area = SVGBackend::new(file, (WIDTH, height)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let better = if of.more_is_better { "more" } else { "less" };
+    let title = format!("{}, {}: {}, {better} is better", of.name, of.cores, of.unit);
+    let largest = bars.iter().map(|bar| bar.spread.max).fold(0.0, f64::max);
+    let rows = bars.len() as f64;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(capital(&title), ("sans-serif", 16))
+        .margin_right(70)
+        .y_label_area_size(NAMES)
+        .x_label_area_size(4)
+        .build_cartesian_2d(0.0..largest * 1.1, rows..0.0)?;
+    for (row, bar) in bars.iter().enumerate() {
+        let (row, Spread { median, min, max }) = (row as f64, bar.spread);
+        let body = [(0.0, row + 0.15), (median, row + 0.85)];
+        chart.draw_series([Rectangle::new(body, bar.color.filled())])?;
+        let line = [(min, row + 0.5), (max, row + 0.5)];
+        chart.draw_series([PathElement::new(line, BLACK)])?;
+        let (x, y) = chart.backend_coord(&(max, row + 0.5));
+        area.draw_text(&figure(median), &small(), (x + 4, y - 6))?;
+        area.draw_text(&bar.name, &small(), (6, y - 6))?;
     }
-
-    fn draw(&self, bars: &[Bar], file: &Path) -> Result<(), Box<dyn std::error::Error>> {
-        let height = HEAD + BAR * bars.len() as u32;
-        let area = SVGBackend::new(file, (WIDTH, height)).into_drawing_area();
-        area.fill(&WHITE)?;
-        let better = if self.more_is_better { "more" } else { "less" };
-        let title = format!(
-            "{}, {}: {}, {better} is better",
-            self.name, self.cores, self.unit
-        );
-        let largest = bars
-            .iter()
-            .map(|bar| bar.spread.max)
-            .fold(f64::MIN, f64::max);
-        let smallest = bars
-            .iter()
-            .map(|bar| bar.spread.min)
-            .fold(f64::MAX, f64::min);
-        let rows = bars.len() as f64;
-        let mut chart = ChartBuilder::on(&area)
-            .caption(capital(&title), ("sans-serif", 17))
-            .margin_right(70)
-            .y_label_area_size(NAMES)
-            .x_label_area_size(30)
-            .build_cartesian_2d((smallest / 2.0..largest * 1.5).log_scale(), rows..0.0)?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .disable_y_axis()
-            .x_label_formatter(&|value| figure(*value))
-            .y_labels(0)
-            .draw()?;
-        for (row, bar) in bars.iter().enumerate() {
-            let (row, Spread { median, min, max }) = (row as f64, bar.spread);
-            let color = if bar.ours { OURS } else { OTHERS };
-            let body = [(smallest / 2.0, row + 0.15), (median, row + 0.85)];
-            chart.draw_series([Rectangle::new(body, color.filled())])?;
-            let line = [(min, row + 0.5), (max, row + 0.5)];
-            chart.draw_series([PathElement::new(line, BLACK)])?;
-            let (x, y) = chart.backend_coord(&(max, row + 0.5));
-            area.draw_text(&figure(median), &small(), (x + 4, y - 6))?;
-            area.draw_text(&bar.name, &small(), (6, y - 6))?;
-        }
-        area.present()?;
-        Ok(())
-    }
+    area.present()?;
+    Ok(())
 }
 
 fn small() -> TextStyle<'static> {

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use super::Report;
+use super::results::Results;
 use super::targets::{Bound, TARGETS, Target};
 use crate::spread::Spread;
 
 const HEAD: &str = "| figure | case | ours | to | target | measured | met |\n\
                     | --- | --- | --- | --- | ---: | ---: | --- |\n";
 
-impl Report {
+impl Results {
     /// The targets whose case was measured, each with what came out.
     pub(super) fn targets(&self) -> String {
         let rows: Vec<String> = TARGETS
@@ -24,17 +24,11 @@ impl Report {
 
     /// What was measured of the figure of a target.
     fn spread(&self, target: &Target) -> Option<Spread> {
-        let quantities = self.quantities();
-        let quantity = quantities
-            .iter()
-            .find(|it| it.name == target.measure && it.cores == target.cores)?;
-        let &(at, outcome) = quantity
-            .cases
-            .iter()
-            .find(|(_, of)| of.case.what == target.what)?;
+        let figure = self.figure(target.measure, target.cores)?;
+        let case = figure.cases.iter().find(|case| case.what == target.what)?;
         match target.peer {
-            Some(peer) => outcome.ratio(at, target.ours, peer),
-            None => outcome.value(at, target.ours),
+            Some(peer) => case.ratio(target.ours, peer),
+            None => case.value(target.ours),
         }
     }
 }

@@ -5,39 +5,43 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{Measured, Report};
-use crate::rounds::Outcome;
+use super::Report;
+use super::results::{CaseResult, Figure, Results, is_ours};
 use crate::spread::Spread;
-use crate::subject::Subject;
 
 /// What is between these lines of a page is the bench's.
 const BEGIN: &str = "<!-- fabric-bench: begin -->\n";
 const END: &str = "<!-- fabric-bench: end -->\n";
 
-impl Report {
+impl Results {
     /// Writes the tables to a file: into their place, if it is a page that has one.
     ///
     /// # Errors
     /// Those of the file system.
     pub(super) fn write_markdown(&self, file: &Path) -> std::io::Result<()> {
-        let tables = self.markdown();
         let page = std::fs::read_to_string(file).unwrap_or_default();
-        let page = put_between(&page, &tables).unwrap_or(tables);
-        std::fs::write(file, page)
+        std::fs::write(file, self.put_into(&page))
+    }
+
+    /// The page with these tables; they alone if it has no place for them.
+    pub(super) fn put_into(&self, page: &str) -> String {
+        let tables = self.markdown();
+        put_between(page, &tables).unwrap_or(tables)
     }
 
     pub fn markdown(&self) -> String {
-        let mut text = format!("Machine: {}.\n\n", self.machine);
-        text += &self.rounds();
+        let mut text = format!("Machine: {}.\n\n{}\n", self.machine, self.rounds);
         text += &self.targets();
-        for measured in self.quantities() {
-            measured.write(&mut text);
+        for figure in &self.figures {
+            figure.write(&mut text);
         }
         text
     }
+}
 
+impl Report {
     /// How quiet the machine was.
-    fn rounds(&self) -> String {
+    pub(super) fn rounds(&self) -> String {
         let all = || self.outcomes.iter().flat_map(|outcome| &outcome.rounds);
         let thrown: usize = self
             .outcomes
@@ -57,7 +61,7 @@ impl Report {
         );
         format!(
             "Rounds: {} per case, {} in all, {thrown} more thrown away; others took {} % of the \
-             time; bounce {} ns per hop; an uncontended lock {} ns.\n",
+             time; bounce {} ns per hop; an uncontended lock {} ns.",
             spread(per_case, 0),
             all().count(),
             spread(Spread::of(all().map(|round| round.others_share * 100.0)), 0),
@@ -67,38 +71,33 @@ impl Report {
     }
 }
 
-impl Measured<'_> {
+impl Figure {
     fn write(&self, text: &mut String) {
         let better = if self.more_is_better { "more" } else { "less" };
-        let (name, cores, unit) = (self.name, self.cores, self.unit);
+        let (name, cores, unit) = (&self.name, &self.cores, &self.unit);
         let _ = writeln!(
             text,
             "\n### {}, {cores}\n\n{unit}; {better} is better.\n",
             capital(name)
         );
-        let subjects = self.subjects();
-        row(
-            text,
-            "",
-            subjects.iter().map(|subject| subject.name.to_owned()),
-        );
-        row(text, "---", subjects.iter().map(|_| "---:".to_owned()));
-        for (at, outcome) in &self.cases {
-            let value = |subject: &&Subject| match outcome.value(*at, subject.name) {
+        row(text, "", self.subjects.iter().cloned());
+        row(text, "---", self.subjects.iter().map(|_| "---:".to_owned()));
+        for case in &self.cases {
+            let value = |subject: &String| match case.value(subject) {
                 Some(spread) => figure(spread.median),
                 None => "-".to_owned(),
             };
-            row(text, &outcome.case.what, subjects.iter().map(value));
+            row(text, &case.what, self.subjects.iter().map(value));
         }
         if self.shows_ratios {
-            self.write_ratios(text, &subjects);
+            self.write_ratios(text);
         }
     }
 
     /// Each of ours against each peer, and against the first of ours.
-    fn write_ratios(&self, text: &mut String, subjects: &[&'static Subject]) {
-        let (ours, mut peers): (Vec<&Subject>, Vec<&Subject>) =
-            subjects.iter().partition(|subject| subject.is_ours());
+    fn write_ratios(&self, text: &mut String) {
+        let (ours, mut peers): (Vec<&String>, Vec<&String>) =
+            self.subjects.iter().partition(|subject| is_ours(subject));
         let Some(first) = ours.first() else {
             return;
         };
@@ -109,33 +108,23 @@ impl Measured<'_> {
             return;
         }
         text.push('\n');
-        row(text, "ratio to", peers.iter().map(|peer| short(peer.name)));
+        row(text, "ratio to", peers.iter().map(|peer| short(peer)));
         row(text, "---", peers.iter().map(|_| "---:".to_owned()));
-        for (at, outcome) in &self.cases {
+        for case in &self.cases {
             for subject in &ours {
-                let ratios = peers.iter().map(|peer| ratio(outcome, *at, subject, peer));
-                let what = format!("{}, {}", outcome.case.what, short(subject.name));
+                let ratios = peers.iter().map(|peer| ratio(case, subject, peer));
+                let what = format!("{}, {}", case.what, short(subject));
                 row(text, &what, ratios);
             }
         }
     }
-
-    /// Those that have a figure in any case, in the order of the table of subjects.
-    fn subjects(&self) -> Vec<&'static Subject> {
-        let has = |subject: &&'static Subject| {
-            self.cases
-                .iter()
-                .any(|(at, outcome)| outcome.value(*at, subject.name).is_some())
-        };
-        crate::subject::SUBJECTS.iter().filter(has).collect()
-    }
 }
 
-fn ratio(outcome: &Outcome, at: usize, subject: &Subject, peer: &Subject) -> String {
-    if subject.name == peer.name {
+fn ratio(case: &CaseResult, subject: &str, peer: &str) -> String {
+    if subject == peer {
         return String::new();
     }
-    match outcome.ratio(at, subject.name, peer.name) {
+    match case.ratio(subject, peer) {
         Some(Spread { median, min, max }) => format!("{median:.2} ({min:.2}..{max:.2})"),
         None => "-".to_owned(),
     }

@@ -1,9 +1,9 @@
 //! The result: tables to read, JSON to compute with.
 
 mod charts;
-mod json;
 mod judge;
 mod markdown;
+mod results;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -14,6 +14,8 @@ use crate::machine::Machine;
 use crate::options::Options;
 use crate::rounds::Outcome;
 use crate::subject;
+
+pub use results::Results;
 
 /// All that was measured, and on what.
 #[derive(Debug)]
@@ -39,16 +41,12 @@ impl Report {
     /// # Errors
     /// Those of the file system.
     pub fn save(&self, options: &Options) -> Result<()> {
-        if let Some(file) = &options.json {
-            std::fs::write(file, self.json()?)?;
-        }
-        if let Some(file) = &options.markdown {
-            self.write_markdown(file)?;
-        }
-        if let Some(directory) = &options.charts {
-            self.draw_charts(directory)?;
-        }
-        Ok(())
+        self.results().save(options)
+    }
+
+    /// The tables.
+    pub fn markdown(&self) -> String {
+        self.results().markdown()
     }
 
     /// # Errors
@@ -95,6 +93,25 @@ impl Report {
             }
         }
         found
+    }
+}
+
+impl Results {
+    /// Writes the files that were asked for.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn save(&self, options: &Options) -> Result<()> {
+        if let Some(file) = &options.json {
+            std::fs::write(file, self.json()?)?;
+        }
+        if let Some(file) = &options.markdown {
+            self.write_markdown(file)?;
+        }
+        if let Some(directory) = &options.charts {
+            self.draw_charts(directory)?;
+        }
+        Ok(())
     }
 }
 

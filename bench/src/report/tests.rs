@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Report;
+use super::{Report, Results};
 use crate::case::{Case, Figures, Placement, Quantity};
 use crate::job::{Job, Work};
 use crate::machine::Machine;
@@ -71,30 +71,38 @@ fn report() -> Report {
 }
 
 #[test]
-fn the_json_has_the_promised_shape_and_ratios_per_round() {
-    let json = report().json().expect("plain data");
-    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!(json["machine"]["kernel"], "6.1");
-    let [peer, ours] = json["rows"].as_array().expect("rows").as_slice() else {
-        panic!("a row per subject");
+fn the_json_has_ratios_per_round_and_is_read_again() {
+    let results = report().results();
+    let json = results.json().expect("plain data");
+    let again = Results::parse(&json).expect("what was written");
+    assert_eq!(again.markdown(), results.markdown());
+    let figure = again
+        .figure("half round trip, p50", "two cores")
+        .expect("it was measured");
+    assert_eq!(figure.subjects, ["tokio", "tokio-fabric:epoll"]);
+    let case = &figure.cases[0];
+    let value = case.value("tokio-fabric:epoll").expect("a value");
+    assert_eq!((value.median, value.min, value.max), (20.75, 10.5, 31.0));
+    let ratio = case.ratio("tokio-fabric:epoll", "tokio").expect("a ratio");
+    let close = |is: f64, to: f64| (is - to).abs() < 1e-4;
+    assert!(close(ratio.min, 31.0 / 30.0) && close(ratio.max, 1.05));
+    assert!(close(ratio.median, (1.05 + 31.0 / 30.0) / 2.0), "{ratio:?}");
+    assert_eq!(case.ratio("tokio", "tokio-fabric:epoll"), None);
+}
+
+/// `fabric-bench render docs/figures.json --markdown docs/figures.md` changes nothing.
+#[test]
+fn the_page_of_figures_is_made_of_their_file() {
+    let read = |name: &str| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/").to_owned() + name;
+        std::fs::read_to_string(path).expect("a page of the repository")
     };
-    assert_eq!(
-        (&peer["subject"], &ours["subject"]),
-        (&"tokio".into(), &"tokio-fabric:epoll".into())
+    let page = read("figures.md");
+    let results = Results::parse(&read("figures.json")).expect("figures");
+    assert!(
+        results.put_into(&page) == page,
+        "docs/figures.md is not that of figures.json"
     );
-    assert_eq!(
-        (&ours["measure"], &ours["unit"]),
-        (&"half round trip, p50".into(), &"µs".into())
-    );
-    assert_eq!(
-        (&ours["params"]["size"], &ours["value"]),
-        (&64.into(), &20.75.into())
-    );
-    assert_eq!(peer["ratios"], serde_json::json!({}));
-    let ratio = &ours["ratios"]["tokio"];
-    let close = |name: &str, to: f64| (ratio[name].as_f64().expect("a number") - to).abs() < 1e-9;
-    assert!(close("min", 31.0 / 30.0) && close("max", 1.05), "{ratio}");
-    assert!(close("median", (1.05 + 31.0 / 30.0) / 2.0), "{ratio}");
 }
 
 #[test]
