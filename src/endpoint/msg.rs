@@ -322,7 +322,9 @@ impl<B: IoBufs> SendMessage<B> {
         self.delivery_complete()
     }
 
-    /// Ends only when the message is in the peer's memory (`FI_DELIVERY_COMPLETE`).
+    /// Ends only when the message is in the peer's memory (`FI_DELIVERY_COMPLETE`): as much of it
+    /// as the receive has room for. What there is no room for is an error of the receive
+    /// ([`Truncated`](crate::ErrorKind::Truncated)), and none here.
     #[doc(alias = "FI_DELIVERY_COMPLETE")]
     pub fn delivery_complete(mut self) -> Self {
         self.level = Some(CompletionLevel::Acknowledged);

@@ -288,6 +288,8 @@ fn a_bound_queue_is_busy() {
 
 /// What was posted before the connection was refused ends with the refusal, its words included.
 /// fi_domain(3): `fi_cq_err_entry.err_data_size`, structure field.
+/// fi_domain(3): "The maximum amount of error data, in bytes, that may be returned as part of a
+/// completion or event queue error."
 /// fi_domain(3): "This value corresponds to the err_data_size field in struct fi_cq_err_entry and
 /// struct fi_eq_err_entry."
 #[test]
