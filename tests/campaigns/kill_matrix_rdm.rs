@@ -4,7 +4,6 @@
 
 mod cell;
 mod keys;
-mod proof;
 mod step;
 mod victim;
 

@@ -9,6 +9,7 @@ pub mod child;
 pub mod device;
 pub mod pages;
 pub mod peers;
+pub mod proof;
 pub mod raw;
 pub mod seed;
 

@@ -2,6 +2,7 @@
 //! communicates with whom, and what everybody else learns (`docs/extension.md`, section 9).
 
 use crate::common::peers::{any, open_region, peer_with};
+use crate::common::proof::Prover;
 use crate::common::{on, on_every_backend};
 use futures::FutureExt;
 use futures::future::join;
@@ -219,9 +220,18 @@ fn plain_peers_are_refused_by_connectionless_endpoints_with_a_key() {
     }
 }
 
+/// What a stranger says, by name.
+pub type Opening = (&'static str, Said);
+
+/// These bytes, or the proof of a key.
+pub enum Said {
+    Bytes(Vec<u8>),
+    Proof(&'static [u8]),
+}
+
 /// What strangers without the key say before they would have to prove it, each after a request in
 /// the good peer's name and of another life.
-fn openings() -> Vec<(&'static str, Vec<u8>)> {
+pub fn openings() -> Vec<Opening> {
     let proof = |step: u8, payload: usize| {
         let mut frame = vec![3, 0x81, 0, 0, step, 0, 16, 0];
         frame.extend((16 + payload as u64).to_ne_bytes());
@@ -240,7 +250,7 @@ fn openings() -> Vec<(&'static str, Vec<u8>)> {
         frame.extend(*b"evil");
         frame
     };
-    vec![
+    let bytes = [
         ("nothing", vec![]),
         ("a proof of another key", proof(2, 68)),
         ("half a proof", proof(2, 68)[..40].to_vec()),
@@ -252,7 +262,10 @@ fn openings() -> Vec<(&'static str, Vec<u8>)> {
         ("a hello", hello),
         ("a message", message),
         ("noise", vec![0xee; 200]),
-    ]
+    ];
+    let bytes = bytes.map(|(what, bytes)| (what, Said::Bytes(bytes)));
+    let proof = ("the proof of a third key", Said::Proof(b"a third key"));
+    bytes.into_iter().chain([proof]).collect()
 }
 
 /// Issue: "a process that says in a connection request that it is a known peer with a new
@@ -266,47 +279,67 @@ fn who_does_not_prove_the_key_ends_nothing_by_what_it_claims() {
         }
         on(backend, |net| async move {
             let [(_a, x, to_y), (_b, y, to_x)] = pair(&net, KEY, KEY);
-            talk(&x, to_y, &y).await;
-            // Awaits the good peer all the time: the end of its connection would end it.
-            let mut awaits = y.send(vec![1; 1 << 20], to_x).post().unwrap();
-            let mut silent = Vec::new();
-            for round in 0..3u8 {
-                for (what, opening) in openings() {
-                    let mut stream = TcpStream::connect(x.local_addr()).await.unwrap();
-                    let [high, low] = y.local_addr().port().to_be_bytes();
-                    let mut data = vec![1, 0, high, low, 0x77, 0, 0, round];
-                    data.extend(*b"tofa\x00\x04\x01\x00\x00\xbf");
-                    let mut request = vec![3, 0, 0, data.len() as u8];
-                    request.resize(24, 0);
-                    request.extend(1_u64.to_ne_bytes());
-                    request.extend(data);
-                    stream.write_all(&request).await.unwrap();
-                    // It is challenged, and gets no more than that.
-                    let mut answer = [0; 32 + 18 + 16 + 36];
-                    stream.read_exact(&mut answer).await.unwrap();
-                    assert_eq!(answer[1], 1, "{what}: challenged");
-                    stream.write_all(&opening).await.unwrap();
-                    talk(&x, to_y, &y).await;
-                    let is_whole = !matches!(what, "nothing" | "half a proof");
-                    if is_whole {
-                        let mut rest = Vec::new();
-                        let _ = stream.read_to_end(&mut rest).await; // a reset is an end too
-                        assert!(rest.is_empty() || rest[4] == 4, "{what}: {rest:?}");
-                    } else {
-                        silent.push(stream);
-                    }
-                    assert!(futures::poll!(&mut awaits).is_pending(), "{what}");
-                }
-            }
-            // Whom the good peer connects to anew is reached in spite of those who are silent.
-            x.recv(vec![0; 1 << 20]).await.unwrap();
-            awaits.await.unwrap();
-            x.disconnect(to_y).unwrap();
-            talk(&x, to_y, &y).await;
-            talk(&y, to_x, &x).await;
-            drop(silent);
+            strangers_end_nothing((&x, to_y), (&y, to_x), &openings()).await;
         });
     }
+}
+
+/// Strangers come to `x` in the name of `y`, and say each of these once they are challenged.
+pub async fn strangers_end_nothing(
+    (x, to_y): (&RdmEndpoint, FabricAddr),
+    (y, to_x): (&RdmEndpoint, FabricAddr),
+    openings: &[Opening],
+) {
+    talk(x, to_y, y).await;
+    // Awaits the good peer all the time: the end of its connection would end it.
+    let mut awaits = y.send(vec![1; 1 << 20], to_x).post().unwrap();
+    let mut silent = Vec::new();
+    for round in 0..3u8 {
+        for (what, opening) in openings {
+            let mut stream = TcpStream::connect(x.local_addr()).await.unwrap();
+            let [high, low] = y.local_addr().port().to_be_bytes();
+            let mut data = vec![1, 0, high, low, 0x77, 0, 0, round];
+            data.extend(*b"tofa\x00\x04\x01\x00\x00\xbf");
+            let mut request = vec![3, 0, 0, data.len() as u8];
+            request.resize(24, 0);
+            request.extend(1_u64.to_ne_bytes());
+            request.extend(data);
+            stream.write_all(&request).await.unwrap();
+            // It is challenged, and gets no more than that.
+            let mut answer = [0; 32 + 18 + 16 + 36];
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(answer[1], 1, "{what}: challenged");
+            let opening = match opening {
+                Said::Bytes(bytes) => bytes.clone(),
+                Said::Proof(key) => {
+                    let prover = Prover {
+                        key,
+                        offers: 0xbf,
+                        agreed: u16::from_be_bytes([answer[48], answer[49]]),
+                    };
+                    prover.answer(&answer[66..]).1
+                }
+            };
+            stream.write_all(&opening).await.unwrap();
+            talk(x, to_y, y).await;
+            let is_whole = !matches!(*what, "nothing" | "half a proof");
+            if is_whole {
+                let mut rest = Vec::new();
+                let _ = stream.read_to_end(&mut rest).await; // a reset is an end too
+                assert!(rest.is_empty() || rest[4] == 4, "{what}: {rest:?}");
+            } else {
+                silent.push(stream);
+            }
+            assert!(futures::poll!(&mut awaits).is_pending(), "{what}");
+        }
+    }
+    // Whom the good peer connects to anew is reached in spite of those who are silent.
+    x.recv(vec![0; 1 << 20]).await.unwrap();
+    awaits.await.unwrap();
+    x.disconnect(to_y).unwrap();
+    talk(x, to_y, y).await;
+    talk(y, to_x, x).await;
+    drop(silent);
 }
 
 /// Keys of address vectors are those of a domain that was opened with them, and there is no key to

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use crate::auth::{Said, openings, strangers_end_nothing};
 use crate::common::peers::peer_with;
 use crate::common::{on, on_every_backend};
 use futures::future::join;
@@ -181,6 +182,27 @@ fn a_peer_with_another_key_than_its_address_is_refused() {
             }
         }
     });
+}
+
+/// A stranger that comes in the name of a peer proves that peer's key: nothing that it says before
+/// ends anything of the good peer's, nor does the proof of another key that the endpoint has. So
+/// who has the key of one job cannot take the place of a peer of another.
+#[test]
+fn who_proves_the_key_of_others_ends_nothing_by_what_it_claims() {
+    for backend in crate::common::backends() {
+        if backend == Backend::Loopback {
+            continue;
+        }
+        on(backend, |net| async move {
+            let hub = hub(&net, Caps::empty());
+            let (_peer, good) = with_key(&net, ONE);
+            let to_good = hub.insert(&good, Some(hub.keys[0]));
+            let to_hub = good.insert(hub.endpoint.local_addr()).unwrap();
+            let mut said = openings();
+            said.push(("the proof of another's key", Said::Proof(TWO)));
+            strangers_end_nothing((&hub.endpoint, to_good), (&good, to_hub), &said).await;
+        });
+    }
 }
 
 /// fi_domain(3): "When the domain is configured with FI_DIRECTED_RECV and FI_AV_AUTH_KEY, memory

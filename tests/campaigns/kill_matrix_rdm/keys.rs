@@ -12,10 +12,11 @@ use tokio_fabric::{
     info::AuthKey,
 };
 
-use super::proof::KEY;
 use crate::common::peers::{any, peer_with};
 use crate::kill_matrix::death::PATIENCE;
 
+/// The victim's.
+pub const KEY: &[u8] = b"the key of one that dies";
 const OTHER: &[u8] = b"the key of one that lives";
 
 /// A peer whose domain has the keys of its address vectors.

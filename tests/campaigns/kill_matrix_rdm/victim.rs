@@ -4,9 +4,10 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use super::proof::{self, Proving};
+use super::keys::KEY;
 use super::step::{Step, Victim, named};
 use crate::common::child;
+use crate::common::proof::{Prover, Proving};
 use crate::common::raw::{Raw, control, request};
 use crate::kill_matrix::death::Protocol;
 
@@ -34,6 +35,13 @@ const ACCEPT: u8 = 1;
 const REJECT: u8 = 6;
 /// "I understood version 1": tagged messages may be announced.
 const UNDERSTOOD: u8 = 0x81;
+
+/// Heartbeats and the proof, which is all that both agree on.
+const PROVER: Prover<'_> = Prover {
+    key: KEY,
+    offers: 0x12,
+    agreed: 0x12,
+};
 
 struct Frame {
     op: u8,
@@ -80,7 +88,7 @@ pub fn run() {
             assert_eq!(kind, ACCEPT, "the survivor's answer");
             let proving = (protocol == Protocol::Keyed).then(|| {
                 let challenge = take_any_frame(&mut stream);
-                let (proving, answer) = Proving::answer(&challenge.payload);
+                let (proving, answer) = PROVER.answer(&challenge.payload);
                 put(&mut stream, &answer);
                 proving.check(&take_any_frame(&mut stream).payload);
                 proving
@@ -130,9 +138,9 @@ fn prove(stream: &mut TcpStream, step: Step) {
     if step == Step::Unchallenged {
         return;
     }
-    put(stream, &proof::challenge());
+    put(stream, &PROVER.challenge());
     let answer = take_any_frame(stream);
-    let proving = Proving::challenged(&answer.payload);
+    let proving = PROVER.challenged(&answer.payload);
     let bytes = proving.confirm();
     match step {
         Step::Unproven => {}
