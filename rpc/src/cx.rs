@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::Context;
 use std::time::Duration;
 
@@ -78,6 +78,8 @@ pub(crate) struct CallContext {
     pub(crate) parts: CallParts,
     /// 0, or a [`CancelReason`].
     cancelled: AtomicU8,
+    /// Its handler has begun; of a call that passes through layers.
+    started: AtomicBool,
     /// Of the task that polls the handler.
     task: AtomicWaker,
     waiters: Notify,
@@ -87,6 +89,8 @@ pub(crate) struct CallContext {
 pub(crate) struct CallParts {
     pub(crate) id: CallId,
     pub(crate) method: &'static crate::server::Method,
+    /// Where the server has it.
+    pub(crate) route: usize,
     pub(crate) peer: SocketAddr,
     pub(crate) received: Instant,
     pub(crate) deadline: Option<Instant>,
@@ -100,6 +104,7 @@ impl Cx {
         Cx(Arc::new(CallContext {
             parts,
             cancelled: AtomicU8::new(0),
+            started: AtomicBool::new(false),
             task: AtomicWaker::new(),
             waiters: Notify::new(),
         }))
@@ -202,6 +207,14 @@ impl Cx {
 
     pub(crate) fn sync_scope<R>(&self, run: impl FnOnce() -> R) -> R {
         CURRENT.sync_scope(self.clone(), run)
+    }
+
+    pub(crate) fn set_started(&self) {
+        self.0.started.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_started(&self) -> bool {
+        self.0.started.load(Ordering::Acquire)
     }
 
     pub(crate) fn id(&self) -> CallId {

@@ -16,6 +16,7 @@ use tokio_fabric::domain::DomainBuilder;
 use tokio_fabric::ep::{Liveness, OnRefusal, SharedReceiveContext};
 use tokio_fabric::eq::{ConnRequest, EndpointId};
 use tokio_fabric::error::OperationKind;
+use tokio_fabric::info::AuthKey;
 use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{CompletionQueue, Domain, Endpoint, Error, Event, EventQueue, Fabric};
 
@@ -47,6 +48,8 @@ pub(crate) type Configure = Box<dyn FnOnce(DomainBuilder) -> DomainBuilder + Sen
 /// The connections of a domain that share their receives.
 pub(crate) struct Hub<C> {
     pub(crate) fabric: Fabric,
+    /// Of its endpoints.
+    auth_key: Option<AuthKey>,
     pub(crate) domain: Domain,
     pub(crate) events: EventQueue,
     queue: CompletionQueue,
@@ -63,6 +66,7 @@ impl<C: Connection> Hub<C> {
     pub(crate) fn open(
         fabric: Fabric,
         configure: Option<Configure>,
+        auth_key: Option<AuthKey>,
         connections_max: usize,
         accept: impl FnMut(ConnRequest) + Send + 'static,
     ) -> Result<Hub<C>, Status> {
@@ -90,6 +94,7 @@ impl<C: Connection> Hub<C> {
         };
         Ok(Hub {
             fabric,
+            auth_key,
             domain,
             events,
             queue,
@@ -105,6 +110,10 @@ impl<C: Connection> Hub<C> {
         let builder = builder
             .event_queue(&self.events)
             .receive_context(&self.receives);
+        let builder = match &self.auth_key {
+            Some(key) => builder.auth_key(key.clone()),
+            None => builder,
+        };
         // An answer or a request, and a cancellation, of each call; and what bulk takes.
         let builder = builder.transmit_size(2 * calls as usize + 256);
         let builder = builder.on_refusal(OnRefusal::Continue {

@@ -60,6 +60,7 @@ mod cx;
 mod drive;
 mod lend;
 pub mod limits;
+mod observe;
 mod proto;
 mod server;
 mod status;
@@ -78,9 +79,14 @@ pub use lend::{
     BulkSource, Chunk, Chunks, FailedCall, Lend, LendBuf, LendBufMut, LendingCall, LendingFuture,
     LentRead, LentWrite, Loan, Pull, Push,
 };
-pub use server::{Listening, Method, Reply, Server, ServerStats, Service};
+pub use observe::{ChannelStats, MethodStats};
+pub use server::{
+    Authorize, Listening, Method, MethodDescription, Reply, Request, Route, RouteFuture, Server,
+    ServerDescription, ServerHealth, ServerStats, Service,
+};
 pub use status::{CallError, Code, Result, Started, Status};
 pub use tokio::net::ToSocketAddrs;
+pub use tokio_fabric::info::AuthKey;
 pub use tokio_fabric_rpc_macros::service;
 pub use wire::Metadata;
 

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use tokio_fabric::ErrorKind;
+
 use crate::limits::MESSAGE_MAX;
 
 /// `Result` with the layer's [`Status`]; of a service's methods too.
@@ -84,6 +86,29 @@ impl Code {
         }
         let at = (number as usize).wrapping_sub(1);
         CODES.get(at).copied().unwrap_or(Code::Internal)
+    }
+}
+
+impl Code {
+    /// As metrics and spans name it; the service's own numbers are all `APPLICATION`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Code::Cancelled => "CANCELLED",
+            Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+            Code::Overloaded => "OVERLOADED",
+            Code::Draining => "DRAINING",
+            Code::Unavailable => "UNAVAILABLE",
+            Code::ConnectionLost => "CONNECTION_LOST",
+            Code::UnknownMethod => "UNKNOWN_METHOD",
+            Code::BadRequest => "BAD_REQUEST",
+            Code::TooLarge => "TOO_LARGE",
+            Code::Unauthenticated => "UNAUTHENTICATED",
+            Code::PermissionDenied => "PERMISSION_DENIED",
+            Code::LentRefused => "LENT_REFUSED",
+            Code::HandlerPanicked => "HANDLER_PANICKED",
+            Code::Internal => "INTERNAL",
+            Code::Application(_) => "APPLICATION",
+        }
     }
 }
 
@@ -283,8 +308,11 @@ impl std::error::Error for Status {
 /// Of opening, listening and connecting: no call has started.
 impl From<tokio_fabric::Error> for Status {
     fn from(error: tokio_fabric::Error) -> Status {
-        let message = error.to_string();
-        Status::not_started(Code::Unavailable, message).with_source(error)
+        let code = match error.kind() {
+            ErrorKind::NotAuthorized => Code::Unauthenticated,
+            _ => Code::Unavailable,
+        };
+        Status::not_started(code, error.to_string()).with_source(error)
     }
 }
 

@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use tokio_fabric::{Domain, RemoteRegion};
+use tracing::Span;
 
 use super::connection::ClientConnection;
 use super::{Channel, ChannelInner};
 use crate::codec::Arguments;
 use crate::cx::{Cx, TraceContext};
 use crate::limits::BUDGET_US_MAX;
+use crate::observe;
 use crate::proto::{CallEnd, CallKey};
 use crate::server::Method;
 use crate::status::{Code, Result, Status};
@@ -176,6 +178,9 @@ impl<T, E: From<Status>> Call<T, E> {
             limit,
             waits: self.waits,
             deadline: within.as_ref().and_then(Cx::deadline),
+            span: observe::client_span(self.method, trace),
+            #[cfg(feature = "metrics")]
+            begun: None,
             state: match frame {
                 Ok(frame) => State::Described(frame),
                 Err(status) => State::Refused(status),
@@ -211,10 +216,26 @@ pub struct CallFuture<T, E = Status> {
     /// Of the call whose handler makes it; from the first poll on its own, too.
     deadline: Option<Instant>,
     state: State,
+    span: Option<Box<Span>>,
+    #[cfg(feature = "metrics")]
+    begun: Option<Instant>,
     decode: Decode<T, E>,
 }
 
 impl<T, E> CallFuture<T, E> {
+    /// The one end of a call that was polled.
+    fn record(&self, end: &CallEnd) {
+        self.channel.counters.end(end);
+        let code = observe::code_of(end);
+        if let Some(span) = &self.span {
+            observe::record_end(span, code);
+        }
+        #[cfg(feature = "metrics")]
+        if let Some(begun) = self.begun {
+            observe::metrics::called(self.method, code, begun.elapsed());
+        }
+    }
+
     /// Puts the earlier of both deadlines in force.
     fn set_deadline(&mut self, now: Instant) -> Result<()> {
         let own = self.limit.and_then(|it| now.checked_add(it));
@@ -233,10 +254,18 @@ impl<T, E> CallFuture<T, E> {
     fn poll_end(&mut self, cx: &Context<'_>) -> Poll<CallEnd> {
         let mut begun = None;
         match std::mem::replace(&mut self.state, State::Done) {
-            State::Refused(status) => return Poll::Ready(Err(status)),
+            State::Refused(status) => {
+                self.channel.counters.begin();
+                return Poll::Ready(Err(status));
+            }
             State::Described(frame) => {
+                self.channel.counters.begin();
                 let now = Instant::now();
                 begun = Some(now);
+                #[cfg(feature = "metrics")]
+                {
+                    self.begun = begun;
+                }
                 if let Err(status) = self.set_deadline(now) {
                     return Poll::Ready(Err(status));
                 }
@@ -344,18 +373,24 @@ impl<T, E: From<Status>> Future for CallFuture<T, E> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        this.poll_end(cx).map(|end| match end {
-            Ok((code, body)) => (this.decode)(code, &body),
-            Err(status) => Err(status.into()),
+        this.poll_end(cx).map(|end| {
+            this.record(&end);
+            match end {
+                Ok((code, body)) => (this.decode)(code, &body),
+                Err(status) => Err(status.into()),
+            }
         })
     }
 }
 
 impl<T, E> Drop for CallFuture<T, E> {
     fn drop(&mut self) {
-        if let State::Begun(connection, key, _) = &self.state {
-            connection.abandon(*key);
+        match &self.state {
+            State::Begun(connection, key, _) => connection.abandon(*key),
+            State::Waiting(..) => {}
+            _ => return,
         }
+        self.channel.counters.drop_call();
     }
 }
 

@@ -14,10 +14,12 @@ use std::time::Duration;
 use tokio::net::{ToSocketAddrs, lookup_host};
 use tokio::sync::Notify;
 use tokio_fabric::domain::DomainBuilder;
+use tokio_fabric::info::AuthKey;
 use tokio_fabric::{Domain, Fabric, Hints};
 
 use crate::drive::{Configure, Hub};
 use crate::limits::{CALLS_PER_CONNECTION, CONNECT_TIMEOUT, DEADLINE};
+use crate::observe::{ChannelCounters, ChannelStats};
 use crate::status::{Code, Result, Status};
 use crate::wire::{Hello, Rejection};
 
@@ -46,6 +48,7 @@ pub(crate) struct ChannelInner {
     changed: Notify,
     is_closed: AtomicBool,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) counters: ChannelCounters,
     /// Where the server is.
     addresses: Vec<SocketAddr>,
     /// Reads what comes for the connections.
@@ -126,6 +129,7 @@ impl Channel {
             fabric: None,
             configure: None,
             deadline: Some(DEADLINE),
+            auth_key: None,
         }
     }
 
@@ -155,6 +159,11 @@ impl Channel {
     /// Calls of the connection whose answers have not come, those included that were given up.
     pub fn open_calls(&self) -> usize {
         self.inner.current().with_machine(|it| it.open())
+    }
+
+    /// What has become of its calls.
+    pub fn stats(&self) -> ChannelStats {
+        self.inner.counters.snapshot()
     }
 
     /// Ends the connection, for all clones, and makes no other: calls under way end as lost.
@@ -192,6 +201,7 @@ pub struct ChannelBuilder {
     fabric: Option<Fabric>,
     configure: Option<Configure>,
     deadline: Option<Duration>,
+    auth_key: Option<AuthKey>,
 }
 
 impl ChannelBuilder {
@@ -216,6 +226,13 @@ impl ChannelBuilder {
         self
     }
 
+    /// Connects only to a server that proves that it has the same key, and proves it to the server
+    /// ([`Server::auth_key`](crate::Server::auth_key)).
+    pub fn auth_key(mut self, key: AuthKey) -> Self {
+        self.auth_key = Some(key);
+        self
+    }
+
     /// Connects to the first of the addresses that answers; later connections go to the same
     /// addresses.
     ///
@@ -230,7 +247,7 @@ impl ChannelBuilder {
             None => Fabric::open(Hints::new())?,
         };
         // A peer that asks for a connection asks for a listener, of which there is none here.
-        let hub = Hub::open(fabric, self.configure, ENDPOINTS_MAX, drop)?;
+        let hub = Hub::open(fabric, self.configure, self.auth_key, ENDPOINTS_MAX, drop)?;
         let addresses: Vec<SocketAddr> = addresses.collect();
         let connection = ChannelInner::connect(&hub, &addresses).await?;
         let inner = Arc::new(ChannelInner {
@@ -239,8 +256,10 @@ impl ChannelBuilder {
             is_closed: AtomicBool::new(false),
             deadline: self.deadline,
             addresses,
+            counters: ChannelCounters::default(),
             hub,
         });
+        inner.counters.connect();
         tokio::spawn(reconnect::keep_connected(Arc::downgrade(&inner)));
         Ok(Channel { inner })
     }

@@ -38,6 +38,7 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
         match ChannelInner::connect(&alive.hub, &alive.addresses).await {
             Ok(connection) => {
                 failures = 0;
+                alive.counters.connect();
                 *alive.current.lock().unwrap_or_else(PoisonError::into_inner) = connection;
                 alive.changed.notify_waiters();
             }

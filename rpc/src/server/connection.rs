@@ -11,13 +11,13 @@ use tokio_fabric::{Endpoint, Error};
 
 use super::listening::ServerShared;
 use super::running;
-use super::service::{Incoming, Reply, Route};
+use super::service::{Incoming, Reply};
 use crate::cx::{CallParts, CancelReason, Cx};
 use crate::drive::{Clock, Connection, close, send};
 use crate::lend::Bulk;
 use crate::limits::RETRY_AFTER;
 use crate::proto::{Admission, ServerMachine};
-use crate::status::{Code, Status};
+use crate::status::{Code, Started, Status};
 use crate::wire::{
     CallId, Frame, FrameBuf, FrameHead, Metadata, Request, Violation, encode_goaway,
     write_response_head,
@@ -86,12 +86,18 @@ impl ServerConnection {
     pub(crate) fn answer(&self, cx: &Cx, reply: Reply, now: Instant) {
         if self.with_machine(|machine| machine.answer(cx.id())) {
             let served = now.saturating_duration_since(cx.call().received);
+            let routed = self.server.routes.at(cx.call().route);
+            routed.counters.end(cx, reply.code, served);
             self.send_reply(cx.id(), served, reply);
         }
         self.server.notice_idle();
     }
 
-    fn refuse(&self, call: CallId, status: &Status) {
+    fn refuse(&self, call: CallId, route: Option<usize>, status: &Status) {
+        if let Some(route) = route {
+            let routed = self.server.routes.at(route);
+            routed.counters.refuse(routed.method, status.code());
+        }
         self.server.refused.fetch_add(1, Ordering::Relaxed);
         self.send_reply(call, Duration::ZERO, Reply::status(status));
     }
@@ -142,43 +148,50 @@ impl ServerConnection {
         let call = request.call;
         let admission = self.with_machine(|machine| machine.handle_request(call))?;
         let refusal = |code, what: &'static str| Status::not_started(code, what);
+        let route = self.server.routes.find(request.method);
         if admission == Admission::Draining {
-            self.refuse(call, &refusal(Code::Draining, ""));
+            self.refuse(call, route, &refusal(Code::Draining, ""));
             return Ok(());
         }
-        let Some(route) = self.server.routes.find(request.method) else {
-            self.refuse(
-                call,
-                &refusal(Code::UnknownMethod, "this server has no such method"),
-            );
+        let Some(route) = route else {
+            let status = refusal(Code::UnknownMethod, "this server has no such method");
+            self.refuse(call, None, &status);
             return Ok(());
         };
-        let Some(permit) = self.server.admit() else {
+        let routed = self.server.routes.at(route);
+        let Some(permit) = self.server.admit(routed.is_builtin) else {
             let status = refusal(Code::Overloaded, "as many calls run as the server takes");
-            self.refuse(call, &status.with_retry_after(RETRY_AFTER));
+            self.refuse(call, Some(route), &status.with_retry_after(RETRY_AFTER));
             return Ok(());
         };
         let cx = self.context_of(&request, route, clock.read);
+        if let Some(Err(status)) = self.server.authorize.as_ref().map(|it| it.authorize(&cx)) {
+            let status = status.with_started(Started::NotStarted);
+            self.refuse(call, Some(route), &status);
+            return Ok(());
+        }
         let incoming = Incoming {
             cx: &cx,
             body: request.body,
             lent: &request.lent,
         };
-        match route.service.call(route.index, incoming) {
+        match self.server.dispatch(incoming) {
             Ok(handling) => {
                 self.with_machine(|machine| machine.start(call, cx.clone()));
+                routed.counters.start();
                 running::start(Arc::clone(self), cx, handling, permit, clock);
             }
-            Err(status) => self.refuse(call, &status),
+            Err(status) => self.refuse(call, Some(route), &status),
         }
         Ok(())
     }
 
-    fn context_of(&self, request: &Request<'_>, route: &Route, now: Instant) -> Cx {
+    fn context_of(&self, request: &Request<'_>, route: usize, now: Instant) -> Cx {
         let budget = Duration::from_micros(request.budget_us.into());
         Cx::new(CallParts {
             id: request.call,
-            method: route.method,
+            method: self.server.routes.at(route).method,
+            route,
             peer: self.peer,
             received: now,
             deadline: (request.budget_us > 0).then(|| now + budget),
@@ -190,9 +203,12 @@ impl ServerConnection {
 
     fn end(&self) {
         let running = self.with_machine(|machine| machine.handle_end());
-        running
-            .iter()
-            .for_each(|cx| cx.cancel(CancelReason::Connection));
+        for cx in &running {
+            cx.cancel(CancelReason::Connection);
+            let routed = self.server.routes.at(cx.call().route);
+            let lost = Code::ConnectionLost.number();
+            routed.counters.end(cx, lost, cx.call().received.elapsed());
+        }
         self.server.notice_idle();
     }
 }

@@ -6,25 +6,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::net::{ToSocketAddrs, lookup_host};
 use tokio::sync::Notify;
 use tokio_fabric::eq::ConnRequest;
 use tokio_fabric::{Fabric, PassiveEndpoint};
 
-use super::ServerLimits;
+use super::authorize::Authorize;
+use super::builtin::{Builtin, MethodDescription, ServerDescription, ServerHealth};
 use super::connection::ServerConnection;
-use super::service::{Routes, Service};
-use crate::drive::{Configure, Hub};
+use super::route::{Request, Stack};
+use super::service::{Handling, Incoming, Routes};
+use super::{Server, ServerLimits};
+use crate::drive::Hub;
 use crate::lend::ChunkPool;
-use crate::limits::RETRY_AFTER;
+use crate::limits::{FRAME_MAX, RETRY_AFTER};
+use crate::observe::MethodStats;
 use crate::status::{Code, Result, Status};
 use crate::wire::{Hello, Rejection};
 
 /// What the connections of a server share.
 pub(crate) struct ServerShared {
-    pub(crate) routes: Routes,
+    pub(crate) routes: Arc<Routes>,
+    stack: Option<Box<dyn Stack>>,
+    pub(crate) authorize: Option<Box<dyn Authorize>>,
+    has_auth_key: bool,
     pub(crate) limits: ServerLimits,
     pub(crate) chunks: Arc<ChunkPool>,
+    /// Set before anything listens.
+    hub: OnceLock<Weak<Hub<ServerConnection>>>,
     running: AtomicUsize,
     started: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -45,12 +55,12 @@ impl Drop for CallPermit {
 }
 
 impl ServerShared {
-    /// A place, if one is left.
-    pub(crate) fn admit(self: &Arc<Self>) -> Option<CallPermit> {
+    /// A place, if one is left or it is for what is always answered.
+    pub(crate) fn admit(self: &Arc<Self>, is_builtin: bool) -> Option<CallPermit> {
         let running = self.running.fetch_add(1, Ordering::AcqRel);
         // Dropped, it gives the place back.
         let permit = CallPermit(Arc::clone(self));
-        if running >= self.limits.calls {
+        if running >= self.limits.calls && !is_builtin {
             return None;
         }
         self.started.fetch_add(1, Ordering::Relaxed);
@@ -63,13 +73,64 @@ impl ServerShared {
         }
     }
 
+    /// Passes a call to its handler, through the layers that there are.
+    pub(crate) fn dispatch(&self, call: Incoming<'_>) -> Result<Handling> {
+        match &self.stack {
+            Some(stack) if !self.routes.at(call.cx.call().route).is_builtin => {
+                Ok(stack.pass(Request::new(&call)))
+            }
+            _ => self.routes.handle(call),
+        }
+    }
+
     pub(crate) fn running(&self) -> usize {
         self.running.load(Ordering::Acquire)
+    }
+
+    fn hub(&self) -> Option<Arc<Hub<ServerConnection>>> {
+        self.hub.get().and_then(Weak::upgrade)
+    }
+
+    fn stats(&self) -> ServerStats {
+        ServerStats {
+            connections: self.hub().map_or(0, |it| it.connection_count()),
+            running: self.running(),
+            started: self.started.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            violations: self.violations.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn health(&self) -> ServerHealth {
+        ServerHealth {
+            stats: self.stats(),
+            calls_max: self.limits.calls as u64,
+            connections_max: self.limits.connections as u64,
+        }
+    }
+
+    pub(super) fn describe(&self) -> ServerDescription {
+        let mut methods: Vec<_> = self.routes.all().iter().collect();
+        methods.sort_by_key(|it| it.method.name);
+        let methods = methods.into_iter().map(|it| MethodDescription {
+            name: it.method.name.to_owned(),
+            id: it.method.id,
+            to_end: it.method.to_end,
+            idempotent: it.method.idempotent,
+            stats: it.counters.snapshot(),
+        });
+        ServerDescription {
+            codec: self.routes.codec.unwrap_or_default().to_string(),
+            health: self.health(),
+            window: self.limits.window,
+            frame_max: FRAME_MAX as u32,
+            methods: methods.collect(),
+        }
     }
 }
 
 /// What a server has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ServerStats {
     /// Connections there are.
@@ -95,14 +156,27 @@ pub struct Listening {
 
 impl Listening {
     pub(super) async fn open(
-        services: Vec<Arc<dyn Service>>,
+        server: Server,
         fabric: Fabric,
-        configure: Option<Configure>,
-        limits: ServerLimits,
         address: impl ToSocketAddrs,
     ) -> Result<Listening> {
+        let Server {
+            services,
+            configure,
+            limits,
+            authorize,
+            stack,
+            auth_key,
+            ..
+        } = server;
+        let builtin = Arc::new(Builtin::default());
+        let routes = Arc::new(Routes::new(services, builtin.clone())?);
         let shared = Arc::new(ServerShared {
-            routes: Routes::new(services)?,
+            stack: stack.map(|make| make(Arc::clone(&routes))),
+            routes,
+            authorize,
+            has_auth_key: auth_key.is_some(),
+            hub: OnceLock::new(),
             limits,
             chunks: ChunkPool::new(),
             running: AtomicUsize::new(0),
@@ -112,21 +186,28 @@ impl Listening {
             is_draining: AtomicBool::new(false),
             idle: Notify::new(),
         });
+        // It is read before anything listens, too.
+        let _ = builtin.server.set(Arc::downgrade(&shared));
         let addresses = lookup_host(address).await.map_err(|error| {
             Status::not_started(Code::Unavailable, format!("the address: {error}"))
         })?;
-        let opened: Arc<OnceLock<Weak<Hub<ServerConnection>>>> = Arc::default();
         let accept = {
-            let (opened, shared) = (Arc::clone(&opened), Arc::clone(&shared));
+            let shared = Arc::clone(&shared);
             move |request| {
-                if let Some(hub) = opened.get().and_then(Weak::upgrade) {
+                if let Some(hub) = shared.hub() {
                     accept(&hub, &shared, request);
                 }
             }
         };
-        let hub = Arc::new(Hub::open(fabric, configure, limits.connections, accept)?);
+        let hub = Arc::new(Hub::open(
+            fabric,
+            configure,
+            auth_key,
+            limits.connections,
+            accept,
+        )?);
         // It is read before anything listens.
-        let _ = opened.set(Arc::downgrade(&hub));
+        let _ = shared.hub.set(Arc::downgrade(&hub));
         let mut failed = Status::not_started(Code::Unavailable, "the name has no address");
         for address in addresses {
             match hub.fabric.passive_endpoint(&hub.events).listen_at(address) {
@@ -150,13 +231,13 @@ impl Listening {
 
     /// What it has done so far.
     pub fn stats(&self) -> ServerStats {
-        ServerStats {
-            connections: self.hub.connection_count(),
-            running: self.shared.running(),
-            started: self.shared.started.load(Ordering::Relaxed),
-            refused: self.shared.refused.load(Ordering::Relaxed),
-            violations: self.shared.violations.load(Ordering::Relaxed),
-        }
+        self.shared.stats()
+    }
+
+    /// What has become of the calls of each method, by its name.
+    pub fn method_stats(&self) -> impl Iterator<Item = (&'static str, MethodStats)> {
+        let methods = self.shared.routes.all().iter();
+        methods.map(|it| (it.method.name, it.counters.snapshot()))
     }
 
     /// Ends in order: new calls are refused as [`Code::Draining`], those that run may go on until
@@ -186,6 +267,12 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
     } else if hub.connection_count() >= shared.limits.connections {
         let status = Status::not_started(Code::Overloaded, "as many connections as it takes");
         Some(status.with_retry_after(RETRY_AFTER))
+    } else if request.has_auth_key() != shared.has_auth_key {
+        let what = match shared.has_auth_key {
+            true => "this server asks for an authorization key",
+            false => "this server has no authorization key",
+        };
+        Some(Status::not_started(Code::Unauthenticated, what))
     } else {
         None
     };

@@ -1,8 +1,11 @@
 //! The side that is called.
 
+mod authorize;
+mod builtin;
 mod connection;
 mod drain;
 mod listening;
+mod route;
 mod running;
 mod service;
 
@@ -14,6 +17,7 @@ use std::time::Duration;
 
 use tokio::net::ToSocketAddrs;
 use tokio_fabric::domain::DomainBuilder;
+use tokio_fabric::info::AuthKey;
 use tokio_fabric::{Fabric, Hints};
 
 use crate::drive::Configure;
@@ -22,8 +26,12 @@ use crate::limits::{
     DRAIN_DEADLINE,
 };
 use crate::status::Result;
+use route::MakeStack;
 
+pub use authorize::Authorize;
+pub use builtin::{MethodDescription, ServerDescription, ServerHealth};
 pub use listening::{Listening, ServerStats};
+pub use route::{Request, Route, RouteFuture};
 pub use service::{Handling, Incoming, Method, Reply, Service};
 
 /// Resolves when the server is to drain.
@@ -39,6 +47,9 @@ pub struct Server {
     fabric: Option<Fabric>,
     configure: Option<Configure>,
     limits: ServerLimits,
+    authorize: Option<Box<dyn Authorize>>,
+    stack: Option<MakeStack>,
+    auth_key: Option<AuthKey>,
     drain_on: Option<Signal>,
     drain_deadline: Duration,
 }
@@ -69,6 +80,9 @@ impl Server {
                 window: CALLS_PER_CONNECTION,
                 connections: CONNECTIONS_PER_SERVER,
             },
+            authorize: None,
+            stack: None,
+            auth_key: None,
             drain_on: None,
             drain_deadline: DRAIN_DEADLINE,
         }
@@ -120,6 +134,46 @@ impl Server {
         self
     }
 
+    /// Lets this decide about each call before it is decoded. Default: who is connected may call.
+    pub fn authorize(mut self, authorize: impl Authorize) -> Server {
+        self.authorize = Some(Box::new(authorize));
+        self
+    }
+
+    /// Takes connections only of those who prove that they have the same key; no byte of it goes
+    /// over the wire ([`ChannelBuilder::auth_key`](crate::ChannelBuilder::auth_key)). Others are
+    /// rejected as [`Code::Unauthenticated`](crate::Code::Unauthenticated). What follows is as
+    /// plain as ever.
+    pub fn auth_key(mut self, key: AuthKey) -> Server {
+        self.auth_key = Some(key);
+        self
+    }
+
+    /// Puts a layer around all services: limits, load shedding, whatever `tower` has. A stack of
+    /// several is one, too; set again, it is another one. A layer that fails instead of passing a
+    /// call on refuses it, as not started. Without a layer calls go to their handlers directly.
+    ///
+    /// ```
+    /// # #[cfg(feature = "tower")] {
+    /// use tokio_fabric_rpc::Server;
+    /// use tower::ServiceBuilder;
+    ///
+    /// let layers = ServiceBuilder::new().load_shed().concurrency_limit(64);
+    /// let server = Server::new().layer(layers);
+    /// # }
+    /// ```
+    pub fn layer<L>(mut self, layer: L) -> Server
+    where
+        L: tower_layer::Layer<Route> + Send + 'static,
+        L::Service: tower_service::Service<Request, Response = Reply> + Clone + Send + 'static,
+        <L::Service as tower_service::Service<Request>>::Error:
+            Into<Box<dyn std::error::Error + Send + Sync>>,
+        <L::Service as tower_service::Service<Request>>::Future: Send,
+    {
+        self.stack = Some(route::layered(layer));
+        self
+    }
+
     /// Drains when the future is ready, and [`listen`](Self::listen) then returns.
     pub fn drain_on(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Server {
         self.drain_on = Some(Box::pin(signal));
@@ -143,7 +197,7 @@ impl Server {
             Some(fabric) => fabric.clone(),
             None => Fabric::open(Hints::new())?,
         };
-        Listening::open(self.services, fabric, self.configure, self.limits, address).await
+        Listening::open(self, fabric, address).await
     }
 
     /// Listens and serves until [`drain_on`](Self::drain_on) says so, or for as long as the future

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tokio::time::{Instant, Sleep, sleep_until};
+use tracing::Span;
 
 use super::connection::ServerConnection;
 use super::listening::CallPermit;
@@ -15,6 +16,7 @@ use super::service::{Handling, Reply};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::Clock;
 use crate::limits::FIRST_POLL_MAX;
+use crate::observe;
 use crate::status::{Code, Status};
 
 /// Polls the handler once, and spawns it if it waits.
@@ -26,6 +28,7 @@ pub(super) fn start(
     clock: &mut Clock,
 ) {
     let mut running = Running {
+        span: observe::server_span(&cx),
         connection,
         cx,
         handling: Some(handling),
@@ -61,6 +64,7 @@ struct Running {
     /// Until it has ended, or was dropped.
     handling: Option<Handling>,
     timer: Option<Pin<Box<Sleep>>>,
+    span: Span,
     /// Given back before the answer goes out: who has that may call again.
     permit: Option<CallPermit>,
 }
@@ -72,6 +76,7 @@ impl Running {
             return Poll::Ready(Instant::now());
         }
         let handling = &mut self.handling;
+        let entered = self.span.enter();
         let polled = self.cx.sync_scope(|| {
             let poll = || match handling {
                 Some(handling) => handling.as_mut().poll(task),
@@ -90,6 +95,8 @@ impl Running {
                 Reply::status(&Status::maybe_ran(Code::HandlerPanicked, self.cx.method()))
             }
         };
+        drop(entered);
+        observe::record_end(&self.span, reply.code);
         self.permit = None;
         let now = Instant::now();
         self.connection.answer(&self.cx, reply, now);
@@ -99,6 +106,7 @@ impl Running {
     /// Of what it holds, too, destructors may panic.
     fn drop_handler(&mut self) {
         let handling = self.handling.take();
+        let _entered = self.span.enter();
         if self.cx.sync_scope(|| drop_caught(handling)) {
             tracing::error!(method = self.cx.method(), "what a handler held panicked");
         }
@@ -117,6 +125,7 @@ impl Running {
             CancelReason::Connection => return,
         };
         let reply = Reply::status(&status);
+        observe::record_end(&self.span, reply.code);
         self.connection.answer(&self.cx, reply, Instant::now());
     }
 }

@@ -12,6 +12,7 @@ use crate::codec::{self, CodecOf};
 use crate::cx::Cx;
 use crate::lend::{Pull, Push};
 use crate::limits::LENT_BYTES_MAX;
+use crate::observe::MethodCounters;
 use crate::status::{Code, Result, Status};
 use crate::wire::{CodecName, FrameBuf, TYPED_ERROR, encode_status};
 
@@ -146,6 +147,19 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// The code of a failure; `None` of a result, and of a method's own error.
+    pub fn code(&self) -> Option<Code> {
+        match self.code {
+            0 | TYPED_ERROR => None,
+            code => Some(Code::from_number(code)),
+        }
+    }
+
+    /// True if it is a result.
+    pub fn is_ok(&self) -> bool {
+        self.code == 0
+    }
+
     /// A method's result.
     pub fn value<C: CodecOf<T>, T>(value: &T) -> Reply {
         Reply::encoded(0, codec::encode::<C, T>(value))
@@ -184,25 +198,32 @@ impl Reply {
 
 /// The methods of a server's services, in order of their numbers.
 pub(crate) struct Routes {
-    methods: Vec<Route>,
+    methods: Vec<RoutedMethod>,
     /// Of all services that have one.
     pub(crate) codec: Option<CodecName>,
 }
 
-pub(crate) struct Route {
-    pub(crate) service: Arc<dyn Service>,
-    pub(crate) index: usize,
+/// A method where its server finds it.
+pub(crate) struct RoutedMethod {
+    service: Arc<dyn Service>,
+    index: usize,
     pub(crate) method: &'static Method,
+    /// Answered beside layers and limits.
+    pub(crate) is_builtin: bool,
+    pub(crate) counters: MethodCounters,
 }
 
 impl Routes {
     /// # Errors
     /// Two methods have one number: one of them needs another name, or a version. Or there are two
     /// codecs.
-    pub(crate) fn new(services: Vec<Arc<dyn Service>>) -> Result<Routes> {
-        let mut methods = Vec::new();
-        let mut codec = None;
-        for service in services {
+    pub(crate) fn new(
+        services: Vec<Arc<dyn Service>>,
+        builtin: Arc<dyn Service>,
+    ) -> Result<Routes> {
+        let (mut methods, mut codec) = (Vec::new(), None);
+        let all = services.into_iter().map(|it| (it, false));
+        for (service, is_builtin) in all.chain([(builtin, true)]) {
             match (codec, service.codec()) {
                 (Some(one), Some(other)) if one != other => {
                     let what = format!(
@@ -213,10 +234,12 @@ impl Routes {
                 (known, of_service) => codec = known.or(of_service),
             }
             for (index, method) in service.methods().iter().enumerate() {
-                methods.push(Route {
+                methods.push(RoutedMethod {
                     service: Arc::clone(&service),
                     index,
                     method,
+                    is_builtin,
+                    counters: MethodCounters::default(),
                 });
             }
         }
@@ -234,11 +257,27 @@ impl Routes {
         Ok(Routes { methods, codec })
     }
 
-    pub(crate) fn find(&self, method: u32) -> Option<&Route> {
-        let at = self
+    /// Where the method of this number is.
+    pub(crate) fn find(&self, method: u32) -> Option<usize> {
+        let found = self
             .methods
             .binary_search_by_key(&method, |it| it.method.id);
-        at.ok().map(|at| &self.methods[at])
+        found.ok()
+    }
+
+    /// The method that [`find`](Self::find) has found.
+    pub(crate) fn at(&self, route: usize) -> &RoutedMethod {
+        &self.methods[route]
+    }
+
+    pub(crate) fn all(&self) -> &[RoutedMethod] {
+        &self.methods
+    }
+
+    /// Decodes a call, and gives what handles it.
+    pub(crate) fn handle(&self, call: Incoming<'_>) -> Result<Handling> {
+        let routed = self.at(call.cx.call().route);
+        routed.service.call(routed.index, call)
     }
 }
 

@@ -74,7 +74,7 @@ async fn a_panic_ends_its_call_alone() {
 }
 
 #[service(name = "Probe")]
-trait Newer {
+pub trait Newer {
     async fn check(&self, cx: &Cx, age: u32, sex: String) -> Result<u32>;
     #[rpc(version = "2")]
     async fn nothing(&self, cx: &Cx) -> Result<()>;

@@ -1,13 +1,16 @@
 //! The layer as its users have it: calls between a client and a server in one process.
 
+mod authorize;
 mod calls;
 mod cancel;
 mod codecs;
 mod drain;
 mod hostile;
 mod lend;
+mod observe;
 mod overload;
 mod reconnect;
+mod tower;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

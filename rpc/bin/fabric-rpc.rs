@@ -1,0 +1,187 @@
+//! Asks a server how it is, or what it serves: `fabric-rpc ADDRESS check|describe [--json]`.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio_fabric_rpc::{Channel, Result, ServerDescription, ServerHealth};
+
+const USAGE: &str = "fabric-rpc ADDRESS check|describe [--json]
+
+  check     how the server is; the exit code is 0 if it serves
+  describe  its methods with their numbers, its limits, and what has become of calls
+  --json    for programs";
+
+/// How long a server that is there may take.
+const WITHIN: Duration = Duration::from_secs(5);
+
+fn main() -> ExitCode {
+    let (flags, words): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|it| it.starts_with('-'));
+    let is_json = match &flags[..] {
+        [] => false,
+        [flag] if flag == "--json" => true,
+        _ => return usage(),
+    };
+    let asks = |what: &str| matches!(&words[..], [_, word] if word == what);
+    if !asks("check") && !asks("describe") {
+        return usage();
+    }
+    let answer = ask(&words[0], asks("check"), is_json);
+    match answer {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(status) => {
+            eprintln!("{}: {status}", words[0]);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
+}
+
+fn ask(address: &str, is_check: bool, is_json: bool) -> Result<String> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build();
+    let runtime = runtime.expect("a runtime needs a few descriptors");
+    runtime.block_on(async {
+        let channel = Channel::builder().deadline(WITHIN).connect(address).await?;
+        let text = if is_check {
+            let health = channel.check().await?;
+            match is_json {
+                true => json_of_health(&health) + "\n",
+                false => text_of_health(&health),
+            }
+        } else {
+            let description = channel.describe().await?;
+            match is_json {
+                true => json_of(&description) + "\n",
+                false => text_of(&description),
+            }
+        };
+        channel.close().await;
+        Ok(text)
+    })
+}
+
+fn text_of_health(health: &ServerHealth) -> String {
+    let stats = health.stats;
+    format!(
+        "serving: {} of {} calls, {} of {} connections\n\
+         so far: {} calls started, {} refused, {} connections closed for what they sent\n",
+        stats.running,
+        health.calls_max,
+        stats.connections,
+        health.connections_max,
+        stats.started,
+        stats.refused,
+        stats.violations,
+    )
+}
+
+fn text_of(server: &ServerDescription) -> String {
+    let mut text = text_of_health(&server.health);
+    let codec = match server.codec.as_str() {
+        "" => "none",
+        codec => codec,
+    };
+    let _ = writeln!(
+        text,
+        "codec {codec}, {} calls open per connection, frames of {} bytes\n",
+        server.window, server.frame_max
+    );
+    let widest = server.methods.iter().map(|it| it.name.len()).max();
+    let width = widest.unwrap_or(0).max("method".len());
+    let _ = writeln!(
+        text,
+        "{:width$}  number      started  succeeded     failed  cancelled    refused    mean us",
+        "method"
+    );
+    for method in &server.methods {
+        let stats = method.stats;
+        let ended = stats.succeeded + stats.failed + stats.cancelled;
+        let mean = stats.time.as_micros() / u128::from(ended.max(1));
+        let _ = write!(
+            text,
+            "{:width$}  {:#010x} {:>8} {:>10} {:>10} {:>10} {:>10} {mean:>10}",
+            method.name,
+            method.id,
+            stats.started,
+            stats.succeeded,
+            stats.failed,
+            stats.cancelled,
+            stats.refused,
+        );
+        for (is_set, word) in [(method.idempotent, "idempotent"), (method.to_end, "to_end")] {
+            if is_set {
+                let _ = write!(text, "  {word}");
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn json_of_health(health: &ServerHealth) -> String {
+    let stats = health.stats;
+    format!(
+        "{{\"running\":{},\"calls_max\":{},\"connections\":{},\"connections_max\":{},\
+         \"started\":{},\"refused\":{},\"violations\":{}}}",
+        stats.running,
+        health.calls_max,
+        stats.connections,
+        health.connections_max,
+        stats.started,
+        stats.refused,
+        stats.violations,
+    )
+}
+
+fn json_of(server: &ServerDescription) -> String {
+    let methods = server.methods.iter().map(|method| {
+        let stats = method.stats;
+        format!(
+            "{{\"name\":{},\"id\":{},\"idempotent\":{},\"to_end\":{},\"started\":{},\
+             \"succeeded\":{},\"failed\":{},\"cancelled\":{},\"refused\":{},\"time_us\":{}}}",
+            quoted(&method.name),
+            method.id,
+            method.idempotent,
+            method.to_end,
+            stats.started,
+            stats.succeeded,
+            stats.failed,
+            stats.cancelled,
+            stats.refused,
+            stats.time.as_micros(),
+        )
+    });
+    format!(
+        "{{\"codec\":{},\"window\":{},\"frame_max\":{},\"health\":{},\"methods\":[{}]}}",
+        quoted(&server.codec),
+        server.window,
+        server.frame_max,
+        json_of_health(&server.health),
+        methods.collect::<Vec<_>>().join(",")
+    )
+}
+
+/// A string of JSON: names are the server's, and may be anything.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            it if it.is_control() => {
+                let _ = write!(quoted, "\\u{:04x}", u32::from(it));
+            }
+            it => quoted.push(it),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,194 @@
+//! A server's services as one `tower_service::Service`, and what is put around it.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::service::{Handling, Incoming, Method, Reply, Routes};
+use crate::cx::Cx;
+use crate::status::{Code, Result, Status};
+use crate::wire::LentRegions;
+
+/// What a service of `tower`'s fails with.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A call on its way to its handler, as the layers of a server see it: its arguments are not
+/// decoded.
+#[derive(Clone, Debug)]
+pub struct Request {
+    cx: Cx,
+    body: Bytes,
+    lent: LentRegions,
+}
+
+impl Request {
+    /// The call.
+    pub fn cx(&self) -> &Cx {
+        &self.cx
+    }
+
+    /// What is called.
+    pub fn method(&self) -> &'static Method {
+        self.cx.call().method
+    }
+
+    /// The arguments, encoded.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+}
+
+/// The services of a server: the innermost of what [`Server::layer`](super::Server::layer) puts
+/// around them. It is always ready, and fails with what refuses a call before its handler begins;
+/// what a handler answers is a [`Reply`], whether it is a result or an error.
+#[derive(Clone)]
+pub struct Route(Arc<Routes>);
+
+impl Service<Request> for Route {
+    type Response = Reply;
+    type Error = Status;
+    type Future = RouteFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> RouteFuture {
+        let Request { cx, body, lent } = request;
+        let incoming = Incoming {
+            cx: &cx,
+            body: &body,
+            lent: &lent,
+        };
+        let handling = self.0.handle(incoming);
+        if handling.is_ok() {
+            cx.set_started();
+        }
+        RouteFuture(handling.map_err(Some))
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Route").field(&self.0).finish()
+    }
+}
+
+/// A call that [`Route`] handles.
+///
+/// # Cancel safety
+/// Dropping it drops the handler.
+pub struct RouteFuture(Result<Handling, Option<Status>>);
+
+impl Future for RouteFuture {
+    type Output = Result<Reply>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Result<Reply>> {
+        match &mut self.get_mut().0 {
+            Ok(handling) => handling.as_mut().poll(task).map(Ok),
+            Err(status) => {
+                let refused = status.take();
+                Poll::Ready(Err(refused.expect("not polled after its end")))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for RouteFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RouteFuture").field(&self.0.is_ok()).finish()
+    }
+}
+
+/// The services of a server with its layers.
+pub(crate) trait Stack: Send + Sync {
+    /// Passes a call through.
+    fn pass(&self, request: Request) -> Handling;
+}
+
+/// Makes it of the services, once they are known.
+pub(crate) type MakeStack = Box<dyn FnOnce(Arc<Routes>) -> Box<dyn Stack> + Send>;
+
+struct Layered<S>(Mutex<S>);
+
+pub(crate) fn layered<L>(layer: L) -> MakeStack
+where
+    L: Layer<Route> + Send + 'static,
+    L::Service: Service<Request, Response = Reply> + Clone + Send + 'static,
+    <L::Service as Service<Request>>::Error: Into<BoxError>,
+    <L::Service as Service<Request>>::Future: Send,
+{
+    Box::new(move |routes| Box::new(Layered(Mutex::new(layer.layer(Route(routes))))))
+}
+
+impl<S> Stack for Layered<S>
+where
+    S: Service<Request, Response = Reply> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+{
+    fn pass(&self, request: Request) -> Handling {
+        // A clone of each call's own: its readiness is of that call alone.
+        let mut service = {
+            let service = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            service.clone()
+        };
+        Box::pin(async move {
+            let cx = request.cx.clone();
+            let ready = poll_fn(|task| service.poll_ready(task).map_err(Into::into)).await;
+            if let Err(error) = ready {
+                return Reply::status(&status_of(error, &cx));
+            }
+            let passed = service.call(request).await;
+            passed.unwrap_or_else(|error| Reply::status(&status_of(error.into(), &cx)))
+        })
+    }
+}
+
+/// What a layer says instead of an answer. Whether a handler has begun is known here, whatever the
+/// layer says.
+fn status_of(error: BoxError, cx: &Cx) -> Status {
+    let of_layer = match error.downcast::<Status>() {
+        Ok(status) => *status,
+        Err(error) => Status::new(code_of(&error), error.to_string()),
+    };
+    match cx.has_started() {
+        true if of_layer.is_not_started() => {
+            Status::maybe_ran(of_layer.code(), of_layer.message().to_owned())
+        }
+        true => of_layer,
+        false => of_layer.with_started(crate::status::Started::NotStarted),
+    }
+}
+
+#[cfg(feature = "tower")]
+fn code_of(error: &BoxError) -> Code {
+    if error.is::<tower::load_shed::error::Overloaded>() {
+        Code::Overloaded
+    } else if error.is::<tower::timeout::error::Elapsed>() {
+        Code::DeadlineExceeded
+    } else {
+        Code::Internal
+    }
+}
+
+#[cfg(not(feature = "tower"))]
+fn code_of(_: &BoxError) -> Code {
+    Code::Internal
+}
+
+impl Request {
+    pub(crate) fn new(incoming: &Incoming<'_>) -> Request {
+        Request {
+            cx: incoming.cx.clone(),
+            body: Bytes::copy_from_slice(incoming.body),
+            lent: incoming.lent.iter().copied().collect(),
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! What servers and channels say of themselves.
+
+use std::future::IntoFuture;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio_fabric_rpc::{Code, MethodStats, Server, Started, TraceContext};
+use tracing::field::{Field, Visit};
+use tracing::span;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+use super::{Handlers, ProbeServer, expect, probe, probe_with};
+
+fn stats_of(server: &tokio_fabric_rpc::Listening, method: &str) -> MethodStats {
+    let mut all = server.method_stats();
+    all.find(|it| it.0 == method).unwrap().1
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_counted_once_by_how_they_end() {
+    let (client, seen, server) = probe_with(Server::new().calls_max(1)).await;
+    client.fail(1).await.unwrap_err();
+    client.wait(Some(1000)).await.unwrap();
+    client
+        .wait(None)
+        .deadline(Duration::from_secs(1))
+        .await
+        .unwrap_err();
+    let running = tokio::spawn(client.wait(Some(5000)).into_future());
+    seen.wait_for(&seen.started, 3).await;
+    client.wait(Some(1)).await.unwrap_err();
+    assert!(client.nothing().into_future().now_or_never().is_none());
+    running.await.unwrap().unwrap();
+    client.panic().await.unwrap_err();
+    let wait = stats_of(&server, "Probe/wait");
+    assert_eq!((wait.started, wait.succeeded, wait.failed), (3, 2, 0));
+    assert_eq!((wait.cancelled, wait.refused), (1, 1));
+    assert!(wait.time >= Duration::from_secs(7), "{wait:?}");
+    let failed = stats_of(&server, "Probe/fail");
+    assert_eq!((failed.started, failed.failed), (1, 1));
+    assert_eq!(stats_of(&server, "Probe/panic").failed, 1);
+    let channel = client.channel().stats();
+    assert_eq!((channel.begun, channel.succeeded), (7, 2));
+    assert_eq!((channel.failed, channel.not_started), (3, 1));
+    assert_eq!((channel.dropped, channel.connections), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_lost_ends_its_calls_as_cancelled() {
+    let (client, seen, server) = probe().await;
+    let lost = tokio::spawn(client.wait(None).into_future());
+    seen.wait_for(&seen.started, 1).await;
+    client.channel().close().await;
+    expect(
+        &lost.await.unwrap().unwrap_err(),
+        Code::ConnectionLost,
+        Started::MaybeRan,
+    );
+    seen.wait_for(&seen.dropped, 1).await;
+    let wait = stats_of(&server, "Probe/wait");
+    assert_eq!((wait.started, wait.cancelled), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_says_how_it_is_and_what_it_serves() {
+    let (client, seen, _server) = probe_with(Server::new().calls_max(1)).await;
+    let running = tokio::spawn(client.wait(Some(1000)).into_future());
+    seen.wait_for(&seen.started, 1).await;
+    // A full server answers this.
+    let health = client.channel().check().await.unwrap();
+    assert_eq!((health.calls_max, health.stats.connections), (1, 1));
+    assert_eq!((health.stats.running, health.stats.refused), (2, 0));
+    let described = client.channel().describe().await.unwrap();
+    assert_eq!(
+        (described.codec.as_str(), described.window),
+        ("postcard", 256)
+    );
+    let wait = described
+        .methods
+        .iter()
+        .find(|it| it.name == "Probe/wait")
+        .unwrap();
+    assert_eq!((wait.id, wait.stats.started), (0x9c8b_5d1f, 1));
+    assert!(
+        described
+            .methods
+            .iter()
+            .any(|it| it.name == "Probe/insist" && it.to_end)
+    );
+    assert!(
+        described
+            .methods
+            .iter()
+            .any(|it| it.name == "fabric-rpc/check")
+    );
+    running.await.unwrap().unwrap();
+}
+
+/// The program, over sockets.
+#[test]
+fn the_command_prints_it_for_people_and_programs() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(async {
+        let server = Server::new().add(ProbeServer::new(Handlers::default()));
+        server.bind("127.0.0.1:0").await.unwrap()
+    });
+    let address = server.local_addr().to_string();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fabric-rpc"));
+        let output = command.args(arguments).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let (code, out, _) = run(&[&address, "check"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        out.starts_with("serving: 1 of 4096 calls, 1 of 10240"),
+        "{out}"
+    );
+    let (code, out, _) = run(&[&address, "describe"]);
+    assert_eq!(code, Some(0));
+    assert!(out.contains("codec postcard, 256 calls open"), "{out}");
+    assert!(
+        out.lines()
+            .any(|it| it.starts_with("Probe/insist ") && it.ends_with("to_end"))
+    );
+    let (_, out, _) = run(&["--json", &address, "describe"]);
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(value["codec"], "postcard");
+    assert!(value["methods"].as_array().unwrap().len() > 10);
+    let (code, _, err) = run(&[&address, "explain"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("--json"));
+    drop(server);
+    let (code, _, err) = run(&[&address, "check"]);
+    assert_eq!(code, Some(1), "{err}");
+}
+
+/// Spans by name with what was recorded, as they close.
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<String>>>);
+
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.push_str(&format!(" {}={value:?}", field.name()));
+    }
+}
+
+impl<S> Layer<S> for Spans
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+{
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, cx: Context<'_, S>) {
+        let span = cx.span(id).unwrap();
+        let mut fields = Fields(span.name().to_owned());
+        attributes.record(&mut fields);
+        span.extensions_mut().insert(fields);
+    }
+
+    fn on_record(&self, id: &span::Id, values: &span::Record<'_>, cx: Context<'_, S>) {
+        let span = cx.span(id).unwrap();
+        values.record(span.extensions_mut().get_mut::<Fields>().unwrap());
+    }
+
+    fn on_close(&self, id: span::Id, cx: Context<'_, S>) {
+        let span = cx.span(&id).unwrap();
+        let fields = span.extensions_mut().remove::<Fields>().unwrap();
+        if fields.0.starts_with("rpc.") {
+            self.0.lock().unwrap().push(fields.0);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn spans_have_the_names_of_the_conventions_and_the_trace_of_the_caller() {
+    let spans = Spans::default();
+    let subscriber = tracing_subscriber::registry().with(spans.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let (client, _, _server) = probe().await;
+    let trace = TraceContext {
+        trace_id: [0xab; 16],
+        span_id: [1; 8],
+        flags: 1,
+    };
+    client.nothing().trace(trace).await.unwrap();
+    client.fail(3).await.unwrap_err();
+    client
+        .wait(None)
+        .deadline(Duration::from_millis(5))
+        .await
+        .unwrap_err();
+    let mut closed = 0;
+    while closed < 6 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        closed = spans.0.lock().unwrap().len();
+    }
+    let spans = spans.0.lock().unwrap().clone();
+    let of = |name: &str, method: &str| {
+        let method = format!("rpc.method=\"{method}\"");
+        let is_it = |it: &&String| it.starts_with(name) && it.contains(&method);
+        spans.iter().find(is_it).unwrap().clone()
+    };
+    for name in ["rpc.client", "rpc.server"] {
+        let good = of(name, "Probe/nothing");
+        assert!(
+            good.contains("rpc.system.name=\"tokio-fabric-rpc\""),
+            "{good}"
+        );
+        assert!(good.contains("rpc.response.status_code=\"OK\""), "{good}");
+        assert!(
+            good.contains(&format!("trace_id=\"{}\"", "ab".repeat(16))),
+            "{good}"
+        );
+        assert!(!good.contains("error.type"), "{good}");
+        let failed = of(name, "Probe/fail");
+        assert!(failed.contains("error.type=\"APPLICATION\""), "{failed}");
+    }
+    let late = of("rpc.client", "Probe/wait");
+    assert!(late.contains("error.type=\"DEADLINE_EXCEEDED\""), "{late}");
+}
+
+#[cfg(feature = "metrics")]
+mod metrics {
+    use std::sync::{Arc, Mutex};
+
+    use ::metrics::{
+        Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+        SharedString, Unit,
+    };
+
+    use crate::probe;
+
+    #[derive(Clone, Default)]
+    struct Values(Arc<Mutex<Vec<(String, f64)>>>);
+
+    struct Handle(Values, String);
+
+    impl HistogramFn for Handle {
+        fn record(&self, value: f64) {
+            self.0.0.lock().unwrap().push((self.1.clone(), value));
+        }
+    }
+
+    impl CounterFn for Handle {
+        fn increment(&self, value: u64) {
+            self.record(value as f64);
+        }
+        fn absolute(&self, _: u64) {}
+    }
+
+    impl Recorder for Values {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(Arc::new(Handle(self.clone(), key.to_string())))
+        }
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::from_arc(Arc::new(Handle(self.clone(), key.to_string())))
+        }
+    }
+
+    /// "Two duration histograms, in seconds."
+    #[tokio::test(start_paused = true)]
+    async fn durations_are_recorded_in_seconds() {
+        let values = Values::default();
+        let _guard = ::metrics::set_default_local_recorder(&values);
+        let (client, _, _server) = probe().await;
+        client.wait(Some(2000)).await.unwrap();
+        client.fail(1).await.unwrap_err();
+        let recorded = values.0.lock().unwrap().clone();
+        for side in ["server", "client"] {
+            let name = format!("rpc.{side}.call.duration");
+            let of = |code: &str| {
+                let is_it = |it: &&(String, f64)| it.0.contains(&name) && it.0.contains(code);
+                recorded.iter().find(is_it).unwrap().1
+            };
+            assert!((2.0..2.2).contains(&of("OK")), "{recorded:?}");
+            assert!(of("APPLICATION") < 0.1);
+        }
+    }
+}
