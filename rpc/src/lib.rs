@@ -62,6 +62,9 @@ mod lend;
 pub mod limits;
 mod observe;
 mod proto;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub mod retry;
 mod server;
 mod status;
 #[cfg(feature = "test-util")]
@@ -81,8 +84,8 @@ pub use lend::{
 };
 pub use observe::{ChannelStats, MethodStats};
 pub use server::{
-    Authorize, Listening, Method, MethodDescription, Reply, Request, Route, RouteFuture, Server,
-    ServerDescription, ServerHealth, ServerStats, Service,
+    Authorize, BoxError, Listening, Method, MethodDescription, Reply, Request, Route, RouteFuture,
+    Server, ServerDescription, ServerHealth, ServerStats, Service,
 };
 pub use status::{CallError, Code, Result, Started, Status};
 pub use tokio::net::ToSocketAddrs;

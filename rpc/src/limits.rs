@@ -51,6 +51,14 @@ pub const DRAIN_LINGER: Duration = Duration::from_secs(1);
 pub const DRAIN_GRACE: Duration = Duration::from_millis(100);
 /// When a client that overloads the server may come again, as its refusals say.
 pub const RETRY_AFTER: Duration = Duration::from_millis(10);
+/// How often a call is made again by the policy of retries.
+pub const RETRIES_MAX: u32 = 8;
+/// What retries may add to the load of calls, as a share of them.
+pub const RETRY_BUDGET_SHARE: f32 = 0.2;
+/// Retries per second that few calls may have all the same.
+pub const RETRY_BUDGET_PER_SECOND: u32 = 10;
+/// Over which time calls and retries are weighed; `tower` takes 1 to 60 s.
+pub const RETRY_BUDGET_TIME: Duration = Duration::from_secs(10);
 /// How long connecting may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after the first failed attempt to connect anew; it doubles with each.

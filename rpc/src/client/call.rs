@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_fabric::{Domain, RemoteRegion};
 use tracing::Span;
 
-use super::connection::ClientConnection;
+use super::connection::{ClientConnection, Reservation};
 use super::{Channel, ChannelInner};
 use crate::codec::Arguments;
 use crate::cx::{Cx, TraceContext};
@@ -115,6 +115,28 @@ impl<T, E: From<Status>> Call<T, E> {
     }
 }
 
+#[cfg(feature = "tower")]
+impl<T, E> Call<T, E> {
+    /// It may be made again though it may have run.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        self.method.idempotent
+    }
+
+    /// So much of its time is over; `false` if all is.
+    pub(crate) fn shorten(&mut self, by: Duration) -> bool {
+        let limit = match self.limit {
+            Limit::OfChannel => self.channel.deadline,
+            Limit::Within(time) => Some(time),
+            Limit::Unlimited => None,
+        };
+        let Some(left) = limit.map(|it| it.saturating_sub(by)) else {
+            return true;
+        };
+        self.limit = Limit::Within(left);
+        !left.is_zero()
+    }
+}
+
 /// To be made once more, by who decides that it may be.
 impl<T, E> Clone for Call<T, E> {
     fn clone(&self) -> Self {
@@ -179,6 +201,7 @@ impl<T, E: From<Status>> Call<T, E> {
             waits: self.waits,
             deadline: within.as_ref().and_then(Cx::deadline),
             span: observe::client_span(self.method, trace),
+            reserved: None,
             #[cfg(feature = "metrics")]
             begun: None,
             state: match frame {
@@ -217,12 +240,20 @@ pub struct CallFuture<T, E = Status> {
     deadline: Option<Instant>,
     state: State,
     span: Option<Box<Span>>,
+    /// Until it has begun.
+    reserved: Option<Reservation>,
     #[cfg(feature = "metrics")]
     begun: Option<Instant>,
     decode: Decode<T, E>,
 }
 
 impl<T, E> CallFuture<T, E> {
+    /// With room that was kept for it.
+    pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
+        self.reserved = reserved;
+        self
+    }
+
     /// The one end of a call that was polled.
     fn record(&self, end: &CallEnd) {
         self.channel.counters.end(end);
@@ -318,7 +349,9 @@ impl<T, E> CallFuture<T, E> {
             Some(codec) => connection.check_codec(codec),
             None => Ok(()),
         };
-        match begun.and_then(|()| connection.begin(frame.len(), self.deadline)) {
+        let begun = begun.and_then(|()| connection.begin(frame.len(), self.deadline));
+        self.reserved = None;
+        match begun {
             Ok(key) => {
                 self.state = State::Begun(connection, key, frame);
                 Ok(())

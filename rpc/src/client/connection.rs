@@ -27,8 +27,27 @@ pub(crate) struct ClientConnection {
     pub(crate) freed: Notify,
 }
 
+/// Room for one call, until this is dropped.
+pub(crate) struct Reservation(Arc<ClientConnection>);
+
+impl Reservation {
+    /// False once the connection takes no more calls.
+    pub(crate) fn is_of_use(&self) -> bool {
+        self.0.with_machine(|machine| machine.is_open())
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.0.lock().reserved -= 1;
+        self.0.freed.notify_waiters();
+    }
+}
+
 struct State {
     machine: ClientMachine<Waker>,
+    /// Room that is kept for calls of services.
+    reserved: usize,
     /// When the clock looks next.
     armed: Option<Time>,
     has_clock: bool,
@@ -42,6 +61,7 @@ impl ClientConnection {
             origin: Instant::now(),
             state: Mutex::new(State {
                 machine: ClientMachine::new(&Hello::default()),
+                reserved: 0,
                 armed: None,
                 has_clock: false,
             }),
@@ -78,6 +98,23 @@ impl ClientConnection {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Keeps room for a call, if there is any that no other service has.
+    pub(crate) fn reserve(self: &Arc<Self>) -> Option<Reservation> {
+        let mut state = self.lock();
+        if state.machine.room() <= state.reserved {
+            return None;
+        }
+        state.reserved += 1;
+        Some(Reservation(Arc::clone(self)))
+    }
+
+    /// Calls that are open or have a reservation.
+    #[cfg(feature = "tower")]
+    pub(crate) fn load(&self) -> usize {
+        let state = self.lock();
+        state.machine.open() + state.reserved
     }
 
     /// Begins a call.

@@ -25,6 +25,7 @@ use crate::wire::{Hello, Rejection};
 
 pub use call::{Call, CallFuture};
 use connection::ClientConnection;
+pub(crate) use connection::Reservation;
 pub use service::ChannelService;
 
 /// Endpoints of a channel's domain at a time, the one that has just ended included.
@@ -77,19 +78,17 @@ impl ChannelInner {
         }
     }
 
-    /// Waits until a call would be sent at once.
-    pub(crate) async fn room(&self) {
+    /// Waits until a call would be sent at once, and keeps its room.
+    pub(crate) async fn reserve(&self) -> Reservation {
         loop {
             self.ready().await;
             let connection = self.current();
             let mut freed = std::pin::pin!(connection.freed.notified());
             freed.as_mut().enable();
-            let (has_room, is_open) =
-                connection.with_machine(|machine| (machine.has_room(), machine.is_open()));
-            if has_room {
-                return;
+            if let Some(reservation) = connection.reserve() {
+                return reservation;
             }
-            if is_open {
+            if connection.with_machine(|machine| machine.is_open()) {
                 freed.await;
             }
         }

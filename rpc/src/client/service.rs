@@ -7,7 +7,9 @@ use std::task::{Context, Poll, ready};
 
 use tower_service::Service;
 
+use super::connection::Reservation;
 use super::{Call, CallFuture, Channel};
+use crate::lend::{FailedCall, LendingCall, LendingFuture, Loan};
 use crate::status::Status;
 
 /// Makes the calls that it is given over its channel, whichever channel they were described with:
@@ -15,8 +17,9 @@ use crate::status::Status;
 ///
 /// It is ready while the channel has a connection with room for a call, and pending otherwise:
 /// never ready once the end of the connection is known, and never an error for a server that may
-/// come back. Room that two clones have seen is taken by one of them; the other's call then waits
-/// for the window.
+/// come back. Readiness is of one clone, until it calls or is dropped: no other service of the
+/// channel takes the room. Calls that are made without a service may; its call then waits for the
+/// window.
 ///
 /// ```
 /// use std::future::poll_fn;
@@ -39,7 +42,9 @@ use crate::status::Status;
 pub struct ChannelService {
     channel: Channel,
     /// Of this clone alone, while it waits.
-    waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    waiting: Option<Pin<Box<dyn Future<Output = Reservation> + Send>>>,
+    /// It is ready.
+    reserved: Option<Reservation>,
 }
 
 impl Channel {
@@ -48,6 +53,7 @@ impl Channel {
         ChannelService {
             channel: self.clone(),
             waiting: None,
+            reserved: None,
         }
     }
 }
@@ -58,27 +64,66 @@ impl Clone for ChannelService {
     }
 }
 
+impl ChannelService {
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.reserved.as_ref().is_some_and(Reservation::is_of_use) {
+            return Poll::Ready(());
+        }
+        self.reserved = None;
+        if self.waiting.is_none() {
+            self.reserved = self.channel.inner.current().reserve();
+        }
+        if self.reserved.is_none() {
+            let channel = &self.channel;
+            let waiting = self.waiting.get_or_insert_with(|| {
+                let channel = channel.inner.clone();
+                Box::pin(async move { channel.reserve().await })
+            });
+            self.reserved = Some(ready!(waiting.as_mut().poll(cx)));
+            self.waiting = None;
+        }
+        Poll::Ready(())
+    }
+}
+
 impl<T, E: From<Status>> Service<Call<T, E>> for ChannelService {
     type Response = T;
     type Error = E;
     type Future = CallFuture<T, E>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), E>> {
-        if self.waiting.is_none() && self.channel.is_ready() {
-            return Poll::Ready(Ok(()));
-        }
-        let channel = &self.channel;
-        let waiting = self.waiting.get_or_insert_with(|| {
-            let channel = channel.inner.clone();
-            Box::pin(async move { channel.room().await })
-        });
-        ready!(waiting.as_mut().poll(cx));
-        self.waiting = None;
-        Poll::Ready(Ok(()))
+        self.poll_room(cx).map(Ok)
     }
 
     fn call(&mut self, call: Call<T, E>) -> CallFuture<T, E> {
-        call.over(&self.channel).into_future()
+        let future = call.over(&self.channel).into_future();
+        future.holding(self.reserved.take())
+    }
+}
+
+/// What it lends comes back with the result, or in the error.
+impl<T, E: From<Status>, L: Loan> Service<LendingCall<T, E, L>> for ChannelService {
+    type Response = (T, L::Buffers);
+    type Error = FailedCall<L::Buffers, E>;
+    type Future = LendingFuture<T, E, L>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.poll_room(cx).map(Ok)
+    }
+
+    fn call(&mut self, call: LendingCall<T, E, L>) -> LendingFuture<T, E, L> {
+        let future = call.over(&self.channel).into_future();
+        future.holding(self.reserved.take())
+    }
+}
+
+/// Calls of the channel's connection that are not answered, and those that services are ready for.
+#[cfg(feature = "tower")]
+impl tower::load::Load for ChannelService {
+    type Metric = usize;
+
+    fn load(&self) -> usize {
+        self.channel.inner.current().load()
     }
 }
 

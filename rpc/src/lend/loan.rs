@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_fabric::{Domain, Error};
 
 use super::lent::{LendBuf, LendBufMut, LentRead, LentWrite};
-use crate::client::{Call, CallFuture};
+use crate::client::{Call, CallFuture, Channel, Reservation};
 use crate::cx::TraceContext;
 use crate::status::{Code, Result, Started, Status};
 use crate::wire::LentRegions;
@@ -164,6 +164,12 @@ impl<T, E: From<Status>> Call<T, E> {
 }
 
 impl<T, E: From<Status>, L: Loan> LendingCall<T, E, L> {
+    /// The same call over another channel.
+    pub(crate) fn over(mut self, channel: &Channel) -> Self {
+        self.call = self.call.over(channel);
+        self
+    }
+
     /// As [`Call::deadline`].
     pub fn deadline(mut self, within: Duration) -> Self {
         self.call = self.call.deadline(within);
@@ -242,6 +248,17 @@ pub struct LendingFuture<T, E, L> {
 }
 
 impl<T, E, L> Unpin for LendingFuture<T, E, L> {}
+
+impl<T, E, L> LendingFuture<T, E, L> {
+    /// With room that was kept for it.
+    pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
+        self.state = match self.state {
+            State::Calling(call) => State::Calling(call.holding(reserved)),
+            state => state,
+        };
+        self
+    }
+}
 
 impl<T, E: From<Status>, L: Loan> Future for LendingFuture<T, E, L> {
     type Output = Result<(T, L::Buffers), FailedCall<L::Buffers, E>>;

@@ -141,6 +141,14 @@ impl<W> ClientMachine<W> {
         matches!(self.state, State::Open) && self.waiting.is_empty() && self.fits(0)
     }
 
+    /// Calls that would be sent at once.
+    pub fn room(&self) -> usize {
+        match self.has_room() {
+            true => (self.calls_max - self.open) as usize,
+            false => 0,
+        }
+    }
+
     /// True if new calls can be made, now or later.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Open)

@@ -31,7 +31,7 @@ use route::MakeStack;
 pub use authorize::Authorize;
 pub use builtin::{MethodDescription, ServerDescription, ServerHealth};
 pub use listening::{Listening, ServerStats};
-pub use route::{Request, Route, RouteFuture};
+pub use route::{BoxError, Request, Route, RouteFuture};
 pub use service::{Handling, Incoming, Method, Reply, Service};
 
 /// Resolves when the server is to drain.
@@ -166,8 +166,7 @@ impl Server {
     where
         L: tower_layer::Layer<Route> + Send + 'static,
         L::Service: tower_service::Service<Request, Response = Reply> + Clone + Send + 'static,
-        <L::Service as tower_service::Service<Request>>::Error:
-            Into<Box<dyn std::error::Error + Send + Sync>>,
+        <L::Service as tower_service::Service<Request>>::Error: Into<BoxError>,
         <L::Service as tower_service::Service<Request>>::Future: Send,
     {
         self.stack = Some(route::layered(layer));

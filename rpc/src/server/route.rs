@@ -15,8 +15,8 @@ use crate::cx::Cx;
 use crate::status::{Code, Result, Status};
 use crate::wire::LentRegions;
 
-/// What a service of `tower`'s fails with.
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// What a service of `tower`'s may fail with.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A call on its way to its handler, as the layers of a server see it: its arguments are not
 /// decoded.
@@ -156,7 +156,7 @@ where
 fn status_of(error: BoxError, cx: &Cx) -> Status {
     let of_layer = match error.downcast::<Status>() {
         Ok(status) => *status,
-        Err(error) => Status::new(code_of(&error), error.to_string()),
+        Err(error) => Status::new(code_of(&error, cx), error.to_string()),
     };
     match cx.has_started() {
         true if of_layer.is_not_started() => {
@@ -167,8 +167,16 @@ fn status_of(error: BoxError, cx: &Cx) -> Status {
     }
 }
 
+/// A handler that has begun is given up by a layer that fails.
+fn code_of(error: &BoxError, cx: &Cx) -> Code {
+    match code_of_layer(error) {
+        Code::Internal if cx.has_started() => Code::Cancelled,
+        code => code,
+    }
+}
+
 #[cfg(feature = "tower")]
-fn code_of(error: &BoxError) -> Code {
+fn code_of_layer(error: &BoxError) -> Code {
     if error.is::<tower::load_shed::error::Overloaded>() {
         Code::Overloaded
     } else if error.is::<tower::timeout::error::Elapsed>() {
@@ -179,7 +187,7 @@ fn code_of(error: &BoxError) -> Code {
 }
 
 #[cfg(not(feature = "tower"))]
-fn code_of(_: &BoxError) -> Code {
+fn code_of_layer(_: &BoxError) -> Code {
     Code::Internal
 }
 

@@ -162,8 +162,9 @@ async fn a_service_is_ready_while_a_call_would_be_sent_at_once() {
         .await
         .unwrap();
     let client = client(&net).await;
-    let mut service = client.channel().service();
-    let mut ready = async || {
+    // Each is one of its own: what has once been ready stays so.
+    let ready = async || {
+        let mut service = client.channel().service();
         let ready = poll_fn(|cx| Service::<Call<()>>::poll_ready(&mut service, cx));
         timeout(Duration::from_millis(100), ready)
             .await

@@ -1,15 +1,105 @@
 //! Layers around a server, and around channels.
 
-use std::future::IntoFuture;
+use std::future::{IntoFuture, poll_fn};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio_fabric_rpc::{Code, Reply, Request, Route, RouteFuture, Server, Started, Status};
-use tower::ServiceBuilder;
+use futures::FutureExt;
+use tokio_fabric_rpc::{
+    Call, Code, Reply, Request, Route, RouteFuture, Server, Started, Status, retry,
+};
+use tower::load::Load;
 use tower::timeout::TimeoutLayer;
+use tower::{ServiceBuilder, ServiceExt};
 use tower_service::Service;
 
 use super::{expect, probe_with};
+
+#[path = "../../examples/balance.rs"]
+#[allow(dead_code, reason = "a test needs no `main`")]
+mod balance;
+
+/// "Three servers, one of them killed": no call fails, and the others take over.
+#[test]
+fn calls_are_balanced_and_none_fails_when_a_server_dies() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let summary = runtime.block_on(balance::run()).unwrap();
+    assert_eq!((summary.calls, summary.failed), (1200, 0), "{summary:?}");
+    assert!(summary.started.iter().all(|it| *it >= 50), "{summary:?}");
+    assert!(summary.started.iter().sum::<u64>() >= 1200, "{summary:?}");
+}
+
+/// "Readiness belongs to one clone": the room that it has seen is its own.
+#[tokio::test(start_paused = true)]
+async fn services_do_not_take_each_others_room() {
+    let (client, _, server) = probe_with(Server::new().window(2)).await;
+    let mut services: Vec<_> = (0..3).map(|_| client.channel().service()).collect();
+    let mut poll = |at: usize| {
+        let service = &mut services[at];
+        poll_fn(|cx| Service::<Call<()>>::poll_ready(service, cx)).now_or_never()
+    };
+    assert!(poll(0).is_some() && poll(1).is_some());
+    assert!(poll(2).is_none(), "both places are taken");
+    assert!(poll(0).is_some(), "it stays ready");
+    let calls: Vec<_> = services
+        .drain(..2)
+        .map(|mut it| it.call(client.nothing()))
+        .collect();
+    assert_eq!(client.channel().service().load(), 2);
+    for call in calls {
+        call.await.unwrap();
+    }
+    poll_fn(|cx| Service::<Call<()>>::poll_ready(&mut services[0], cx))
+        .await
+        .unwrap();
+    assert_eq!(client.channel().service().load(), 1);
+    // Its server ends: it is ready no more, and its place is given back.
+    drop(server);
+    client.channel().close().await;
+    let ready = poll_fn(|cx| Service::<Call<()>>::poll_ready(&mut services[0], cx));
+    assert!(ready.now_or_never().is_none());
+    assert_eq!(client.channel().service().load(), 0);
+}
+
+/// G3: only what has not started is made again, within the call's own deadline.
+#[tokio::test(start_paused = true)]
+async fn retries_are_of_what_has_not_started() {
+    let (client, seen, server) = probe_with(Server::new().calls_max(1)).await;
+    let service = ServiceBuilder::new()
+        .retry(retry::NotStarted::new())
+        .service(client.channel().service());
+    let running = tokio::spawn(client.wait(Some(35)).into_future());
+    seen.wait_for(&seen.started, 1).await;
+    // Refused as overloaded, which says 10 ms, until the other is done.
+    service.clone().oneshot(client.nothing()).await.unwrap();
+    running.await.unwrap().unwrap();
+    let refused = server.stats().refused;
+    assert!((2..=5).contains(&refused), "{refused}");
+    // One that has run is not made again.
+    let failed = service.clone().oneshot(client.fail(1)).await.unwrap_err();
+    expect(&failed, Code::Application(1), Started::Ran);
+    // Nor is one whose time is over.
+    let running = tokio::spawn(client.wait(Some(5000)).into_future());
+    seen.wait_for(&seen.started, 2).await;
+    let begin = tokio::time::Instant::now();
+    let call = client.nothing().deadline(Duration::from_millis(25));
+    let late = service.clone().oneshot(call).await.unwrap_err();
+    expect(&late, Code::Overloaded, Started::NotStarted);
+    assert!(
+        begin.elapsed() <= Duration::from_millis(30),
+        "{:?}",
+        begin.elapsed()
+    );
+    // Nor more often than its policy says.
+    let policy = retry::NotStarted::new().retries_max(2);
+    let before = server.stats().refused;
+    let twice = ServiceBuilder::new()
+        .retry(policy)
+        .service(client.channel().service());
+    twice.oneshot(client.nothing()).await.unwrap_err();
+    assert_eq!(server.stats().refused - before, 3);
+    running.abort();
+}
 
 /// "Overload is answered before a body is decoded", by a layer too.
 #[tokio::test(start_paused = true)]
@@ -37,7 +127,7 @@ async fn a_layer_that_gives_up_says_that_the_handler_may_have_run() {
     let layer = TimeoutLayer::new(Duration::from_secs(1));
     let (client, seen, _server) = probe_with(Server::new().layer(layer)).await;
     let late = client.wait(None).await.unwrap_err();
-    expect(&late, Code::DeadlineExceeded, Started::Ran);
+    expect(&late, Code::DeadlineExceeded, Started::MaybeRan);
     assert_eq!(seen.dropped.load(std::sync::atomic::Ordering::SeqCst), 1);
     client.nothing().await.unwrap();
 }

@@ -1,0 +1,201 @@
+//! Which calls may be made again, for `tower`'s `Retry` (feature `tower`).
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tower::BoxError;
+use tower::load_shed::error::Overloaded;
+use tower::retry::Policy;
+use tower::retry::budget::{Budget, TpsBudget};
+
+use crate::client::Call;
+use crate::limits::{RETRIES_MAX, RETRY_BUDGET_PER_SECOND, RETRY_BUDGET_SHARE, RETRY_BUDGET_TIME};
+use crate::status::{CallError, Started, Status};
+
+/// What a call can fail with: a [`Status`], or a [`CallError`] that may hold one. Sealed.
+pub trait CallFailure: sealed::Sealed {
+    /// The layer's status, unless the error is the method's own.
+    fn status(&self) -> Option<&Status>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for crate::Status {}
+    impl<E> Sealed for crate::CallError<E> {}
+}
+
+impl CallFailure for Status {
+    fn status(&self) -> Option<&Status> {
+        Some(self)
+    }
+}
+
+impl<E> CallFailure for CallError<E> {
+    fn status(&self) -> Option<&Status> {
+        match self {
+            CallError::App(_) => None,
+            CallError::Rpc(status) => Some(status),
+        }
+    }
+}
+
+/// Makes calls again that have not started, whatever they are, and calls of `#[rpc(idempotent)]`
+/// methods that may have run. All attempts are within the deadline that the call says. A budget
+/// that clones share bounds how much retries add to the load: by default a fifth of the calls, and
+/// ten per second.
+///
+/// ```
+/// use tokio_fabric_rpc::retry;
+/// use tower::{ServiceBuilder, ServiceExt};
+/// # use tokio_fabric_rpc::{Cx, Result, service, testing};
+/// # #[service] trait Double { async fn double(&self, cx: &Cx, number: u32) -> Result<u32>; }
+/// # struct Doubler;
+/// # impl Double for Doubler {
+/// #     async fn double(&self, _: &Cx, number: u32) -> Result<u32> { Ok(2 * number) }
+/// # }
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// # let (channel, _server) = testing::pair(DoubleServer::new(Doubler)).await?;
+/// let client = DoubleClient::over(channel.clone());
+/// let service = ServiceBuilder::new()
+///     .retry(retry::NotStarted::new())
+///     .service(channel.service());
+/// assert_eq!(service.oneshot(client.double(21)).await?, 42);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct NotStarted {
+    budget: Arc<TpsBudget>,
+    /// Of this call.
+    left: u32,
+    begun: Option<Instant>,
+}
+
+impl Default for NotStarted {
+    fn default() -> Self {
+        NotStarted::new()
+    }
+}
+
+impl NotStarted {
+    /// With the default budget.
+    pub fn new() -> NotStarted {
+        let budget = TpsBudget::new(
+            RETRY_BUDGET_TIME,
+            RETRY_BUDGET_PER_SECOND,
+            RETRY_BUDGET_SHARE,
+        );
+        NotStarted {
+            budget: Arc::new(budget),
+            left: RETRIES_MAX,
+            begun: None,
+        }
+    }
+
+    /// With this budget.
+    pub fn budget(mut self, budget: Arc<TpsBudget>) -> NotStarted {
+        self.budget = budget;
+        self
+    }
+
+    /// How often a call is made again at most. Default 8.
+    pub fn retries_max(mut self, retries: u32) -> NotStarted {
+        self.left = retries;
+        self
+    }
+
+    /// Whether and when a call that failed so is made again.
+    fn decide<T, E>(
+        &mut self,
+        call: &mut Call<T, E>,
+        started: Started,
+        after: Option<Duration>,
+    ) -> Option<Pause> {
+        let may = match started {
+            Started::NotStarted => true,
+            Started::MaybeRan => call.is_idempotent(),
+            Started::Ran => false,
+        };
+        let pause = after.unwrap_or_default();
+        let begun = self.begun.unwrap_or_else(Instant::now);
+        if !may || self.left == 0 || !call.shorten(begun.elapsed() + pause) {
+            return None;
+        }
+        if !self.budget.withdraw() {
+            return None;
+        }
+        self.left -= 1;
+        self.begun = Some(Instant::now() + pause);
+        Some(Pause(match pause.is_zero() {
+            true => None,
+            false => Some(Box::pin(sleep(pause))),
+        }))
+    }
+}
+
+impl fmt::Debug for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NotStarted")
+            .field("left", &self.left)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is waited for before a call is made again: what the server has asked for.
+#[derive(Debug)]
+pub struct Pause(Option<Pin<Box<tokio::time::Sleep>>>);
+
+impl Future for Pause {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, task: &mut std::task::Context<'_>) -> std::task::Poll<()> {
+        match &mut self.get_mut().0 {
+            Some(sleep) => sleep.as_mut().poll(task),
+            None => std::task::Poll::Ready(()),
+        }
+    }
+}
+
+impl<T, E: CallFailure> Policy<Call<T, E>, T, E> for NotStarted {
+    type Future = Pause;
+
+    fn retry(&mut self, call: &mut Call<T, E>, end: &mut Result<T, E>) -> Option<Pause> {
+        let Err(error) = end else {
+            self.budget.deposit();
+            return None;
+        };
+        let status = error.status()?;
+        self.decide(call, status.started(), status.retry_after())
+    }
+
+    fn clone_request(&mut self, call: &Call<T, E>) -> Option<Call<T, E>> {
+        self.begun.get_or_insert_with(Instant::now);
+        Some(call.clone())
+    }
+}
+
+/// Behind layers that box their errors.
+impl<T, E: CallFailure + Error + 'static> Policy<Call<T, E>, T, BoxError> for NotStarted {
+    type Future = Pause;
+
+    fn retry(&mut self, call: &mut Call<T, E>, end: &mut Result<T, BoxError>) -> Option<Pause> {
+        let Err(error) = end else {
+            self.budget.deposit();
+            return None;
+        };
+        if error.is::<Overloaded>() {
+            return self.decide(call, Started::NotStarted, None);
+        }
+        let status = error.downcast_ref::<E>()?.status()?;
+        self.decide(call, status.started(), status.retry_after())
+    }
+
+    fn clone_request(&mut self, call: &Call<T, E>) -> Option<Call<T, E>> {
+        self.begun.get_or_insert_with(Instant::now);
+        Some(call.clone())
+    }
+}
