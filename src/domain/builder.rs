@@ -125,13 +125,12 @@ impl DomainBuilder {
         let shards = (0..self.progress_shards).map(|_| transport::open(&self.transport));
         let selections: Vec<_> = shards.collect::<Result<_>>()?;
         let first = &selections[0];
-        tracing::debug!(
+        let span = tracing::info_span!(
+            "domain",
             domain = %self.info.domain.name,
             backend = %first.transport.backend(),
-            ?driver,
-            shards = self.progress_shards,
-            "domain opens"
         );
+        tracing::info!(parent: &span, ?driver, shards = self.progress_shards, "domain opened");
         let mr_mode = self.info.domain.mr_mode.in_force();
         let addressing = if mr_mode.contains(MrMode::VIRT_ADDR) {
             MrAddressing::Virtual
@@ -170,6 +169,7 @@ impl DomainBuilder {
             random: random.clone(),
             executor: selection.executor,
             busy_poll: self.busy_poll,
+            span: span.clone(),
         }))?;
         let progress = match &self.transport.runner {
             Runner::Manual(reactor) => Some(Arc::clone(reactor.progress())),

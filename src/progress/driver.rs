@@ -459,6 +459,12 @@ impl Drop for Driver {
     /// has gone: everything still bound to this engine ends now, so that nothing is awaited
     /// indefinitely (ruling 11).
     fn drop(&mut self) {
+        let span = &self.engine.span;
+        match &self.lost {
+            Some(error) => tracing::error!(parent: span, %error, "the driver has lost its backend"),
+            None if self.engine.is_stopping() => tracing::info!(parent: span, "domain closed"),
+            None => tracing::info!(parent: span, "the driver ends before its domain"),
+        }
         let why = self.lost.take().unwrap_or_else(Engine::gone_error);
         if self.engine.is_stopping() {
             // Before anybody learns that it has ended, and closes the event queue.

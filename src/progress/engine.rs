@@ -30,6 +30,8 @@ pub(crate) struct EngineConfig {
     pub(crate) executor: Executor,
     /// How long the driver spins after the last activity.
     pub(crate) busy_poll: Duration,
+    /// The domain's.
+    pub(crate) span: tracing::Span,
 }
 
 /// Shared by the driver task, the ports and the handles of one domain.
@@ -40,6 +42,8 @@ pub(crate) struct Engine {
     pub(super) demands_tags: bool,
     /// The source of this engine's random numbers.
     pub(super) random: RandomSource,
+    /// The domain's: that of its connections are within.
+    pub(super) span: tracing::Span,
     /// By which peers distinguish this domain from earlier ones of the process; not 0.
     incarnation: u64,
     pub(super) ports: Mutex<Slab<Arc<dyn Pollable>>>,
@@ -94,6 +98,7 @@ impl Engine {
             regions: config.regions,
             incarnation: config.random.number("a domain")?.max(1),
             random: config.random,
+            span: config.span,
             ports: Mutex::new(Slab::new()),
             ready: Mutex::new(ReadyList::default()),
             stopping: AtomicBool::new(false),

@@ -28,6 +28,7 @@ impl Port {
         let transport = &self.engine.transport;
         let link = transport.connect(to, from, self.waker.clone())?;
         state.io.peer = Some(to);
+        self.span.record("peer", tracing::field::display(to));
         state.connect.context = context;
         self.begin_attempt(&mut state, link, Some(timeout), |machine| {
             machine.begin_connect(data);
@@ -49,7 +50,9 @@ impl Port {
         } = accepted;
         let mut state = self.lock_idle("accept")?;
         let link = self.engine.transport.adopt(raw, self.waker.clone())?;
-        state.io.peer = Some(link.peer_addr());
+        let peer = link.peer_addr();
+        state.io.peer = Some(peer);
+        self.span.record("peer", tracing::field::display(peer));
         state.io.local = Some(link.local_addr());
         state.connect.context = context;
         self.begin_attempt(&mut state, link, Some(timeout), |machine| {

@@ -39,12 +39,16 @@ impl Host<Report> for PortHost<'_> {
     fn resolve(&mut self, request: &AccessRequest) -> Result<RegionUse, Refusal> {
         // A port that demands a key takes no access before the peer has proven it.
         let context = AccessContext::new(self.port.id(), self.port.auth_key());
-        let found = self.regions.lock("resolve").resolve(request, context)?;
+        let found = self.regions.lock("resolve").resolve(request, context);
         let for_writing = request.need.contains(Access::REMOTE_WRITE);
-        match found.probe(for_writing) {
+        let found = found.and_then(|found| match found.probe(for_writing) {
             Ok(()) => Ok(found),
             Err(denied) => Err(denied.into()),
+        });
+        if let Err(reason) = &found {
+            tracing::info!(parent: &self.port.span, %reason, "an access of the peer is refused");
         }
+        found
     }
 
     fn admits(&self, need: Caps) -> bool {

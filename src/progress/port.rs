@@ -14,6 +14,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::task::Waker;
 
+use tracing::Span;
+
 use crate::error::{Phase, Result};
 use crate::id::EndpointId;
 use crate::mr::AuthSecret;
@@ -53,6 +55,8 @@ pub(crate) struct Port {
     pub(super) engine: Arc<Engine>,
     pub(super) state: Lock<PortState>,
     pub(super) waker: Waker,
+    /// Within the domain's; entered where the protocol may have something to say.
+    pub(super) span: Span,
     /// What both sides of its connection have proven once it is up.
     auth_key: Option<AuthSecret>,
     pub(super) port_waker: Arc<PortWaker>,
@@ -120,12 +124,19 @@ impl Port {
         demand_key(&mut parts.machine, key, &engine.random)?;
         let spread = id.spread(engine.incarnation());
         let liveness = PortLiveness::new(extension.liveness, spread);
+        let span = tracing::info_span!(
+            parent: &engine.span,
+            "connection",
+            endpoint = ?id,
+            peer = parts.peer.map(tracing::field::display),
+        );
         let state = PortState::new(parts, bindings, liveness);
         let port = Arc::new(Port {
             id,
             engine: Arc::clone(engine),
             state: Lock::new(state),
             waker,
+            span,
             auth_key: extension.auth_key,
             port_waker,
             superseded: SupersededFlag::default(),

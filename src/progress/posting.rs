@@ -37,6 +37,8 @@ impl Port {
             timeout,
             ..
         } = operation.options;
+        let _entered = self.span.enter();
+        tracing::trace!(operation = ?operation.operation(), len = operation.len, "posted");
         let is_receive = operation.is_receive();
         let mut state = self.lock("post");
         state.activity += 1;
@@ -78,6 +80,8 @@ impl Port {
     /// Posts a message that is copied: only counters count its end, and it never waits. Of a
     /// connected endpoint.
     pub(crate) fn inject(&self, bytes: &[u8], data: Option<u64>) -> Result<()> {
+        let _entered = self.span.enter();
+        tracing::trace!(operation = ?OperationKind::Inject, len = bytes.len(), "posted");
         let mut state = self.lock("inject");
         state.activity += 1;
         let was_idle = state.machine.is_transmit_idle();

@@ -69,6 +69,8 @@ impl Port {
             ConnEvent::Connected { data } => {
                 state.life.on_connected();
                 state.counts.connects += 1;
+                let peer = state.io.peer.map(tracing::field::display);
+                tracing::info!(parent: &self.span, endpoint = ?self.id(), peer, "connected");
                 state.timers.cancel_alarm();
                 if let Some(slot) = state.bindings.connected.take() {
                     let link = state.io.link.as_ref();
@@ -115,7 +117,9 @@ impl Port {
     fn connect_failed(&self, state: &mut PortState, error: Error) {
         let error = state.about_peer(error);
         state.counts.losses += 1;
-        tracing::debug!(endpoint = ?self.id(), %error, "connection not established");
+        tracing::warn!(
+            parent: &self.span, endpoint = ?self.id(), %error, "connection not established"
+        );
         if let Some(slot) = state.bindings.connected.take() {
             let event = EventError::new(error.clone())
                 .with_context(state.connect.context)
@@ -213,7 +217,15 @@ impl Port {
     fn deliver_closed(&self, state: &mut PortState, connected: bool, lost: Option<Error>) {
         let lost = lost.map(|error| state.about_peer(error));
         state.counts.losses += u64::from(lost.is_some());
-        tracing::debug!(endpoint = ?self.id(), ?lost, "connection ended");
+        let (span, endpoint) = (&self.span, self.id());
+        match &lost {
+            None => tracing::info!(parent: span, ?endpoint, "connection ended"),
+            Some(error) if connected => {
+                tracing::warn!(parent: span, ?endpoint, %error, "connection lost");
+            }
+            // One that gave way to another, mostly.
+            Some(error) => tracing::debug!(parent: span, ?endpoint, %error, "connection not used"),
+        }
         state.remote_slots.clear();
         state.bindings.connected = None;
         let slot = state.bindings.shutdown.take();

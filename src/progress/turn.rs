@@ -33,6 +33,7 @@ impl Port {
         #[cfg(test)]
         self.turns
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let _entered = self.span.enter();
         let mut guard = self.lock("turn");
         let state = &mut *guard;
         self.begin_turn(state, now);

@@ -4,6 +4,7 @@
 mod common;
 mod domain;
 mod driver;
+mod events;
 mod fork;
 mod hostile;
 mod liveness;

@@ -2,6 +2,7 @@
 //! say what they are for.
 
 mod constants;
+mod events;
 mod imports;
 mod names;
 mod papers;
@@ -269,5 +270,27 @@ fn the_papers_agree_with_the_repository() {
         let folder = folder.parent().expect("a file has a folder");
         let exists = |target: &str| folder.join(target).exists();
         expect_none(papers::check_links(&page, &text(&page), exists));
+    }
+}
+
+#[test]
+fn the_page_of_events_is_what_the_source_logs() {
+    let files = Source::all_in("src");
+    let logged: Vec<_> = files.iter().flat_map(events::of_source).collect();
+    assert!(logged.len() > 40, "they are found");
+    expect_none(events::check(
+        logged,
+        events::of_page(&text("docs/events.md")),
+    ));
+    // It can fail: by a level, a field, a word.
+    let file = |code: &str| events::of_source(&Source::new("src/a.rs", code));
+    let page = |row: &str| events::of_page(&format!("| level | event |\n|---|---|\n{row}"));
+    let log = "fn f() { tracing::info!(parent: x, a = ?b(1, 2), %peer, \"up, (now)\"); }";
+    assert!(events::check(file(log), page("| info | up, (now) | `a` `peer` | |")).is_empty());
+    for wrong in [
+        "| warn | up, (now) | `a` `peer` | |",
+        "| info | up, (now) | `a` | |",
+    ] {
+        assert_eq!(events::check(file(log), page(wrong)).len(), 2);
     }
 }

@@ -33,6 +33,7 @@ impl DgramPort {
         if state.shutdown.is_closing() {
             return Err(RefusedPost::new(closed(), operation));
         }
+        tracing::trace!(operation = ?operation.operation(), len = operation.len, "posted");
         let (is_receive, options) = (operation.is_receive(), operation.options);
         let idle = !state.machine.has_queued();
         let State {

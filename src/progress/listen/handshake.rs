@@ -254,6 +254,7 @@ impl<H: RequestHandler> ListenTask<H> {
         let data = match verdict {
             Some(Verdict::Accept(ticket)) => {
                 self.shared.lock().stats.accepted += 1;
+                tracing::info!(from = %peer.link.peer_addr(), "request accepted");
                 peer.link.cancel_receive();
                 if let Some(raw) = peer.link.take_raw() {
                     // An acceptor that has gone away meanwhile drops it, which closes it.
@@ -273,6 +274,7 @@ impl<H: RequestHandler> ListenTask<H> {
         let frame =
             ControlFrame::new(ControlKind::Reject, data).expect("who decided has checked the data");
         self.shared.lock().stats.rejected += 1;
+        tracing::info!(from = %peer.link.peer_addr(), "request rejected");
         self.send_last(peer, frame.encode());
     }
 
@@ -338,6 +340,7 @@ impl<H: RequestHandler> ListenTask<H> {
             }
             RequestDecision::Accept(accepted) => {
                 self.shared.lock().stats.accepted += 1;
+                tracing::info!(from = %incoming.peer, "request accepted");
                 let proven = request.proven.take();
                 peer.link.cancel_receive();
                 let raw = peer.link.take_raw();

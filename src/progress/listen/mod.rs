@@ -167,6 +167,7 @@ impl ListenHandle {
             local_addr: listener.local_addr(),
             shared: Arc::clone(&shared),
         };
+        tracing::info!(local = %listening.local_addr, "listening");
         let bound = BoundListener {
             clock: config.transport.open_clock()?,
             listener,

@@ -143,6 +143,8 @@ impl<H: RequestHandler> ListenTask<H> {
         let evicted = self.half_open.insert(id, host);
         self.shared.lock().stats.evicted += u64::from(evicted.is_some());
         if let Some(peer) = evicted.and_then(|evicted| self.peers.remove(&evicted)) {
+            let from = peer.link.peer_addr();
+            tracing::debug!(%from, "a half-open connection is closed: there are too many");
             self.forget(peer);
         }
         evicted != Some(id)
@@ -238,6 +240,8 @@ impl<H: RequestHandler> ListenTask<H> {
                 peer.deadline = None;
                 let is_rejected = matches!(peer.handshake, HandshakeState::Rejecting);
                 self.shared.lock().stats.timed_out += u64::from(!is_rejected);
+                let from = peer.link.peer_addr();
+                tracing::debug!(%from, "a half-open connection is closed: it took too long");
                 self.forget(peer);
             }
         }

@@ -119,6 +119,7 @@ impl Port {
         peers: &mut PeerLiveness,
         had_turn: bool,
     ) -> NextHeartbeat {
+        let _entered = self.span.enter();
         let mut guard = self.lock("heartbeat");
         let state = &mut *guard;
         // 1. The usual heartbeat of an idle connection ends here and with step 2: it was heard, or
@@ -147,6 +148,7 @@ impl Port {
             LivenessAction::None => {}
             LivenessAction::Probe => {
                 state.liveness.probes += 1;
+                tracing::debug!("the peer is asked whether it is alive");
                 state.machine.queue_probe(state.liveness.probes);
                 self.transmit_now(state);
                 if let Some((domain, _)) = self.peer_domain(state) {

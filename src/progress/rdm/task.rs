@@ -148,7 +148,7 @@ impl RdmTask {
                     .rdm
                     .lock_table("promote")
                     .replace(peer, &port, connection);
-                tracing::debug!(%peer, "the peer has restarted, as a check shows");
+                tracing::info!(%peer, "the peer has restarted");
                 old.inspect(|old| old.end_now(restarted(peer)));
             }
             VerificationOutcome::Drop => port.begin_close(),
@@ -262,7 +262,9 @@ impl RdmTask {
         let error = if self.peers.is_closing() {
             Error::new(ErrorKind::Canceled, "the endpoint was closed")
         } else {
-            given_up(why, reason)
+            let error = given_up(why, reason);
+            tracing::warn!(%peer, %error, "the peer is given up");
+            error
         };
         if let Err((attempt, incarnation)) = port.give_up(error.with_peer(peer.socket)) {
             self.peers.adopt_connection(peer, attempt, incarnation, now);

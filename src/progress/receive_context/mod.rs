@@ -153,6 +153,7 @@ impl ReceiveContext {
         report: Report,
         options: PostOptions,
     ) -> Result<PostedOp, (Error, Payload)> {
+        tracing::trace!(operation = ?OperationKind::Receive, len = payload.len(), "posted");
         self.post_any(PendingReceive::Single(selector, payload, report), options)
     }
 
@@ -169,6 +170,7 @@ impl ReceiveContext {
         free_min: usize,
         options: PostOptions,
     ) -> Result<PostedOp, (Error, Payload)> {
+        tracing::trace!(operation = ?OperationKind::Receive, len = payload.len(), "posted");
         if free_min == 0 {
             let message = "min_free is 0: the buffer would never be released";
             let error = Error::new(ErrorKind::InvalidArgument, message);
