@@ -14,6 +14,24 @@ mod refusal;
 pub use refusal::Refusal;
 
 /// What went wrong. Kinds answer "whose fault and what to do", not "which line noticed".
+///
+/// ```
+/// use std::time::Duration;
+/// use tokio_fabric::ErrorKind;
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?;
+/// let late = b.recv(vec![0; 8]).timeout(Duration::from_millis(5)).await.unwrap_err();
+/// match late.kind() {
+///     ErrorKind::TimedOut => {} // The connection lives: ask again.
+///     ErrorKind::Again => {}    // Something is full: the error says what.
+///     _ if late.error().is_connection_lost() => {} // Connect anew.
+///     kind => panic!("{kind:?}"),
+/// }
+/// # drop(a);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -7,6 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A value of the user's that comes back with the event or completion it was given for (the
 /// `context` argument of libfabric's calls).
+///
+/// ```
+/// use tokio_fabric::UserContext;
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?;
+/// b.recv(vec![0; 8]).queue(42u64).post()?; // Any integer of yours.
+/// a.send("one").await?;
+/// let completion = b.receive_queue().next().await.expect("it is open");
+/// assert_eq!(completion.context, UserContext(42));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UserContext(pub u64);
 

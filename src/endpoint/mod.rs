@@ -215,6 +215,9 @@ impl Endpoint {
     ///
     /// A peer that neither reads nor answers is not waited for longer than 5 s.
     ///
+    /// # Errors
+    /// None. Each operation says by itself how it ended.
+    ///
     /// # Cancel safety
     /// The end has begun once this is polled, and goes on if the future is dropped.
     #[doc(alias = "fi_shutdown")]

@@ -270,6 +270,17 @@ pub(super) fn fence_caps(fence: bool) -> Caps {
 
 /// A message to be sent; see [`Endpoint::send`], [`RdmEndpoint::send`] and
 /// [`RdmEndpoint::send_tagged`]. Await it, or [`post`](Self::post) it.
+///
+/// ```
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?;
+/// let receive = b.recv(vec![0; 8]).post()?;
+/// a.send("now").imm(7).delivery_complete().await?; // The peer has it, with a number.
+/// assert_eq!(receive.await?.0.data, Some(7));
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is sent until this is awaited or posted"]
 pub struct SendMessage<B: IoBufs> {
     target: PostTarget,

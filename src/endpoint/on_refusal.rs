@@ -9,6 +9,17 @@ use crate::limits::REFUSALS_MAX;
 /// Whatever is chosen, the operation itself ends with [`ErrorKind::AccessDenied`] (or
 /// [`ErrorKind::BadAddress`], if no memory is there) and its [reason](Error::refusal), and other
 /// connections know nothing of it.
+///
+/// ```
+/// use tokio_fabric::ep::OnRefusal;
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let domain = Net::loopback().peer()?.domain;
+/// let endpoint = domain.endpoint().on_refusal(OnRefusal::Continue { limit: 100 }).open()?;
+/// # drop(endpoint);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnRefusal {

@@ -77,6 +77,19 @@ impl RdmEndpoint {
 /// [`shutdown`](RdmEndpoint::shutdown), the drop of its last handle, or with its runtime, after a
 /// `Down` of every peer that was up. Until then it is a handle of the address vector.
 ///
+/// ```
+/// use tokio_fabric::rdm::PeerEventKind;
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().rdm_pair()?;
+/// let mut peers = b.endpoint.peers();
+/// a.endpoint.send("hello", a.other).await?;
+/// let event = peers.next().await.expect("the endpoint is open");
+/// assert!(matches!(event.kind, PeerEventKind::Up));
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
 /// [`next`](Self::next) and polling lose nothing.
 #[must_use = "a stream that is not read reports nothing"]

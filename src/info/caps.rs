@@ -8,6 +8,17 @@ bitflags! {
     /// [`Caps::PRIMARY`] capabilities are enabled only when asked for. [`Caps::MODIFIERS`] limit
     /// them to some directions; with none given, all directions are meant. [`Caps::SECONDARY`]
     /// ones may be reported without being asked for.
+///
+/// ```
+/// use tokio_fabric::{Caps, Fabric, Hints};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// // An endpoint that only sends and receives: its peers cannot ask for more.
+/// let fabric = Fabric::open(Hints::new().caps(Caps::MSG))?;
+/// let info = fabric.domain().open()?.info().clone();
+/// assert!(info.caps.contains(Caps::MSG) && !info.caps.contains(Caps::RMA));
+/// # Ok(()) }
+/// ```
     #[doc(alias = "fi_info")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Caps: u64 {

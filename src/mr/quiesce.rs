@@ -13,6 +13,19 @@ use crate::buf::QuiescedAccess;
 ///
 /// It derefs to the bytes of the region's first buffer, which is all of it unless it was registered
 /// from several; [`segments_mut`](Self::segments_mut) gives the rest.
+///
+/// ```
+/// use tokio_fabric::Access;
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let domain = Net::loopback().peer()?.domain;
+/// let region = domain.register(vec![3u8, 1, 2]).access(Access::REMOTE_WRITE).await?;
+/// let mut guard = region.quiesce().await?; // Peers and operations are kept out.
+/// guard.sort();
+/// assert_eq!(&guard[..], [1, 2, 3]);
+/// # Ok(()) }
+/// ```
 pub struct Quiesced {
     // Declared, and so dropped, before the handle: the last handle must not be dropped while the
     // gate is quiesced.

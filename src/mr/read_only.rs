@@ -25,6 +25,17 @@ use crate::stats::RegionStats;
 ///
 /// `B` is the type it was registered from, and what [`deregister`](Self::deregister) gives back; of
 /// a handle without it, a [`Buffer`].
+///
+/// ```
+/// use bytes::Bytes;
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let domain = Net::loopback().peer()?.domain;
+/// let region = domain.register_read_only(Bytes::from_static(b"constant")).await?;
+/// assert_eq!(&region[..], b"constant"); // Nothing writes it, so it is a slice.
+/// # Ok(()) }
+/// ```
 pub struct ReadOnlyRegion<B = Buffer> {
     core: Arc<RegionCore>,
     /// Its memory was taken from a `B`, or `B` is the erased type.

@@ -11,6 +11,20 @@ use crate::error::{Error, ErrorKind, Result};
 /// nothing alive; the target checks every access, so that a value that is outdated or made up leads
 /// to an error there and to nothing else. The key alone permits access, so `Debug` does not show
 /// it.
+///
+/// ```
+/// use tokio_fabric::{Access, RemoteRegion};
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let domain = Net::loopback().peer()?.domain;
+/// let region = domain.register(vec![0; 64]).access(Access::REMOTE_READ).await?;
+/// let bytes = region.remote().to_bytes(); // To be sent to a peer, which does:
+/// let remote = RemoteRegion::from_bytes(&bytes)?;
+/// assert_eq!(remote, region.remote());
+/// let _first_half = remote.slice(..32)?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(from = "Plain", into = "Plain"))]

@@ -23,6 +23,20 @@ use crate::error::{Error, ErrorKind, Result};
 /// the destination of an RMA read [`Access::READ`], the source of an RMA write [`Access::WRITE`].
 /// In a domain opened with `FI_MR_LOCAL` only slices of its own regions may be posted; without it
 /// those of other domains' regions may, too.
+///
+/// ```
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let net = Net::loopback();
+/// let (a, b) = (net.peer()?, net.peer()?);
+/// let (to_b, at_b) = connect(&a, &b).await?;
+/// let region = a.domain.register(b"header, body".to_vec()).await?;
+/// to_b.send(region.slice(8..)?).await?; // It is not copied.
+/// let (received, buffer) = at_b.recv(vec![0; 16]).await?;
+/// assert_eq!(&buffer[..received.len], b"body");
+/// # Ok(()) }
+/// ```
 pub struct RegionSlice {
     memory: Arc<RegionMemory>,
     offset: usize,

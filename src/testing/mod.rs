@@ -78,6 +78,21 @@ pub fn drop_kept_memory() {
 }
 
 /// A network to test in: a backend, and the faults that happen in it.
+///
+/// ```
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let net = Net::new(7);
+/// let (a, b) = (net.node("a").peer()?, net.node("b").peer()?);
+/// let (to_b, at_b) = connect(&a, &b).await?;
+/// net.partition("a", "b");
+/// let send = to_b.send("later").post()?;
+/// net.heal("a", "b");
+/// send.await?;
+/// assert_eq!(at_b.recv(vec![0; 8]).await?.0.len, 5);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Net {
     backend: Backend,
@@ -225,6 +240,9 @@ impl Net {
     ///
     /// # Errors
     /// Those of opening, listening and connecting.
+    ///
+    /// # Cancel safety
+    /// Dropped, it closes what it has opened.
     pub async fn pair(&self) -> Result<(Endpoint, Endpoint)> {
         let (a, b) = (self.peer()?, self.peer()?);
         connect(&a, &b).await
@@ -326,6 +344,9 @@ pub struct RdmSide {
 ///
 /// # Errors
 /// Those of opening, listening and connecting.
+///
+/// # Cancel safety
+/// Dropped, it closes what it has opened.
 pub async fn connect(a: &Peer, b: &Peer) -> Result<(Endpoint, Endpoint)> {
     let active = a.domain.endpoint().open()?;
     let passive = b.domain.endpoint().open()?;
@@ -337,6 +358,9 @@ pub async fn connect(a: &Peer, b: &Peer) -> Result<(Endpoint, Endpoint)> {
 ///
 /// # Errors
 /// Whatever listening or connecting meets.
+///
+/// # Cancel safety
+/// Dropped, it leaves both endpoints as they are by then.
 pub async fn connect_endpoints(
     active: &Endpoint,
     passive: &Endpoint,

@@ -144,6 +144,9 @@ impl DgramEndpoint {
     /// Closes the endpoint (`fi_close`): sends that are queued go out, if there is room for them
     /// within a second, and everything else ends as Canceled.
     ///
+    /// # Errors
+    /// None. Each operation says by itself how it ended.
+    ///
     /// # Cancel safety
     /// The end has begun once this is polled, and goes on if the future is dropped.
     pub async fn shutdown(&self) -> Result<()> {
