@@ -2,6 +2,7 @@
 //! management table of fi_domain(3) say of them. Multicast is in `dgram_multicast.rs`.
 
 mod closing;
+mod local;
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;

@@ -3,6 +3,7 @@
 use futures::future::join;
 use tokio::io::AsyncWriteExt;
 
+use crate::common::device::Device;
 use crate::common::pages::{PAGE, Pages};
 use crate::common::peers::{bytes_of, listener, peer_with, request};
 use crate::common::raw::{self, Raw};
@@ -29,10 +30,11 @@ struct Server {
 
 impl Server {
     async fn open(net: &Net, hints: Hints, connections: usize) -> Server {
-        let (client, peer) = (
-            net.peer().unwrap(),
-            peer_with(net, hints, DomainBind::empty()),
-        );
+        let peer = peer_with(net, hints, DomainBind::empty());
+        Server::of(peer, net.peer().unwrap(), connections).await
+    }
+
+    async fn of(peer: Peer, client: Peer, connections: usize) -> Server {
         let context = peer.domain.receive_context().open().unwrap();
         let mut server = Server {
             peer,
@@ -217,6 +219,31 @@ fn a_message_on_a_page_that_is_not_there_ends_alone() {
             }
             offset += len;
         }
+    });
+}
+
+/// The bytes of a device's memory are moved by its owner alone, in pieces, wherever they lie.
+#[test]
+fn one_slice_of_a_device_takes_the_messages_of_many_connections() {
+    on_every_backend(|net| async move {
+        let peer = peer_with(&net, Hints::new(), DomainBind::empty());
+        let device = Device::new(8 << 20);
+        device.serve(&peer.domain);
+        let server = Server::of(peer, net.peer().unwrap(), 2).await;
+        let region = server.region(device.allocate(5 << 20)).await;
+        let mut expected = vec![7; 300];
+        let early = server.connections[0].0.send(expected.clone());
+        early.delivery_complete().await.unwrap();
+        server.post(all(&region), 1 << 20);
+        server.takes(&server.connections[0].1, 300, 0).await;
+        for (value, len) in [1, 20_000, 1 << 20, (3 << 20) + 5].into_iter().enumerate() {
+            let (client, own) = &server.connections[value % 2];
+            client.send(vec![value as u8; len]).await.unwrap();
+            server.takes(own, len, expected.len()).await;
+            expected.extend(vec![value as u8; len]);
+        }
+        assert_eq!(server.next().await.flags, CompletionFlags::MULTI_RECV);
+        assert!(bytes_of(&region)[..expected.len()] == expected);
     });
 }
 
