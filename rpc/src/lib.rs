@@ -51,6 +51,10 @@ extern crate self as tokio_fabric_rpc;
 mod readme {}
 
 #[cfg(doctest)]
+#[doc = include_str!("../tests/compile_fail.md")]
+mod compile_fail {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/7-calls.md")]
 mod guide {}
 
@@ -92,6 +96,23 @@ pub use tokio::net::ToSocketAddrs;
 pub use tokio_fabric::info::AuthKey;
 pub use tokio_fabric_rpc_macros::service;
 pub use wire::Metadata;
+
+/// What `#[service]` writes for tests is there with the feature `test-util` of this crate, which a
+/// program's own features do not say.
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! if_test_util {
+    ($($item:item)*) => { $($item)* };
+}
+
+/// See the other one.
+#[cfg(not(feature = "test-util"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! if_test_util {
+    ($($item:item)*) => {};
+}
 
 /// What `#[service]` writes is made of; nothing in it is for programs.
 #[doc(hidden)]

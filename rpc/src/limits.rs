@@ -73,6 +73,14 @@ pub const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 /// reported.
 pub const FIRST_POLL_MAX: Duration = Duration::from_millis(1);
 
+/// How long a test's accounts may take to come out even, which is longer than any deadline there
+/// is by default.
+#[cfg(feature = "test-util")]
+pub const LEDGER_WAIT: Duration = Duration::from_secs(30);
+/// How often they are looked at.
+#[cfg(feature = "test-util")]
+pub const LEDGER_PAUSE: Duration = Duration::from_millis(1);
+
 /// Bytes of a transfer's chunk: RMA frames are not interrupted, so a small answer waits behind one
 /// of them, 0.2 ms at 3 GB/s.
 pub const CHUNK: usize = 512 << 10;

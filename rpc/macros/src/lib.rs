@@ -3,6 +3,7 @@
 
 mod client;
 mod method;
+mod mock;
 mod server;
 
 use proc_macro::TokenStream;
@@ -19,7 +20,8 @@ use method::Method;
 /// where arguments, `T` and `E` are what the codec takes: `serde`'s `Serialize` and
 /// `DeserializeOwned` by default. A method whose only argument is `Bytes` takes the request as it
 /// is, and one that gives `Result<Bytes>` answers so. For the trait `Name` it writes `NameServer`
-/// and `NameClient`.
+/// and `NameClient`, and with the feature `test-util` a `NameMock`, which answers as a test says:
+/// for a method `m`, `on_m(closure)`, `script_m(answers)` and `calls_of_m()`.
 ///
 /// `#[service(name = "..")]` is what the service is called on the wire, by default the trait's
 /// name; `#[service(codec = Path)]` is the codec of its arguments and results, by default postcard.
@@ -73,9 +75,11 @@ fn write(attribute: TokenStream, mut item: ItemTrait) -> Result<Tokens> {
     let name = |suffix: &str| format_ident!("{}{suffix}", item.ident);
     let server = server::write(&item, &name("Server"), &methods, &codec);
     let client = client::write(&item, &name("Client"), &methods, &codec);
+    let mock = mock::write(&item, &name("Mock"), &methods);
     Ok(quote! {
         #item
         #server
         #client
+        #mock
     })
 }

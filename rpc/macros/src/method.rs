@@ -24,6 +24,10 @@ pub struct Method {
     pub lent: Vec<(Ident, Right)>,
     /// All of them, in the order of the method's.
     pub order: Vec<Ident>,
+    /// All of them with the types that the trait has for them.
+    pub inputs: Vec<(Ident, Type)>,
+    /// What it gives.
+    pub result: Type,
     /// `T` and `E` of its result; no `E`: a status.
     pub output: Type,
     pub error: Option<Type>,
@@ -75,12 +79,15 @@ impl Method {
             return Err(Error::new_spanned(&signature.ident, what));
         }
         let (mut arguments, mut lent, mut order) = (Vec::new(), Vec::new(), Vec::new());
-        for input in inputs {
+        let rest = inputs;
+        let mut inputs = Vec::new();
+        for input in rest {
             let FnArg::Typed(typed) = input else { continue };
             let Pat::Ident(name) = &*typed.pat else {
                 return Err(Error::new_spanned(&typed.pat, "an argument has a name"));
             };
             order.push(name.ident.clone());
+            inputs.push((name.ident.clone(), (*typed.ty).clone()));
             match right_of(&typed.ty) {
                 Some(right) => lent.push((name.ident.clone(), right)),
                 None => arguments.push((name.ident.clone(), (*typed.ty).clone())),
@@ -102,14 +109,17 @@ impl Method {
             arguments,
             lent,
             order,
+            inputs,
+            result: match &signature.output {
+                ReturnType::Type(_, result) => (**result).clone(),
+                ReturnType::Default => unreachable!("it has a result"),
+            },
             output,
             error,
             to_end,
             idempotent,
         };
-        let ReturnType::Type(_, result) = &signature.output else {
-            unreachable!("it has a result");
-        };
+        let result = &method.result;
         signature.output = parse_quote! {
             -> impl ::core::future::Future<Output = #result> + ::core::marker::Send
         };

@@ -32,6 +32,12 @@ impl ChunkPool {
         })
     }
 
+    /// Chunks that transfers and handlers have.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn taken(&self) -> usize {
+        CHUNKS_PER_SERVER - self.room.available_permits()
+    }
+
     fn take(&self) -> Vec<u8> {
         let free = self
             .free

@@ -240,6 +240,16 @@ impl Listening {
         methods.map(|it| (it.method.name, it.counters.snapshot()))
     }
 
+    #[cfg(feature = "test-util")]
+    pub(crate) fn shared(&self) -> &Arc<ServerShared> {
+        &self.shared
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(crate) fn hub(&self) -> &Arc<Hub<ServerConnection>> {
+        &self.hub
+    }
+
     /// Ends in order: new calls are refused as [`Code::Draining`], those that run may go on until
     /// the deadline and are cancelled then. It listens no more, and returns when all connections
     /// have ended, which takes little longer than the deadline whatever clients do.

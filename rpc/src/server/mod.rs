@@ -33,6 +33,8 @@ pub use builtin::{MethodDescription, ServerDescription, ServerHealth};
 pub use listening::{Listening, ServerStats};
 pub use route::{BoxError, Request, Route, RouteFuture};
 pub use service::{Handling, Incoming, Method, Reply, Service};
+#[cfg(feature = "test-util")]
+pub(crate) use {connection::ServerConnection, listening::ServerShared};
 
 /// Resolves when the server is to drain.
 type Signal = Pin<Box<dyn Future<Output = ()> + Send>>;

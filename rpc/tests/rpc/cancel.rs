@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::{Instant, timeout};
 use tokio_fabric::testing::Net;
-use tokio_fabric_rpc::{CancelReason, Channel, Code, Server, Started};
+use tokio_fabric_rpc::{CancelReason, Channel, Code, Server, Started, testing};
 
 use super::{Handlers, ProbeClient, ProbeServer, expect, probe, until_closed_calls};
 
@@ -14,6 +14,7 @@ use super::{Handlers, ProbeClient, ProbeServer, expect, probe, until_closed_call
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_drops_its_handler() {
     let (client, seen, server) = probe().await;
+    let ledger = testing::Ledger::open(&server, [client.channel()]);
     let call = tokio::spawn({
         let client = client.clone();
         async move { client.wait(None).no_deadline().await }
@@ -24,13 +25,14 @@ async fn a_dropped_call_drops_its_handler() {
     seen.wait_for(&seen.dropped, 1).await;
     until_closed_calls(client.channel()).await;
     client.nothing().await.unwrap();
-    assert_eq!(server.stats().running, 0);
+    ledger.close().await;
 }
 
 /// G7: "the client ends first".
 #[tokio::test(start_paused = true)]
 async fn a_deadline_ends_the_call_on_both_sides() {
     let (client, seen, server) = probe().await;
+    let ledger = testing::Ledger::open(&server, [client.channel()]);
     let begin = Instant::now();
     let late = client
         .wait(None)
@@ -49,7 +51,7 @@ async fn a_deadline_ends_the_call_on_both_sides() {
     let none = client.nothing().deadline(Duration::ZERO).await.unwrap_err();
     expect(&none, Code::DeadlineExceeded, Started::NotStarted);
     seen.wait_for(&seen.dropped, 2).await;
-    assert_eq!(server.stats().running, 0);
+    ledger.close().await;
 }
 
 /// A deadline that is sooner than those known before is kept too.

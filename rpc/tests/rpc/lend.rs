@@ -379,6 +379,7 @@ fn a_storm_of_transfers_that_are_given_up_leaves_nothing_behind() {
         let (server, _late, _) = store();
         let server = server.bind("127.0.0.1:0").await.unwrap();
         let client = StoreClient::connect(server.local_addr()).await.unwrap();
+        let ledger = testing::Ledger::open(&server, [client.channel()]);
         let callers = (0..8_u64).map(|caller| {
             let client = client.clone();
             tokio::spawn(async move {
@@ -413,6 +414,7 @@ fn a_storm_of_transfers_that_are_given_up_leaves_nothing_behind() {
         until_closed_calls(client.channel()).await;
         let (answer, _) = client.put(Lend::read(vec![1; 40 * CHUNK])).await.unwrap();
         assert_eq!(answer.1, 40 * CHUNK as u64);
+        ledger.close().await;
         let stats = server.stats();
         assert_eq!(
             (stats.running, stats.connections, stats.violations),

@@ -6,6 +6,7 @@ mod cancel;
 mod codecs;
 mod drain;
 mod hostile;
+mod kit;
 mod lend;
 mod observe;
 mod overload;

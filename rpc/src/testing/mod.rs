@@ -1,5 +1,8 @@
 //! A client and a server in one process, without sockets (feature `test-util`).
 //!
+//! `#[service]` writes a mock of each trait, which answers by a script or by closures, and
+//! [`Ledger`] has the accounts of calls and memory that have to come out even.
+//!
 //! In a `current_thread` runtime with `start_paused`, deadlines pass in no time, and the same seed
 //! gives the same run. Faults, partitions and crashes are those of the library's
 //! [`Net`].
@@ -31,13 +34,19 @@
 //! }
 //! ```
 
+mod ledger;
+mod mock;
+
 use std::net::{Ipv4Addr, SocketAddr};
 
-use tokio_fabric::testing::Net;
+use tokio_fabric::testing::{FaultPlan, Net};
 
 use crate::client::Channel;
 use crate::server::{Listening, Server, Service};
 use crate::status::Result;
+
+pub use ledger::Ledger;
+pub use mock::MockMethod;
 
 /// A server of this in a network of its own, and a channel to it.
 ///
@@ -45,6 +54,18 @@ use crate::status::Result;
 /// Whatever listening or connecting meets.
 pub async fn pair(service: impl Service) -> Result<(Channel, Listening)> {
     connect(&Net::new(0), Server::new().add(service)).await
+}
+
+/// The same in a network with faults: short sends and receives, delays, connections that are cut
+/// after some bytes, all of the plan's seed.
+///
+/// # Errors
+/// Whatever listening or connecting meets, which a plan that cuts early may be.
+pub async fn pair_with_faults(
+    service: impl Service,
+    faults: FaultPlan,
+) -> Result<(Channel, Listening)> {
+    connect(&Net::new(0).faults(faults), Server::new().add(service)).await
 }
 
 /// This server at some address of the network, and a channel to it.

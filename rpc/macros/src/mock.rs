@@ -1,0 +1,119 @@
+//! The mock that a trait becomes, where the feature `test-util` is on.
+
+use proc_macro2::TokenStream as Tokens;
+use quote::{format_ident, quote};
+use syn::{Ident, ItemTrait};
+
+use crate::method::Method;
+
+pub fn write(item: &ItemTrait, mock: &Ident, methods: &[Method]) -> Tokens {
+    let (name, visibility) = (&item.ident, &item.vis);
+    let doc = format!(
+        "A [`{name}`] that answers as a test says, by a script or by a closure for each method. A \
+         call that has no answer panics."
+    );
+    let fields = methods.iter().map(|method| {
+        let (name, types, result) = (&method.name, types_of(method), &method.result);
+        quote!(#name: ::tokio_fabric_rpc::testing::MockMethod<(#(#types,)*), #result>)
+    });
+    let values = methods.iter().map(|method| {
+        let (name, wire_name) = (&method.name, &method.wire_name);
+        quote!(#name: ::tokio_fabric_rpc::testing::MockMethod::new(#wire_name))
+    });
+    let setters = methods.iter().map(|method| setters(visibility, method));
+    let handlers = methods.iter().map(|method| {
+        let (method_name, result) = (&method.name, &method.result);
+        let (names, types) = (names_of(method), types_of(method));
+        quote! {
+            async fn #method_name(
+                &self,
+                _: &::tokio_fabric_rpc::Cx,
+                #(#names: #types),*
+            ) -> #result {
+                self.#method_name.answer((#(#names,)*)).await
+            }
+        }
+    });
+    quote! {
+        ::tokio_fabric_rpc::if_test_util! {
+            #[doc = #doc]
+            #[derive(Debug)]
+            #[allow(dead_code, reason = "a test uses it or not")]
+            #visibility struct #mock {
+                #(#fields),*
+            }
+
+            #[allow(dead_code, reason = "a test uses what it needs")]
+            impl #mock {
+                /// Without answers.
+                #visibility fn new() -> Self {
+                    Self { #(#values),* }
+                }
+
+                #(#setters)*
+            }
+
+            impl ::core::default::Default for #mock {
+                fn default() -> Self {
+                    Self::new()
+                }
+            }
+
+            impl #name for #mock {
+                #(#handlers)*
+            }
+        }
+    }
+}
+
+fn names_of(method: &Method) -> Vec<&Ident> {
+    method.inputs.iter().map(|(name, _)| name).collect()
+}
+
+fn types_of(method: &Method) -> Vec<&syn::Type> {
+    method.inputs.iter().map(|(_, of)| of).collect()
+}
+
+fn setters(visibility: &syn::Visibility, method: &Method) -> Tokens {
+    let (name, result) = (&method.name, &method.result);
+    let (names, types) = (names_of(method), types_of(method));
+    let on = format_ident!("on_{name}");
+    let script = format_ident!("script_{name}");
+    let calls = format_ident!("calls_of_{name}");
+    let docs = [
+        format!("Answers calls of `{name}` that are not in its script."),
+        format!("Adds answers to the script of `{name}`: each is given once, in this order."),
+        format!("How often `{name}` was called."),
+    ];
+    let [on_doc, script_doc, calls_doc] = &docs;
+    quote! {
+        #[doc = #on_doc]
+        #visibility fn #on<__F>(
+            &self,
+            answer: impl Fn(#(#types),*) -> __F
+                + ::core::marker::Send
+                + ::core::marker::Sync
+                + 'static,
+        ) -> &Self
+        where
+            __F: ::core::future::Future<Output = #result> + ::core::marker::Send + 'static,
+        {
+            self.#name.on(move |(#(#names,)*)| answer(#(#names),*));
+            self
+        }
+
+        #[doc = #script_doc]
+        #visibility fn #script(
+            &self,
+            answers: impl ::core::iter::IntoIterator<Item = #result>,
+        ) -> &Self {
+            self.#name.script(answers);
+            self
+        }
+
+        #[doc = #calls_doc]
+        #visibility fn #calls(&self) -> usize {
+            self.#name.calls()
+        }
+    }
+}
