@@ -519,5 +519,12 @@ fn messages_of_all_connections_are_looked_at() {
             refused.post().unwrap_err().kind(),
             ErrorKind::InvalidArgument
         );
+        // They are for the messages of all.
+        let vector = shared.server.domain.address_vector().open().unwrap();
+        let other = vector.insert(([127, 0, 0, 1], 9).into()).now().unwrap();
+        let refused = context.multi_recv(vec![0_u8; 64]).from(other).queue(1_u64);
+        let refused = refused.post().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NoCapability);
+        assert!(refused.to_string().contains("DIRECTED_RECV"), "{refused}");
     });
 }

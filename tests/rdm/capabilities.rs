@@ -142,6 +142,8 @@ fn datagram_endpoints_do_what_they_were_opened_for() {
         let back = back.now().unwrap();
         assert_lacks(receiver.send("", back).post().unwrap_err(), "SEND");
         assert_lacks(receiver.inject(b"", back).unwrap_err(), "SEND");
+        let directed = receiver.recv(vec![0u8; 8]).from(back).post();
+        assert_lacks(directed.unwrap_err(), "DIRECTED_RECV");
         let received = receiver.recv(vec![0u8; 8]).post().unwrap();
         sender.send("hello", to).await.unwrap();
         assert_eq!(received.await.unwrap().0.len, 5);
