@@ -126,9 +126,20 @@ pub trait IoBufMut: IoBuf {}
 
 /// The buffers of one operation: one [`IoBuf`], or an array or `Vec` of them, which are sent as one
 /// message (`fi_sendv(3)`).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be given to an operation",
+    label = "not a buffer that an operation can own until it ends",
+    note = "bytes that are borrowed or in an array: `.to_vec()` copies them, and so does `inject`, up to 128",
+    note = "several buffers, as one message: an array or `Vec` of `Vec<u8>`, `Bytes`, .."
+)]
 pub trait IoBufs: ConvertMany + Send + Sized + 'static {}
 
 /// The buffers of one operation that receives: one [`IoBufMut`], or an array or `Vec` of them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be received into",
+    label = "not a buffer that an operation can own until it ends, and write to",
+    note = "`vec![0; n]` can, or `Vec::with_capacity(n)`, `BytesMut`, `Box<[u8]>`; it comes back with the result"
+)]
 pub trait IoBufsMut: IoBufs {}
 
 /// A buffer that peers may write to once it is registered: `Vec<u8>`, `Box<[u8]>`, `BytesMut` and
@@ -140,6 +151,11 @@ pub trait RegionBuf: Convert + Send + Sized + 'static {}
 
 /// The buffers of one region: one [`RegionBuf`], or an array or `Vec` of them, which are registered
 /// as one (`fi_mr_regv(3)`).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be registered",
+    label = "not a buffer that a region can own and peers may write to",
+    note = "`Vec<u8>`, `Box<[u8]>`, `BytesMut` and others can; for memory that is only read: `register_read_only`"
+)]
 pub trait RegionBufs: ConvertMany + Send + Sized + 'static {}
 
 /// What a region gives back when it is deregistered: the buffers it was made of, in their own
