@@ -21,6 +21,8 @@ mod message;
 mod options;
 mod party;
 mod send_task;
+mod serve;
+mod stats;
 mod view;
 
 use std::io::Write;
@@ -70,6 +72,13 @@ async fn all_to_all(options: Options) -> Result<bool> {
         false => writeln!(std::io::stdout(), "{first}"),
     };
     let (start, mut view) = (Instant::now(), View::new(json));
+    let _served = match party.options.stats.clone() {
+        Some(place) => {
+            let of = party.clone();
+            Some(serve::serve(place, move || stats::snapshot(&of, start)).await?)
+        }
+        None => None,
+    };
     let mut interrupts = signal(SignalKind::interrupt())?;
     party.start();
     party.join().await?;

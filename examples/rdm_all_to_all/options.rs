@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 
 use crate::message;
+use crate::serve::StatsAddress;
 
 /// Connectionless endpoints (FI_EP_RDM) that all send to all at once, here and in other processes.
 ///
@@ -50,6 +51,9 @@ pub struct Options {
     /// What moves the bytes: epoll, io-uring or loopback [default: epoll]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
+    /// Serve statistics at this path, or IP:PORT of this machine, for the example `top`
+    #[arg(long, value_name = "PATH")]
+    pub stats: Option<StatsAddress>,
     /// Print the result as one JSON object, and what happens meanwhile to standard error
     #[arg(long)]
     pub json: bool,

@@ -288,6 +288,10 @@ impl Party {
         self.changed.notify_waiters();
     }
 
+    pub fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
     pub fn backend(&self) -> Backend {
         self.domain.backend()
     }

@@ -5,3 +5,4 @@ mod common;
 mod info;
 mod rdm_all_to_all;
 mod rpc_bulk;
+mod top;

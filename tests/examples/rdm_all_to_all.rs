@@ -1,7 +1,7 @@
 //! The example of connectionless endpoints, run as its users run it: as processes of their own,
 //! which join each other, leave, and die.
 
-mod process;
+pub mod process;
 
 use process::{Running, number, run, run_json};
 

@@ -1,0 +1,86 @@
+//! Serves what a program counts to whom it lets connect: a Unix socket, or a port of this machine.
+//! Each line that comes is answered by one line of JSON. `cargo run --example top` asks and shows.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, UnixListener};
+
+/// Where statistics are served, or asked for.
+#[derive(Clone, Debug)]
+pub enum StatsAddress {
+    /// Of this machine: no other machine has a use for it.
+    Port(SocketAddr),
+    Path(PathBuf),
+}
+
+impl FromStr for StatsAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<StatsAddress, String> {
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.ip().is_loopback() => Ok(StatsAddress::Port(address)),
+            Ok(address) => Err(format!("{address}: only an address of 127.0.0.0/8, or ::1")),
+            Err(_) => Ok(StatsAddress::Path(text.into())),
+        }
+    }
+}
+
+/// Serves snapshots for as long as the program runs. A path is made anew, and removed with the
+/// returned value.
+pub async fn serve(
+    place: StatsAddress,
+    snapshot: impl Fn() -> Value + Clone + Send + Sync + 'static,
+) -> Result<Served> {
+    match &place {
+        StatsAddress::Port(address) => {
+            let listener = TcpListener::bind(address).await;
+            let listener = listener.with_context(|| format!("cannot serve at {address}"))?;
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    tokio::spawn(answer(stream, snapshot.clone()));
+                }
+            });
+        }
+        StatsAddress::Path(path) => {
+            // One that a program has left behind that was killed.
+            let _ = std::fs::remove_file(path);
+            let listener = UnixListener::bind(path);
+            let listener =
+                listener.with_context(|| format!("cannot serve at {}", path.display()))?;
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    tokio::spawn(answer(stream, snapshot.clone()));
+                }
+            });
+        }
+    }
+    Ok(Served(place))
+}
+
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, snapshot: impl Fn() -> Value) {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    while let Ok(1..) = stream.read_line(&mut line).await {
+        line.clear();
+        let text = format!("{}\n", snapshot());
+        if stream.write_all(text.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Removes the path when it is dropped.
+pub struct Served(StatsAddress);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let StatsAddress::Path(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
