@@ -294,3 +294,26 @@ fn the_page_of_events_is_what_the_source_logs() {
         assert_eq!(events::check(file(log), page(wrong)).len(), 2);
     }
 }
+
+/// docs/operating.md has a line for each kind of error, and is short enough to be read.
+#[test]
+fn the_operators_page_has_every_error() {
+    let page = text("docs/operating.md");
+    assert!(page.len() <= 12_288, "{} bytes", page.len());
+    let table = page.split("| kind | is | do |").nth(1).expect("a table");
+    let source = text("src/error.rs");
+    let kinds = source
+        .split("pub enum ErrorKind {")
+        .nth(1)
+        .expect("the enum");
+    let kinds = kinds.split("\n}").next().unwrap_or_default().lines();
+    let names = kinds.filter_map(|line| line.trim().strip_suffix(','));
+    let names: Vec<&str> = names
+        .filter(|it| it.chars().all(char::is_alphanumeric))
+        .collect();
+    assert!(names.len() > 30, "{names:?}");
+    let missing = names
+        .iter()
+        .filter(|it| !table.contains(&format!("`{it}`")));
+    expect_none(missing.map(|it| format!("docs/operating.md lacks {it}")));
+}
