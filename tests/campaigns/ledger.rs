@@ -35,7 +35,7 @@ fn operations() -> usize {
 }
 
 /// The networks of a campaign, one per lane: none is as bad as another.
-fn networks(backend: Backend, seed: u64) -> Vec<(Net, Habits)> {
+fn networks(make: impl Fn() -> Net, seed: u64) -> Vec<(Net, Habits)> {
     let micros = Duration::from_micros;
     let plan = |lane: u64| FaultPlan::seeded(seed ^ (lane << 32));
     let careful = Habits {
@@ -44,9 +44,9 @@ fn networks(backend: Backend, seed: u64) -> Vec<(Net, Habits)> {
     let careless = Habits {
         leaks_receives: true,
     };
-    let net = |plan| Net::on(backend).faults(plan);
+    let net = |plan| make().faults(plan);
     vec![
-        (Net::on(backend), careful),
+        (make(), careful),
         (net(plan(1).short_io(0.2)), careful),
         (
             net(plan(2).short_io(0.1).delay(micros(0)..=micros(300))),
@@ -66,8 +66,8 @@ fn networks(backend: Backend, seed: u64) -> Vec<(Net, Habits)> {
     ]
 }
 
-async fn campaign(backend: Backend, seed: u64) -> Totals {
-    let networks = networks(backend, seed);
+async fn campaign(make: impl Fn() -> Net, seed: u64) -> Totals {
+    let networks = networks(make, seed);
     let each = operations().div_ceil(networks.len());
     let mut lanes = tokio::task::JoinSet::new();
     for (number, (net, habits)) in (1..).zip(networks) {
@@ -115,7 +115,9 @@ fn every_operation_ends_exactly_once_over_loopback() {
     // Time stands still while anything can be done: this limit is met by a hang alone.
     let limit = Duration::from_secs(24 * 3600);
     let totals = runtime
-        .block_on(async { tokio::time::timeout(limit, campaign(Backend::Loopback, seed)).await })
+        .block_on(async {
+            tokio::time::timeout(limit, campaign(|| Net::on(Backend::Loopback), seed)).await
+        })
         .expect("the campaign hangs");
     check(&totals, started.elapsed());
 }
@@ -124,7 +126,7 @@ fn every_operation_ends_exactly_once_over_loopback() {
 #[test]
 fn every_operation_ends_exactly_once_over_sockets() {
     over_sockets(
-        Backend::Epoll,
+        || Net::on(Backend::Epoll),
         crate::common::seed::seed("ledger over sockets"),
     );
 }
@@ -135,13 +137,27 @@ fn every_operation_ends_exactly_once_over_sockets() {
 fn every_operation_ends_exactly_once_over_io_uring() {
     if crate::common::backends().contains(&Backend::IoUring) {
         over_sockets(
-            Backend::IoUring,
+            || Net::on(Backend::IoUring),
             crate::common::seed::seed("ledger over io_uring"),
         );
     }
 }
 
-fn over_sockets(backend: Backend, seed: u64) {
+/// The same within TLS: what goes wrong on the wire goes wrong with its records.
+#[cfg(feature = "tls")]
+#[test]
+fn every_operation_ends_exactly_once_over_tls() {
+    let tls = crate::common::tls::config();
+    let backends = crate::common::backends().into_iter();
+    for backend in backends.filter(|it| *it != Backend::Loopback) {
+        over_sockets(
+            || Net::on(backend).tls(tls.clone()),
+            crate::common::seed::seed("ledger over TLS"),
+        );
+    }
+}
+
+fn over_sockets(make: impl Fn() -> Net, seed: u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -150,7 +166,7 @@ fn over_sockets(backend: Backend, seed: u64) {
     let started = Instant::now();
     let limit = Duration::from_secs(operations() as u64 / 400);
     let totals = runtime
-        .block_on(async { tokio::time::timeout(limit, campaign(backend, seed)).await })
+        .block_on(async { tokio::time::timeout(limit, campaign(make, seed)).await })
         .expect("the campaign hangs");
     check(&totals, started.elapsed());
 }

@@ -12,6 +12,8 @@ pub mod peers;
 pub mod proof;
 pub mod raw;
 pub mod seed;
+#[cfg(feature = "tls")]
+pub mod tls;
 
 use std::io::Write;
 use std::sync::Once;
