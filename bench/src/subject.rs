@@ -25,6 +25,8 @@ pub enum Kind {
         /// All that a window allows in one write, instead of one write per message.
         gather: bool,
     },
+    /// tokio-rustls over that.
+    TokioTls,
     /// This library.
     Fabric(Fabric),
     /// A library for remote calls.
@@ -70,6 +72,8 @@ pub struct Fabric {
     pub shares_receives: bool,
     /// The application asks for turns over and over, and awaits nothing.
     pub asks_for_turns: bool,
+    /// With TLS.
+    pub is_secure: bool,
 }
 
 /// Longer than any pause of a run: it never sleeps.
@@ -96,6 +100,10 @@ pub static SUBJECTS: &[Subject] = &[
     Subject {
         name: "tokio:gather",
         kind: Kind::Tokio { gather: true },
+    },
+    Subject {
+        name: "tokio:tls",
+        kind: Kind::TokioTls,
     },
     Subject {
         name: "tonic",
@@ -161,6 +169,7 @@ pub static SUBJECTS: &[Subject] = &[
             busy_poll: Duration::ZERO,
             shares_receives: false,
             asks_for_turns: true,
+            is_secure: false,
         }),
     },
     Subject {
@@ -179,9 +188,29 @@ pub static SUBJECTS: &[Subject] = &[
             busy_poll: Duration::ZERO,
             shares_receives: true,
             asks_for_turns: false,
+            is_secure: false,
         }),
     },
+    Subject {
+        name: "tokio-fabric:epoll:tls",
+        kind: secure("epoll"),
+    },
+    Subject {
+        name: "tokio-fabric:io-uring:tls",
+        kind: secure("io-uring"),
+    },
 ];
+
+const fn secure(backend: &'static str) -> Kind {
+    Kind::Fabric(Fabric {
+        backend,
+        driver: Driver::Task,
+        busy_poll: Duration::ZERO,
+        shares_receives: false,
+        asks_for_turns: false,
+        is_secure: true,
+    })
+}
 
 const fn libfabric(provider: &'static str, spin: bool) -> Kind {
     Kind::Libfabric { provider, spin }
@@ -194,6 +223,7 @@ const fn fabric(backend: &'static str, driver: Driver, busy_poll: Duration) -> K
         busy_poll,
         shares_receives: false,
         asks_for_turns: false,
+        is_secure: false,
     })
 }
 
@@ -234,7 +264,7 @@ impl Subject {
     pub fn spins(&self) -> bool {
         match self.kind {
             Kind::Tcp(how) => how == Tcp::Spin,
-            Kind::Tokio { .. } | Kind::Rpc(_) => false,
+            Kind::Tokio { .. } | Kind::TokioTls | Kind::Rpc(_) => false,
             Kind::Fabric(how) => !how.busy_poll.is_zero() || how.asks_for_turns,
             Kind::Libfabric { spin, .. } | Kind::Ucx { spin } => spin,
         }
@@ -246,6 +276,14 @@ impl Subject {
         // measuring.
         if self.spins() && (placement == Placement::SameCore || job.work == Work::Idle) {
             return false;
+        }
+        // What sealing costs shows on one connection, and by the memory of many.
+        if self.is_secure() {
+            let is_of_one = matches!(
+                job.work,
+                Work::PingPong | Work::Stream | Work::Write | Work::Read
+            );
+            return is_of_one && job.connections == 1 || job.work == Work::Idle;
         }
         // Nor do so many connections differ by how their driver waits.
         if self.spins() && job.connections > SPIN_CONNECTIONS_MAX {
@@ -268,7 +306,11 @@ impl Subject {
                 Kind::Libfabric { provider, .. } => {
                     provider == "tcp" && job.work != Work::RegisterFaulted
                 }
-                Kind::Tcp(_) | Kind::Tokio { .. } | Kind::Rpc(_) | Kind::Ucx { .. } => false,
+                Kind::Tcp(_)
+                | Kind::Tokio { .. }
+                | Kind::TokioTls
+                | Kind::Rpc(_)
+                | Kind::Ucx { .. } => false,
             };
         }
         if job.work == Work::Contexts {
@@ -320,7 +362,15 @@ impl Subject {
                 let is_rma = matches!(job.work, Work::Write | Work::Read) && spin;
                 (is_message || is_rma) && job.connections == 1 && !is_counted(job)
             }
-            Kind::Rpc(_) => false,
+            Kind::Rpc(_) | Kind::TokioTls => false,
+        }
+    }
+
+    /// True if what it sends is sealed.
+    fn is_secure(&self) -> bool {
+        match self.kind {
+            Kind::Fabric(how) => how.is_secure,
+            kind => matches!(kind, Kind::TokioTls),
         }
     }
 }

@@ -12,6 +12,7 @@ mod pairs;
 mod pings;
 mod receive_buffers;
 mod rpc;
+mod secure;
 mod spinning;
 mod streams;
 pub mod ucx;
@@ -74,6 +75,8 @@ fn play(end: &options::EndOptions) -> Result<()> {
         (Kind::Rpc(Rpc::Layer), Role::Client) => on_runtime(rpc::layer::call(config)),
         (Kind::Rpc(Rpc::Tarpc), Role::Server) => on_runtime(rpc::tarpc::serve(config)),
         (Kind::Rpc(Rpc::Tarpc), Role::Client) => on_runtime(rpc::tarpc::call(config)),
+        (Kind::TokioTls, Role::Server) => on_runtime(secure::serve(config)),
+        (Kind::TokioTls, Role::Client) => on_runtime(secure::call(config)),
         (Kind::Tokio { .. }, Role::Server) => on_runtime(streams::serve(config)),
         (Kind::Tokio { gather }, Role::Client) => on_runtime(streams::call(config, gather)),
         (Kind::Fabric(how), Role::Server) => on_runtime(fabric::serve(how, config)),

@@ -1,9 +1,9 @@
-//! Tokio's `TcpStream`, a task per connection, on a `current_thread` runtime.
+//! Tokio's `TcpStream`, a task per connection, on a `current_thread` runtime; and what is made of one.
 
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -17,6 +17,11 @@ use super::receive_buffers::{ReceiveBuffers, messages};
 use super::{ANY_PORT, say, server_of};
 use crate::job::{ANSWER_SIZE, EndConfig, Job, Work};
 use crate::sys;
+
+/// A stream of bytes, sealed or not.
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for S {}
 
 pub async fn serve(config: EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT).await?;
@@ -37,13 +42,14 @@ pub async fn serve(config: EndConfig) -> Result<()> {
     Ok(())
 }
 
-async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
+pub async fn serve_one(mut stream: impl ByteStream, job: Job) -> Result<()> {
     match job.work {
         Work::PingPong => {
             let mut message = vec![0; job.size];
             loop {
                 stream.read_exact(&mut message).await?;
                 stream.write_all(&message).await?;
+                stream.flush().await?;
             }
         }
         Work::Stream | Work::AllToAll | Work::Pairs | Work::Shards => {
@@ -54,6 +60,7 @@ async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
                 for _ in 0..unanswered / job.batch() {
                     stream.write_all(&[0; ANSWER_SIZE]).await?;
                 }
+                stream.flush().await?;
                 unanswered %= job.batch();
             }
         }
@@ -61,6 +68,7 @@ async fn serve_one(mut stream: TcpStream, job: Job) -> Result<()> {
             for message in messages(&job).iter().cycle() {
                 stream.read_exact(&mut [0; ANSWER_SIZE]).await?;
                 stream.write_all(message).await?;
+                stream.flush().await?;
             }
             Ok(())
         }
@@ -91,6 +99,21 @@ pub async fn call(config: EndConfig, gather: bool) -> Result<()> {
         stream.read_exact(&mut [0]).await?;
         streams.push(stream);
     }
+    if config.job.work == Work::Neighbours {
+        let stream = streams.pop().context("two connections")?;
+        let bulk = streams.pop().context("a second connection")?;
+        return neighbours(&config, bulk, stream).await;
+    }
+    call_over(config, streams, gather, (before, crowd)).await
+}
+
+/// The client's work over connections that are made; `before`: what there was before they were.
+pub async fn call_over(
+    config: EndConfig,
+    mut streams: Vec<impl ByteStream>,
+    gather: bool,
+    (before, crowd): (Memory, StatsBaseline),
+) -> Result<()> {
     match config.job.work {
         Work::Stream | Work::AllToAll => {
             return send_over_all(config, streams, gather, crowd).await;
@@ -99,10 +122,6 @@ pub async fn call(config: EndConfig, gather: bool) -> Result<()> {
         _ => {}
     }
     let mut stream = streams.pop().context("one connection at least")?;
-    if config.job.work == Work::Neighbours {
-        let bulk = streams.pop().context("a second connection")?;
-        return neighbours(&config, bulk, stream).await;
-    }
     match config.job.work {
         Work::PingPong => ping(&config, &mut stream).await,
         Work::Write => push(&config, &mut stream).await,
@@ -117,11 +136,12 @@ pub async fn call(config: EndConfig, gather: bool) -> Result<()> {
     }
 }
 
-async fn ping(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
+async fn ping(config: &EndConfig, stream: &mut impl ByteStream) -> Result<()> {
     let mut message = vec![0; config.job.size];
     let mut pings = Pings::new(config)?;
     loop {
         stream.write_all(&message).await?;
+        stream.flush().await?;
         stream.read_exact(&mut message).await?;
         if pings.add() {
             return Ok(());
@@ -149,7 +169,7 @@ async fn neighbours(config: &EndConfig, bulk: TcpStream, mut stream: TcpStream) 
 /// A task per connection, all of them counted together. Ends with the task that has counted enough.
 async fn send_over_all(
     config: EndConfig,
-    streams: Vec<TcpStream>,
+    streams: Vec<impl ByteStream>,
     gather: bool,
     before: StatsBaseline,
 ) -> Result<()> {
@@ -192,7 +212,7 @@ pub async fn pair(job: Job, tally: Arc<Tally>) -> Result<()> {
 
 async fn send(
     job: Job,
-    mut stream: TcpStream,
+    mut stream: impl ByteStream,
     gather: bool,
     mut is_enough: impl FnMut(usize) -> bool,
 ) -> Result<()> {
@@ -213,6 +233,7 @@ async fn send(
                 stream.write_all(message).await?;
             }
         }
+        stream.flush().await?;
         let answered = read_some(&mut stream, &mut answers).await?;
         credits = answered * job.batch();
         if is_enough(answered) {
@@ -221,11 +242,12 @@ async fn send(
     }
 }
 
-async fn push(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
+async fn push(config: &EndConfig, stream: &mut impl ByteStream) -> Result<()> {
     let messages = messages(&config.job);
     let mut meter = Meter::new(config);
     for message in messages.iter().cycle() {
         stream.write_all(message).await?;
+        stream.flush().await?;
         if meter.add(1) {
             break;
         }
@@ -233,7 +255,7 @@ async fn push(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
-async fn fetch(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
+async fn fetch(config: &EndConfig, stream: &mut impl ByteStream) -> Result<()> {
     let mut receive_buffers = ReceiveBuffers::new(&config.job);
     let mut meter = Meter::new(config);
     let mut due = config.job.window;
@@ -241,6 +263,7 @@ async fn fetch(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
         for _ in 0..due {
             stream.write_all(&[0; ANSWER_SIZE]).await?;
         }
+        stream.flush().await?;
         due = read_some(stream, &mut receive_buffers).await?;
         if due > 0 && meter.add(due as u64) {
             return Ok(());
@@ -249,7 +272,7 @@ async fn fetch(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
 }
 
 /// Each connection has a task that waits for a message, as an application's would.
-async fn idle(config: EndConfig, streams: Vec<TcpStream>, before: Memory) -> Result<()> {
+async fn idle(config: EndConfig, streams: Vec<impl ByteStream>, before: Memory) -> Result<()> {
     for stream in streams {
         tokio::spawn(async move { wait_for_the_end(stream).await.ok() });
     }
@@ -261,7 +284,7 @@ async fn idle(config: EndConfig, streams: Vec<TcpStream>, before: Memory) -> Res
     Ok(())
 }
 
-async fn wait_for_the_end(mut stream: TcpStream) -> Result<()> {
+async fn wait_for_the_end(mut stream: impl ByteStream) -> Result<()> {
     match stream.read(&mut [0; 64]).await {
         Ok(1..) => bail!("an idle end has sent something"),
         Ok(0) | Err(_) => Ok(()),
@@ -269,7 +292,10 @@ async fn wait_for_the_end(mut stream: TcpStream) -> Result<()> {
 }
 
 /// Reads once. Gives the number of messages that are whole now.
-async fn read_some(stream: &mut TcpStream, receive_buffers: &mut ReceiveBuffers) -> Result<usize> {
+async fn read_some(
+    stream: &mut impl ByteStream,
+    receive_buffers: &mut ReceiveBuffers,
+) -> Result<usize> {
     match stream.read(receive_buffers.room()).await? {
         0 => bail!("the other end has gone"),
         bytes => Ok(receive_buffers.took(bytes)),

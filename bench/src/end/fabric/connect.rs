@@ -9,7 +9,7 @@ use tokio_fabric::{
     PassiveEndpoint, ep::SharedReceiveContext,
 };
 
-use super::super::{ANY_PORT, say};
+use super::super::{ANY_PORT, say, secure};
 use crate::job::Job;
 use crate::subject;
 
@@ -79,6 +79,10 @@ impl DomainSetup {
         how: subject::Fabric,
         drivers: usize,
     ) -> Result<(Fabric, Domain)> {
+        let hints = match how.is_secure {
+            true => hints.tls(secure::config()?),
+            false => hints,
+        };
         let fabric = Fabric::open(hints.backend(how.backend))?;
         let domain = fabric
             .domain()
