@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::lend::Bulk;
+use crate::status::Code;
 use crate::wire::{CallId, Metadata};
 
 tokio::task_local! {
@@ -64,6 +65,18 @@ pub enum CancelReason {
     Drain = 3,
     /// Its connection has ended.
     Connection = 4,
+}
+
+impl CancelReason {
+    /// What the call is answered with.
+    pub(crate) fn code(self) -> Code {
+        match self {
+            CancelReason::Caller => Code::Cancelled,
+            CancelReason::Deadline => Code::DeadlineExceeded,
+            CancelReason::Drain => Code::Draining,
+            CancelReason::Connection => Code::ConnectionLost,
+        }
+    }
 }
 
 /// A call, as its handler sees it. Clones are of the same call.
@@ -230,6 +243,11 @@ impl Cx {
         let cancelled = &self.0.cancelled;
         let _ = cancelled.compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Acquire);
         self.0.waiters.notify_waiters();
+        self.0.task.wake();
+    }
+
+    /// The handler has something to do.
+    pub(crate) fn wake(&self) {
         self.0.task.wake();
     }
 

@@ -9,6 +9,7 @@
 //!   transfers that it has made.
 //! - Memory that is [lent](Lend) to a call is read and written by RMA, and shut to every peer when
 //!   the call ends, however it does.
+//! - What is streamed in either direction waits for its own reader, and for no other.
 //! - Every call has a deadline, 10 s unless it says otherwise; calls that a handler makes inherit
 //!   the remaining time.
 //! - An overloaded or draining server answers so at once, and nothing has run.
@@ -71,6 +72,7 @@ mod proto;
 pub mod retry;
 mod server;
 mod status;
+mod streaming;
 #[cfg(feature = "test-util")]
 pub mod testing;
 mod wire;
@@ -92,6 +94,7 @@ pub use server::{
     Server, ServerDescription, ServerHealth, ServerStats, Service,
 };
 pub use status::{CallError, Code, Result, Started, Status};
+pub use streaming::Streaming;
 pub use tokio::net::ToSocketAddrs;
 pub use tokio_fabric::info::AuthKey;
 pub use tokio_fabric_rpc_macros::service;
@@ -117,8 +120,10 @@ macro_rules! if_test_util {
 /// What `#[service]` writes is made of; nothing in it is for programs.
 #[doc(hidden)]
 pub mod generated {
+    pub use crate::client::received;
     pub use crate::codec::{
-        Arguments, bytes_from, bytes_result, codec_name, result, typed_bytes, typed_result,
+        Arguments, bytes_from, bytes_result, codec_name, empty_stream, result, typed_bytes,
+        typed_empty_stream, typed_result,
     };
     pub use crate::server::{Handling, Incoming};
     pub use crate::wire::{CodecName, method_id};

@@ -10,8 +10,24 @@ pub const TRACE_LEN: usize = 25;
 pub const LENT_LEN: usize = tokio_fabric::RemoteRegion::ENCODED_LEN;
 
 /// Bytes of a frame. Longer messages would be announced and asked for (rendezvous), which costs a
-/// round trip; what is longer is lent.
+/// round trip; a body that is longer goes by reference.
 pub const FRAME_MAX: usize = 64 << 10;
+/// Bytes of a body by reference, which its receiver allocates; what is larger is lent, and moves
+/// through memory that the receiver chooses.
+pub const BODY_MAX: usize = 16 << 20;
+/// Bytes of such bodies that are on their way in one direction of a connection: the largest one.
+/// What comes beyond waits in its turn.
+pub const BODIES_PER_CONNECTION: usize = BODY_MAX;
+/// Bytes of such requests that a server reads at a time, of all connections. What comes beyond is
+/// refused before a byte has moved: slow clients do not make others wait.
+pub const BODIES_PER_SERVER: usize = 16 * BODY_MAX;
+/// How long an answer by reference waits to be read; its reader has nothing else to do. At 2 MB/s
+/// this is time for the largest one.
+pub const BODY_TAKEN_WITHIN: Duration = Duration::from_secs(10);
+/// Items of a stream that were sent and not read: what a reader that stands still has in memory.
+pub const STREAM_ITEMS: u32 = 16;
+/// Bytes of such items: four of the largest.
+pub const STREAM_BYTES: u32 = 256 << 10;
 /// Calls open on a connection: a slot is held from the request to its answer, so a caller that
 /// cancels at once gains nothing.
 pub const CALLS_PER_CONNECTION: u32 = 256;

@@ -53,7 +53,11 @@ fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
     let parameters = method.order.iter().map(|name| {
         let mut plain = method.arguments.iter().filter(|(it, _)| it == name);
         let of = plain.next().map(|(_, of)| quote!(#of));
-        let of = of.unwrap_or_else(|| lent.type_of(name));
+        let mut sent = method.sent.iter().filter(|(it, _)| it == name);
+        let sent = sent
+            .next()
+            .map(|(_, of)| quote!(::tokio_fabric_rpc::Streaming<#of>));
+        let of = of.or(sent).unwrap_or_else(|| lent.type_of(name));
         quote!(#name: #of)
     });
     let (bounds, lends) = (&lent.bounds, lent.call());
@@ -76,12 +80,21 @@ fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
         Some(error) => quote!(::tokio_fabric_rpc::CallError<#error>),
         None => quote!(::tokio_fabric_rpc::Status),
     };
-    let decode = match (&method.error, method.gives_bytes()) {
-        (None, false) => quote!(result::<#codec, _>),
-        (None, true) => quote!(bytes_result),
-        (Some(_), false) => quote!(typed_result::<#codec, _, _>),
-        (Some(_), true) => quote!(typed_bytes::<#codec, _>),
+    let decode = match (&method.error, method.gives_bytes(), &method.received) {
+        (None, _, Some(_)) => quote!(empty_stream),
+        (Some(_), _, Some(_)) => quote!(typed_empty_stream::<#codec, _, _>),
+        (None, false, None) => quote!(result::<#codec, _>),
+        (None, true, None) => quote!(bytes_result),
+        (Some(_), false, None) => quote!(typed_result::<#codec, _, _>),
+        (Some(_), true, None) => quote!(typed_bytes::<#codec, _>),
     };
+    let sending = method
+        .sent
+        .iter()
+        .map(|(name, _)| quote!(.sending::<#codec, _>(#name)));
+    let receives = method.received.iter();
+    let receiving =
+        receives.map(|_| quote!(.receiving(::tokio_fabric_rpc::generated::received::<#codec, _>)));
     let of_call = lent.type_of_call(output, &error);
     quote! {
         #(#docs)*
@@ -92,7 +105,8 @@ fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
             static METHOD: ::tokio_fabric_rpc::Method = #described;
             let arguments = ::tokio_fabric_rpc::generated::Arguments::#arguments;
             let decode = ::tokio_fabric_rpc::generated::#decode;
-            self.channel.call(&METHOD, arguments, decode)#lends
+            let call = self.channel.call(&METHOD, arguments, decode);
+            call #(#sending)* #(#receiving)* #lends
         }
     }
 }

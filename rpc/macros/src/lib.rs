@@ -23,6 +23,9 @@ use method::Method;
 /// and `NameClient`, and with the feature `test-util` a `NameMock`, which answers as a test says:
 /// for a method `m`, `on_m(closure)`, `script_m(answers)` and `calls_of_m()`.
 ///
+/// An argument that is a `Streaming<T>` is sent item by item, and so is the result of a method that
+/// gives `Result<Streaming<T>>`.
+///
 /// `#[service(name = "..")]` is what the service is called on the wire, by default the trait's
 /// name; `#[service(codec = Path)]` is the codec of its arguments and results, by default postcard.
 ///

@@ -22,6 +22,10 @@ pub struct Method {
     pub arguments: Vec<(Ident, Type)>,
     /// Of arguments that are lent memory.
     pub lent: Vec<(Ident, Right)>,
+    /// The argument that is a stream, and its items.
+    pub sent: Option<(Ident, Type)>,
+    /// The items of the stream that it gives.
+    pub received: Option<Type>,
     /// All of them, in the order of the method's.
     pub order: Vec<Ident>,
     /// All of them with the types that the trait has for them.
@@ -81,6 +85,7 @@ impl Method {
         let (mut arguments, mut lent, mut order) = (Vec::new(), Vec::new(), Vec::new());
         let rest = inputs;
         let mut inputs = Vec::new();
+        let mut sent = None;
         for input in rest {
             let FnArg::Typed(typed) = input else { continue };
             let Pat::Ident(name) = &*typed.pat else {
@@ -88,15 +93,25 @@ impl Method {
             };
             order.push(name.ident.clone());
             inputs.push((name.ident.clone(), (*typed.ty).clone()));
-            match right_of(&typed.ty) {
-                Some(right) => lent.push((name.ident.clone(), right)),
-                None => arguments.push((name.ident.clone(), (*typed.ty).clone())),
+            match (right_of(&typed.ty), items_of(&typed.ty)) {
+                (Some(right), _) => lent.push((name.ident.clone(), right)),
+                (None, Some(items)) if sent.is_none() => sent = Some((name.ident.clone(), items)),
+                (None, Some(_)) => {
+                    return Err(Error::new_spanned(name, "a call sends one stream"));
+                }
+                (None, None) => arguments.push((name.ident.clone(), (*typed.ty).clone())),
             }
             if lent.len() > 4 {
                 return Err(Error::new_spanned(name, "a call lends up to four pieces"));
             }
         }
         let (output, error) = result_of(&signature.output, &signature.ident)?;
+        let received = items_of(&output);
+        if received.is_some() && !lent.is_empty() {
+            let what = "memory comes back when the call's result does: a call that lends gives no \
+                        stream";
+            return Err(Error::new_spanned(&signature.ident, what));
+        }
         let method = Method {
             name: signature.ident.clone(),
             docs: function
@@ -108,6 +123,8 @@ impl Method {
             wire_name,
             arguments,
             lent,
+            sent,
+            received,
             order,
             inputs,
             result: match &signature.output {
@@ -139,7 +156,8 @@ impl Method {
 
     /// True if anything of it is encoded.
     pub fn uses_codec(&self) -> bool {
-        !self.has_bare_request() || !self.gives_bytes() || self.error.is_some()
+        let is_bare = self.has_bare_request() && self.sent.is_none();
+        !is_bare || !self.gives_bytes() || self.error.is_some()
     }
 
     /// True if the answer is the bytes of its result.
@@ -210,6 +228,18 @@ fn right_of(of: &Type) -> Option<Right> {
     match last.ident.to_string().as_str() {
         "Pull" => Some(Right::Pull),
         "Push" => Some(Right::Push),
+        _ => None,
+    }
+}
+
+/// The `T` of `Streaming<T>`.
+fn items_of(of: &Type) -> Option<Type> {
+    let last = last_segment(of).filter(|it| it.ident == "Streaming")?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else {
+        return None;
+    };
+    match arguments.args.first() {
+        Some(GenericArgument::Type(items)) => Some(items.clone()),
         _ => None,
     }
 }

@@ -107,24 +107,30 @@ fn arm(service: &Ident, index: usize, method: &Method, codec: &Path) -> Tokens {
         (_, true) => quote!(call.no_arguments()?),
         _ => quote!(call.arguments::<#codec, #types>()?),
     };
-    let value = match method.gives_bytes() {
-        true => quote!(bytes),
-        false => quote!(value::<#codec, _>),
+    let value = match (method.gives_bytes(), &method.received) {
+        (_, Some(_)) => quote!(stream::<#codec, _>(__value)),
+        (true, None) => quote!(bytes(&__value)),
+        (false, None) => quote!(value::<#codec, _>(&__value)),
     };
     let error = match method.error {
         Some(_) => quote!(error::<#codec, _>),
         None => quote!(status),
     };
+    let (takes, gives) = (method.sent.is_some(), method.received.is_some());
+    let sent = method.sent.iter();
+    let sent = sent.map(|(name, of)| quote!(let #name = call.items::<#codec, #of>();));
     quote! {
         #index => {
             call.lends(#lent_count)?;
+            call.streams(#takes, #gives)?;
+            #(#sent)*
             #(#lent)*
             let #pattern = #arguments;
             let (__service, __cx) = (::std::sync::Arc::clone(&self.0), call.cx());
             ::core::result::Result::Ok(::std::boxed::Box::pin(async move {
                 match <S as #service>::#name(&__service, &__cx, #(#order),*).await {
                     ::core::result::Result::Ok(__value) => {
-                        ::tokio_fabric_rpc::Reply::#value(&__value)
+                        ::tokio_fabric_rpc::Reply::#value
                     }
                     ::core::result::Result::Err(__error) => {
                         ::tokio_fabric_rpc::Reply::#error(&__error)

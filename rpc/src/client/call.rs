@@ -9,19 +9,21 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use tokio_fabric::{Domain, RemoteRegion};
-use tracing::Span;
 
-use super::connection::{ClientConnection, Reservation};
+use super::connection::{CallStep, ClientConnection, NewCall, Reservation};
+use super::items::{ItemPump, ReceivedItems};
+use super::request::{CallRecord, Described};
 use super::{Channel, ChannelInner};
-use crate::codec::Arguments;
+use crate::codec::{Arguments, CodecOf};
 use crate::cx::{Cx, TraceContext};
 use crate::limits::BUDGET_US_MAX;
 use crate::observe;
 use crate::proto::{CallEnd, CallKey};
 use crate::server::Method;
 use crate::status::{Code, Result, Status};
+use crate::streaming::{ItemSource, Streaming};
 use crate::wire::{
-    CallId, CodecName, FrameBuf, FrameHead, Metadata, insert_prefix, write_request_head,
+    CallId, CodecName, FrameBuf, FrameHead, Metadata, Prefix, Streams, write_request_head,
 };
 
 /// The time that a call has.
@@ -35,6 +37,9 @@ enum Limit {
 /// Decodes the end of a call: its code and its body.
 type Decode<T, E> = fn(u32, &[u8]) -> Result<T, E>;
 
+/// Makes the result of a call whose stream has begun.
+type Begin<T> = fn(ReceivedItems) -> T;
+
 /// A call to be made; it is sent when it is awaited. `E` is [`Status`], or
 /// [`CallError`](crate::CallError) of the method's own error.
 #[must_use = "nothing is called until this is awaited"]
@@ -47,6 +52,17 @@ pub struct Call<T, E = Status> {
     trace: Option<TraceContext>,
     waits: bool,
     decode: Decode<T, E>,
+    /// Of a method that gives a stream.
+    begin: Option<Begin<T>>,
+    items: Items,
+}
+
+/// The stream that a call sends.
+enum Items {
+    None,
+    Source(ItemSource),
+    /// The stream is that of the call which this is a clone of.
+    OfOriginal,
 }
 
 impl Channel {
@@ -67,11 +83,27 @@ impl Channel {
             trace: None,
             waits: false,
             decode,
+            begin: None,
+            items: Items::None,
         }
     }
 }
 
 impl<T, E: From<Status>> Call<T, E> {
+    /// The same call with a stream to be sent, for what `#[service]` writes.
+    #[doc(hidden)]
+    pub fn sending<C: CodecOf<I>, I: 'static>(mut self, items: Streaming<I>) -> Self {
+        self.items = Items::Source(items.into_source::<C>());
+        self
+    }
+
+    /// The same call with a stream as its result, for what `#[service]` writes.
+    #[doc(hidden)]
+    pub fn receiving(mut self, begin: fn(ReceivedItems) -> T) -> Self {
+        self.begin = Some(begin);
+        self
+    }
+
     /// Ends the call with [`Code::DeadlineExceeded`] when it has taken so long, from its first poll
     /// on. Default: the
     /// channel's, 10 s. A call that a handler makes ends with that handler's call at the latest.
@@ -137,7 +169,8 @@ impl<T, E> Call<T, E> {
     }
 }
 
-/// To be made once more, by who decides that it may be.
+/// To be made once more, by who decides that it may be. A stream that it sends cannot be read once
+/// more: such a clone fails as [`Code::BadRequest`], not started.
 impl<T, E> Clone for Call<T, E> {
     fn clone(&self) -> Self {
         Call {
@@ -149,6 +182,11 @@ impl<T, E> Clone for Call<T, E> {
             trace: self.trace,
             waits: self.waits,
             decode: self.decode,
+            begin: self.begin,
+            items: match self.items {
+                Items::None => Items::None,
+                Items::Source(_) | Items::OfOriginal => Items::OfOriginal,
+            },
         }
     }
 }
@@ -187,39 +225,62 @@ impl<T, E: From<Status>> Call<T, E> {
             Limit::Unlimited => None,
         };
         let trace = self.trace.or_else(|| within.as_ref()?.trace());
-        let frame = self.arguments.frame.map(|mut frame| {
-            if trace.is_some() || !self.metadata.is_empty() || !lent.is_empty() {
-                insert_prefix(&mut frame, trace.as_ref(), &self.metadata, lent);
-            }
-            frame
+        let items = match self.items {
+            Items::None => Ok(None),
+            Items::Source(source) => Ok(Some(Box::new(ItemPump::new(source)))),
+            Items::OfOriginal => Err(Status::not_started(
+                Code::BadRequest,
+                "the stream that it sends was given to the call that this is a clone of",
+            )),
+        };
+        let streams = Streams {
+            sends: matches!(items, Ok(Some(_))),
+            receives: self.begin.is_some(),
+        };
+        let described = items.and_then(|items| {
+            let prefix = Prefix {
+                trace: trace.as_ref(),
+                metadata: &self.metadata,
+                lent,
+                streams,
+                is_by_reference: false,
+            };
+            let described = Described::new(self.arguments.frame?, &prefix, self.channel.domain())?;
+            Ok((described, items))
         });
+        let (state, items) = match described {
+            Ok((described, items)) => (State::Described(described), items),
+            Err(status) => (State::Refused(status), None),
+        };
         CallFuture {
-            channel: self.channel,
-            method: self.method,
             codec: self.arguments.codec,
             limit,
             waits: self.waits,
             deadline: within.as_ref().and_then(Cx::deadline),
-            span: observe::client_span(self.method, trace),
-            reserved: None,
-            #[cfg(feature = "metrics")]
-            begun: None,
-            state: match frame {
-                Ok(frame) => State::Described(frame),
-                Err(status) => State::Refused(status),
+            record: CallRecord {
+                channel: self.channel,
+                method: self.method,
+                span: observe::client_span(self.method, trace),
+                #[cfg(feature = "metrics")]
+                begun: None,
             },
+            reserved: None,
+            state,
+            streams,
+            items,
             decode: self.decode,
+            begin: self.begin,
         }
     }
 }
 
 enum State {
-    Described(FrameBuf),
+    Described(Described),
     Refused(Status),
     /// For a connection.
-    Waiting(FrameBuf, Pin<Box<dyn Future<Output = ()> + Send>>),
-    /// With its frame, until that is sent.
-    Begun(Arc<ClientConnection>, CallKey, FrameBuf),
+    Waiting(Described, Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// Its frame is empty once it is sent.
+    Begun(Arc<ClientConnection>, CallKey, Described),
     Done,
 }
 
@@ -230,8 +291,6 @@ enum State {
 /// and what it transfers. A call that waits for the window is never made.
 #[must_use = "dropped, the call is cancelled"]
 pub struct CallFuture<T, E = Status> {
-    channel: Arc<ChannelInner>,
-    method: &'static Method,
     codec: Option<CodecName>,
     /// From its first poll on.
     limit: Option<Duration>,
@@ -239,12 +298,19 @@ pub struct CallFuture<T, E = Status> {
     /// Of the call whose handler makes it; from the first poll on its own, too.
     deadline: Option<Instant>,
     state: State,
-    span: Option<Box<Span>>,
+    record: CallRecord,
     /// Until it has begun.
     reserved: Option<Reservation>,
-    #[cfg(feature = "metrics")]
-    begun: Option<Instant>,
+    streams: Streams,
+    items: Option<Box<ItemPump>>,
     decode: Decode<T, E>,
+    begin: Option<Begin<T>>,
+}
+
+/// What becomes of a call.
+enum Outcome {
+    End(CallEnd),
+    Begun(ReceivedItems),
 }
 
 impl<T, E> CallFuture<T, E> {
@@ -252,19 +318,6 @@ impl<T, E> CallFuture<T, E> {
     pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
         self.reserved = reserved;
         self
-    }
-
-    /// The one end of a call that was polled.
-    fn record(&self, end: &CallEnd) {
-        self.channel.counters.end(end);
-        let code = observe::code_of(end);
-        if let Some(span) = &self.span {
-            observe::record_end(span, code);
-        }
-        #[cfg(feature = "metrics")]
-        if let Some(begun) = self.begun {
-            observe::metrics::called(self.method, code, begun.elapsed());
-        }
     }
 
     /// Puts the earlier of both deadlines in force.
@@ -282,90 +335,133 @@ impl<T, E> CallFuture<T, E> {
         }
     }
 
-    fn poll_end(&mut self, cx: &Context<'_>) -> Poll<CallEnd> {
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let mut begun = None;
         match std::mem::replace(&mut self.state, State::Done) {
             State::Refused(status) => {
-                self.channel.counters.begin();
-                return Poll::Ready(Err(status));
+                self.record.channel.counters.begin();
+                return Poll::Ready(Outcome::End(Err(status)));
             }
-            State::Described(frame) => {
-                self.channel.counters.begin();
+            State::Described(described) => {
+                self.record.channel.counters.begin();
                 let now = Instant::now();
                 begun = Some(now);
                 #[cfg(feature = "metrics")]
                 {
-                    self.begun = begun;
+                    self.record.begun = begun;
                 }
-                if let Err(status) = self.set_deadline(now) {
-                    return Poll::Ready(Err(status));
+                let begin = self.set_deadline(now);
+                if let Err(status) = begin.and_then(|()| self.begin(described)) {
+                    return Poll::Ready(Outcome::End(Err(status)));
                 }
-                self.begin(frame)?;
             }
             state => self.state = state,
         }
         loop {
             let end = match &mut self.state {
-                State::Waiting(frame, waiting) => {
+                State::Waiting(_, waiting) => {
                     ready!(waiting.as_mut().poll(&mut Context::from_waker(cx.waker())));
-                    let frame = std::mem::take(frame);
-                    if self.deadline.is_some_and(|it| it <= Instant::now()) {
-                        let what = "it waited for a connection";
-                        Err(Status::not_started(Code::DeadlineExceeded, what))
-                    } else {
-                        self.begin(frame)?;
-                        continue;
+                    let State::Waiting(described, _) =
+                        std::mem::replace(&mut self.state, State::Done)
+                    else {
+                        unreachable!("matched above");
+                    };
+                    let late = self.deadline.is_some_and(|it| it <= Instant::now());
+                    let begun = match late {
+                        true => Err(Status::not_started(
+                            Code::DeadlineExceeded,
+                            "it waited for a connection",
+                        )),
+                        false => self.begin(described),
+                    };
+                    match begun {
+                        Ok(()) => continue,
+                        Err(status) => return Poll::Ready(Outcome::End(Err(status))),
                     }
                 }
-                State::Begun(connection, key, frame) => {
-                    let (method, deadline) = (self.method.id, self.deadline);
+                State::Begun(connection, key, described) => {
+                    let (method, deadline) = (self.record.method.id, self.deadline);
                     let request = |call| {
                         // What it has waited for the window is gone.
                         let now = begun.unwrap_or_else(Instant::now);
                         let left = deadline.map(|it| it.saturating_duration_since(now));
-                        request_of(std::mem::take(frame), call, method, left)
+                        request_of(std::mem::take(&mut described.frame), call, method, left)
                     };
-                    ready!(connection.poll_call(*key, cx.waker(), request))
+                    match connection.poll_call(*key, cx.waker(), request) {
+                        Poll::Ready(CallStep::Ended(end)) => end,
+                        Poll::Ready(CallStep::Begun) => {
+                            return Poll::Ready(Outcome::Begun(self.take_items()));
+                        }
+                        Poll::Ready(CallStep::Item(_)) => unreachable!("its stream begins first"),
+                        Poll::Pending => {
+                            if let Some(items) = &mut self.items
+                                && described.frame.is_empty()
+                                && let Err(status) = items.poll(connection, *key, cx)
+                            {
+                                connection.abandon(*key);
+                                self.state = State::Done;
+                                return Poll::Ready(Outcome::End(Err(status)));
+                            }
+                            return Poll::Pending;
+                        }
+                    }
                 }
                 _ => unreachable!("a call is not polled after its end"),
             };
             let state = std::mem::replace(&mut self.state, State::Done);
             match (end, state) {
                 // It waited for the window of a connection that takes no more calls.
-                (Err(status), State::Begun(_, _, frame))
-                    if self.waits && !frame.is_empty() && is_of_connection(&status) =>
+                (Err(status), State::Begun(_, _, described))
+                    if self.waits && !described.frame.is_empty() && is_of_connection(&status) =>
                 {
-                    self.wait(frame);
+                    self.wait(described);
                 }
-                (end, _) => return Poll::Ready(end),
+                (end, _) => return Poll::Ready(Outcome::End(end)),
             }
         }
     }
 
+    /// The call goes on as its stream.
+    fn take_items(&mut self) -> ReceivedItems {
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Begun(connection, key, described) => {
+                let record = self.record.take();
+                ReceivedItems::new(connection, key, self.items.take(), described.body, record)
+            }
+            _ => unreachable!("only what was sent begins"),
+        }
+    }
+
     /// Begins the call on the connection there is, or waits for one.
-    fn begin(&mut self, frame: FrameBuf) -> Result<()> {
-        let connection = self.channel.current();
+    fn begin(&mut self, described: Described) -> Result<()> {
+        let connection = self.record.channel.current();
+        let call = NewCall {
+            len: described.frame.len(),
+            body_len: described.body_len,
+            deadline: self.deadline,
+            streams: self.streams,
+        };
         let begun = match self.codec {
             Some(codec) => connection.check_codec(codec),
             None => Ok(()),
         };
-        let begun = begun.and_then(|()| connection.begin(frame.len(), self.deadline));
+        let begun = begun.and_then(|()| connection.begin(&call));
         self.reserved = None;
         match begun {
             Ok(key) => {
-                self.state = State::Begun(connection, key, frame);
+                self.state = State::Begun(connection, key, described);
                 Ok(())
             }
             Err(status) if self.waits && is_of_connection(&status) => {
-                self.wait(frame);
+                self.wait(described);
                 Ok(())
             }
             Err(status) => Err(status),
         }
     }
 
-    fn wait(&mut self, frame: FrameBuf) {
-        let (channel, deadline) = (Arc::clone(&self.channel), self.deadline);
+    fn wait(&mut self, described: Described) {
+        let (channel, deadline) = (Arc::clone(&self.record.channel), self.deadline);
         let waiting = async move {
             match deadline {
                 // Late or not is seen behind it.
@@ -373,7 +469,7 @@ impl<T, E> CallFuture<T, E> {
                 None => channel.ready().await,
             }
         };
-        self.state = State::Waiting(frame, Box::pin(waiting));
+        self.state = State::Waiting(described, Box::pin(waiting));
     }
 }
 
@@ -406,13 +502,18 @@ impl<T, E: From<Status>> Future for CallFuture<T, E> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        this.poll_end(cx).map(|end| {
-            this.record(&end);
-            match end {
-                Ok((code, body)) => (this.decode)(code, &body),
-                Err(status) => Err(status.into()),
-            }
-        })
+        this.poll_outcome(cx)
+            .map(|outcome| match (outcome, this.begin) {
+                (Outcome::End(end), _) => {
+                    this.record.end(&end);
+                    match end {
+                        Ok((code, body)) => (this.decode)(code, &body),
+                        Err(status) => Err(status.into()),
+                    }
+                }
+                (Outcome::Begun(items), Some(begin)) => Ok(begin(items)),
+                (Outcome::Begun(_), None) => unreachable!("it receives no items"),
+            })
     }
 }
 
@@ -423,7 +524,7 @@ impl<T, E> Drop for CallFuture<T, E> {
             State::Waiting(..) => {}
             _ => return,
         }
-        self.channel.counters.drop_call();
+        self.record.drop_call();
     }
 }
 
@@ -432,7 +533,7 @@ impl<T, E> fmt::Debug for CallFuture<T, E> {
         let state = match &self.state {
             State::Described(_) | State::Refused(_) => "not begun",
             State::Waiting(..) => "waiting for a connection",
-            State::Begun(_, _, frame) if !frame.is_empty() => "waiting for the window",
+            State::Begun(_, _, it) if !it.frame.is_empty() => "waiting for the window",
             State::Begun(..) => "sent",
             State::Done => "ended",
         };

@@ -5,12 +5,37 @@ use std::task::{Poll, Waker};
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-use tokio_fabric::{Endpoint, Error};
+use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
 use crate::drive::{Clock, Connection, close, send};
-use crate::proto::{CallEnd, CallKey, CallProgress, ClientMachine, Time};
-use crate::status::{Code, Status};
-use crate::wire::{CallId, CodecName, Frame, FrameBuf, Hello, Violation, encode_cancel};
+use crate::lend::{BodyRoom, fetch};
+use crate::limits::HEADER_LEN;
+use crate::proto::{
+    CallEnd, CallKey, CallProgress, ClientMachine, ItemBody, ResponseOutcome, Time,
+};
+use crate::status::{Code, Result, Started, Status};
+use crate::wire::{
+    CallId, CodecName, Frame, FrameBuf, Hello, Streams, Violation, encode_cancel, encode_credit,
+    encode_last, encode_taken, write_item_head,
+};
+
+/// A call to be begun.
+pub(crate) struct NewCall {
+    /// Bytes of its frame.
+    pub(crate) len: usize,
+    /// Of its body, if that is by reference.
+    pub(crate) body_len: u64,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) streams: Streams,
+}
+
+/// What there is of a call.
+pub(crate) enum CallStep {
+    /// Its stream has begun; once, and before any item.
+    Begun,
+    Item(ItemBody),
+    Ended(CallEnd),
+}
 
 pub(crate) struct ClientConnection {
     pub(crate) endpoint: Endpoint,
@@ -19,6 +44,8 @@ pub(crate) struct ClientConnection {
     /// What the machine's times count from.
     origin: Instant,
     state: Mutex<State>,
+    /// For answers that are read out of the server's memory.
+    bodies: BodyRoom,
     /// The clock is to look anew.
     earlier: Arc<Notify>,
     /// It takes no new calls any more; for the one who connects anew.
@@ -65,6 +92,7 @@ impl ClientConnection {
                 armed: None,
                 has_clock: false,
             }),
+            bodies: BodyRoom::of_connection(),
             earlier: Arc::default(),
             closing: Notify::new(),
             freed: Notify::new(),
@@ -118,14 +146,20 @@ impl ClientConnection {
     }
 
     /// Begins a call.
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        len: usize,
-        deadline: Option<Instant>,
-    ) -> Result<CallKey, Status> {
+    ///
+    /// # Errors
+    /// Why it cannot be made; it has not started.
+    pub(crate) fn begin(self: &Arc<Self>, call: &NewCall) -> Result<CallKey> {
+        let deadline = call.deadline;
         let deadline = deadline.map(|it| it.saturating_duration_since(self.origin));
         let mut state = self.lock();
-        let key = state.machine.begin(len, deadline)?;
+        if call.body_len > state.machine.body_max() {
+            return Err(super::request::too_large(
+                call.body_len,
+                state.machine.body_max(),
+            ));
+        }
+        let key = state.machine.begin(call.len, deadline, call.streams)?;
         let is_earlier = deadline.is_some_and(|it| state.armed.is_none_or(|armed| it < armed));
         if is_earlier {
             state.armed = deadline;
@@ -139,7 +173,7 @@ impl ClientConnection {
         Ok(key)
     }
 
-    /// Sends the call's request if it is its turn, and gives its end if that has come. All that a
+    /// Sends the call's request if it is its turn, and gives what has come of it. All that a
     /// client sends is sent under the lock, so that a cancellation is between its call's request
     /// and the next one in its slot, whichever threads they come from.
     pub(crate) fn poll_call(
@@ -147,23 +181,64 @@ impl ClientConnection {
         key: CallKey,
         task: &Waker,
         frame: impl FnOnce(CallId) -> FrameBuf,
-    ) -> Poll<CallEnd> {
-        let watch = |old: Option<Waker>| match old {
-            Some(waker) if waker.will_wake(task) => waker,
-            _ => task.clone(),
-        };
+    ) -> Poll<CallStep> {
         let machine = &mut self.lock().machine;
-        match machine.progress(key, watch) {
+        match machine.progress(key, watch(task)) {
             CallProgress::Pending => Poll::Pending,
-            CallProgress::Ended(end) => Poll::Ready(end),
+            CallProgress::Ended(end) => Poll::Ready(CallStep::Ended(end)),
+            CallProgress::Begun => Poll::Ready(CallStep::Begun),
+            CallProgress::Item(body, credit) => {
+                if let Some((call, credit)) = credit {
+                    self.send_bare(&encode_credit(call, credit));
+                }
+                Poll::Ready(CallStep::Item(body))
+            }
             CallProgress::Send(call) => match send(&self.endpoint, frame(call)) {
                 Ok(()) => Poll::Pending,
                 Err(error) => {
                     machine.unsent(key);
-                    Poll::Ready(Err(error.into()))
+                    Poll::Ready(CallStep::Ended(Err(error.into())))
                 }
             },
         }
+    }
+
+    /// Sends an item of the call, or gives it back: the task is woken when it may be sent.
+    ///
+    /// # Errors
+    /// It is larger than a frame.
+    pub(crate) fn send_item(
+        &self,
+        key: CallKey,
+        mut frame: FrameBuf,
+        task: &Waker,
+    ) -> Result<Option<FrameBuf>> {
+        let machine = &mut self.lock().machine;
+        let (len, max) = (frame.len(), machine.frame_max());
+        if len > max {
+            let what = format!("an item of {len} bytes, the server takes {max}");
+            return Err(Status::maybe_ran(Code::TooLarge, what));
+        }
+        let Some(call) = machine.send_item(key, len - HEADER_LEN, watch(task)) else {
+            return Ok(Some(frame));
+        };
+        write_item_head(&mut frame, call);
+        // What cannot be sent has lost its connection, and its call's end is on its way.
+        let _ = send(&self.endpoint, frame);
+        Ok(None)
+    }
+
+    /// The call's stream is over.
+    pub(crate) fn end_items(&self, key: CallKey) {
+        let machine = &mut self.lock().machine;
+        if let Some(call) = machine.end_items(key) {
+            self.send_bare(&encode_last(call));
+        }
+    }
+
+    /// Under the lock. What cannot be sent has lost its connection.
+    fn send_bare(&self, frame: &[u8; HEADER_LEN]) {
+        let _ = send(&self.endpoint, FrameBuf::from_slice(frame));
     }
 
     /// The caller of a call has gone.
@@ -178,10 +253,10 @@ impl ClientConnection {
         self.close_if_drained();
     }
 
-    /// Under the lock. What cannot be sent has lost its connection, and its answer with it.
+    /// Under the lock.
     fn cancel(&self, calls: impl IntoIterator<Item = CallId>) {
         for call in calls {
-            let _ = send(&self.endpoint, FrameBuf::from_slice(&encode_cancel(call)));
+            self.send_bare(&encode_cancel(call));
         }
     }
 
@@ -207,19 +282,43 @@ impl ClientConnection {
         }
     }
 
-    fn handle(&self, frame: &[u8]) -> Result<(), Violation> {
+    fn handle(self: &Arc<Self>, frame: &[u8]) -> Result<(), Violation> {
         match Frame::decode(frame)? {
             Frame::Response(response) => {
-                let (woken, admitted, drained) = {
+                let (outcome, admitted, drained) = {
                     let machine = &mut self.lock().machine;
-                    let woken = machine.handle_response(&response)?;
-                    (woken, admit(machine), machine.is_drained())
+                    let outcome = machine.handle_response(&response)?;
+                    if let ResponseOutcome::Taken(call) = outcome {
+                        self.send_bare(&encode_taken(call));
+                    }
+                    (outcome, admit(machine), machine.is_drained())
                 };
-                admitted.into_iter().chain(woken).for_each(Waker::wake);
-                self.freed.notify_waiters();
-                if drained {
-                    close(&self.endpoint);
-                }
+                let woken = match outcome {
+                    ResponseOutcome::Ended(woken) => woken,
+                    ResponseOutcome::Taken(_) => None,
+                    ResponseOutcome::Fetch(call, region) => {
+                        tokio::spawn(Arc::clone(self).fetch_body(call, region));
+                        None
+                    }
+                };
+                self.notify_freed(admitted.into_iter().chain(woken), drained);
+                Ok(())
+            }
+            Frame::Item(call, item) => {
+                let woken = self.with_machine(|machine| machine.handle_item(call, item))?;
+                woken.into_iter().for_each(Waker::wake);
+                Ok(())
+            }
+            Frame::Credit(call, more) => {
+                let woken = self.with_machine(|machine| machine.handle_credit(call, more))?;
+                woken.into_iter().for_each(Waker::wake);
+                Ok(())
+            }
+            Frame::Window(window) => {
+                let admitted = self.with_machine(|machine| {
+                    machine.handle_window(window).map(|()| admit(machine))
+                })?;
+                self.notify_freed(admitted, false);
                 Ok(())
             }
             Frame::Goaway => {
@@ -231,9 +330,37 @@ impl ClientConnection {
                 self.close_if_drained();
                 Ok(())
             }
-            Frame::Request(_) | Frame::Cancel(_) => {
-                Err(Violation("a call of a server to its client"))
+            Frame::Request(_) | Frame::Cancel(_) | Frame::Taken(_) => {
+                Err(Violation("a frame that servers do not send"))
             }
+        }
+    }
+
+    /// Reads the body of an answer, whether or not its caller looks: the server keeps it until
+    /// then.
+    async fn fetch_body(self: Arc<Self>, call: CallId, region: RemoteRegion) {
+        let body = match self.bodies.reserve(region.len).await {
+            Ok(_room) => fetch(&self.endpoint, region).await,
+            Err(status) => Err(status),
+        };
+        let body = body.map_err(|status| status.with_started(Started::MaybeRan));
+        let (woken, admitted, drained) = {
+            let machine = &mut self.lock().machine;
+            let Some(woken) = machine.handle_body(call, body) else {
+                return;
+            };
+            self.send_bare(&encode_taken(call));
+            (woken, admit(machine), machine.is_drained())
+        };
+        self.notify_freed(admitted.into_iter().chain(woken), drained);
+    }
+
+    /// A slot is free, or the window is larger.
+    fn notify_freed(&self, woken: impl IntoIterator<Item = Waker>, drained: bool) {
+        woken.into_iter().for_each(Waker::wake);
+        self.freed.notify_waiters();
+        if drained {
+            close(&self.endpoint);
         }
     }
 
@@ -243,6 +370,14 @@ impl ClientConnection {
         self.closing.notify_one();
         self.freed.notify_waiters();
         wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Keeps a waker that wakes the task already.
+fn watch(task: &Waker) -> impl FnOnce(Option<Waker>) -> Waker + '_ {
+    |old| match old {
+        Some(waker) if waker.will_wake(task) => waker,
+        _ => task.clone(),
     }
 }
 

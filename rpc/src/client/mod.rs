@@ -2,7 +2,9 @@
 
 mod call;
 mod connection;
+mod items;
 mod reconnect;
+mod request;
 mod service;
 
 use std::fmt;
@@ -26,6 +28,7 @@ use crate::wire::{Hello, Rejection};
 pub use call::{Call, CallFuture};
 use connection::ClientConnection;
 pub(crate) use connection::Reservation;
+pub use items::received;
 pub use service::ChannelService;
 
 /// Endpoints of a channel's domain at a time, the one that has just ended included.

@@ -10,6 +10,7 @@ mod rkyv;
 use bytes::Bytes;
 
 use crate::status::{CallError, Code, Result, Status};
+use crate::streaming::Streaming;
 use crate::wire::{CodecName, FrameBuf, TYPED_ERROR, empty_frame};
 
 pub use self::postcard::Postcard;
@@ -193,6 +194,34 @@ pub fn typed_bytes<C: CodecOf<E>, E>(code: u32, body: &[u8]) -> Result<Bytes, Ca
     }
 }
 
+/// The end of a call that gives a stream, before that has begun.
+pub fn empty_stream<T: Send + 'static>(code: u32, _: &[u8]) -> Result<Streaming<T>> {
+    match code {
+        0 => Ok(Streaming::of([])),
+        _ => Err(another_type()),
+    }
+}
+
+/// The same of a method that has an error of its own.
+pub fn typed_empty_stream<C, T, E>(code: u32, body: &[u8]) -> Result<Streaming<T>, CallError<E>>
+where
+    C: CodecOf<E>,
+    T: Send + 'static,
+{
+    match code {
+        TYPED_ERROR => Err(application_error::<C, E>(body)),
+        _ => Ok(empty_stream(code, body)?),
+    }
+}
+
+/// An item of a stream.
+pub(crate) fn decode_item<C: CodecOf<T>, T>(body: &[u8]) -> Result<T> {
+    C::decode(body).map_err(|why| {
+        let what = format!("an item cannot be decoded: {why}");
+        Status::new(Code::BadRequest, what)
+    })
+}
+
 fn application_error<C: CodecOf<E>, E>(body: &[u8]) -> CallError<E> {
     match C::decode(body) {
         Ok(error) => CallError::App(error),
@@ -207,7 +236,7 @@ fn undecodable(why: String) -> Status {
     )
 }
 
-fn another_type() -> Status {
+pub(crate) fn another_type() -> Status {
     Status::new(
         Code::Internal,
         "the answer is an error of a type that is not known",

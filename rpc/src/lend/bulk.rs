@@ -96,7 +96,7 @@ impl Bulk {
 }
 
 /// Why a transfer failed.
-fn status_of(error: Error) -> Status {
+pub(super) fn status_of(error: Error) -> Status {
     let code = match error.refusal() {
         Some(_) => Code::LentRefused,
         None if error.is_connection_lost() => Code::ConnectionLost,

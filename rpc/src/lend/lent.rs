@@ -163,7 +163,7 @@ macro_rules! lent {
                 })
             }
 
-            pub(super) fn lend(&mut self, domain: &Domain) -> Result<RemoteRegion, Error> {
+            pub(crate) fn lend(&mut self, domain: &Domain) -> Result<RemoteRegion, Error> {
                 self.0.lend(domain, $access)
             }
 

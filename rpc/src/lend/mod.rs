@@ -4,10 +4,12 @@
 //! voids the key when the call ends. The handler's end ([`Pull`], [`Push`]) reads and writes it by
 //! RMA, in chunks, out of memory that is the server's.
 
+mod body;
 mod bulk;
 mod lent;
 mod loan;
 
+pub(crate) use body::{BodyRoom, fetch};
 pub(crate) use bulk::{Bulk, ChunkPool};
 pub use bulk::{BulkSource, Chunk, Chunks, Pull, Push};
 pub use lent::{LendBuf, LendBufMut, LentRead, LentWrite};

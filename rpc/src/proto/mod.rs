@@ -2,12 +2,14 @@
 //! connection is gone" go in; what is to be sent, and ends of calls, come out.
 
 mod client;
+mod flow;
 mod server;
 #[cfg(test)]
 mod tests;
 
-pub use client::{CallEnd, CallKey, CallProgress, ClientMachine};
-pub use server::{Admission, ServerMachine};
+pub use client::{CallEnd, CallKey, CallProgress, ClientMachine, ResponseOutcome};
+pub use flow::ItemBody;
+pub use server::{Admission, ItemRead, ItemSend, ServerMachine};
 
 /// Time since something that both callers of a machine mean alike.
 pub type Time = std::time::Duration;

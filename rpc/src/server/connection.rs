@@ -3,34 +3,44 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_fabric::{Endpoint, Error};
 
+use super::bodies;
 use super::listening::ServerShared;
 use super::running;
 use super::service::{Incoming, Reply};
 use crate::cx::{CallParts, CancelReason, Cx};
 use crate::drive::{Clock, Connection, close, send};
-use crate::lend::Bulk;
-use crate::limits::RETRY_AFTER;
+use crate::lend::{BodyRoom, Bulk};
+use crate::limits::{HEADER_LEN, RETRY_AFTER};
 use crate::proto::{Admission, ServerMachine};
 use crate::status::{Code, Started, Status};
 use crate::wire::{
-    CallId, Frame, FrameBuf, FrameHead, Metadata, Request, Violation, encode_goaway,
-    write_response_head,
+    CallId, Frame, FrameBuf, FrameHead, Hello, Metadata, Request, Violation, Window, encode_goaway,
+    encode_window, write_response_head,
 };
+
+/// Calls by their contexts, and readers of items by their tasks.
+type Machine = ServerMachine<Cx, Waker>;
 
 pub(crate) struct ServerConnection {
     pub(crate) endpoint: Endpoint,
     /// Asked for by every call; the endpoint has a lock around it.
     peer: SocketAddr,
-    server: Arc<ServerShared>,
+    pub(super) server: Arc<ServerShared>,
+    /// Bytes of a frame that the client takes, and of a body by reference.
     frame_max: usize,
+    body_max: u64,
     bulk: Arc<Bulk>,
-    machine: Mutex<ServerMachine<Cx>>,
+    /// For requests that are read out of the client's memory, and answers that it reads here.
+    pub(super) requests: BodyRoom,
+    pub(super) answers: BodyRoom,
+    machine: Mutex<Machine>,
     has_failed: AtomicBool,
     /// True once it has ended.
     ended: watch::Sender<bool>,
@@ -41,21 +51,25 @@ impl ServerConnection {
         endpoint: Endpoint,
         peer: SocketAddr,
         server: Arc<ServerShared>,
-        frame_max: usize,
+        client: &Hello,
+        window: Window,
     ) -> Arc<ServerConnection> {
         Arc::new(ServerConnection {
-            machine: Mutex::new(ServerMachine::new(server.limits.window)),
+            machine: Mutex::new(Machine::new(window.calls, window.bytes.into())),
+            requests: BodyRoom::of_connection(),
+            answers: BodyRoom::of_connection(),
             bulk: Bulk::new(endpoint.clone(), Arc::clone(&server.chunks)),
             endpoint,
             peer,
             server,
-            frame_max,
+            frame_max: client.frame_max as usize,
+            body_max: client.body_max,
             has_failed: AtomicBool::new(false),
             ended: watch::Sender::new(false),
         })
     }
 
-    fn with_machine<R>(&self, act: impl FnOnce(&mut ServerMachine<Cx>) -> R) -> R {
+    pub(super) fn with_machine<R>(&self, act: impl FnOnce(&mut Machine) -> R) -> R {
         act(&mut self.machine.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -67,7 +81,22 @@ impl ServerConnection {
     /// Refuses calls from now on, and says so to the client.
     pub(crate) fn drain(&self) {
         self.with_machine(|machine| machine.drain());
-        let _ = send(&self.endpoint, FrameBuf::from_slice(&encode_goaway()));
+        self.send_bare(&encode_goaway());
+    }
+
+    /// The client may have so much under way from now on.
+    pub(crate) fn announce(&self, window: Window) {
+        self.with_machine(|machine| machine.widen(window));
+        self.send_bare(&encode_window(window));
+    }
+
+    pub(super) fn frame_max(&self) -> usize {
+        self.frame_max
+    }
+
+    /// What cannot be sent has lost its connection, which ends at both sides.
+    pub(super) fn send_bare(&self, frame: &[u8; HEADER_LEN]) {
+        let _ = send(&self.endpoint, FrameBuf::from_slice(frame));
     }
 
     /// Cancels what runs.
@@ -83,12 +112,18 @@ impl ServerConnection {
     }
 
     /// Answers a call that is done now, unless it was answered before or has lost its connection.
-    pub(crate) fn answer(&self, cx: &Cx, reply: Reply, now: Instant) {
-        if self.with_machine(|machine| machine.answer(cx.id())) {
+    pub(crate) fn answer(self: &Arc<Self>, cx: &Cx, reply: Reply, now: Instant) {
+        let body_len = (reply.frame.len() - HEADER_LEN) as u64;
+        if reply.frame.len() > self.frame_max && body_len <= self.body_max {
+            tokio::spawn(bodies::answer(Arc::clone(self), cx.clone(), reply));
+            return;
+        }
+        if let Some(reader) = self.with_machine(|machine| machine.answer(cx.id())) {
             let served = now.saturating_duration_since(cx.call().received);
             let routed = self.server.routes.at(cx.call().route);
             routed.counters.end(cx, reply.code, served);
             self.send_reply(cx.id(), served, reply);
+            reader.into_iter().for_each(Waker::wake);
         }
         self.server.notice_idle();
     }
@@ -108,7 +143,7 @@ impl ServerConnection {
                 "an answer of {} bytes, the client takes {}: write what is large to memory that \
                  it lends",
                 reply.frame.len(),
-                self.frame_max
+                self.body_max.max(self.frame_max as u64)
             );
             reply = Reply::status(&Status::new(Code::TooLarge, what));
         }
@@ -124,7 +159,7 @@ impl ServerConnection {
 
     fn handle(self: &Arc<Self>, frame: &[u8], clock: &mut Clock) -> Result<(), Violation> {
         match Frame::decode(frame)? {
-            Frame::Request(request) => self.handle_request(request, clock),
+            Frame::Request(request) => self.handle_request(request, frame.len(), clock),
             Frame::Cancel(call) => {
                 let running = self.with_machine(|machine| {
                     machine.handle_cancel(call).map(|running| running.cloned())
@@ -134,7 +169,26 @@ impl ServerConnection {
                 }
                 Ok(())
             }
-            Frame::Response(_) | Frame::Goaway => {
+            Frame::Item(call, item) => {
+                let reader = self.with_machine(|machine| machine.handle_item(call, item))?;
+                reader.into_iter().for_each(Waker::wake);
+                Ok(())
+            }
+            Frame::Credit(call, more) => {
+                let sender = self.with_machine(|machine| {
+                    machine.handle_credit(call, more).map(|it| it.cloned())
+                })?;
+                sender.iter().for_each(Cx::wake);
+                Ok(())
+            }
+            Frame::Taken(call) => {
+                let taken = self.with_machine(|machine| machine.handle_taken(call))?;
+                // Who lends the answer waits for this.
+                taken.iter().for_each(|cx| cx.cancel(CancelReason::Caller));
+                self.server.notice_idle();
+                Ok(())
+            }
+            Frame::Response(_) | Frame::Window(_) | Frame::Goaway => {
                 Err(Violation("a frame that clients do not send"))
             }
         }
@@ -143,10 +197,11 @@ impl ServerConnection {
     fn handle_request(
         self: &Arc<Self>,
         request: Request<'_>,
+        len: usize,
         clock: &mut Clock,
     ) -> Result<(), Violation> {
         let call = request.call;
-        let admission = self.with_machine(|machine| machine.handle_request(call))?;
+        let admission = self.with_machine(|machine| machine.handle_request(call, len))?;
         let refusal = |code, what: &'static str| Status::not_started(code, what);
         let route = self.server.routes.find(request.method);
         if admission == Admission::Draining {
@@ -170,14 +225,29 @@ impl ServerConnection {
             self.refuse(call, Some(route), &status);
             return Ok(());
         }
+        if let Some(region) = request.by_reference {
+            self.with_machine(|machine| machine.start(call, cx.clone(), request.streams));
+            routed.counters.start();
+            let fetch = bodies::Fetch {
+                cx,
+                region,
+                lent: request.lent,
+                streams: request.streams,
+                permit,
+            };
+            tokio::spawn(fetch.run(Arc::clone(self)));
+            return Ok(());
+        }
         let incoming = Incoming {
             cx: &cx,
             body: request.body,
             lent: &request.lent,
+            streams: request.streams,
+            connection: self,
         };
         match self.server.dispatch(incoming) {
             Ok(handling) => {
-                self.with_machine(|machine| machine.start(call, cx.clone()));
+                self.with_machine(|machine| machine.start(call, cx.clone(), request.streams));
                 routed.counters.start();
                 running::start(Arc::clone(self), cx, handling, permit, clock);
             }
@@ -202,13 +272,14 @@ impl ServerConnection {
     }
 
     fn end(&self) {
-        let running = self.with_machine(|machine| machine.handle_end());
+        let (running, readers) = self.with_machine(|machine| machine.handle_end());
         for cx in &running {
             cx.cancel(CancelReason::Connection);
             let routed = self.server.routes.at(cx.call().route);
             let lost = Code::ConnectionLost.number();
             routed.counters.end(cx, lost, cx.call().received.elapsed());
         }
+        readers.into_iter().for_each(Waker::wake);
         self.server.notice_idle();
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -19,11 +19,11 @@ use super::route::{Request, Stack};
 use super::service::{Handling, Incoming, Routes};
 use super::{Server, ServerLimits};
 use crate::drive::Hub;
-use crate::lend::ChunkPool;
-use crate::limits::{FRAME_MAX, RETRY_AFTER};
+use crate::lend::{BodyRoom, ChunkPool};
+use crate::limits::{BODIES_PER_SERVER, CALLS_PER_CONNECTION_MAX, FRAME_MAX, RETRY_AFTER};
 use crate::observe::MethodStats;
 use crate::status::{Code, Result, Status};
-use crate::wire::{Hello, Rejection};
+use crate::wire::{Hello, Rejection, Window};
 
 /// What the connections of a server share.
 pub(crate) struct ServerShared {
@@ -35,6 +35,10 @@ pub(crate) struct ServerShared {
     pub(crate) chunks: Arc<ChunkPool>,
     /// Set before anything listens.
     hub: OnceLock<Weak<Hub<ServerConnection>>>,
+    /// For requests by reference, of all connections.
+    pub(crate) bodies: BodyRoom,
+    /// What a client may have under way.
+    window: Mutex<Window>,
     running: AtomicUsize,
     started: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -65,6 +69,18 @@ impl ServerShared {
         }
         self.started.fetch_add(1, Ordering::Relaxed);
         Some(permit)
+    }
+
+    fn window(&self) -> MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was announced while a connection with this window was made went to the others.
+    fn announce_if_other(&self, connection: &ServerConnection, agreed: Window) {
+        let window = self.window();
+        if *window != agreed {
+            connection.announce(*window);
+        }
     }
 
     pub(crate) fn notice_idle(&self) {
@@ -122,7 +138,7 @@ impl ServerShared {
         ServerDescription {
             codec: self.routes.codec.unwrap_or_default().to_string(),
             health: self.health(),
-            window: self.limits.window,
+            window: self.window().calls,
             frame_max: FRAME_MAX as u32,
             methods: methods.collect(),
         }
@@ -179,6 +195,8 @@ impl Listening {
             hub: OnceLock::new(),
             limits,
             chunks: ChunkPool::new(),
+            bodies: BodyRoom::new(BODIES_PER_SERVER),
+            window: Mutex::new(limits.window),
             running: AtomicUsize::new(0),
             started: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -250,6 +268,23 @@ impl Listening {
         &self.hub
     }
 
+    /// Moves the window of all clients, those that are connected and those to come: the calls that
+    /// each may have open, 1 to 1,024, and the bytes of their requests, 64 KiB or more. A client
+    /// that has more under way when it learns of a smaller one ends that first.
+    pub fn set_window(&self, calls: u32, bytes: u32) {
+        let new = Window {
+            calls: calls.clamp(1, CALLS_PER_CONNECTION_MAX),
+            bytes: bytes.max(FRAME_MAX as u32),
+        };
+        // Held, so that the last one is what each client hears last.
+        let mut window = self.shared.window();
+        *window = new;
+        self.hub
+            .connections()
+            .iter()
+            .for_each(|it| it.announce(new));
+    }
+
     /// Ends in order: new calls are refused as [`Code::Draining`], those that run may go on until
     /// the deadline and are cancelled then. It listens no more, and returns when all connections
     /// have ended, which takes little longer than the deadline whatever clients do.
@@ -319,22 +354,23 @@ async fn establish(
     client: Hello,
 ) -> Result<()> {
     let gone = || Status::not_started(Code::Unavailable, "the server has gone");
-    let (connection, accepting) = {
+    let (connection, accepting, window) = {
         let hub = hub.upgrade().ok_or_else(gone)?;
+        let window = *shared.window();
+        let endpoint = hub.endpoint(window.calls)?;
+        let peer = request.peer_addr();
+        let server = Arc::clone(&shared);
+        let connection = ServerConnection::new(endpoint.clone(), peer, server, &client, window);
+        // The client's first call finds it.
+        hub.insert(endpoint.id(), &connection);
         let own = Hello {
-            calls: shared.limits.window,
+            calls: window.calls,
+            bytes: window.bytes.into(),
             codec: shared.routes.codec.unwrap_or_default(),
             ..Hello::default()
         };
-        let endpoint = hub.endpoint(own.calls)?;
-        let frame_max = client.frame_max as usize;
-        let peer = request.peer_addr();
-        let server = Arc::clone(&shared);
-        let connection = ServerConnection::new(endpoint.clone(), peer, server, frame_max);
-        // The client's first call finds it.
-        hub.insert(endpoint.id(), &connection);
         let accepting = endpoint.accept(request).data(own.encode());
-        (connection, accepting.into_future())
+        (connection, accepting.into_future(), window)
     };
     let endpoint = &connection.endpoint;
     let accepted = accepting.await;
@@ -344,6 +380,7 @@ async fn establish(
         hub.remove(endpoint.id());
     }
     accepted?;
+    shared.announce_if_other(&connection, window);
     // A drain that has begun meanwhile did not see it.
     if shared.is_draining.load(Ordering::Acquire) {
         connection.drain();

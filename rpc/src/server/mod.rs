@@ -1,9 +1,11 @@
 //! The side that is called.
 
 mod authorize;
+mod bodies;
 mod builtin;
 mod connection;
 mod drain;
+mod items;
 mod listening;
 mod route;
 mod running;
@@ -22,10 +24,11 @@ use tokio_fabric::{Fabric, Hints};
 
 use crate::drive::Configure;
 use crate::limits::{
-    CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, CALLS_PER_SERVER, CONNECTIONS_PER_SERVER,
-    DRAIN_DEADLINE,
+    BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, CALLS_PER_SERVER,
+    CONNECTIONS_PER_SERVER, DRAIN_DEADLINE,
 };
 use crate::status::Result;
+use crate::wire::Window;
 use route::MakeStack;
 
 pub use authorize::Authorize;
@@ -60,7 +63,8 @@ pub struct Server {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerLimits {
     pub(crate) calls: usize,
-    pub(crate) window: u32,
+    /// At first.
+    pub(crate) window: Window,
     pub(crate) connections: usize,
 }
 
@@ -79,7 +83,10 @@ impl Server {
             configure: None,
             limits: ServerLimits {
                 calls: CALLS_PER_SERVER,
-                window: CALLS_PER_CONNECTION,
+                window: Window {
+                    calls: CALLS_PER_CONNECTION,
+                    bytes: BYTES_PER_CONNECTION as u32,
+                },
                 connections: CONNECTIONS_PER_SERVER,
             },
             authorize: None,
@@ -125,7 +132,7 @@ impl Server {
     /// Calls that a client may have open on a connection, 1 to 1,024; it holds back what comes
     /// beyond. Default 256.
     pub fn window(mut self, calls: u32) -> Server {
-        self.limits.window = calls.clamp(1, CALLS_PER_CONNECTION_MAX);
+        self.limits.window.calls = calls.clamp(1, CALLS_PER_CONNECTION_MAX);
         self
     }
 

@@ -10,21 +10,24 @@ use bytes::Bytes;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::connection::ServerConnection;
 use super::service::{Handling, Incoming, Method, Reply, Routes};
 use crate::cx::Cx;
 use crate::status::{Code, Result, Status};
-use crate::wire::LentRegions;
+use crate::wire::{LentRegions, Streams};
 
 /// What a service of `tower`'s may fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A call on its way to its handler, as the layers of a server see it: its arguments are not
 /// decoded.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Request {
     cx: Cx,
     body: Bytes,
     lent: LentRegions,
+    streams: Streams,
+    connection: Arc<ServerConnection>,
 }
 
 impl Request {
@@ -44,6 +47,15 @@ impl Request {
     }
 }
 
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("cx", &self.cx)
+            .field("len", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
 /// The services of a server: the innermost of what [`Server::layer`](super::Server::layer) puts
 /// around them. It is always ready, and fails with what refuses a call before its handler begins;
 /// what a handler answers is a [`Reply`], whether it is a result or an error.
@@ -60,11 +72,19 @@ impl Service<Request> for Route {
     }
 
     fn call(&mut self, request: Request) -> RouteFuture {
-        let Request { cx, body, lent } = request;
+        let Request {
+            cx,
+            body,
+            lent,
+            streams,
+            connection,
+        } = request;
         let incoming = Incoming {
             cx: &cx,
             body: &body,
             lent: &lent,
+            streams,
+            connection: &connection,
         };
         let handling = self.0.handle(incoming);
         if handling.is_ok() {
@@ -197,6 +217,8 @@ impl Request {
             cx: incoming.cx.clone(),
             body: Bytes::copy_from_slice(incoming.body),
             lent: incoming.lent.iter().copied().collect(),
+            streams: incoming.streams,
+            connection: Arc::clone(incoming.connection),
         }
     }
 }

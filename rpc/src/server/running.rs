@@ -5,12 +5,13 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::Span;
 
 use super::connection::ServerConnection;
+use super::items::SentItems;
 use super::listening::CallPermit;
 use super::service::{Handling, Reply};
 use crate::cx::{CancelReason, Cx};
@@ -32,6 +33,7 @@ pub(super) fn start(
         connection,
         cx,
         handling: Some(handling),
+        items: None,
         timer: None,
         permit: Some(permit),
     };
@@ -63,6 +65,8 @@ struct Running {
     cx: Cx,
     /// Until it has ended, or was dropped.
     handling: Option<Handling>,
+    /// What it has given to be sent, until that is over.
+    items: Option<SentItems>,
     timer: Option<Pin<Box<Sleep>>>,
     span: Span,
     /// Given back before the answer goes out: who has that may call again.
@@ -72,11 +76,31 @@ struct Running {
 impl Running {
     /// Ready once the handler is no more: when that was found.
     fn poll_handler(&mut self, task: &mut Context<'_>) -> Poll<Instant> {
-        if self.handling.is_none() {
-            return Poll::Ready(Instant::now());
-        }
+        let reply = match self.items {
+            Some(_) => ready!(self.poll_items(task)),
+            None if self.handling.is_none() => return Poll::Ready(Instant::now()),
+            None => {
+                let mut reply = ready!(self.poll_handling(task));
+                match reply.items.take() {
+                    // A stream that is not wanted any more is not begun.
+                    Some(items) if self.cx.cancel_reason().is_none() => {
+                        self.items = Some(SentItems::new(items));
+                        ready!(self.poll_items(task))
+                    }
+                    _ => reply,
+                }
+            }
+        };
+        observe::record_end(&self.span, reply.code);
+        self.permit = None;
+        let now = Instant::now();
+        self.connection.answer(&self.cx, reply, now);
+        Poll::Ready(now)
+    }
+
+    fn poll_handling(&mut self, task: &mut Context<'_>) -> Poll<Reply> {
         let handling = &mut self.handling;
-        let entered = self.span.enter();
+        let _entered = self.span.enter();
         let polled = self.cx.sync_scope(|| {
             let poll = || match handling {
                 Some(handling) => handling.as_mut().poll(task),
@@ -87,27 +111,42 @@ impl Running {
             let is_over = !matches!(polled, Ok(Poll::Pending));
             (polled, is_over && drop_caught(handling.take()))
         });
-        let reply = match polled {
-            (Ok(Poll::Pending), _) => return Poll::Pending,
-            (Ok(Poll::Ready(reply)), false) => reply,
+        self.reply_of(polled)
+    }
+
+    /// The same of the stream that it has given.
+    fn poll_items(&mut self, task: &mut Context<'_>) -> Poll<Reply> {
+        let (items, connection, cx) = (&mut self.items, &self.connection, &self.cx);
+        let _entered = self.span.enter();
+        let polled = cx.sync_scope(|| {
+            let poll = || match items {
+                Some(items) => items.poll(connection, cx, task),
+                None => Poll::Pending,
+            };
+            let polled = catch_unwind(AssertUnwindSafe(poll));
+            let is_over = !matches!(polled, Ok(Poll::Pending));
+            (polled, is_over && drop_caught(items.take()))
+        });
+        self.reply_of(polled)
+    }
+
+    fn reply_of(&self, polled: (std::thread::Result<Poll<Reply>>, bool)) -> Poll<Reply> {
+        match polled {
+            (Ok(Poll::Pending), _) => Poll::Pending,
+            (Ok(Poll::Ready(reply)), false) => Poll::Ready(reply),
             (Err(_), _) | (_, true) => {
                 tracing::error!(method = self.cx.method(), "a handler panicked");
-                Reply::status(&Status::maybe_ran(Code::HandlerPanicked, self.cx.method()))
+                let status = Status::maybe_ran(Code::HandlerPanicked, self.cx.method());
+                Poll::Ready(Reply::status(&status))
             }
-        };
-        drop(entered);
-        observe::record_end(&self.span, reply.code);
-        self.permit = None;
-        let now = Instant::now();
-        self.connection.answer(&self.cx, reply, now);
-        Poll::Ready(now)
+        }
     }
 
     /// Of what it holds, too, destructors may panic.
     fn drop_handler(&mut self) {
-        let handling = self.handling.take();
+        let all = (self.handling.take(), self.items.take());
         let _entered = self.span.enter();
-        if self.cx.sync_scope(|| drop_caught(handling)) {
+        if self.cx.sync_scope(|| drop_caught(all)) {
             tracing::error!(method = self.cx.method(), "what a handler held panicked");
         }
         self.permit = None;
@@ -115,7 +154,8 @@ impl Running {
 
     /// The call is not wanted any more: it is answered now, whatever its handler does.
     fn give_up(&mut self, reason: CancelReason) {
-        if !self.cx.call().method.to_end {
+        // To its end goes a handler, not what it streams to a caller that has gone.
+        if !self.cx.call().method.to_end || self.items.is_some() {
             self.drop_handler();
         }
         let status = match reason {
@@ -131,8 +171,8 @@ impl Running {
 }
 
 /// True if it panicked.
-fn drop_caught(handling: Option<Handling>) -> bool {
-    catch_unwind(AssertUnwindSafe(|| drop(handling))).is_err()
+fn drop_caught<T>(what: T) -> bool {
+    catch_unwind(AssertUnwindSafe(|| drop(what))).is_err()
 }
 
 impl Future for Running {

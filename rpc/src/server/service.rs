@@ -8,13 +8,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio_fabric::{Access, RemoteRegion};
 
+use super::connection::ServerConnection;
+use super::items::ReceivedItems;
 use crate::codec::{self, CodecOf};
 use crate::cx::Cx;
 use crate::lend::{Pull, Push};
 use crate::limits::LENT_BYTES_MAX;
 use crate::observe::MethodCounters;
 use crate::status::{Code, Result, Status};
-use crate::wire::{CodecName, FrameBuf, TYPED_ERROR, encode_status};
+use crate::streaming::{ItemSource, Streaming};
+use crate::wire::{CodecName, FrameBuf, Streams, TYPED_ERROR, encode_status};
 
 /// A method of a service.
 #[derive(Clone, Copy, Debug)]
@@ -47,11 +50,18 @@ pub trait Service: Send + Sync + 'static {
 pub type Handling = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// A call that has come.
-#[derive(Debug)]
 pub struct Incoming<'a> {
     pub(crate) cx: &'a Cx,
     pub(crate) body: &'a [u8],
     pub(crate) lent: &'a [RemoteRegion],
+    pub(crate) streams: Streams,
+    pub(crate) connection: &'a Arc<ServerConnection>,
+}
+
+impl fmt::Debug for Incoming<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Incoming").field(&self.cx).finish()
+    }
 }
 
 impl Incoming<'_> {
@@ -80,6 +90,29 @@ impl Incoming<'_> {
                 Err(Status::not_started(Code::BadRequest, what))
             }
         }
+    }
+
+    /// Says whether the method takes a stream, and whether it gives one.
+    ///
+    /// # Errors
+    /// The caller thinks otherwise.
+    pub fn streams(&self, takes: bool, gives: bool) -> Result<()> {
+        let own = Streams {
+            sends: takes,
+            receives: gives,
+        };
+        match self.streams == own {
+            true => Ok(()),
+            false => {
+                let what = "the method has other streams than the call";
+                Err(Status::not_started(Code::BadRequest, what))
+            }
+        }
+    }
+
+    /// The stream that the caller sends.
+    pub fn items<C: CodecOf<T>, T: 'static>(&self) -> Streaming<T> {
+        Streaming::new(ReceivedItems::<C, T>::new(self.connection, self.cx))
     }
 
     /// Says that the method takes so many pieces of lent memory.
@@ -139,11 +172,21 @@ impl Incoming<'_> {
 }
 
 /// The answer of a handler, as it goes out.
-#[derive(Debug)]
 pub struct Reply {
     pub(crate) code: u32,
     pub(crate) not_started: bool,
     pub(crate) frame: FrameBuf,
+    /// The answer is what follows them.
+    pub(crate) items: Option<ItemSource>,
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply")
+            .field("code", &self.code)
+            .field("len", &self.frame.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Reply {
@@ -175,12 +218,21 @@ impl Reply {
         Reply::encoded(TYPED_ERROR, codec::encode::<C, E>(error))
     }
 
+    /// The stream that a method gives: its items, then an answer without a body.
+    pub fn stream<C: CodecOf<T>, T: 'static>(items: Streaming<T>) -> Reply {
+        Reply {
+            items: Some(items.into_source::<C>()),
+            ..Reply::bytes(&[])
+        }
+    }
+
     /// A status that is its error.
     pub fn status(status: &Status) -> Reply {
         Reply {
             code: status.code().number(),
             not_started: status.is_not_started(),
             frame: encode_status(status),
+            items: None,
         }
     }
 
@@ -190,6 +242,7 @@ impl Reply {
                 code,
                 not_started: false,
                 frame,
+                items: None,
             },
             Err(status) => Reply::status(&Status::new(Code::Internal, status.message().to_owned())),
         }

@@ -3,9 +3,9 @@
 use smallvec::SmallVec;
 use tokio_fabric::{Access, RemoteRegion};
 
-use super::Metadata;
+use super::{Credit, Item, Metadata, Window};
 use crate::cx::TraceContext;
-use crate::limits::{FRAME_MAX, HEADER_LEN, LENT_LEN, LENT_MAX, TRACE_LEN};
+use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, LENT_LEN, LENT_MAX, TRACE_LEN};
 use crate::status::Status;
 
 /// A frame that is built: small ones, which the library copies as it sends, need no allocation.
@@ -17,7 +17,11 @@ pub type LentRegions = SmallVec<[RemoteRegion; 1]>;
 const REQUEST: u8 = 1;
 const RESPONSE: u8 = 2;
 const CANCEL: u8 = 3;
+pub(super) const ITEM: u8 = 4;
+pub(super) const CREDIT: u8 = 5;
+pub(super) const WINDOW: u8 = 6;
 const GOAWAY: u8 = 7;
+pub(super) const TAKEN: u8 = 8;
 
 /// The flags of a header; those that a kind does not have must be 0.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +32,22 @@ impl Flags {
     pub const TRACE: u8 = 1;
     /// The pieces of lent memory of a request, in three bits from this on.
     pub const LENT_SHIFT: u8 = 1;
+    /// All bits of that count.
+    const LENT_BITS: u8 = 0b1110;
+    /// A request's body is to be read from the client's memory.
+    pub const REQUEST_BY_REFERENCE: u8 = 1 << 4;
+    /// Items of the client's follow a request.
+    pub const SENDS: u8 = 1 << 5;
+    /// The client takes items before the response.
+    pub const RECEIVES: u8 = 1 << 6;
     /// A response: no handler has seen the call.
     pub const NOT_STARTED: u8 = 1;
+    /// A response's body is to be read from the server's memory.
+    pub const RESPONSE_BY_REFERENCE: u8 = 1 << 1;
+    /// An item is none: the client's stream is over.
+    pub const LAST: u8 = 1;
+    /// An item is none: the server's stream has begun.
+    pub const BEGUN: u8 = 1 << 1;
 }
 
 /// What a call is named by on its connection: a slot, and how often that was used.
@@ -42,14 +60,14 @@ pub struct CallId {
 }
 
 impl CallId {
-    fn from_number(number: u32) -> CallId {
+    pub(super) fn from_number(number: u32) -> CallId {
         CallId {
             slot: number as u16,
             generation: (number >> 16) as u16,
         }
     }
 
-    fn number(self) -> u32 {
+    pub(super) fn number(self) -> u32 {
         u32::from(self.slot) | u32::from(self.generation) << 16
     }
 }
@@ -67,8 +85,25 @@ pub enum Frame<'a> {
     Response(Response<'a>),
     /// The caller wants the end sooner.
     Cancel(CallId),
+    /// A piece of a call's stream.
+    Item(CallId, Item<'a>),
+    /// The peer may send so much more of a call's stream.
+    Credit(CallId, Credit),
+    /// What a client may have under way from now on.
+    Window(Window),
     /// No new calls.
     Goaway,
+    /// The body of a response has been read.
+    Taken(CallId),
+}
+
+/// The streams that a call has beside its request and its response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    /// The client sends items.
+    pub sends: bool,
+    /// It receives some.
+    pub receives: bool,
 }
 
 /// A call as it came.
@@ -86,8 +121,12 @@ pub struct Request<'a> {
     pub metadata: &'a [u8],
     /// Lent memory, each to be read or to be written.
     pub lent: LentRegions,
-    /// The arguments.
+    /// Its streams.
+    pub streams: Streams,
+    /// The arguments; nothing if they are by reference.
     pub body: &'a [u8],
+    /// Where the arguments are to be read from.
+    pub by_reference: Option<RemoteRegion>,
 }
 
 /// The end of a call as it came.
@@ -101,8 +140,10 @@ pub struct Response<'a> {
     pub not_started: bool,
     /// How long the server had it, in microseconds.
     pub served_us: u32,
-    /// The result, or the error.
+    /// The result, or the error; nothing if it is by reference.
     pub body: &'a [u8],
+    /// Where it is to be read from.
+    pub by_reference: Option<RemoteRegion>,
 }
 
 impl<'a> Frame<'a> {
@@ -129,25 +170,49 @@ impl<'a> Frame<'a> {
         match kind {
             REQUEST => decode_request(flags, meta_len.into(), call, [word(8), word(12)], rest),
             RESPONSE => {
-                expect(
-                    flags & !Flags::NOT_STARTED == 0,
-                    "unknown flags of a response",
-                )?;
+                let known = Flags::NOT_STARTED | Flags::RESPONSE_BY_REFERENCE;
+                expect(flags & !known == 0, "unknown flags of a response")?;
                 let not_started = flags & Flags::NOT_STARTED != 0;
                 let code = word(8);
                 expect(code != 0 || !not_started, "a result of a call not started")?;
+                let (by_reference, body) = match flags & Flags::RESPONSE_BY_REFERENCE {
+                    0 => (None, rest),
+                    _ => (Some(decode_reference(rest)?), &[][..]),
+                };
                 Ok(Frame::Response(Response {
                     call,
                     code,
                     not_started,
                     served_us: word(12),
-                    body: rest,
+                    body,
+                    by_reference,
                 }))
             }
-            CANCEL => {
+            CANCEL | TAKEN => {
                 let is_bare = flags == 0 && word(8) == 0 && word(12) == 0 && rest.is_empty();
-                expect(is_bare, "a cancellation with more than a call")?;
-                Ok(Frame::Cancel(call))
+                expect(is_bare, "a frame with more than a call")?;
+                Ok(match kind {
+                    CANCEL => Frame::Cancel(call),
+                    _ => Frame::Taken(call),
+                })
+            }
+            ITEM => {
+                expect(word(8) == 0 && word(12) == 0, "numbers of an item")?;
+                Ok(Frame::Item(call, Item::decode(flags, rest)?))
+            }
+            CREDIT => {
+                expect(flags == 0 && rest.is_empty(), "a credit with more")?;
+                let credit = Credit {
+                    items: word(8),
+                    bytes: word(12),
+                };
+                Ok(Frame::Credit(call, credit))
+            }
+            WINDOW => {
+                let is_bare = flags == 0 && word(4) == 0 && rest.is_empty();
+                expect(is_bare, "a window with more")?;
+                let (calls, bytes) = (word(8), word(12));
+                Ok(Frame::Window(Window { calls, bytes }))
             }
             GOAWAY => {
                 let is_bare = flags == 0 && head[4..].iter().all(|it| *it == 0);
@@ -171,8 +236,8 @@ fn decode_request(
 ) -> Result<Frame<'_>, Violation> {
     let cut_off = Violation("a request that is cut off");
     let has_trace = flags & Flags::TRACE != 0;
-    let lent_count = usize::from(flags >> Flags::LENT_SHIFT);
-    if lent_count > LENT_MAX {
+    let lent_count = usize::from((flags & Flags::LENT_BITS) >> Flags::LENT_SHIFT);
+    if lent_count > LENT_MAX || flags & 0x80 != 0 {
         return Err(Violation(
             "unknown flags of a request, or too much lent memory",
         ));
@@ -199,6 +264,10 @@ fn decode_request(
         }
         lent.push(region);
     }
+    let (by_reference, body) = match flags & Flags::REQUEST_BY_REFERENCE {
+        0 => (None, body),
+        _ => (Some(decode_reference(body)?), &[][..]),
+    };
     Ok(Frame::Request(Request {
         call,
         method,
@@ -206,8 +275,29 @@ fn decode_request(
         trace,
         metadata,
         lent,
+        streams: Streams {
+            sends: flags & Flags::SENDS != 0,
+            receives: flags & Flags::RECEIVES != 0,
+        },
         body,
+        by_reference,
     }))
+}
+
+/// Where a body is; its length is what will be allocated.
+fn decode_reference(bytes: &[u8]) -> Result<RemoteRegion, Violation> {
+    let wrong = Violation("a body by reference is one region to be read");
+    if bytes.len() != LENT_LEN {
+        return Err(wrong);
+    }
+    let region = RemoteRegion::from_bytes(bytes).map_err(|_| wrong)?;
+    if region.access != Access::REMOTE_READ {
+        return Err(wrong);
+    }
+    if region.len > BODY_MAX as u64 {
+        return Err(Violation("a body by reference that is too large"));
+    }
+    Ok(region)
 }
 
 /// A frame of nothing but a header to be written; the body is pushed behind it.
@@ -215,13 +305,54 @@ pub fn empty_frame() -> FrameBuf {
     FrameBuf::from_slice(&[0; HEADER_LEN])
 }
 
-/// Puts what goes before a request's body between header and body.
-pub fn insert_prefix(
-    frame: &mut FrameBuf,
-    trace: Option<&TraceContext>,
-    metadata: &Metadata,
-    lent: &[RemoteRegion],
-) {
+/// A frame whose body is to be read from there.
+pub fn reference_frame(region: &RemoteRegion) -> FrameBuf {
+    let mut frame = empty_frame();
+    let to_read = RemoteRegion {
+        access: Access::REMOTE_READ,
+        ..*region
+    };
+    frame.extend_from_slice(&to_read.to_bytes());
+    frame
+}
+
+/// What a request has besides its body.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefix<'a> {
+    /// Of which trace it is.
+    pub trace: Option<&'a TraceContext>,
+    /// What goes along.
+    pub metadata: &'a Metadata,
+    /// What is lent.
+    pub lent: &'a [RemoteRegion],
+    /// Its streams.
+    pub streams: Streams,
+    /// The body is one that [`reference_frame`] has made.
+    pub is_by_reference: bool,
+}
+
+impl Prefix<'_> {
+    /// Its bytes in the frame.
+    pub fn len(&self) -> usize {
+        let trace = if self.trace.is_some() { TRACE_LEN } else { 0 };
+        trace + self.metadata.encoded().len() + self.lent.len() * LENT_LEN
+    }
+
+    /// True if a frame without it says the same.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0 && !self.is_by_reference && self.streams == Streams::default()
+    }
+}
+
+/// Puts what goes before a request's body between header and body, and says so in the flags.
+pub fn insert_prefix(frame: &mut FrameBuf, of: &Prefix<'_>) {
+    let Prefix {
+        trace,
+        metadata,
+        lent,
+        streams,
+        is_by_reference,
+    } = *of;
     debug_assert!(lent.len() <= LENT_MAX);
     let mut prefix: SmallVec<[u8; 128]> = SmallVec::new();
     if let Some(trace) = trace {
@@ -231,7 +362,12 @@ pub fn insert_prefix(
     for region in lent {
         prefix.extend_from_slice(&region.to_bytes());
     }
-    frame[1] = u8::from(trace.is_some()) | (lent.len() as u8) << Flags::LENT_SHIFT;
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    frame[1] = flag(trace.is_some(), Flags::TRACE)
+        | (lent.len() as u8) << Flags::LENT_SHIFT
+        | flag(is_by_reference, Flags::REQUEST_BY_REFERENCE)
+        | flag(streams.sends, Flags::SENDS)
+        | flag(streams.receives, Flags::RECEIVES);
     // A metadata's length is bounded as entries are added.
     frame[2..4].copy_from_slice(&(metadata.encoded().len() as u16).to_le_bytes());
     frame.insert_from_slice(HEADER_LEN, &prefix);
@@ -266,6 +402,12 @@ pub fn write_response_head(frame: &mut FrameBuf, head: FrameHead, not_started: b
     frame[1] = if not_started { Flags::NOT_STARTED } else { 0 };
 }
 
+/// Makes what [`reference_frame`] has made a response.
+pub fn write_reference_head(frame: &mut FrameBuf, head: FrameHead) {
+    write_head(frame, RESPONSE, head);
+    frame[1] = Flags::RESPONSE_BY_REFERENCE;
+}
+
 /// The body of a response that is this status.
 pub fn encode_status(status: &Status) -> FrameBuf {
     let mut frame = empty_frame();
@@ -275,8 +417,17 @@ pub fn encode_status(status: &Status) -> FrameBuf {
 
 /// CANCEL.
 pub fn encode_cancel(call: CallId) -> [u8; HEADER_LEN] {
+    bare_frame(CANCEL, call)
+}
+
+/// TAKEN.
+pub fn encode_taken(call: CallId) -> [u8; HEADER_LEN] {
+    bare_frame(TAKEN, call)
+}
+
+pub(super) fn bare_frame(kind: u8, call: CallId) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
-    bytes[0] = CANCEL;
+    bytes[0] = kind;
     bytes[4..8].copy_from_slice(&call.number().to_le_bytes());
     bytes
 }

@@ -1,8 +1,8 @@
 //! What both sides say when they connect: the private data of the request and of its answer.
 
 use crate::limits::{
-    BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, FRAME_MAX, HEADER_LEN,
-    LENT_BYTES_MAX,
+    BODY_MAX, BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, FRAME_MAX,
+    HEADER_LEN, LENT_BYTES_MAX,
 };
 use crate::status::Status;
 
@@ -57,6 +57,8 @@ pub struct Hello {
     pub lent_max: u64,
     /// The codec of a server's services; a client need not say.
     pub codec: CodecName,
+    /// Bytes of a body by reference; 0: it takes none.
+    pub body_max: u64,
 }
 
 impl Default for Hello {
@@ -67,6 +69,7 @@ impl Default for Hello {
             bytes: BYTES_PER_CONNECTION,
             lent_max: LENT_BYTES_MAX,
             codec: CodecName::default(),
+            body_max: BODY_MAX as u64,
         }
     }
 }
@@ -86,6 +89,7 @@ impl Hello {
         bytes[12..16].copy_from_slice(&self.frame_max.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.bytes.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.lent_max.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.body_max.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.codec.0);
         bytes
     }
@@ -111,8 +115,10 @@ impl Hello {
             bytes: long_at(bytes, 16),
             lent_max: long_at(bytes, 24),
             codec: CodecName(std::array::from_fn(|at| bytes[40 + at])),
+            body_max: long_at(bytes, 32).min(BODY_MAX as u64),
         };
-        if hello.calls == 0 || hello.frame_max < 2 * HEADER_LEN as u32 || hello.bytes == 0 {
+        let least = 2 * HEADER_LEN as u32;
+        if hello.calls == 0 || hello.frame_max < least || hello.bytes < hello.frame_max.into() {
             return Err(HelloError("a window in which no call has room"));
         }
         Ok(hello)

@@ -5,7 +5,7 @@ use tokio_fabric::{Access, RemoteRegion};
 
 use super::*;
 use crate::cx::TraceContext;
-use crate::limits::{FRAME_MAX, HEADER_LEN, METADATA_MAX};
+use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, METADATA_MAX};
 use crate::status::{Code, Status};
 
 const CALL: CallId = CallId {
@@ -69,7 +69,15 @@ fn a_request_with_everything_is_as_the_page_says() {
     };
     let mut frame = empty_frame();
     frame.extend_from_slice(b"body");
-    insert_prefix(&mut frame, Some(&trace()), &metadata, &[lent]);
+    let prefix = Prefix {
+        trace: Some(&trace()),
+        metadata: &metadata,
+        lent: &[lent],
+        streams: Streams::default(),
+        is_by_reference: false,
+    };
+    assert_eq!(prefix.len(), golden("request with everything").len() - 20);
+    insert_prefix(&mut frame, &prefix);
     let head = FrameHead {
         call: CALL,
         method_or_code: 0xaabb_ccdd,
@@ -112,6 +120,81 @@ fn responses_are_as_the_page_says() {
     let back = Status::decode(response.code, response.not_started, response.body);
     assert_eq!(back.to_string(), status.to_string());
     assert_eq!(back.retry_after(), status.retry_after());
+}
+
+fn body_region() -> RemoteRegion {
+    RemoteRegion {
+        access: Access::REMOTE_READ,
+        ..RemoteRegion::new(0, 1 << 20, 0x1122_3344_5566_7788)
+    }
+}
+
+#[test]
+fn bodies_by_reference_are_as_the_page_says() {
+    let mut frame = reference_frame(&body_region());
+    let streams = Streams {
+        sends: true,
+        receives: true,
+    };
+    let prefix = Prefix {
+        trace: None,
+        metadata: &Metadata::default(),
+        lent: &[],
+        streams,
+        is_by_reference: true,
+    };
+    insert_prefix(&mut frame, &prefix);
+    let head = |word, time_us| FrameHead {
+        call: CALL,
+        method_or_code: word,
+        time_us,
+    };
+    write_request_head(&mut frame, head(0xaabb_ccdd, 0));
+    assert_eq!(frame[..], golden("request by reference"));
+    let Frame::Request(request) = Frame::decode(&frame).unwrap() else {
+        panic!()
+    };
+    assert_eq!(request.by_reference, Some(body_region()));
+    assert_eq!((request.streams, request.body), (streams, &[][..]));
+    let mut frame = reference_frame(&body_region());
+    write_reference_head(&mut frame, head(0, 7));
+    assert_eq!(frame[..], golden("response by reference"));
+    let Frame::Response(response) = Frame::decode(&frame).unwrap() else {
+        panic!()
+    };
+    assert_eq!(response.by_reference, Some(body_region()));
+    assert_eq!((response.code, response.body), (0, &[][..]));
+    assert_eq!(encode_taken(CALL)[..], golden("taken"));
+    assert_eq!(Frame::decode(&encode_taken(CALL)), Ok(Frame::Taken(CALL)));
+}
+
+#[test]
+fn frames_of_streams_are_as_the_page_says() {
+    let mut item = empty_frame();
+    item.push(42);
+    write_item_head(&mut item, CALL);
+    let credit = Credit {
+        items: 8,
+        bytes: 256,
+    };
+    let window = Window {
+        calls: 16,
+        bytes: 65_536,
+    };
+    let last = encode_last(CALL);
+    let begun = encode_begun(CALL);
+    let (more, moved) = (encode_credit(CALL, credit), encode_window(window));
+    let frames: [(&str, &[u8], Frame<'_>); 5] = [
+        ("item", &item, Frame::Item(CALL, Item::Body(&[42]))),
+        ("last item", &last, Frame::Item(CALL, Item::Last)),
+        ("stream begun", &begun, Frame::Item(CALL, Item::Begun)),
+        ("credit", &more, Frame::Credit(CALL, credit)),
+        ("window", &moved, Frame::Window(window)),
+    ];
+    for (name, bytes, frame) in frames {
+        assert_eq!(bytes, golden(name), "{name}");
+        assert_eq!(Frame::decode(bytes), Ok(frame), "{name}");
+    }
 }
 
 #[test]
@@ -199,6 +282,33 @@ fn frames_that_break_the_rules_are_violations() {
             changed(&golden("response"), 1, 2),
         ),
         ("metadata of a response", changed(&golden("response"), 2, 1)),
+        ("the eighth flag of a request", changed(&plain, 1, 0x80)),
+        ("a reference that is none", changed(&plain, 1, 0x10)),
+        (
+            "a body of 16 MiB and a little",
+            changed(&golden("request by reference"), 27, 1),
+        ),
+        (
+            "an answer of 16 MiB and a little",
+            changed(&golden("response by reference"), 27, 1),
+        ),
+        (
+            "a body to be written to",
+            changed(&golden("request by reference"), 41, 0x20),
+        ),
+        (
+            "more behind a reference",
+            [golden("response by reference"), vec![0]].concat(),
+        ),
+        (
+            "the first item that is the last",
+            changed(&golden("item"), 1, 1),
+        ),
+        ("an item of both kinds", changed(&golden("last item"), 1, 3)),
+        ("an item with a number", changed(&golden("item"), 9, 1)),
+        ("a long credit", [golden("credit"), vec![0]].concat()),
+        ("a window of a call", changed(&golden("window"), 4, 1)),
+        ("a long taken", [golden("taken"), vec![0]].concat()),
         ("a long cancel", [golden("cancel"), vec![0]].concat()),
         ("a flag of a cancel", changed(&golden("cancel"), 1, 1)),
         ("a goaway of a call", changed(&golden("goaway"), 4, 1)),
@@ -237,18 +347,35 @@ proptest! {
         if let Some(first) = bytes.first_mut() {
             *first = kind;
         }
-        if let Ok(Frame::Request(request)) = Frame::decode(&bytes) {
-            let metadata = Metadata::of_checked(request.metadata);
-            prop_assert!(metadata.iter().count() <= 16);
-            prop_assert!(request.lent.len() <= 4);
+        match Frame::decode(&bytes) {
+            Ok(Frame::Request(request)) => {
+                let metadata = Metadata::of_checked(request.metadata);
+                prop_assert!(metadata.iter().count() <= 16);
+                prop_assert!(request.lent.len() <= 4);
+                prop_assert!(request.by_reference.is_none_or(|it| it.len <= BODY_MAX as u64));
+            }
+            Ok(Frame::Response(response)) => {
+                prop_assert!(response.by_reference.is_none_or(|it| it.len <= BODY_MAX as u64));
+            }
+            _ => {}
         }
         let _ = Hello::decode(&bytes);
         let _ = Rejection::decode(&bytes);
     }
 
     #[test]
-    fn changed_requests_do_not_panic(at in 0..100_usize, to in any::<u8>(), cut in 0..110_usize) {
-        let mut bytes = golden("request with everything");
+    fn changed_frames_do_not_panic(
+        of in 0..6_usize, at in 0..100_usize, to in any::<u8>(), cut in 0..110_usize
+    ) {
+        let names = [
+            "request with everything",
+            "request by reference",
+            "response by reference",
+            "item",
+            "credit",
+            "window",
+        ];
+        let mut bytes = golden(names[of]);
         if let Some(byte) = bytes.get_mut(at) {
             *byte = to;
         }

@@ -2,25 +2,31 @@
 
 use std::time::Duration;
 
+use tokio_fabric::ep::OnRefusal;
 use tokio_fabric::testing::{Net, Peer};
-use tokio_fabric::{Endpoint, Event};
-use tokio_fabric_rpc::{Channel, Code, Server, Started};
+use tokio_fabric::{Access, Endpoint, Event, RemoteRegion};
+use tokio_fabric_rpc::{Channel, Code, Cx, Result, Server, Started, Streaming};
 
 use super::{Handlers, ProbeClient, ProbeServer, expect};
 
 /// `Hello::default()`, as the page has it.
 fn hello() -> Vec<u8> {
+    hello_with(16 << 20)
+}
+
+/// The same of a client that takes so many bytes by reference.
+pub fn hello_with(body_max: u64) -> Vec<u8> {
     let mut bytes = b"TFRP\x01\x01\0\0".to_vec();
     bytes.extend_from_slice(&256_u32.to_le_bytes());
     bytes.extend_from_slice(&65_536_u32.to_le_bytes());
     bytes.extend_from_slice(&(4_u64 << 20).to_le_bytes());
     bytes.extend_from_slice(&(1_u64 << 40).to_le_bytes());
-    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&body_max.to_le_bytes());
     bytes.extend_from_slice(b"postcard");
     bytes
 }
 
-fn frame(kind: u8, call: u32, rest: &[u8]) -> Vec<u8> {
+pub fn frame(kind: u8, call: u32, rest: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, 0, 0, 0];
     bytes.extend_from_slice(&call.to_le_bytes());
     bytes.extend_from_slice(&[0; 8]);
@@ -28,10 +34,12 @@ fn frame(kind: u8, call: u32, rest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-async fn raw_client(net: &Net, to: std::net::SocketAddr) -> (Peer, Endpoint) {
+pub async fn raw_client(net: &Net, to: std::net::SocketAddr, hello: Vec<u8>) -> (Peer, Endpoint) {
     let peer = net.peer().unwrap();
-    let endpoint = peer.domain.endpoint().open().unwrap();
-    endpoint.connect(to).data(hello()).await.unwrap();
+    let endpoint = peer.domain.endpoint();
+    let endpoint = endpoint.on_refusal(OnRefusal::Continue { limit: 4096 });
+    let endpoint = endpoint.open().unwrap();
+    endpoint.connect(to).data(hello).await.unwrap();
     (peer, endpoint)
 }
 
@@ -58,6 +66,11 @@ async fn frames_that_break_the_rules_cost_their_connection_only() {
         ("an unknown kind", frame(99, 0, &[])),
         ("a response", frame(2, 0, &[])),
         ("a farewell", frame(7, 0, &[])),
+        ("an item of no call", frame(4, 0, &[1])),
+        ("a credit of no call", numbers(frame(5, 0, &[]), 1, 0)),
+        ("a window", numbers(frame(6, 0, &[]), 100, 1 << 20)),
+        ("an answer taken of no call", frame(8, 0, &[])),
+        ("a body of 17 MiB", by_reference(17 << 20)),
         ("a slot beyond the window", frame(1, 256, &[])),
         ("a generation beyond the next", frame(1, 1 << 16, &[])),
         ("a cancellation of no call", frame(3, 7, &[])),
@@ -65,13 +78,94 @@ async fn frames_that_break_the_rules_cost_their_connection_only() {
         ("a megabyte", vec![1; 1 << 20]),
     ];
     for (at, (what, bytes)) in wrong.into_iter().enumerate() {
-        let (peer, endpoint) = raw_client(&net, server.local_addr()).await;
+        let (peer, endpoint) = raw_client(&net, server.local_addr(), hello()).await;
         let _ = endpoint.send(bytes).await;
         shutdown(&peer).await;
         assert_eq!(server.stats().violations, at as u64 + 1, "{what}");
         honest.nothing().await.unwrap();
     }
     assert_eq!(server.stats().connections, 1);
+}
+
+fn numbers(mut frame: Vec<u8>, first: u32, second: u32) -> Vec<u8> {
+    frame[8..12].copy_from_slice(&first.to_le_bytes());
+    frame[12..16].copy_from_slice(&second.to_le_bytes());
+    frame
+}
+
+fn by_reference(len: u64) -> Vec<u8> {
+    let region = RemoteRegion {
+        access: Access::REMOTE_READ,
+        ..RemoteRegion::new(0, len, 7)
+    };
+    let mut bytes = frame(1, 0, &region.to_bytes());
+    bytes[1] = 1 << 4;
+    bytes
+}
+
+/// A request of a stream's method, then what breaks its rules.
+#[tokio::test(start_paused = true)]
+async fn streams_beyond_their_credit_cost_the_connection() {
+    let net = Net::new(15);
+    let server = Server::new().add(FeedServer::new(Unread));
+    let (_channel, server) = tokio_fabric_rpc::testing::connect(&net, server)
+        .await
+        .unwrap();
+    let last = |mut frame: Vec<u8>, flag| {
+        frame[1] = flag;
+        frame
+    };
+    let item = || frame(4, 0, &[1]);
+    let lies: Vec<(&str, u8, Vec<Vec<u8>>)> = vec![
+        ("a seventeenth item", 1 << 5, vec![item(); 17]),
+        ("too many bytes", 1 << 5, vec![frame(4, 0, &[1; 60_000]); 5]),
+        (
+            "an item behind the last",
+            1 << 5,
+            vec![last(frame(4, 0, &[]), 1), item()],
+        ),
+        (
+            "a client's stream that begins",
+            1 << 5,
+            vec![last(frame(4, 0, &[]), 2)],
+        ),
+        (
+            "credit for what was not sent",
+            1 << 5,
+            vec![numbers(frame(5, 0, &[]), 1, 1)],
+        ),
+    ];
+    for (at, (what, flags, frames)) in lies.into_iter().enumerate() {
+        let (peer, endpoint) = raw_client(&net, server.local_addr(), hello()).await;
+        let mut request = frame(1, 0, &[]);
+        request[1] = flags;
+        // FNV-1a of `Feed/stall`.
+        let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        let method = "Feed/stall".bytes().fold(0x811c_9dc5, hash);
+        request[8..12].copy_from_slice(&method.to_le_bytes());
+        endpoint.send(request).await.unwrap();
+        for frame in frames {
+            let _ = endpoint.send(frame).await;
+        }
+        shutdown(&peer).await;
+        assert_eq!(server.stats().violations, at as u64 + 1, "{what}");
+    }
+    assert_eq!(server.stats().running, 0);
+}
+
+#[tokio_fabric_rpc::service]
+trait Feed {
+    async fn stall(&self, cx: &Cx, items: Streaming<u8>) -> Result<()>;
+}
+
+struct Unread;
+
+impl Feed for Unread {
+    async fn stall(&self, _: &Cx, items: Streaming<u8>) -> Result<()> {
+        std::future::pending::<()>().await;
+        drop(items);
+        Ok(())
+    }
 }
 
 /// The names of calls: each once, and each slot for one at a time.
@@ -82,7 +176,7 @@ async fn a_call_under_a_used_name_is_a_violation() {
     let (_channel, server) = tokio_fabric_rpc::testing::connect(&net, server)
         .await
         .unwrap();
-    let (peer, endpoint) = raw_client(&net, server.local_addr()).await;
+    let (peer, endpoint) = raw_client(&net, server.local_addr(), hello()).await;
     // An unknown method: answered as not started, under its name.
     endpoint.send(frame(1, 0, &[])).await.unwrap();
     let (received, answer) = endpoint.recv(vec![0; 256]).await.unwrap();
@@ -99,6 +193,10 @@ async fn a_lying_server_loses_its_client_and_calls_end() {
     for lie in [
         frame(2, 5, &[]),
         frame(2, 1 << 16, &[]),
+        frame(4, 0, &[1]),
+        numbers(frame(5, 0, &[]), 1, 0),
+        numbers(frame(6, 0, &[]), 0, 1 << 20),
+        frame(8, 0, &[]),
         frame(1, 0, &[]),
         vec![],
     ] {

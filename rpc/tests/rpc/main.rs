@@ -1,6 +1,7 @@
 //! The layer as its users have it: calls between a client and a server in one process.
 
 mod authorize;
+mod bodies;
 mod calls;
 mod cancel;
 mod codecs;
@@ -11,6 +12,7 @@ mod lend;
 mod observe;
 mod overload;
 mod reconnect;
+mod streams;
 mod tower;
 
 use std::sync::Arc;
@@ -69,7 +71,7 @@ impl Seen {
         }
     }
 
-    fn add(&self, count: &AtomicUsize) {
+    pub fn add(&self, count: &AtomicUsize) {
         count.fetch_add(1, Ordering::SeqCst);
         self.change.notify_waiters();
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_fabric::testing::Net;
 use tokio_fabric_rpc::{Channel, Code, Server, Started, testing};
 
-use super::{Handlers, ProbeServer, expect, probe_with};
+use super::{Handlers, ProbeClient, ProbeServer, expect, probe_with};
 
 /// G10: "overload is answered within a turn".
 #[tokio::test(start_paused = true)]
@@ -84,4 +84,46 @@ async fn connections_beyond_the_limit_are_rejected_in_words() {
     expect(&refused, Code::Overloaded, Started::NotStarted);
     assert!(refused.retry_after().is_some());
     drop(first);
+}
+
+/// WINDOW: "moves the windows of calls and bytes".
+#[tokio::test(start_paused = true)]
+async fn a_window_moves_for_those_who_are_there_and_those_to_come() {
+    let net = tokio_fabric::testing::Net::new(51);
+    let handlers = Handlers::default();
+    let seen = handlers.0.clone();
+    let server = Server::new().add(ProbeServer::new(handlers)).window(2);
+    let (channel, server) = testing::connect(&net, server).await.unwrap();
+    let client = ProbeClient::over(channel);
+    let calls: Vec<_> = (0..6)
+        .map(|_| client.wait(Some(1000)).into_future())
+        .collect();
+    let all = tokio::spawn(futures::future::join_all(calls));
+    seen.wait_for(&seen.started, 2).await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(
+        (server.stats().running, client.channel().open_calls()),
+        (2, 2)
+    );
+    // Those who wait have room at once.
+    server.set_window(5, 1 << 20);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(
+        (server.stats().running, client.channel().open_calls()),
+        (5, 5)
+    );
+    // What is open goes on; nothing more begins until there is room.
+    server.set_window(1, 1 << 20);
+    assert!(all.await.unwrap().iter().all(|it| it.is_ok()));
+    assert_eq!(seen.started.load(std::sync::atomic::Ordering::SeqCst), 6);
+    let late = Channel::builder().fabric(&net.fabric().unwrap());
+    let late = ProbeClient::over(late.connect(server.local_addr()).await.unwrap());
+    for client in [client, late] {
+        let both = (client.wait(Some(50)), client.wait(Some(50)));
+        let begin = tokio::time::Instant::now();
+        let (one, other) = tokio::join!(both.0, both.1);
+        one.and(other).unwrap();
+        assert_eq!(begin.elapsed().as_millis(), 100, "one after the other");
+    }
+    assert_eq!(server.stats().violations, 0);
 }

@@ -5,21 +5,30 @@
 //!    | drop, deadline          | drop            | drop, deadline: CANCEL
 //!    v                         v                 v
 //!  gone, or Ended         slot free       slot Retiring --RESPONSE--> slot free
+//!
+//! slot Open or Retiring --RESPONSE by reference--> Fetching --the body is read: TAKEN--> slot free
 //! ```
 //!
-//! A slot is held until the RESPONSE, a call only until its caller has its end. So a caller that
-//! does not look keeps no slot, and one that cancels gains none.
+//! A slot is held until the RESPONSE, and the TAKEN if its body is by reference; a call only until
+//! its caller has its end. So a caller that does not look keeps no slot, and one that cancels gains
+//! none. What has come of a call's stream is the call's: it is read though the call has ended.
 //!
 //! Invariants: `open` slots are not idle, with `bytes` of requests; at most `calls_max` of
 //! them. A waiting call is in `waiting` once.
 
+mod streams;
+
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
+use tokio_fabric::RemoteRegion;
 
 use super::Time;
+use super::flow::ItemBody;
+use crate::limits::CALLS_PER_CONNECTION_MAX;
 use crate::status::{Code, Started, Status};
-use crate::wire::{CallId, Hello, Response, Violation};
+use crate::wire::{CallId, Credit, Hello, Response, Streams, Violation, Window};
+use streams::CallStreams;
 
 /// Names a call of this side; its owner gives it back by [`ClientMachine::take`] or
 /// [`ClientMachine::abandon`].
@@ -39,9 +48,24 @@ pub enum CallProgress {
     Pending,
     /// Its request is to be sent now, under this name.
     Send(CallId),
-    /// It has ended: code and body of the answer, or the reason why there is none. The call is
-    /// forgotten.
+    /// The server's stream has begun; said once, and only of calls that receive.
+    Begun,
+    /// An item of it, and what the server may send more.
+    Item(ItemBody, Option<(CallId, Credit)>),
+    /// It has ended, and all its items were read: code and body of the answer, or the reason why
+    /// there is none. The call is forgotten.
     Ended(CallEnd),
+}
+
+/// What follows from a RESPONSE.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ResponseOutcome<W> {
+    /// The call has ended; who is to be woken.
+    Ended(Option<W>),
+    /// The body is to be read from there: [`ClientMachine::handle_body`].
+    Fetch(CallId, RemoteRegion),
+    /// The body is not wanted: TAKEN is to be sent before anything else.
+    Taken(CallId),
 }
 
 #[derive(Debug)]
@@ -58,6 +82,7 @@ struct Call<W> {
     state: CallState,
     deadline: Option<Time>,
     watcher: Option<W>,
+    streams: Option<Box<CallStreams>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +91,11 @@ enum SlotUse {
     Open(CallKey),
     /// Its caller has gone or timed out; the answer is awaited all the same.
     Retiring,
+    /// The answer has come, and its body is being read: for this call, if its caller is there.
+    Fetching {
+        call: Option<CallKey>,
+        code: u32,
+    },
 }
 
 #[derive(Debug)]
@@ -95,6 +125,7 @@ pub struct ClientMachine<W> {
     calls_max: u32,
     bytes_max: u64,
     frame_max: usize,
+    body_max: u64,
     open: u32,
     bytes: u64,
     state: State,
@@ -112,6 +143,7 @@ impl<W> ClientMachine<W> {
             calls_max: server.calls,
             bytes_max: server.bytes,
             frame_max: server.frame_max as usize,
+            body_max: server.body_max,
             open: 0,
             bytes: 0,
             state: State::Open,
@@ -123,6 +155,17 @@ impl<W> ClientMachine<W> {
         self.calls_max = server.calls;
         self.bytes_max = server.bytes;
         self.frame_max = server.frame_max as usize;
+        self.body_max = server.body_max;
+    }
+
+    /// Bytes of a frame that the server takes.
+    pub fn frame_max(&self) -> usize {
+        self.frame_max
+    }
+
+    /// Bytes of a body by reference that the server takes.
+    pub fn body_max(&self) -> u64 {
+        self.body_max
     }
 
     /// Calls whose answer has not come, those included that were given up.
@@ -134,6 +177,12 @@ impl<W> ClientMachine<W> {
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// What an open call's request counts as.
+    #[cfg(test)]
+    pub fn sent_len(&self, call: CallId) -> usize {
+        self.slots[usize::from(call.slot)].bytes as usize
     }
 
     /// True if a call would be sent at once.
@@ -164,7 +213,12 @@ impl<W> ClientMachine<W> {
     ///
     /// # Errors
     /// Why no call can be made, or not this one; none has started.
-    pub fn begin(&mut self, len: usize, deadline: Option<Time>) -> Result<CallKey, Status> {
+    pub fn begin(
+        &mut self,
+        len: usize,
+        deadline: Option<Time>,
+        streams: Streams,
+    ) -> Result<CallKey, Status> {
         match &self.state {
             State::Open => {}
             State::Draining => return Err(draining()),
@@ -182,6 +236,7 @@ impl<W> ClientMachine<W> {
             state: CallState::Waiting { len },
             deadline,
             watcher: None,
+            streams: CallStreams::of(streams),
         };
         let key = match self.vacant.pop() {
             Some(at) => {
@@ -203,6 +258,11 @@ impl<W> ClientMachine<W> {
 
     /// How far the call is. If it is pending, `watcher` is what is given out when that changes.
     pub fn progress(&mut self, key: CallKey, watcher: impl FnOnce(Option<W>) -> W) -> CallProgress {
+        if self.calls[key.0].streams.is_some()
+            && let Some(received) = self.progress_received(key)
+        {
+            return received;
+        }
         let call = &mut self.calls[key.0];
         match &call.state {
             CallState::Admitted { slot } => {
@@ -246,7 +306,7 @@ impl<W> ClientMachine<W> {
                 self.free(slot);
                 None
             }
-            CallState::Sent { slot } => Some(self.retire(slot)),
+            CallState::Sent { slot } => self.retire(slot),
             CallState::Ended(_) | CallState::Vacant => None,
         }
     }
@@ -287,7 +347,7 @@ impl<W> ClientMachine<W> {
                     used.generation = used.generation.wrapping_sub(1);
                     self.free(slot);
                 }
-                CallState::Sent { slot } => cancel.push(self.retire(slot)),
+                CallState::Sent { slot } => cancel.extend(self.retire(slot)),
                 CallState::Ended(_) | CallState::Vacant => {}
             }
         }
@@ -310,27 +370,39 @@ impl<W> ClientMachine<W> {
         Some(self.calls[key.0].watcher.take())
     }
 
-    /// A RESPONSE: who is to be woken.
+    /// A RESPONSE.
     ///
     /// # Errors
     /// It is of no open call.
-    pub fn handle_response(&mut self, response: &Response<'_>) -> Result<Option<W>, Violation> {
+    pub fn handle_response(
+        &mut self,
+        response: &Response<'_>,
+    ) -> Result<ResponseOutcome<W>, Violation> {
         let CallId { slot, generation } = response.call;
         let none = Violation("a response to no open call");
-        let used = self.slots.get(usize::from(slot)).ok_or(none)?;
+        let used = self.slots.get_mut(usize::from(slot)).ok_or(none)?;
         if used.generation != generation {
             return Err(none);
         }
-        match used.used {
-            SlotUse::Idle => Err(none),
-            SlotUse::Retiring => {
+        match (used.used, response.by_reference) {
+            (SlotUse::Idle | SlotUse::Fetching { .. }, _) => Err(none),
+            (SlotUse::Retiring, by_reference) => {
                 self.free(slot);
-                Ok(None)
+                Ok(match by_reference {
+                    Some(_) => ResponseOutcome::Taken(response.call),
+                    None => ResponseOutcome::Ended(None),
+                })
             }
-            SlotUse::Open(key) => {
-                let call = &mut self.calls[key.0];
-                if !matches!(call.state, CallState::Sent { .. }) {
+            (SlotUse::Open(key), by_reference) => {
+                if !matches!(self.calls[key.0].state, CallState::Sent { .. }) {
                     return Err(none);
+                }
+                if let Some(region) = by_reference {
+                    used.used = SlotUse::Fetching {
+                        call: Some(key),
+                        code: response.code,
+                    };
+                    return Ok(ResponseOutcome::Fetch(response.call, region));
                 }
                 let end = match (response.code, response.not_started) {
                     (code @ (0 | crate::wire::TYPED_ERROR), false) => {
@@ -338,12 +410,46 @@ impl<W> ClientMachine<W> {
                     }
                     (code, not_started) => Err(Status::decode(code, not_started, response.body)),
                 };
-                call.state = CallState::Ended(end);
-                let watcher = call.watcher.take();
+                let watcher = self.end_call(key, end);
                 self.free(slot);
-                Ok(watcher)
+                Ok(ResponseOutcome::Ended(watcher))
             }
         }
+    }
+
+    /// The body of a response by reference was read, or why not: who is to be woken. TAKEN is to
+    /// be sent before anything else, unless the connection has ended: `None`.
+    pub fn handle_body(
+        &mut self,
+        call: CallId,
+        body: Result<Vec<u8>, Status>,
+    ) -> Option<Option<W>> {
+        let used = self.slots.get(usize::from(call.slot))?;
+        let SlotUse::Fetching { call: key, code } = used.used else {
+            return None;
+        };
+        self.free(call.slot);
+        let end = body.map(|body| (code, ResponseBody::from_vec(body)));
+        Some(key.and_then(|key| self.end_call(key, end)))
+    }
+
+    fn end_call(&mut self, key: CallKey, end: CallEnd) -> Option<W> {
+        let call = &mut self.calls[key.0];
+        call.state = CallState::Ended(end);
+        call.watcher.take()
+    }
+
+    /// WINDOW: [`poll_admit`](Self::poll_admit) may have become possible.
+    ///
+    /// # Errors
+    /// No call has room in it.
+    pub fn handle_window(&mut self, window: Window) -> Result<(), Violation> {
+        if window.calls == 0 || (window.bytes as usize) < self.frame_max {
+            return Err(Violation("a window in which no call has room"));
+        }
+        self.calls_max = window.calls.min(CALLS_PER_CONNECTION_MAX);
+        self.bytes_max = window.bytes.into();
+        Ok(())
     }
 
     /// GOAWAY: calls that wait are not made here; who is to be woken.
@@ -362,7 +468,11 @@ impl<W> ClientMachine<W> {
         let unavailable = why.clone().with_started(Started::NotStarted);
         self.end_waiting(&unavailable, wake);
         for at in 0..self.slots.len() {
-            let SlotUse::Open(key) = self.slots[at].used else {
+            let (SlotUse::Open(key)
+            | SlotUse::Fetching {
+                call: Some(key), ..
+            }) = self.slots[at].used
+            else {
                 continue;
             };
             let call = &mut self.calls[key.0];
@@ -421,11 +531,18 @@ impl<W> ClientMachine<W> {
         self.idle.push(slot);
     }
 
-    fn retire(&mut self, slot: u16) -> CallId {
-        let used = &mut self.slots[usize::from(slot)];
-        used.used = SlotUse::Retiring;
-        let generation = used.generation;
-        CallId { slot, generation }
+    /// Its caller has gone: the call to be cancelled, unless its answer is there.
+    fn retire(&mut self, slot: u16) -> Option<CallId> {
+        let Slot {
+            generation, used, ..
+        } = &mut self.slots[usize::from(slot)];
+        if let SlotUse::Fetching { call, .. } = used {
+            *call = None;
+            return None;
+        }
+        *used = SlotUse::Retiring;
+        let generation = *generation;
+        Some(CallId { slot, generation })
     }
 
     fn forget(&mut self, key: CallKey) -> Call<W> {
@@ -434,6 +551,7 @@ impl<W> ClientMachine<W> {
             state: CallState::Vacant,
             deadline: None,
             watcher: None,
+            streams: None,
         };
         std::mem::replace(&mut self.calls[key.0], vacant)
     }

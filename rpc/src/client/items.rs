@@ -1,0 +1,176 @@
+//! The streams of a call, at its caller.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::Stream;
+
+use super::connection::{CallStep, ClientConnection};
+use super::request::CallRecord;
+use crate::codec::{self, CodecOf};
+use crate::lend::LentRead;
+use crate::limits::STREAM_ITEMS;
+use crate::proto::{CallKey, ItemBody};
+use crate::status::{Result, Status};
+use crate::streaming::{ItemSource, Streaming};
+use crate::wire::FrameBuf;
+
+/// What a call sends: read from when there is credit for it.
+pub(super) struct ItemPump {
+    /// Until it is over.
+    source: Option<ItemSource>,
+    /// What waits for credit.
+    next: Option<FrameBuf>,
+}
+
+impl ItemPump {
+    pub(super) fn new(source: ItemSource) -> ItemPump {
+        ItemPump {
+            source: Some(source),
+            next: None,
+        }
+    }
+
+    /// Sends what can be sent now; the task is woken when there is more to do.
+    ///
+    /// # Errors
+    /// Of the source, or of an item: the call is to be given up.
+    pub(super) fn poll(
+        &mut self,
+        connection: &ClientConnection,
+        key: CallKey,
+        cx: &mut Context<'_>,
+    ) -> Result<()> {
+        for _ in 0..STREAM_ITEMS {
+            let Some(source) = &mut self.source else {
+                return Ok(());
+            };
+            let frame = match self.next.take() {
+                Some(frame) => frame,
+                None => match source.as_mut().poll_next(cx) {
+                    Poll::Pending => return Ok(()),
+                    Poll::Ready(Some(frame)) => frame?,
+                    Poll::Ready(None) => {
+                        self.source = None;
+                        connection.end_items(key);
+                        return Ok(());
+                    }
+                },
+            };
+            self.next = connection.send_item(key, frame, cx.waker())?;
+            if self.next.is_some() {
+                return Ok(());
+            }
+        }
+        // Others have their turn.
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+}
+
+/// The rest of a call whose stream has begun: the items, then its end.
+#[allow(
+    missing_debug_implementations,
+    reason = "programs have it as a `Streaming`"
+)]
+pub struct ReceivedItems {
+    /// Until it has ended.
+    call: Option<(Arc<ClientConnection>, CallKey)>,
+    pump: Option<Box<ItemPump>>,
+    /// The request, if it was by reference: shut at the call's end.
+    body: Option<Box<LentRead<Bytes>>>,
+    record: CallRecord,
+}
+
+impl ReceivedItems {
+    pub(super) fn new(
+        connection: Arc<ClientConnection>,
+        key: CallKey,
+        pump: Option<Box<ItemPump>>,
+        body: Option<Box<LentRead<Bytes>>>,
+        record: CallRecord,
+    ) -> ReceivedItems {
+        ReceivedItems {
+            call: Some((connection, key)),
+            pump,
+            body,
+            record,
+        }
+    }
+
+    fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<ItemBody>>> {
+        let Some((connection, key)) = &self.call else {
+            return Poll::Ready(None);
+        };
+        // First, so that a server that always has an item cannot hold it up.
+        let pumped = self.pump.as_mut().map(|it| it.poll(connection, *key, cx));
+        if let Some(Err(status)) = pumped {
+            self.give_up(Some(&status));
+            return Poll::Ready(Some(Err(status)));
+        }
+        let unsent = |_| unreachable!("it was sent before its stream began");
+        let end = match ready!(connection.poll_call(*key, cx.waker(), unsent)) {
+            CallStep::Item(body) => return Poll::Ready(Some(Ok(body))),
+            CallStep::Begun => unreachable!("it begins once"),
+            CallStep::Ended(end) => end,
+        };
+        (self.call, self.pump, self.body) = (None, None, None);
+        self.record.end(&end);
+        Poll::Ready(match end {
+            Ok((0, _)) => None,
+            Ok(_) => Some(Err(codec::another_type())),
+            Err(status) => Some(Err(status)),
+        })
+    }
+
+    /// Shuts what is lent, then cancels: for this reason, or since its caller drops it.
+    fn give_up(&mut self, why: Option<&Status>) {
+        (self.pump, self.body) = (None, None);
+        if let Some((connection, key)) = self.call.take() {
+            connection.abandon(key);
+            match why {
+                Some(status) => self.record.end(&Err(status.clone())),
+                None => self.record.drop_call(),
+            }
+        }
+    }
+}
+
+impl Drop for ReceivedItems {
+    fn drop(&mut self) {
+        self.give_up(None);
+    }
+}
+
+/// The result of a call that gives a stream, for what `#[service]` writes.
+pub fn received<C: CodecOf<T>, T: 'static>(items: ReceivedItems) -> Streaming<T> {
+    Streaming::new(DecodedItems::<C, T> {
+        items,
+        of: PhantomData,
+    })
+}
+
+struct DecodedItems<C, T> {
+    items: ReceivedItems,
+    of: PhantomData<fn() -> (C, T)>,
+}
+
+impl<C: CodecOf<T>, T> Stream for DecodedItems<C, T> {
+    type Item = Result<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<T>>> {
+        let body = match ready!(self.items.poll_item(cx)) {
+            Some(Ok(body)) => body,
+            Some(Err(status)) => return Poll::Ready(Some(Err(status))),
+            None => return Poll::Ready(None),
+        };
+        let item = codec::decode_item::<C, T>(&body);
+        if let Err(status) = &item {
+            self.items.give_up(Some(status));
+        }
+        Poll::Ready(Some(item))
+    }
+}

@@ -1,0 +1,138 @@
+//! Requests that are read out of the client's memory, and answers that it reads out of the
+//! server's.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::{Either, select};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_fabric::{Access, RemoteRegion};
+
+use super::connection::ServerConnection;
+use super::listening::CallPermit;
+use super::running;
+use super::service::{Incoming, Reply};
+use crate::cx::{CancelReason, Cx};
+use crate::drive::{Clock, send};
+use crate::lend::fetch;
+use crate::limits::{BODY_TAKEN_WITHIN, HEADER_LEN, RETRY_AFTER};
+use crate::status::{Code, Result, Status};
+use crate::wire::{FrameHead, LentRegions, Streams, reference_frame, write_reference_head};
+
+/// A request whose arguments are on their way.
+pub(super) struct Fetch {
+    pub(super) cx: Cx,
+    pub(super) region: RemoteRegion,
+    pub(super) lent: LentRegions,
+    pub(super) streams: Streams,
+    pub(super) permit: CallPermit,
+}
+
+impl Fetch {
+    /// Reads them when their turn has come, then starts the handler.
+    pub(super) async fn run(self, connection: Arc<ServerConnection>) {
+        let body = unless_unwanted(&self.cx, read(&connection, self.region)).await;
+        let now = Instant::now();
+        let mut clock = Clock {
+            read: now,
+            last: now,
+        };
+        let handling = body.and_then(|body| {
+            connection.server.dispatch(Incoming {
+                cx: &self.cx,
+                body: &body,
+                lent: &self.lent,
+                streams: self.streams,
+                connection: &connection,
+            })
+        });
+        match handling {
+            Ok(handling) => {
+                running::start(connection, self.cx, handling, self.permit, &mut clock);
+            }
+            Err(status) => {
+                drop(self.permit);
+                connection.answer(&self.cx, Reply::status(&status), now);
+            }
+        }
+    }
+}
+
+async fn read(connection: &ServerConnection, region: RemoteRegion) -> Result<Vec<u8>> {
+    let _turn = connection.requests.reserve(region.len).await?;
+    let Some(_room) = connection.server.bodies.try_reserve(region.len) else {
+        let status = Status::new(Code::Overloaded, "as many large requests as it reads");
+        return Err(status.with_retry_after(RETRY_AFTER));
+    };
+    fetch(&connection.endpoint, region).await
+}
+
+/// What comes first: its end, or that of the call, in which no handler has started.
+async fn unless_unwanted<T>(cx: &Cx, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let unwanted = async {
+        match cx.deadline() {
+            Some(deadline) => {
+                let (cancelled, late) = (cx.cancelled(), sleep_until(deadline));
+                match select(std::pin::pin!(cancelled), std::pin::pin!(late)).await {
+                    Either::Left((reason, _)) => reason,
+                    Either::Right(_) => CancelReason::Deadline,
+                }
+            }
+            None => cx.cancelled().await,
+        }
+    };
+    let end = match select(std::pin::pin!(work), std::pin::pin!(unwanted)).await {
+        Either::Left((end, _)) => end,
+        Either::Right((reason, _)) => Err(Status::new(reason.code(), "before it was read")),
+    };
+    end.map_err(|status| status.with_started(crate::status::Started::NotStarted))
+}
+
+/// Lends an answer to the client until that has read it.
+pub(super) async fn answer(connection: Arc<ServerConnection>, cx: Cx, reply: Reply) {
+    let code = reply.code;
+    let body = Bytes::from(reply.frame.into_vec()).slice(HEADER_LEN..);
+    let len = body.len() as u64;
+    let room = unless_unwanted(&cx, connection.answers.reserve(len)).await;
+    let domain = connection.endpoint.domain();
+    let lent = room.and_then(|room| {
+        let registered = domain.register_read_only(body).access(Access::REMOTE_READ);
+        let region = registered.now().map_err(|failed| failed.into_error())?;
+        Ok((room, region))
+    });
+    let (_room, region) = match lent {
+        Ok(lent) => lent,
+        Err(status) => {
+            let status = status.with_started(crate::status::Started::Ran);
+            connection.answer(&cx, Reply::status(&status), Instant::now());
+            return;
+        }
+    };
+    let served = cx.call().received.elapsed();
+    let answered = connection.with_machine(|machine| machine.answer_by_reference(cx.id()));
+    let Some(reader) = answered else {
+        return;
+    };
+    let mut frame = reference_frame(&region.remote());
+    let head = FrameHead {
+        call: cx.id(),
+        method_or_code: code,
+        time_us: u32::try_from(served.as_micros()).unwrap_or(u32::MAX),
+    };
+    write_reference_head(&mut frame, head);
+    let routed = connection.server.routes.at(cx.call().route);
+    routed.counters.end(&cx, code, served);
+    // What cannot be sent has lost its connection.
+    let _ = send(&connection.endpoint, frame);
+    reader.into_iter().for_each(|it| it.wake());
+    // TAKEN, or the end of the connection or of the drain.
+    if timeout(BODY_TAKEN_WITHIN, cx.cancelled()).await.is_err() {
+        tracing::debug!(peer = %cx.peer(), "an answer was not read");
+    }
+    connection.with_machine(|machine| machine.revoke(cx.id()));
+    connection.server.notice_idle();
+    if let Err(error) = region.deregister().await {
+        tracing::error!(%error, "the memory of an answer did not come back");
+    }
+}

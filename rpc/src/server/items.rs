@@ -1,0 +1,168 @@
+//! The streams of a call, at its handler.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use futures::Stream;
+
+use super::connection::ServerConnection;
+use super::service::Reply;
+use crate::codec::{self, CodecOf};
+use crate::cx::{CancelReason, Cx};
+use crate::drive::send;
+use crate::limits::{HEADER_LEN, STREAM_ITEMS};
+use crate::proto::{ItemRead, ItemSend};
+use crate::status::{Code, Result, Status};
+use crate::streaming::ItemSource;
+use crate::wire::{FrameBuf, encode_begun, encode_credit, write_item_head};
+
+/// What the client sends.
+pub(super) struct ReceivedItems<C, T> {
+    connection: Arc<ServerConnection>,
+    cx: Cx,
+    is_over: bool,
+    of: PhantomData<fn() -> (C, T)>,
+}
+
+impl<C, T> ReceivedItems<C, T> {
+    pub(super) fn new(connection: &Arc<ServerConnection>, cx: &Cx) -> ReceivedItems<C, T> {
+        ReceivedItems {
+            connection: Arc::clone(connection),
+            cx: cx.clone(),
+            is_over: false,
+            of: PhantomData,
+        }
+    }
+}
+
+impl<C: CodecOf<T>, T> Stream for ReceivedItems<C, T> {
+    type Item = Result<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<T>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let item = match self.connection.read_item(&self.cx, task.waker()) {
+            ItemRead::Pending => return Poll::Pending,
+            ItemRead::Item(body, _) => Some(codec::decode_item::<C, T>(&body)),
+            ItemRead::Over => None,
+            ItemRead::Gone => {
+                let code = self
+                    .cx
+                    .cancel_reason()
+                    .map_or(Code::Cancelled, CancelReason::code);
+                Some(Err(Status::new(code, "its call is over")))
+            }
+        };
+        self.is_over = !matches!(item, Some(Ok(_)));
+        Poll::Ready(item)
+    }
+}
+
+/// What became of an item.
+enum Sending {
+    Sent,
+    /// The call's task is woken when there is credit.
+    Waits(FrameBuf),
+    /// It is too large, or the call is over.
+    Failed(Status),
+}
+
+impl ServerConnection {
+    fn send_item(&self, cx: &Cx, mut frame: FrameBuf) -> Sending {
+        if frame.len() > self.frame_max() {
+            let (len, max) = (frame.len(), self.frame_max());
+            let what = format!("an item of {len} bytes, the client takes {max}");
+            return Sending::Failed(Status::new(Code::TooLarge, what));
+        }
+        let len = frame.len() - HEADER_LEN;
+        match self.with_machine(|machine| machine.send_item(cx.id(), len)) {
+            ItemSend::Now => {
+                write_item_head(&mut frame, cx.id());
+                // What cannot be sent has lost its connection.
+                let _ = send(&self.endpoint, frame);
+                Sending::Sent
+            }
+            ItemSend::Later => Sending::Waits(frame),
+            ItemSend::Gone => Sending::Failed(Status::new(Code::Cancelled, "")),
+        }
+    }
+
+    fn begin_items(&self, cx: &Cx) {
+        if self.with_machine(|machine| machine.is_running(cx.id())) {
+            self.send_bare(&encode_begun(cx.id()));
+        }
+    }
+
+    fn read_item(&self, cx: &Cx, task: &Waker) -> ItemRead {
+        self.with_machine(|machine| {
+            let read = machine.read_item(cx.id(), |old| match old {
+                Some(waker) if waker.will_wake(task) => waker,
+                _ => task.clone(),
+            });
+            // Under the lock, so that it is sent before the answer.
+            if let ItemRead::Item(_, Some(credit)) = &read {
+                self.send_bare(&encode_credit(cx.id(), *credit));
+            }
+            read
+        })
+    }
+}
+
+/// What the handler has given to be sent.
+pub(super) struct SentItems {
+    source: ItemSource,
+    /// What waits for credit.
+    next: Option<FrameBuf>,
+    /// The client knows of it.
+    has_begun: bool,
+}
+
+impl SentItems {
+    pub(super) fn new(source: ItemSource) -> SentItems {
+        SentItems {
+            source,
+            next: None,
+            has_begun: false,
+        }
+    }
+
+    /// Sends what can be sent now, from the task of the call, which answers it behind the items.
+    /// Ready with that answer.
+    pub(super) fn poll(
+        &mut self,
+        connection: &ServerConnection,
+        cx: &Cx,
+        task: &mut Context<'_>,
+    ) -> Poll<Reply> {
+        for _ in 0..STREAM_ITEMS {
+            let frame = match self.next.take() {
+                Some(frame) => frame,
+                None => match self.source.as_mut().poll_next(task) {
+                    Poll::Ready(Some(Ok(frame))) => frame,
+                    Poll::Ready(Some(Err(status))) => return Poll::Ready(Reply::status(&status)),
+                    Poll::Ready(None) => return Poll::Ready(Reply::bytes(&[])),
+                    Poll::Pending => {
+                        if !std::mem::replace(&mut self.has_begun, true) {
+                            connection.begin_items(cx);
+                        }
+                        return Poll::Pending;
+                    }
+                },
+            };
+            match connection.send_item(cx, frame) {
+                Sending::Sent => self.has_begun = true,
+                Sending::Waits(frame) => {
+                    self.next = Some(frame);
+                    return Poll::Pending;
+                }
+                Sending::Failed(status) => return Poll::Ready(Reply::status(&status)),
+            }
+        }
+        // Others have their turn.
+        task.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

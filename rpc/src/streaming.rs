@@ -1,0 +1,114 @@
+//! Streams of values, as methods take and give them.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::{Stream, StreamExt, stream};
+
+use crate::codec::{self, CodecOf};
+use crate::status::Result;
+use crate::wire::FrameBuf;
+
+/// Values that come one after the other: an argument of a method, its result, or both.
+///
+/// What sends it reads from it as fast as the other side takes the items: up to 16 of them, and
+/// 256 KiB, are under way. An item has up to 64 KiB; what is larger is lent.
+///
+/// - **A method's result**: the caller's call is ready when the handler has given the stream. An
+///   error in it is the end of the call, and so its last item there. The caller's deadline counts
+///   for the whole stream, 10 s unless it says otherwise.
+/// - **A method's argument**: it is read from while the call, or the stream that it gives, is
+///   polled. An error in it cancels the call, which ends with that error. A handler that returns
+///   before its end is done with it.
+///
+/// # Cancel safety
+/// Dropping a result cancels the call; dropping an argument means that its handler reads no more of
+/// it.
+///
+/// ```
+/// use tokio_fabric_rpc::{Cx, Result, Streaming, service, testing};
+///
+/// #[service]
+/// trait Numbers {
+///     async fn count(&self, cx: &Cx, to: u32) -> Result<Streaming<u32>>;
+///     async fn sum(&self, cx: &Cx, numbers: Streaming<u32>) -> Result<u32>;
+/// }
+/// struct Counter;
+/// impl Numbers for Counter {
+///     async fn count(&self, _: &Cx, to: u32) -> Result<Streaming<u32>> {
+///         Ok(Streaming::of(0..to))
+///     }
+///     async fn sum(&self, _: &Cx, mut numbers: Streaming<u32>) -> Result<u32> {
+///         let mut sum = 0;
+///         while let Some(number) = numbers.next().await {
+///             sum += number?;
+///         }
+///         Ok(sum)
+///     }
+/// }
+///
+/// #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// async fn main() -> Result<()> {
+///     let (channel, _server) = testing::pair(NumbersServer::new(Counter)).await?;
+///     let numbers = NumbersClient::over(channel);
+///     let counted = numbers.count(100).await?;
+///     assert_eq!(numbers.sum(counted).await?, 4950);
+///     Ok(())
+/// }
+/// ```
+pub struct Streaming<T>(Pin<Box<dyn Stream<Item = Result<T>> + Send>>);
+
+impl<T> Streaming<T> {
+    /// Of any stream.
+    pub fn new(items: impl Stream<Item = Result<T>> + Send + 'static) -> Streaming<T> {
+        Streaming(Box::pin(items))
+    }
+
+    /// Of values that are there.
+    pub fn of<I>(items: I) -> Streaming<T>
+    where
+        I: IntoIterator<Item = T>,
+        I::IntoIter: Send + 'static,
+        T: Send + 'static,
+    {
+        Streaming::new(stream::iter(items.into_iter().map(Ok)))
+    }
+
+    /// The next value; `None` at the end, and behind an error.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn next(&mut self) -> Option<Result<T>> {
+        poll_fn(|cx| self.0.as_mut().poll_next(cx)).await
+    }
+}
+
+impl<T> Stream for Streaming<T> {
+    type Item = Result<T>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<T>>> {
+        self.get_mut().0.as_mut().poll_next(cx)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<T> fmt::Debug for Streaming<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streaming").finish_non_exhaustive()
+    }
+}
+
+/// Items as frames whose headers are still empty.
+pub(crate) type ItemSource = Pin<Box<dyn Stream<Item = Result<FrameBuf>> + Send>>;
+
+impl<T: 'static> Streaming<T> {
+    /// To be sent.
+    pub(crate) fn into_source<C: CodecOf<T>>(self) -> ItemSource {
+        Box::pin(self.0.map(|item| codec::encode::<C, T>(&item?)))
+    }
+}
