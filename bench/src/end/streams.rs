@@ -1,5 +1,5 @@
-//! Tokio's `TcpStream`, a task per connection, on a `current_thread` runtime; the same work over any
-//! stream.
+//! Tokio's `TcpStream`, a task per connection, on a `current_thread` runtime; the same work over
+//! any stream.
 
 use std::sync::{Arc, Mutex};
 
