@@ -147,7 +147,7 @@ fn every_operation_ends_exactly_once_over_io_uring() {
 #[cfg(feature = "tls")]
 #[test]
 fn every_operation_ends_exactly_once_over_tls() {
-    let tls = crate::common::tls::config();
+    let tls = crate::common::tls::Node::new().config();
     let backends = crate::common::backends().into_iter();
     for backend in backends.filter(|it| *it != Backend::Loopback) {
         over_sockets(
@@ -177,11 +177,24 @@ const CONNECTIONS: u64 = 4;
 /// to it ends at once", each operation once, then one Shutdown per endpoint.
 #[test]
 fn every_operation_ends_exactly_once_when_the_peer_is_killed() {
+    killed_in_the_middle(&[], Net::on(Backend::Epoll));
+}
+
+/// The same within TLS, whose stream then ends without the peer's word.
+#[cfg(feature = "tls")]
+#[test]
+fn every_operation_ends_exactly_once_when_a_tls_peer_is_killed() {
+    use crate::common::tls::{Node, VARIABLE};
+    let node = Node::new();
+    let net = Net::on(Backend::Epoll).tls(node.config());
+    killed_in_the_middle(&[(VARIABLE, node.to_text())], net);
+}
+
+fn killed_in_the_middle(variables: &[(&str, String)], net: Net) {
     let seed = crate::common::seed::seed("ledger with kill -9");
-    let (peer, address) = PeerProcess::start(
-        "ledger::the_peer_that_is_killed",
-        &[("TOKIO_FABRIC_SEED", seed.to_string())],
-    );
+    let seeded = [("TOKIO_FABRIC_SEED", seed.to_string())];
+    let variables: Vec<_> = seeded.into_iter().chain(variables.to_vec()).collect();
+    let (peer, address) = PeerProcess::start("ledger::the_peer_that_is_killed", &variables);
     let address: SocketAddr = address.parse().unwrap();
     let peer = Arc::new(std::sync::Mutex::new(peer));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -190,7 +203,6 @@ fn every_operation_ends_exactly_once_when_the_peer_is_killed() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let net = Net::on(Backend::Epoll);
         let ours = net.peer().unwrap();
         let running = Arc::new(AtomicUsize::new(0));
         let mut lanes = tokio::task::JoinSet::new();
@@ -255,7 +267,13 @@ fn the_peer_that_is_killed() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let ours = Net::on(Backend::Epoll).peer().unwrap();
+        let net = Net::on(Backend::Epoll);
+        #[cfg(feature = "tls")]
+        let net = match crate::common::tls::Node::of_the_parent() {
+            Some(node) => net.tls(node.config()),
+            None => net,
+        };
+        let ours = net.peer().unwrap();
         let requests = ours.fabric.event_queue().open().unwrap();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = ours
