@@ -1,4 +1,4 @@
-//! The steps of a message's way whose instructions are counted (`benches/instructions.rs`). Not an
+//! The steps of a message's way whose instructions are counted (`benches/instructions`). Not an
 //! interface: it is built with the private feature `__instructions` only, and changes at will.
 
 use std::hint::black_box;

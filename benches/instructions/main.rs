@@ -4,6 +4,8 @@
 //! `cargo bench --features __instructions --bench instructions` prints the table; it fails if a
 //! step takes more than its bound. Who makes a step cheaper lowers its bound here.
 
+mod manual;
+
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
@@ -103,6 +105,16 @@ const STEPS: &[Step] = &[
             let message = steps::tagged_message();
             repeat(|| connection.receive_shared(&message));
         },
+    },
+    Step {
+        name: "a half round trip of 64 B, manual progress, awaited",
+        most: 100_000,
+        run: || manual::half_round_trips(TIMES, manual::Waiting::Awaits, counted),
+    },
+    Step {
+        name: "the same, asking for turns",
+        most: 100_000,
+        run: || manual::half_round_trips(TIMES, manual::Waiting::AsksForTurns, counted),
     },
 ];
 

@@ -1,0 +1,127 @@
+//! Half round trips between two domains that are driven by hand, in one task: all that both ends do
+//! outside of the kernel, the runtime's part included.
+
+use std::future::IntoFuture;
+use std::net::Ipv4Addr;
+
+use futures::future::join;
+use tokio::runtime::{Builder, Runtime};
+use tokio_fabric::{
+    Driver, Endpoint, Error, Event, Fabric, Hints,
+    error::Phase,
+    op::{Op, Received},
+};
+
+const LEN: usize = 64;
+
+/// How an end waits for its message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    Awaits,
+    AsksForTurns,
+}
+
+/// One end: its endpoint, and the receive that is always posted.
+struct End {
+    endpoint: Endpoint,
+    receive: Op<Vec<u8>, Received>,
+}
+
+impl End {
+    fn new(endpoint: Endpoint) -> Result<End, Error> {
+        let receive = endpoint.recv(vec![0; LEN]).post()?;
+        Ok(End { endpoint, receive })
+    }
+
+    fn has_message(&self) -> bool {
+        self.receive.phase() == Phase::Ended
+    }
+
+    fn send(&self) -> Result<(), Error> {
+        self.endpoint.inject(&[7; LEN])
+    }
+
+    async fn receive(&mut self) -> Result<(), Error> {
+        let (_, buffer) = (&mut self.receive).await?;
+        self.receive = self.endpoint.recv(buffer).post()?;
+        Ok(())
+    }
+
+    /// Sends a message and waits for one, so many times; the other end begins by waiting.
+    async fn play(&mut self, times: u64, begins: bool) -> Result<(), Error> {
+        for at in 0..times {
+            if begins || at > 0 {
+                self.send()?;
+            }
+            self.receive().await?;
+        }
+        if !begins {
+            self.send()?;
+        }
+        Ok(())
+    }
+}
+
+async fn pair() -> Result<[End; 2], Error> {
+    let fabric = Fabric::open(Hints::new().backend("epoll"))?;
+    let open = || fabric.domain().driver(Driver::Manual).open();
+    let (a, b) = (open()?, open()?);
+    let events = fabric.event_queue().open()?;
+    let listening = fabric.passive_endpoint(&events);
+    let listening = listening.listen_at((Ipv4Addr::LOCALHOST, 0).into())?;
+    let (x, y) = (a.endpoint().open()?, b.endpoint().open()?);
+    let accept = async {
+        loop {
+            if let Some(Event::ConnRequest(request)) = events.next().await {
+                return y.accept(request).await;
+            }
+        }
+    };
+    let connect = x.connect(listening.local_addr()).into_future();
+    let (connected, accepted) = join(connect, accept).await;
+    connected.and(accepted)?;
+    Ok([End::new(x)?, End::new(y)?])
+}
+
+/// Has `counted` count so many half round trips.
+pub fn half_round_trips(times: u64, waiting: Waiting, counted: fn(&mut dyn FnMut())) {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let play = match waiting {
+        Waiting::Awaits => awaited,
+        Waiting::AsksForTurns => turned,
+    };
+    let ends = runtime.block_on(pair()).expect("two ends");
+    let mut ends = Some(awaited(&runtime, ends, 10));
+    counted(&mut || {
+        ends = ends.take().map(|ends| play(&runtime, ends, times));
+    });
+}
+
+/// A task for each end.
+fn awaited(runtime: &Runtime, [mut a, mut b]: [End; 2], times: u64) -> [End; 2] {
+    runtime.block_on(async {
+        let other = tokio::spawn(async move {
+            b.play(times / 2, false).await.expect("an answer");
+            b
+        });
+        a.play(times / 2, true).await.expect("a message");
+        [a, other.await.expect("the other end")]
+    })
+}
+
+/// No task waits: each end asks for turns until its message is there.
+fn turned(runtime: &Runtime, mut ends: [End; 2], times: u64) -> [End; 2] {
+    runtime.block_on(async {
+        for _ in 0..times {
+            let [from, to] = &mut ends;
+            from.send().expect("there is room");
+            while !to.has_message() {
+                to.endpoint.domain().progress();
+            }
+            to.receive().await.expect("a message");
+            ends.swap(0, 1);
+        }
+    });
+    ends
+}
