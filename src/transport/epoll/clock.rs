@@ -1,7 +1,7 @@
 //! Real time, by a timerfd in the reactor. Tokio's own timers stop when a test pauses time, and a
 //! runtime may lack them; a peer at the other end of a socket knows of neither (ruling 12).
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use rustix::time::{
@@ -16,8 +16,9 @@ use crate::error::{Error, Result};
 /// One alarm on the monotonic clock, which is also what [`Instant`] reads on Linux.
 pub(in crate::transport) struct TimerClock {
     timer: Watched,
-    /// What the timer is set to; `None` before the first use and once it has expired.
-    set: Option<Instant>,
+    /// What the timer is set to, and who is woken then; `None` before the first use and once it has
+    /// expired.
+    set: Option<(Instant, Waker)>,
 }
 
 impl TimerClock {
@@ -60,7 +61,6 @@ impl TimerClock {
             },
         )
         .expect("the timer is ours and the time a valid one");
-        self.set = Some(at);
     }
 }
 
@@ -78,19 +78,22 @@ impl Clock for TimerClock {
                 self.set = None;
                 return Poll::Ready(());
             }
-            if self.set != Some(at) {
-                self.set(at);
+            // The kernel's timers are never early, so one that is set wakes when `at` has come.
+            let is_set =
+                |(set, waker): &(Instant, Waker)| *set == at && waker.will_wake(cx.waker());
+            if self.set.as_ref().is_some_and(is_set) {
+                return Poll::Pending;
             }
+            self.set(at);
             match poll_ready(&self.timer, IoDirection::Read, cx.waker()) {
                 // The timer need not be read: setting it again clears its count, and the next
-                // expiry is a new edge. It may have been an alarm set before, or early by the
-                // rounding of clocks, hence the loop.
-                Poll::Ready(Ok(mut guard)) => {
-                    guard.clear_ready();
-                    self.set = None;
-                }
+                // expiry is a new edge. It was an alarm set before, hence the loop.
+                Poll::Ready(Ok(mut guard)) => guard.clear_ready(),
                 // Without its reactor nothing here makes progress; the driver is being dropped.
-                Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(_)) | Poll::Pending => {
+                    self.set = Some((at, cx.waker().clone()));
+                    return Poll::Pending;
+                }
             }
         }
     }

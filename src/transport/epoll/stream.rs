@@ -31,6 +31,8 @@ pub(super) struct EpollStream {
     /// The socket may hold bytes although its readiness was cleared, by a watch or by a receive
     /// that did not ask for it.
     unread: bool,
+    /// The socket was full when last tried: its readiness says when to try again.
+    is_full: bool,
     /// An error that the system reports only once, found by a watch. The end of the stream that a
     /// later receive finds is due to it.
     watch_error: Option<Error>,
@@ -47,6 +49,7 @@ impl EpollStream {
             fd: Some(register(fd, poller, "watching a connection")?),
             stages,
             unread: false,
+            is_full: false,
             watch_error: None,
         })
     }
@@ -104,9 +107,18 @@ impl Stream for EpollStream {
         };
         // A short send does not say that the socket is full: it may have met a page that cannot be
         // read, and then no edge would ever come. The next call finds out.
-        let sent = poll_io(fd, IoDirection::Write, &io.waker, |fd| {
-            Ok((send_some(fd, batch, io.sizes.send)?, false))
-        });
+        let send = |fd: &OwnedFd| Ok((send_some(fd, batch, io.sizes.send)?, false));
+        let sent = match self.is_full {
+            false => send(fd.get_ref()).map(|(sent, _)| sent),
+            true => Err(io::ErrorKind::WouldBlock.into()),
+        };
+        let sent = match sent {
+            Err(error) if would_block(&error) || interrupted(&error) => {
+                poll_io(fd, IoDirection::Write, &io.waker, send)
+            }
+            sent => Poll::Ready(Ok(sent)),
+        };
+        self.is_full = sent.is_pending();
         if let Poll::Ready(sent) = sent {
             io.end_send(flatten(sent, "sending"));
         }
