@@ -36,7 +36,7 @@ use crate::transport::{Backend, Clock};
 
 use super::aside::{AsideTurns, TurnOutcome};
 use super::budget::Budget;
-use super::engine::{DriverCounts, Engine};
+use super::engine::{DriverCounts, Engine, append};
 use super::liveness::{HeartbeatTimer, NextHeartbeat, PeerLiveness};
 use super::pollable::{NextTurn, Pollable, TurnResult};
 use super::spin::SpinState;
@@ -394,7 +394,7 @@ impl Future for Driver {
             // 2. Ports that have become ready come before those that spent the last budget.
             this.engine
                 .take_ready(&mut this.ready, &mut this.new_heartbeats, &this.counts);
-            this.ready.append(&mut this.requeued);
+            append(&mut this.ready, &mut this.requeued);
             if this.engine.copies_block() && !this.end_asides(&mut budget) {
                 this.lost = Some(Engine::gone_error());
                 return Poll::Ready(());

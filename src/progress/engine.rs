@@ -77,7 +77,7 @@ pub(super) struct DriverCounts {
 
 #[derive(Default)]
 struct ReadyList {
-    ports: Vec<Key>,
+    ports: VecDeque<Key>,
     /// Ports that asked for heartbeats.
     new_heartbeats: VecDeque<Key>,
     /// Turns beside the driver that are over.
@@ -237,7 +237,7 @@ impl Engine {
 
     /// Puts a port on the ready list and wakes the driver.
     pub(super) fn make_ready(&self, port: Key) {
-        self.wake_driver_for(|ready| ready.ports.push(port));
+        self.wake_driver_for(|ready| ready.ports.push_back(port));
     }
 
     /// Has the driver begin a port's heartbeats.
@@ -276,8 +276,8 @@ impl Engine {
     ) {
         let mut ready = self.lock_ready();
         ready.counts = *counts;
-        into.extend(ready.ports.drain(..));
-        heartbeats.append(&mut ready.new_heartbeats);
+        append(into, &mut ready.ports);
+        append(heartbeats, &mut ready.new_heartbeats);
         ready.driver = None;
     }
 
@@ -322,6 +322,14 @@ impl Engine {
         // Read last: whatever sets one of these takes the waker after that.
         let regions_changed = self.regions_changed.load(Ordering::Acquire);
         !regions_changed && (knows_of_stop || !self.is_stopping())
+    }
+}
+
+/// Moves all of a queue to the end of another, which most often is empty.
+pub(super) fn append<T>(into: &mut VecDeque<T>, from: &mut VecDeque<T>) {
+    match into.is_empty() {
+        true => std::mem::swap(into, from),
+        false => into.append(from),
     }
 }
 

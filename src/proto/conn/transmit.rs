@@ -16,12 +16,15 @@ use super::{Connection, Lifecycle, Outgoing};
 impl<T> Connection<T> {
     /// Frames for the transport, if there are any and it has none of ours.
     pub(crate) fn poll_transmit(&mut self, host: &mut impl Host<T>) -> Option<Outgoing> {
-        if self.fault.is_some() {
+        if self.fault.is_some() || self.tx.is_out() {
             return None;
         }
         // 1. Queue what is due by itself: credit for the peer, our CLOSE.
         self.queue_credit(host);
         self.queue_close_if_due(host);
+        if self.tx.is_drained() {
+            return None; // Each batch is followed by this question.
+        }
         match self.gather() {
             Ok(outgoing) => outgoing,
             Err(error) => {
