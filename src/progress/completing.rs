@@ -41,14 +41,15 @@ pub(super) enum Undelivered {
     Nothing,
     /// The user's memory: it is dropped with no lock held.
     Memory(Payload),
-    /// A message that came for a receive whose future was dropped.
-    Message(OpResult),
+    /// A message that came for a receive whose future was dropped. Boxed, since it is rare, and the
+    /// rest is moved with every completion.
+    Message(Box<OpResult>),
 }
 
 impl Undelivered {
     fn all_of(result: &mut OpResult) -> Self {
         match result.is_message() {
-            true => Undelivered::Message(result.take()),
+            true => Undelivered::Message(Box::new(result.take())),
             false => Undelivered::memory_of(result),
         }
     }

@@ -174,7 +174,7 @@ impl Port {
         let Some(receives) = &mut state.receives else {
             return state.deferred.drops.push(result.payload);
         };
-        match message_of(result) {
+        match message_of(*result) {
             Ok(message) => receives.requeue_message(message),
             Err(payload) => state.deferred.drops.push(payload),
         }

@@ -145,7 +145,7 @@ impl DgramPort {
             match undelivered {
                 Undelivered::Nothing => {}
                 Undelivered::Memory(payload) => deferred.drops.push(payload),
-                Undelivered::Message(result) => give_back(machine, &mut deferred.drops, result),
+                Undelivered::Message(result) => give_back(machine, &mut deferred.drops, *result),
             }
         }
         any

@@ -162,7 +162,7 @@ impl ReceiveContext {
             match completion_context.deliver(&mut report, &mut end, &mut deferred.wakes) {
                 Undelivered::Nothing => {}
                 Undelivered::Memory(payload) => deferred.drops.push(payload),
-                Undelivered::Message(result) => match message_of(result) {
+                Undelivered::Message(result) => match message_of(*result) {
                     Ok(message) => {
                         let mut state = self.lock("requeue a message");
                         state.requeue_message(message, deferred);

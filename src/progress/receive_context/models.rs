@@ -153,7 +153,7 @@ impl Sender {
                 let undelivered =
                     completion_context.deliver(&mut receive.token, &mut end, &mut wakes);
                 if let Undelivered::Message(result) = undelivered {
-                    self.0.requeue_message(message_of(result).unwrap());
+                    self.0.requeue_message(message_of(*result).unwrap());
                 }
             }
             (_, outcome) => panic!("{outcome:?}"),

@@ -282,7 +282,7 @@ impl Sender {
             .completion_context(&mut OperationStats::default())
             .deliver(&mut receive.token, &mut end, &mut WakeList::new());
         if let Undelivered::Message(result) = undelivered {
-            self.receives.requeue_message(message_of(result).unwrap());
+            self.receives.requeue_message(message_of(*result).unwrap());
         }
     }
 
