@@ -31,7 +31,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::{AtomicUsize, Lock, Ordering};
+use super::{AtomicUsize, Lock, MutexGuard, Ordering};
 use crate::edges::{MachineState, check_edge};
 use crate::limits::MANUAL_END_TURNS;
 
@@ -130,6 +130,26 @@ impl State {
         let (place, waker) = self.waiters.range(..self.asked).next_back()?;
         self.asked = *place;
         Some(waker.clone())
+    }
+
+    /// Makes a waiter the first to be asked. A waker that this replaces comes back.
+    fn put_first(&mut self, place: &mut Option<u64>, waker: &Waker) -> Option<Waker> {
+        // A task that waits for several things keeps their places while it is the first.
+        let is_ours = |held: Option<&Waker>| held.is_some_and(|held| held.will_wake(waker));
+        let held = place.and_then(|place| self.waiters.get(&place));
+        if is_ours(held) && is_ours(self.waiters.values().next_back()) {
+            return None;
+        }
+        let stale = self.remove(place);
+        self.waiters.insert(self.next_place, waker.clone());
+        *place = Some(self.next_place);
+        self.next_place += 1;
+        stale
+    }
+
+    /// Takes a waiter out; its waker comes back.
+    fn remove(&mut self, place: &mut Option<u64>) -> Option<Waker> {
+        self.waiters.remove(&place.take()?)
     }
 }
 
@@ -239,7 +259,7 @@ impl ManualProgress {
             return false;
         }
         let moved = self.poll_and_drive();
-        self.finish();
+        self.update_waiter(Some(true), &mut None, None);
         moved
     }
 
@@ -256,7 +276,7 @@ impl ManualProgress {
             }
         }
         self.state.lock("end progress").ended = true;
-        self.finish();
+        self.update_waiter(Some(true), &mut None, None);
     }
 
     fn poll_and_drive(&self) -> bool {
@@ -267,7 +287,7 @@ impl ManualProgress {
             state.go(ProgressPhase::Driving);
         }
         let nobody_waits = state.waiters.is_empty();
-        drop(state);
+        self.take_added(state);
         if nobody_waits {
             self.readiness.unwatch();
         }
@@ -305,16 +325,24 @@ impl ManualProgress {
         if begins {
             state.go(ProgressPhase::Driving);
             state.has_driven = true;
+            self.take_added(state);
         }
         begins
+    }
+
+    /// What was added is driven from now on. Called by the driver.
+    fn take_added(&self, mut state: MutexGuard<'_, State>) {
+        if !state.added.is_empty() {
+            let added = std::mem::take(&mut state.added);
+            drop(state);
+            self.tasks.lock("add what is driven").extend(added);
+        }
     }
 
     /// Polls what was woken, and with `looks` also what finds that it is due. True if anything
     /// moved. Called by the driver.
     fn drive(&self, looks: bool) -> bool {
         let mut tasks = self.tasks.lock("drive");
-        let added = std::mem::take(&mut self.state.lock("what was added").added);
-        tasks.extend(added);
         let mut moved = false;
         let mut at = 0;
         while let Some(task_slot) = tasks.get_mut(at) {
@@ -333,41 +361,42 @@ impl ManualProgress {
         moved
     }
 
-    /// Ends the caller's turn: what came meanwhile is for the first waiter.
-    fn finish(&self) {
-        let mut state = self.state.lock("end a turn");
-        if state.ended {
-            // None begins again.
-            let added = std::mem::take(&mut state.added);
-            drop(state);
-            let tasks = std::mem::take(&mut *self.tasks.lock("end what is driven"));
-            return tasks.into_iter().chain(added).for_each(drop_quietly);
+    /// Has the caller wait on (`waker`), as the first to be asked, or no longer. If it has a turn,
+    /// that ends: one in which nothing was driven leaves all to be done. What is to be done then is
+    /// for the first waiter.
+    fn update_waiter(
+        &self,
+        has_driven: Option<bool>,
+        place: &mut Option<u64>,
+        waker: Option<&Waker>,
+    ) {
+        let _stale; // Declared before the guard, so the waker is dropped after it.
+        let mut state = self.state.lock("wait for progress");
+        _stale = match waker {
+            Some(waker) => state.put_first(place, waker),
+            None => state.remove(place),
+        };
+        match has_driven {
+            None => {}
+            Some(_) if state.ended => return self.drop_driven(state),
+            Some(true) if state.phase == ProgressPhase::Driving => state.go(ProgressPhase::Parked),
+            Some(_) => state.go(ProgressPhase::Woken),
         }
         let asked = match state.phase {
-            ProgressPhase::DrivingWoken => {
-                state.go(ProgressPhase::Woken);
-                state.first()
-            }
-            _ => {
-                state.go(ProgressPhase::Parked);
-                None
-            }
+            ProgressPhase::Woken => state.first(),
+            _ => None,
         };
         drop(state);
         self.ask(asked);
     }
 
-    /// Ends a turn in which nothing was driven, since what the caller waits for is there.
-    fn finish_undriven(&self) {
-        let mut state = self.state.lock("end no turn");
-        if state.ended {
-            drop(state);
-            return self.finish();
-        }
-        state.go(ProgressPhase::Woken);
-        let asked = state.first();
+    /// All is over: none drives again.
+    #[cold]
+    fn drop_driven(&self, mut state: MutexGuard<'_, State>) {
+        let added = std::mem::take(&mut state.added);
         drop(state);
-        self.ask(asked);
+        let tasks = std::mem::take(&mut *self.tasks.lock("end what is driven"));
+        tasks.into_iter().chain(added).for_each(drop_quietly);
     }
 
     /// Called with no lock held.
@@ -398,36 +427,6 @@ impl ManualProgress {
             next.wake();
         }
         goes_on
-    }
-
-    /// Registers a waiter as the first to be asked. True: it is asked at once.
-    fn register(&self, place: &mut Option<u64>, waker: &Waker) -> bool {
-        let _stale; // Declared before the guard, so a replaced waker is dropped after it.
-        let mut state = self.state.lock("wait for progress");
-        // A task that waits for several things keeps their places while it is the first.
-        let is_ours = |held: Option<&Waker>| held.is_some_and(|held| held.will_wake(waker));
-        let held = place.and_then(|place| state.waiters.get(&place));
-        if !is_ours(held) || !is_ours(state.waiters.values().next_back()) {
-            _stale = place.and_then(|place| state.waiters.remove(&place));
-            let next = state.next_place;
-            state.next_place += 1;
-            state.waiters.insert(next, waker.clone());
-            *place = Some(next);
-        }
-        state.phase == ProgressPhase::Woken
-    }
-
-    /// A waiter goes away: if it was asked, it asks the next.
-    fn withdraw(&self, place: u64) {
-        let _stale; // Declared before the guard, so the waker is dropped after it.
-        let mut state = self.state.lock("wait no more");
-        _stale = state.waiters.remove(&place);
-        let asked = match state.phase {
-            ProgressPhase::Woken => state.first(),
-            _ => None,
-        };
-        drop(state);
-        self.ask(asked);
     }
 }
 
@@ -501,9 +500,16 @@ impl ProgressWaiter {
         }
     }
 
-    fn withdraw(&mut self) {
-        if let (Some(progress), Some(place)) = (&self.progress, self.place.take()) {
-            progress.withdraw(place);
+    /// Waits on, or no longer; its turn ends, if it has one.
+    fn update(&mut self, has_driven: Option<bool>, waker: Option<&Waker>) {
+        let Some(progress) = &self.progress else {
+            return;
+        };
+        if has_driven.is_some() || waker.is_some() || self.place.is_some() {
+            progress.update_waiter(has_driven, &mut self.place, waker);
+        }
+        if waker.is_some() {
+            progress.readiness.watch();
         }
     }
 }
@@ -517,7 +523,7 @@ impl Clone for ProgressWaiter {
 
 impl Drop for ProgressWaiter {
     fn drop(&mut self) {
-        self.withdraw();
+        self.update(None, None);
     }
 }
 
@@ -532,17 +538,17 @@ pub(crate) async fn await_driving<F: Future>(
     std::future::poll_fn(|cx| waiter.poll(cx, |cx| future.as_mut().poll(cx))).await
 }
 
-/// The turn of a waiter; it ends also when what is waited for panics.
+/// The turn of a waiter, which ends also when what is waited for panics.
 struct Turn {
-    progress: Arc<ManualProgress>,
+    /// `None` once its waiter sees to its end.
+    progress: Option<Arc<ManualProgress>>,
     has_driven: bool,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        match self.has_driven {
-            true => self.progress.finish(),
-            false => self.progress.finish_undriven(),
+        if let Some(progress) = &self.progress {
+            progress.update_waiter(Some(self.has_driven), &mut None, None);
         }
     }
 }
@@ -554,41 +560,38 @@ pub(crate) fn poll_driving<R>(
     cx: &mut Context<'_>,
     mut ready: impl FnMut(&mut Context<'_>) -> Poll<R>,
 ) -> Poll<R> {
-    for at in 0..waiters.len() {
-        let Some(progress) = &waiters[at].progress else {
+    let mut turn = None;
+    let mut polled = Poll::Pending;
+    for (at, waiter) in waiters.iter().enumerate() {
+        let Some(progress) = waiter.progress.as_ref().filter(|it| it.begin(false)) else {
             continue;
         };
-        if !progress.begin(false) {
-            continue;
-        }
-        let mut turn = Turn {
-            progress: Arc::clone(progress),
+        let begun = Turn {
+            progress: Some(Arc::clone(progress)),
             has_driven: false,
         };
+        // The turn before it ends, if there was one.
+        let (_, turn) = turn.insert((at, begun));
         // Without the task's waker: what this turn ends must not wake the task that runs it.
-        let polled = ready(&mut Context::from_waker(Waker::noop()));
+        polled = ready(&mut Context::from_waker(Waker::noop()));
         if polled.is_ready() {
-            waiters.iter_mut().for_each(ProgressWaiter::withdraw);
-            return polled;
+            break;
         }
         turn.has_driven = true;
-        turn.progress.drive(false);
+        progress.drive(false);
     }
-    let polled = ready(cx);
-    for waiter in waiters {
-        match polled {
-            Poll::Ready(_) => waiter.withdraw(),
-            Poll::Pending => {
-                // A waker that wakes no task cannot be asked: who has one polls on by itself.
-                let is_awake = cx.waker().will_wake(Waker::noop());
-                if let Some(progress) = waiter.progress.as_ref().filter(|_| !is_awake) {
-                    if progress.register(&mut waiter.place, cx.waker()) {
-                        cx.waker().wake_by_ref();
-                    }
-                    progress.readiness.watch();
-                }
-            }
-        }
+    if polled.is_pending() {
+        polled = ready(cx);
+    }
+    // A waker that wakes no task cannot be asked: who has one polls on by itself.
+    let waits = polled.is_pending() && !cx.waker().will_wake(Waker::noop());
+    for (at, waiter) in waiters.iter_mut().enumerate() {
+        // The last turn ends as its waiter is updated.
+        let turn = turn.as_mut().filter(|(of, _)| *of == at).map(|(_, turn)| {
+            turn.progress = None;
+            turn.has_driven
+        });
+        waiter.update(turn, waits.then(|| cx.waker()));
     }
     polled
 }
