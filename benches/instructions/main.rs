@@ -48,7 +48,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 1860,
+        most: 1880,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.send(None));
@@ -99,7 +99,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of a tagged message and a shared receive (RDM)",
-        most: 3622,
+        most: 3640,
         run: || {
             let mut connection = SteppedConnection::of_peer();
             let message = steps::tagged_message();
@@ -108,12 +108,12 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a half round trip of 64 B, manual progress, awaited",
-        most: 100_000,
+        most: 12_700,
         run: || manual::half_round_trips(TIMES, manual::Waiting::Awaits, counted),
     },
     Step {
         name: "the same, asking for turns",
-        most: 100_000,
+        most: 10_300,
         run: || manual::half_round_trips(TIMES, manual::Waiting::AsksForTurns, counted),
     },
 ];
