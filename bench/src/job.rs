@@ -41,6 +41,17 @@ pub enum Work {
     Death,
     /// Calls and answers, `window` under way; an answer brings `bulk` bytes besides.
     Rpc,
+    /// One small call after the other: first alone, then beside a transfer of `bulk` bytes over
+    /// the same connection, again and again. Peers have it in answers of a megabyte, a few under
+    /// way.
+    RpcMixed,
+    /// Calls that lend memory are dropped while their handlers run.
+    RpcCancel,
+    /// Calls at `load` percent of what a server of bounded calls can answer, which is measured
+    /// first.
+    RpcOverload,
+    /// `window` callers of a server that drains and starts anew all the time.
+    RpcDrain,
     /// Connections with nothing to do.
     Idle,
     /// Registers `window` buffers as one region within the call, and takes it back; alone.
@@ -117,6 +128,8 @@ pub struct Job {
     pub connections: usize,
     /// Bytes that the answer to a call brings besides.
     pub bulk: usize,
+    /// Calls offered, in percent of what the server can answer.
+    pub load: usize,
     /// Each connection is watched: how long its answers take, how often it has its turn, and the
     /// memory that it takes.
     pub watches_each: bool,
@@ -144,6 +157,7 @@ impl Job {
             format!("window={}", self.window),
             format!("connections={}", self.connections),
             format!("bulk={}", self.bulk),
+            format!("load={}", self.load),
             format!("watches_each={}", u8::from(self.watches_each)),
             format!("counts_syscalls={}", u8::from(self.counts_syscalls)),
             format!("warm_ms={}", self.warm.as_millis()),
@@ -195,6 +209,7 @@ impl EndConfig {
                 window: number("window")?.max(1) as usize,
                 connections: number("connections")?.max(1) as usize,
                 bulk: optional("bulk") as usize,
+                load: optional("load") as usize,
                 watches_each: optional("watches_each") != 0,
                 counts_syscalls: optional("counts_syscalls") != 0,
                 warm: Duration::from_millis(number("warm_ms")?),

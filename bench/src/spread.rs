@@ -9,6 +9,15 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// How much more this is: the difference of the medians, and the widest that both allow.
+    pub fn above(self, other: Spread) -> Spread {
+        Spread {
+            median: self.median - other.median,
+            min: self.min - other.max,
+            max: self.max - other.min,
+        }
+    }
+
     /// `None` of nothing.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values

@@ -46,8 +46,11 @@ pub enum Kind {
 pub enum Rpc {
     Tonic,
     Tarpc,
+    Ruapc,
     /// The layer on this library.
-    Layer,
+    Layer {
+        spin: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +80,7 @@ pub struct Fabric {
 }
 
 /// Longer than any pause of a run: it never sleeps.
-const ALWAYS: Duration = Duration::from_secs(1);
+pub const ALWAYS: Duration = Duration::from_secs(1);
 
 /// Every subject, in the order of the tables' columns.
 pub static SUBJECTS: &[Subject] = &[
@@ -114,8 +117,16 @@ pub static SUBJECTS: &[Subject] = &[
         kind: Kind::Rpc(Rpc::Tarpc),
     },
     Subject {
+        name: "ruapc",
+        kind: Kind::Rpc(Rpc::Ruapc),
+    },
+    Subject {
         name: "tokio-fabric-rpc",
-        kind: Kind::Rpc(Rpc::Layer),
+        kind: Kind::Rpc(Rpc::Layer { spin: false }),
+    },
+    Subject {
+        name: "tokio-fabric-rpc:spin",
+        kind: Kind::Rpc(Rpc::Layer { spin: true }),
     },
     Subject {
         name: "libfabric:wait",
@@ -255,6 +266,11 @@ impl Subject {
         matches!(self.kind, Kind::Fabric(_))
     }
 
+    /// True of the layer too: a failure of it is one of this repository.
+    pub fn is_of_this_repository(&self) -> bool {
+        self.is_ours() || matches!(self.kind, Kind::Rpc(Rpc::Layer { .. }))
+    }
+
     /// True if nothing moves but while something is awaited.
     fn is_driven_by_hand(&self) -> bool {
         matches!(self.kind, Kind::Fabric(how) if how.driver == Driver::Manual)
@@ -264,7 +280,8 @@ impl Subject {
     pub fn spins(&self) -> bool {
         match self.kind {
             Kind::Tcp(how) => how == Tcp::Spin,
-            Kind::Tokio { .. } | Kind::TokioTls | Kind::Rpc(_) => false,
+            Kind::Rpc(how) => matches!(how, Rpc::Layer { spin: true }),
+            Kind::Tokio { .. } | Kind::TokioTls => false,
             Kind::Fabric(how) => !how.busy_poll.is_zero() || how.asks_for_turns,
             Kind::Libfabric { spin, .. } | Kind::Ucx { spin } => spin,
         }
@@ -284,6 +301,16 @@ impl Subject {
                 Work::PingPong | Work::Stream | Work::Write | Work::Read
             );
             return is_of_one && job.connections == 1 || job.work == Work::Idle;
+        }
+        match job.work {
+            Work::RpcMixed => {
+                let whole = matches!(self.kind, Kind::Tokio { gather: false } | Kind::Rpc(_));
+                return whole && !self.spins();
+            }
+            Work::RpcCancel | Work::RpcOverload | Work::RpcDrain => {
+                return matches!(self.kind, Kind::Rpc(Rpc::Layer { spin: false }));
+            }
+            _ => {}
         }
         // Nor do so many connections differ by how their driver waits.
         if self.spins() && job.connections > SPIN_CONNECTIONS_MAX {

@@ -65,14 +65,17 @@ fn play(end: &options::EndOptions) -> Result<()> {
         (Kind::Tcp(Tcp::Spin), Role::Client) => spinning::call(&config),
         (Kind::Tcp(_), Role::Server) => blocking::serve(&config),
         (Kind::Tcp(how), Role::Client) => blocking::call(&config, how == Tcp::Gather),
-        (Kind::Tokio { .. }, role) if config.job.work == Work::Rpc => match role {
-            Role::Server => on_runtime(rpc::plain::serve(config)),
-            Role::Client => on_runtime(rpc::plain::call(config)),
-        },
+        (Kind::Tokio { .. }, role) if matches!(config.job.work, Work::Rpc | Work::RpcMixed) => {
+            match role {
+                Role::Server => on_runtime(rpc::plain::serve(config)),
+                Role::Client => on_runtime(rpc::plain::call(config)),
+            }
+        }
         (Kind::Rpc(Rpc::Tonic), Role::Server) => on_runtime(rpc::tonic::serve(config)),
         (Kind::Rpc(Rpc::Tonic), Role::Client) => on_runtime(rpc::tonic::call(config)),
-        (Kind::Rpc(Rpc::Layer), Role::Server) => on_runtime(rpc::layer::serve(config)),
-        (Kind::Rpc(Rpc::Layer), Role::Client) => on_runtime(rpc::layer::call(config)),
+        (Kind::Rpc(Rpc::Layer { spin }), role) => on_runtime(rpc::layer::run(role, config, spin)),
+        (Kind::Rpc(Rpc::Ruapc), Role::Server) => on_runtime(rpc::ruapc::serve(config)),
+        (Kind::Rpc(Rpc::Ruapc), Role::Client) => on_runtime(rpc::ruapc::call(config)),
         (Kind::Rpc(Rpc::Tarpc), Role::Server) => on_runtime(rpc::tarpc::serve(config)),
         (Kind::Rpc(Rpc::Tarpc), Role::Client) => on_runtime(rpc::tarpc::call(config)),
         (Kind::TokioTls, Role::Server) => on_runtime(secure::serve(config)),

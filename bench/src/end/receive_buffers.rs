@@ -79,6 +79,7 @@ fn large_messages_have_a_buffer_each_and_small_ones_share() {
         window: 2,
         connections: 1,
         bulk: 0,
+        load: 0,
         watches_each: false,
         counts_syscalls: false,
         warm: Default::default(),

@@ -11,6 +11,10 @@ mod operation;
 mod pairs;
 mod registration;
 mod rpc;
+mod rpc_cancel;
+mod rpc_drain;
+mod rpc_mixed;
+pub mod rpc_overload;
 mod time_to_error;
 
 use std::time::Duration;
@@ -51,6 +55,7 @@ impl Scale {
             window: 1,
             connections: 1,
             bulk: 0,
+            load: 0,
             watches_each: false,
             counts_syscalls: false,
             warm: self.run / 4,
@@ -115,6 +120,26 @@ const MEASURES: &[Measure] = &[
         name: "rpc",
         about: "calls per second and their latency, 64 B, and with 1 MiB in the answer",
         cases: rpc::cases,
+    },
+    Measure {
+        name: "rpc-mixed",
+        about: "small calls alone, and beside a transfer of 1 GiB over the same connection",
+        cases: rpc_mixed::cases,
+    },
+    Measure {
+        name: "rpc-cancel",
+        about: "from the drop of a call to the end of its rights and of its handler",
+        cases: rpc_cancel::cases,
+    },
+    Measure {
+        name: "rpc-overload",
+        about: "answers, refusals and their times at half to three times a server's capacity",
+        cases: rpc_overload::cases,
+    },
+    Measure {
+        name: "rpc-drain",
+        about: "calls of a server that drains and starts anew all the time",
+        cases: rpc_drain::cases,
     },
     Measure {
         name: "time-to-error",

@@ -34,6 +34,13 @@ const QUANTITIES: &[Quantity] = &[
         shows_ratios: false,
     },
     Quantity {
+        measure: "allocations per call",
+        unit: "both ends",
+        read: |facts, _| Some(facts.get("allocations")? / facts.get("count")?),
+        more_is_better: false,
+        shows_ratios: false,
+    },
+    Quantity {
         measure: "CPU per thousand calls",
         unit: "ms",
         read: |facts, _| Some(cpu_per_message(facts)? * 1e6),

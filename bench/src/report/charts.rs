@@ -131,7 +131,7 @@ impl Results {
                 drawn.map_err(|error| anyhow!("{}: {error}", file.display()))?;
             }
         }
-        Ok(())
+        self.draw_overload(directory)
     }
 }
 

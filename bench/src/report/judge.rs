@@ -10,10 +10,12 @@ const HEAD: &str = "| figure | case | ours | to | target | measured | met |\n\
                     | --- | --- | --- | --- | ---: | ---: | --- |\n";
 
 impl Results {
-    /// The targets whose case was measured, each with what came out.
-    pub(super) fn targets(&self) -> String {
+    /// The targets whose case was measured, each with what came out, of those of ours whose names
+    /// begin so.
+    pub(super) fn targets(&self, ours: &str) -> String {
         let rows: Vec<String> = TARGETS
             .iter()
+            .filter(|target| target.ours.starts_with(ours))
             .filter_map(|target| Some(line(target, self.spread(target)?)))
             .collect();
         if rows.is_empty() {
@@ -26,9 +28,13 @@ impl Results {
     fn spread(&self, target: &Target) -> Option<Spread> {
         let figure = self.figure(target.measure, target.cores)?;
         let case = figure.cases.iter().find(|case| case.what == target.what)?;
-        match target.peer {
-            Some(peer) => case.ratio(target.ours, peer),
-            None => case.value(target.ours),
+        match (target.peer, target.bound) {
+            (Some(peer), Bound::AbovePeer(_)) => {
+                let (ours, peer) = (case.value(target.ours)?, case.value(peer)?);
+                Some(ours.above(peer))
+            }
+            (Some(peer), _) => case.ratio(target.ours, peer),
+            (None, _) => case.value(target.ours),
         }
     }
 }
@@ -36,6 +42,7 @@ impl Results {
 fn line(target: &Target, Spread { median, min, max }: Spread) -> String {
     let (bound, is_met) = match target.bound {
         Bound::AtMost(bound) => (format!("≤ {bound}"), median <= bound),
+        Bound::AbovePeer(bound) => (format!("≤ +{bound}"), median <= bound),
         Bound::AtLeast(bound) => (format!("≥ {bound}"), median >= bound),
     };
     let mut text = String::new();

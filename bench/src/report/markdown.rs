@@ -10,8 +10,16 @@ use super::results::{CaseResult, Figure, Results, is_ours};
 use crate::spread::Spread;
 
 /// What is between these lines of a page is the bench's.
-const BEGIN: &str = "<!-- fabric-bench: begin -->\n";
-const END: &str = "<!-- fabric-bench: end -->\n";
+const ALL: [&str; 2] = [
+    "<!-- fabric-bench: begin -->\n",
+    "<!-- fabric-bench: end -->\n",
+];
+/// The same, of a page that has only the targets of the layer.
+const LAYER: [&str; 2] = [
+    "<!-- fabric-bench, layer: begin -->\n",
+    "<!-- fabric-bench, layer: end -->\n",
+];
+const LAYER_NAME: &str = "tokio-fabric-rpc";
 
 impl Results {
     /// Writes the tables to a file: into their place, if it is a page that has one.
@@ -25,13 +33,20 @@ impl Results {
 
     /// The page with these tables; they alone if it has no place for them.
     pub(super) fn put_into(&self, page: &str) -> String {
+        let layer = || put_between(LAYER, page, &self.head(LAYER_NAME));
         let tables = self.markdown();
-        put_between(page, &tables).unwrap_or(tables)
+        let page = put_between(ALL, page, &tables).or_else(layer);
+        page.unwrap_or(tables)
+    }
+
+    /// Where it was measured, and the targets of those of ours whose names begin so.
+    fn head(&self, ours: &str) -> String {
+        let head = format!("Machine: {}.\n\n{}\n", self.machine, self.rounds);
+        head + &self.targets(ours)
     }
 
     pub fn markdown(&self) -> String {
-        let mut text = format!("Machine: {}.\n\n{}\n", self.machine, self.rounds);
-        text += &self.targets();
+        let mut text = self.head("");
         for figure in &self.figures {
             figure.write(&mut text);
         }
@@ -141,10 +156,10 @@ fn row(text: &mut String, head: &str, cells: impl Iterator<Item = String>) {
 }
 
 /// The page with these tables in the place of those before; `None` if it has no such place.
-fn put_between(page: &str, tables: &str) -> Option<String> {
-    let (head, rest) = page.split_once(BEGIN)?;
-    let (_, tail) = rest.split_once(END)?;
-    Some(format!("{head}{BEGIN}\n{tables}\n{END}{tail}"))
+fn put_between([begin, end]: [&str; 2], page: &str, tables: &str) -> Option<String> {
+    let (head, rest) = page.split_once(begin)?;
+    let (_, tail) = rest.split_once(end)?;
+    Some(format!("{head}{begin}\n{tables}\n{end}{tail}"))
 }
 
 /// Three digits that count.
@@ -182,8 +197,11 @@ fn figures_have_three_digits_that_count() {
 
 #[test]
 fn a_page_keeps_what_is_around_the_tables() {
-    let page = format!("head\n{BEGIN}old{END}tail\n");
-    let put = put_between(&page, "new").expect("it has a place");
-    assert_eq!(put, format!("head\n{BEGIN}\nnew\n{END}tail\n"));
-    assert_eq!(put_between("no place", "new"), None);
+    for place in [ALL, LAYER] {
+        let [begin, end] = place;
+        let page = format!("head\n{begin}old{end}tail\n");
+        let put = put_between(place, &page, "new").expect("it has a place");
+        assert_eq!(put, format!("head\n{begin}\nnew\n{end}tail\n"));
+        assert_eq!(put_between(place, "no place", "new"), None);
+    }
 }

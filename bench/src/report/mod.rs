@@ -1,6 +1,7 @@
 //! The result: tables to read, JSON to compute with.
 
 mod charts;
+mod curve;
 mod judge;
 mod markdown;
 mod results;
@@ -55,7 +56,7 @@ impl Report {
     pub fn verdict(&self) -> Result<()> {
         for outcome in &self.outcomes {
             for (name, why) in &outcome.failures {
-                if subject::named(name).is_some_and(|subject| subject.is_ours()) {
+                if subject::named(name).is_some_and(|subject| subject.is_of_this_repository()) {
                     bail!("{}: {name} failed: {why}", outcome.name());
                 }
             }

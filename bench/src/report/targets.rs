@@ -1,5 +1,7 @@
 //! What the figures are held against. `judge.rs` does so.
 
+use crate::measure::rpc_overload::{ACCEPTED, GOODPUT, REFUSED};
+
 /// One figure of ours, divided by a peer's or as it is, and its bound.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -18,9 +20,11 @@ pub(super) struct Target {
 pub(super) enum Bound {
     AtMost(f64),
     AtLeast(f64),
+    /// So much more than the peer at most.
+    AbovePeer(f64),
 }
 
-use Bound::{AtLeast, AtMost};
+use Bound::{AbovePeer, AtLeast, AtMost};
 
 const TWO: &str = "two cores";
 const ONE: &str = "same core";
@@ -28,11 +32,14 @@ const ONE: &str = "same core";
 /// As users run it.
 const DEFAULT: &str = "tokio-fabric:epoll";
 const SPIN: &str = "tokio-fabric:epoll:spin";
+const RPC: &str = "tokio-fabric-rpc";
+const RPC_SPIN: &str = "tokio-fabric-rpc:spin";
 const URING: &str = "tokio-fabric:io-uring";
 
 const TOKIO: Option<&str> = Some("tokio");
 const TCP: Option<&str> = Some("tcp");
 const TONIC: Option<&str> = Some("tonic");
+const RAW: Option<&str> = Some(DEFAULT);
 const TARPC: Option<&str> = Some("tarpc");
 const LIBFABRIC: Option<&str> = Some("libfabric:wait");
 const LIBFABRIC_SPIN: Option<&str> = Some("libfabric:spin");
@@ -45,6 +52,11 @@ const READ: &str = "bandwidth, RMA read";
 const CALLS: &str = "calls per second";
 const CALL_CPU: &str = "CPU per thousand calls";
 const CALL_P99: &str = "call, p99";
+const CALL_P50: &str = "call, p50";
+const CALL_1: &str = "64 B, 1 under way";
+const MIXED: &str = "64 B beside 1 GiB";
+const CANCEL: &str = "a call that lends 4 KiB";
+const OVERLOAD: &str = "2.0 x capacity offered";
 const CALLS_64: &str = "64 B, 64 under way";
 const CALLS_256: &str = "64 B, 256 under way";
 const BULK: &str = "64 B and 1 MiB back, 8 under way";
@@ -136,6 +148,65 @@ pub(super) const TARGETS: &[Target] = &[
     target(CALL_P99, (CALLS_64, TWO), DEFAULT, TARPC, AtMost(1.0)),
     target(CALL_P99, (CALLS_256, TWO), DEFAULT, TONIC, AtMost(1.0)),
     target(CALL_P99, (CALLS_256, TWO), DEFAULT, TARPC, AtMost(1.0)),
+    // The layer.
+    target(CALLS, (CALLS_64, TWO), RPC, RAW, AtLeast(0.85)),
+    target(CALLS, (CALLS_256, TWO), RPC, RAW, AtLeast(0.85)),
+    target(CALLS, (CALLS_64, TWO), RPC, TARPC, AtLeast(2.5)),
+    target(CALLS, (CALLS_256, TWO), RPC, TARPC, AtLeast(2.5)),
+    target(CALLS, (CALLS_64, TWO), RPC, TONIC, AtLeast(10.0)),
+    target(CALLS, (CALLS_256, TWO), RPC, TONIC, AtLeast(10.0)),
+    target(CALLS, (CALLS_64, TWO), RPC_SPIN, TARPC, AtLeast(4.0)),
+    target(CALLS, (CALLS_64, TWO), RPC_SPIN, TONIC, AtLeast(20.0)),
+    target(CALL_P50, (CALL_1, TWO), RPC, RAW, AbovePeer(1.5)),
+    target(CALL_P50, (CALL_1, TWO), RPC, TARPC, AtMost(1.05)),
+    target(CALL_P99, (CALLS_64, TWO), RPC, RAW, AtMost(1.25)),
+    target(CALL_P99, (CALLS_256, TWO), RPC, RAW, AtMost(1.25)),
+    target(CALL_P99, (CALLS_64, TWO), RPC, TARPC, AtMost(0.75)),
+    target(CALL_P99, (CALLS_256, TWO), RPC, TARPC, AtMost(0.75)),
+    target(CALL_CPU, (CALLS_64, TWO), RPC, RAW, AbovePeer(0.6)),
+    target(CALL_CPU, (CALLS_256, TWO), RPC, RAW, AbovePeer(0.6)),
+    target(
+        "allocations per call",
+        (CALLS_64, TWO),
+        RPC,
+        None,
+        AtMost(0.05),
+    ),
+    target(CALLS, (BULK, TWO), RPC, RAW, AtLeast(0.95)),
+    target(CALLS, (BULK, TWO), RPC, TOKIO, AtLeast(3.5)),
+    target(CALLS, (BULK, TWO), RPC, TONIC, AtLeast(5.0)),
+    target(CALL_CPU, (BULK, TWO), RPC, RAW, AtMost(1.05)),
+    target(
+        "small call, p99 that bulk adds",
+        (MIXED, TWO),
+        RPC,
+        None,
+        AtMost(1.0),
+    ),
+    target(
+        "drop of a call to peers refused, p99",
+        (CANCEL, TWO),
+        RPC,
+        None,
+        AtMost(10.0),
+    ),
+    target(
+        "handler dropped, p99 above a round trip's",
+        (CANCEL, TWO),
+        RPC,
+        None,
+        AtMost(100.0),
+    ),
+    target(GOODPUT, (OVERLOAD, TWO), RPC, None, AtLeast(0.9)),
+    target(REFUSED, (OVERLOAD, TWO), RPC, None, AtMost(1.0)),
+    target(ACCEPTED, (OVERLOAD, TWO), RPC, None, AtMost(2.0)),
+    target(
+        "failed calls under restarts",
+        ("16 callers", TWO),
+        RPC,
+        None,
+        AtMost(0.0),
+    ),
     target(BESIDE_P50, (NEIGHBOURS, TWO), DEFAULT, None, AtMost(300.0)),
     target(BESIDE_P99, (NEIGHBOURS, TWO), DEFAULT, None, AtMost(2000.0)),
     target(BESIDE_P50, (NEIGHBOURS, TWO), DEFAULT, TOKIO, AtMost(1.0)),

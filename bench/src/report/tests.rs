@@ -50,6 +50,7 @@ fn report() -> Report {
                 window: 1,
                 connections: 1,
                 bulk: 0,
+                load: 0,
                 watches_each: false,
                 counts_syscalls: false,
                 warm: Duration::ZERO,

@@ -1,13 +1,16 @@
 //! The layer on this library, tokio-fabric-rpc: its own service macro, ids, deadlines and windows;
 //! the bulk is written to memory that each call lends.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use bytes::Bytes;
-use tokio_fabric_rpc::{Cx, Lend, Push, Server, service};
+use tokio_fabric_rpc::{Channel, Cx, Lend, Push, Server, service};
 
 use super::super::{ANY_PORT, say, server_of};
-use super::{Caller, check, message};
-use crate::job::EndConfig;
+use super::{Caller, cancel, check, drain, message, mixed, overload};
+use crate::job::{EndConfig, Role, Work};
+use crate::subject::ALWAYS;
 
 #[service]
 trait Echo {
@@ -43,11 +46,30 @@ impl Echo for EchoService {
     }
 }
 
-pub async fn serve(config: EndConfig) -> Result<()> {
+/// Plays an end of the job's work.
+pub async fn run(role: Role, config: EndConfig, spin: bool) -> Result<()> {
+    match (config.job.work, role) {
+        (Work::RpcCancel, Role::Server) => cancel::serve().await,
+        (Work::RpcCancel, Role::Client) => cancel::call(config).await,
+        (Work::RpcOverload, Role::Server) => overload::serve(config).await,
+        (Work::RpcOverload, Role::Client) => overload::call(config).await,
+        (Work::RpcDrain, Role::Server) => drain::serve().await,
+        (Work::RpcDrain, Role::Client) => drain::call(config).await,
+        (_, Role::Server) => serve(config, spin).await,
+        (_, Role::Client) => call(config, spin).await,
+    }
+}
+
+fn busy_poll(spin: bool) -> Duration {
+    if spin { ALWAYS } else { Duration::ZERO }
+}
+
+async fn serve(config: EndConfig, spin: bool) -> Result<()> {
     let service = EchoService {
         bulk: vec![0; config.job.bulk].into(),
     };
     let server = Server::new().add(EchoServer::new(service));
+    let server = server.domain(move |domain| domain.busy_poll(busy_poll(spin)));
     let listening = server.bind(ANY_PORT).await?;
     say("PORT", listening.local_addr().port());
     std::future::pending().await
@@ -74,12 +96,18 @@ impl Caller for Layer {
     }
 }
 
-pub async fn call(config: EndConfig) -> Result<()> {
-    let client = EchoClient::connect(server_of(&config)).await?;
-    let caller = |_| Layer {
+async fn call(config: EndConfig, spin: bool) -> Result<()> {
+    let builder = Channel::builder().domain(move |domain| domain.busy_poll(busy_poll(spin)));
+    let client = EchoClient::over(builder.connect(server_of(&config)).await?);
+    let job = &config.job;
+    let caller = |bulk| Layer {
         client: client.clone(),
-        size: config.job.size,
-        bulk: vec![0; config.job.bulk],
+        size: job.size,
+        bulk: vec![0; bulk],
     };
-    super::drive(&config, (0..config.job.window).map(caller).collect()).await
+    if job.work == Work::RpcMixed {
+        // One call, whose memory the server writes in chunks.
+        return mixed::drive(&config, caller(0), vec![caller(job.bulk)], job.bulk).await;
+    }
+    super::drive(&config, (0..job.window).map(|_| caller(job.bulk)).collect()).await
 }

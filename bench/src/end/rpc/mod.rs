@@ -2,9 +2,14 @@
 //! own. With `bulk`, each answer brings so many bytes more: in the answer itself where that is all
 //! there is, by an RMA write before the answer where there is one.
 
+mod cancel;
+mod drain;
 pub mod fabric;
 pub mod layer;
+mod mixed;
+mod overload;
 pub mod plain;
+pub mod ruapc;
 pub mod tarpc;
 pub mod tonic;
 
@@ -18,7 +23,7 @@ use tokio::task::JoinSet;
 
 use super::meter::Meter;
 use super::say;
-use crate::job::EndConfig;
+use crate::job::{EndConfig, Job, Work};
 
 /// A call that took longer counts as this long.
 const TIME_MAX_NS: u64 = 10_000_000_000;
@@ -76,6 +81,34 @@ async fn drive<C: Caller>(config: &EndConfig, callers: Vec<C>) -> Result<()> {
         });
     }
     tasks.join_next().await.context("one caller at least")??
+}
+
+/// Lets as many callers of the job's work call as it has. They are made with their place and the
+/// bytes of their requests.
+async fn call<C: Caller>(config: &EndConfig, caller: impl Fn(usize, usize) -> C) -> Result<()> {
+    let job = &config.job;
+    match job.work {
+        Work::RpcMixed => {
+            let bulk = (1..=mixed::PIECES).map(|at| caller(at, job.size + BULK_MARK));
+            mixed::drive(config, caller(0, job.size), bulk.collect(), mixed::PIECE).await
+        }
+        _ => {
+            let callers = (0..job.window).map(|at| caller(at, job.size));
+            drive(config, callers.collect()).await
+        }
+    }
+}
+
+/// A request that is longer by so much asks for bulk, where small calls are made too.
+const BULK_MARK: usize = size_of::<u64>();
+
+/// Bytes that the answer to a request of this length brings besides.
+fn bulk_of(job: &Job, request_len: usize) -> usize {
+    match job.work {
+        Work::RpcMixed if request_len > job.size => mixed::PIECE,
+        Work::RpcMixed => 0,
+        _ => job.bulk,
+    }
 }
 
 /// A request, or an answer without bulk: its number, and nothing.

@@ -10,7 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
 
 use super::super::{ANY_PORT, say, server_of};
-use super::{Caller, check, message, number_of};
+use super::mixed;
+use super::{Caller, bulk_of, check, message, number_of};
 use crate::job::EndConfig;
 
 const BUFFER_SIZE: usize = 64 << 10;
@@ -69,7 +70,7 @@ pub async fn serve(config: EndConfig) -> Result<()> {
     let bulk = vec![0; config.job.bulk];
     loop {
         read_frame(&mut read, &mut request).await?;
-        outgoing.frame(&[&request, &bulk]);
+        outgoing.frame(&[&request, &bulk[..bulk_of(&config.job, request.len())]]);
     }
 }
 
@@ -99,18 +100,19 @@ pub async fn call(config: EndConfig) -> Result<()> {
     let (read, write) = stream.into_split();
     let outgoing = Arc::new(Outgoing::default());
     tokio::spawn(Arc::clone(&outgoing).write(write));
-    let awaited: Awaited = Arc::new((0..config.job.window).map(|_| Mutex::default()).collect());
+    let callers = config.job.window.max(mixed::PIECES + 1);
+    let awaited: Awaited = Arc::new((0..callers).map(|_| Mutex::default()).collect());
     tokio::spawn(dispatch(
         BufReader::with_capacity(BUFFER_SIZE, read),
         Arc::clone(&awaited),
     ));
-    let caller = |at| Plain {
+    let caller = |at, size| Plain {
         at,
-        size: config.job.size,
+        size,
         outgoing: Arc::clone(&outgoing),
         awaited: Arc::clone(&awaited),
     };
-    super::drive(&config, (0..config.job.window).map(caller).collect()).await
+    super::call(&config, caller).await
 }
 
 async fn dispatch(mut from: impl AsyncRead + Unpin, awaited: Awaited) -> Result<()> {

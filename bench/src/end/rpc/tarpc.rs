@@ -8,8 +8,8 @@ use tarpc::tokio_serde::formats::Bincode;
 use tarpc::{client, context, serde_transport};
 
 use super::super::{ANY_PORT, say, server_of};
-use super::{Caller, check, message};
-use crate::job::EndConfig;
+use super::{Caller, bulk_of, check, message};
+use crate::job::{EndConfig, Job};
 
 #[tarpc::service]
 trait Echo {
@@ -19,13 +19,13 @@ trait Echo {
 
 #[derive(Clone, Debug)]
 struct Server {
-    bulk: usize,
+    job: Job,
 }
 
 impl Echo for Server {
     async fn echo(self, _: context::Context, mut request: ByteBuf) -> ByteBuf {
         let len = request.len();
-        request.resize(len + self.bulk, 0);
+        request.resize(len + bulk_of(&self.job, len), 0);
         request
     }
 }
@@ -34,7 +34,7 @@ pub async fn serve(config: EndConfig) -> Result<()> {
     let mut incoming = serde_transport::tcp::listen(ANY_PORT, Bincode::default).await?;
     say("PORT", incoming.local_addr().port());
     let server = Server {
-        bulk: config.job.bulk,
+        job: config.job.clone(),
     };
     while let Some(transport) = incoming.next().await {
         let transport = transport?;
@@ -66,11 +66,11 @@ pub async fn call(config: EndConfig) -> Result<()> {
     let transport = serde_transport::tcp::connect(server_of(&config), Bincode::default).await?;
     transport.get_ref().set_nodelay(true)?;
     let mut client_config = client::Config::default();
-    client_config.max_in_flight_requests = config.job.window;
+    client_config.max_in_flight_requests = config.job.window.max(16);
     let client = EchoClient::new(client_config, transport).spawn();
-    let caller = |_| Tarpc {
+    let caller = |_, size| Tarpc {
         client: client.clone(),
-        size: config.job.size,
+        size,
     };
-    super::drive(&config, (0..config.job.window).map(caller).collect()).await
+    super::call(&config, caller).await
 }

@@ -17,8 +17,8 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
 use super::super::{ANY_PORT, say};
-use super::{Caller, check, message};
-use crate::job::EndConfig;
+use super::{Caller, bulk_of, check, message};
+use crate::job::{EndConfig, Job};
 
 /// Messages are bytes, in and out: nothing is encoded.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,6 +62,7 @@ impl Decoder for Raw {
 /// Answers with the request, and the bulk behind it.
 #[derive(Clone, Debug)]
 struct Echo {
+    job: Job,
     bulk: Bytes,
 }
 
@@ -72,9 +73,10 @@ impl UnaryService<Bytes> for Echo {
     type Future = Boxed<Result<Response<Bytes>, Status>>;
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        let bulk = self.bulk.clone();
+        let (job, bulk) = (self.job.clone(), self.bulk.clone());
         Box::pin(async move {
             let request = request.into_inner();
+            let bulk = bulk.slice(..bulk_of(&job, request.len()));
             if bulk.is_empty() {
                 return Ok(Response::new(request));
             }
@@ -110,6 +112,7 @@ pub async fn serve(config: EndConfig) -> Result<()> {
     let listener = TcpListener::bind(ANY_PORT).await?;
     say("PORT", listener.local_addr()?.port());
     let echo = Echo {
+        job: config.job.clone(),
         bulk: vec![0; config.job.bulk].into(),
     };
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
@@ -137,9 +140,9 @@ impl Caller for Grpc {
 pub async fn call(config: EndConfig) -> Result<()> {
     let server = Endpoint::from_shared(format!("http://127.0.0.1:{}", config.port))?;
     let channel = server.tcp_nodelay(true).connect().await?;
-    let caller = |_| Grpc {
+    let caller = |_, size| Grpc {
         channel: channel.clone(),
-        size: config.job.size,
+        size,
     };
-    super::drive(&config, (0..config.job.window).map(caller).collect()).await
+    super::call(&config, caller).await
 }
