@@ -91,7 +91,7 @@ fn panel<'a>(
     chart
         .configure_mesh()
         .x_desc("calls offered / capacity")
-        .light_line_style(WHITE)
+        .max_light_lines(0)
         .draw()?;
     Ok(chart)
 }

@@ -26,6 +26,9 @@ pub trait Work {
     async fn keep(&self, cx: &Cx, chunks: usize, data: Pull) -> Result<()>;
 }
 
+/// What `get` writes.
+pub const WRITTEN_BYTE: u8 = 9;
+
 /// What a handler does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Deed {
@@ -169,7 +172,7 @@ impl Work for Worker {
 
     async fn get(&self, _: &Cx, id: u64, into: Push) -> Result<u64> {
         let handler = self.start(id);
-        let written = into.write(vec![9; into.len() as usize]).await?;
+        let written = into.write(vec![WRITTEN_BYTE; into.len() as usize]).await?;
         handler.ended(written)
     }
 

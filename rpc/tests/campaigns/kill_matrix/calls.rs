@@ -1,26 +1,29 @@
 //! The calls of a step, each in a task of its own: all are under way at once.
 
+use std::fmt;
 use std::time::Instant;
 
 use tokio::task::JoinSet;
 use tokio_fabric_rpc::{Lend, Started, Status};
 
-use super::super::work::WorkClient;
+use super::super::work::{WRITTEN_BYTE, WorkClient};
 use super::step::Step;
 
 /// Calls of a step, besides those that only lead to it.
 pub const CALLS: u64 = 8;
 const LENT: usize = 2 << 20;
+const LENT_BYTE: u8 = 7;
 /// Bytes of an answer: a few of them fill a socket.
 const ANSWER: usize = 60_000;
 
 /// How a call ended.
-#[derive(Debug)]
 pub struct CallEnd {
     pub id: u64,
     /// What it says of its handler; `None`: it has its result.
     pub started: Option<Started>,
     pub at: Instant,
+    /// What it lent.
+    buffer: Option<Vec<u8>>,
 }
 
 impl CallEnd {
@@ -29,7 +32,28 @@ impl CallEnd {
             id,
             started: ended.err().map(|status| status.started()),
             at: Instant::now(),
+            buffer: None,
         }
+    }
+
+    /// What was lent is whole: as it was, or as a handler writes it.
+    pub fn check_buffer(&self, step: Step) {
+        let Some(buffer) = &self.buffer else { return };
+        let is_whole =
+            |byte: &u8| *byte == LENT_BYTE || (*byte == WRITTEN_BYTE && step == Step::Pushing);
+        assert_eq!(buffer.len(), LENT);
+        assert!(
+            buffer.iter().all(is_whole),
+            "call {}: it was harmed",
+            self.id
+        );
+    }
+}
+
+/// Without what was lent.
+impl fmt::Debug for CallEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call {}, {:?}", self.id, self.started)
     }
 }
 
@@ -60,35 +84,25 @@ pub fn give_on(calls: &mut Calls, client: &WorkClient, first: u64) {
     });
 }
 
-/// A call that lends; what it lent is back, whatever became of the call.
+/// A call that lends; what it lent is in its end.
 pub fn lend(calls: &mut Calls, client: &WorkClient, id: u64, step: Step) {
     let client = client.clone();
     calls.spawn(async move {
-        let (ended, buffer) = if step == Step::Pulling {
-            match client.put(id, Lend::read(vec![7; LENT])).await {
-                Ok((_, buffer)) => (Ok(()), Some(buffer)),
-                Err(failed) => {
-                    let (status, buffer) = failed.into_parts();
-                    (Err(status), buffer)
-                }
-            }
-        } else {
-            match client.get(id, Lend::write(vec![7; LENT])).await {
-                Ok((_, buffer)) => (Ok(()), Some(buffer)),
-                Err(failed) => {
-                    let (status, buffer) = failed.into_parts();
-                    (Err(status), buffer)
-                }
+        let lent = vec![LENT_BYTE; LENT];
+        let ended = match step {
+            Step::Pulling => client.put(id, Lend::read(lent)).await,
+            _ => client.get(id, Lend::write(lent)).await,
+        };
+        let (ended, buffer) = match ended {
+            Ok((_, buffer)) => (Ok(()), Some(buffer)),
+            Err(failed) => {
+                let (status, buffer) = failed.into_parts();
+                (Err(status), buffer)
             }
         };
+        let buffer = Some(buffer.expect("what was lent is back"));
         let end = CallEnd::of(id, ended);
-        let buffer = buffer.expect("what was lent is back");
-        let whole = |byte: &u8| *byte == 7 || (*byte == 9 && step == Step::Pushing);
-        assert!(
-            buffer.len() == LENT && buffer.iter().all(whole),
-            "it was harmed"
-        );
-        end
+        CallEnd { buffer, ..end }
     });
 }
 

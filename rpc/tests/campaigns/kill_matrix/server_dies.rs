@@ -84,7 +84,10 @@ pub async fn play(step: Step, chance: u64) -> Outcome {
         .await
         .iter()
         .for_each(|line| said.add(line));
-    ended.iter().for_each(|end| judge(end, &said));
+    for end in &ended {
+        judge(end, &said);
+        end.check_buffer(step);
+    }
     let outcome = Outcome {
         step,
         victim: Role::Server,
