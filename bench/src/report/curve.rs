@@ -60,7 +60,9 @@ fn draw(file: &Path, goodput: &[Point], accepted: &[Point], refused: &[Point]) -
     let (left, right) = area.split_horizontally(SIZE.0 / 2);
     let most = goodput.iter().map(|point| point.0).fold(1.0, f64::max);
     let x = 0.0..most * 1.05;
-    let mut chart = panel(&left, "Answered calls / capacity", x.clone(), 0.0..1.2)?;
+    let highest = goodput.iter().map(|point| point.1.max).fold(1.0, f64::max);
+    let title = "Answered calls / capacity";
+    let mut chart = panel(&left, title, x.clone(), 0.0..highest * 1.1)?;
     let ideal = [(0.0, 0.0), (1.0, 1.0), (most, 1.0)];
     chart.draw_series([PathElement::new(ideal, BLACK.mix(0.3))])?;
     line(&mut chart, goodput, COLOR)?;

@@ -99,6 +99,14 @@ async fn call<C: Caller>(config: &EndConfig, caller: impl Fn(usize, usize) -> C)
     }
 }
 
+/// How many callers there are. The remainder of a call's number by this is its caller's place.
+fn callers(job: &Job) -> usize {
+    match job.work {
+        Work::RpcMixed => mixed::PIECES + 1,
+        _ => job.window,
+    }
+}
+
 /// A request that is longer by so much asks for bulk, where small calls are made too.
 const BULK_MARK: usize = size_of::<u64>();
 

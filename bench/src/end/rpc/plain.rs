@@ -10,7 +10,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
 
 use super::super::{ANY_PORT, say, server_of};
-use super::mixed;
 use super::{Caller, bulk_of, check, message, number_of};
 use crate::job::EndConfig;
 
@@ -100,7 +99,7 @@ pub async fn call(config: EndConfig) -> Result<()> {
     let (read, write) = stream.into_split();
     let outgoing = Arc::new(Outgoing::default());
     tokio::spawn(Arc::clone(&outgoing).write(write));
-    let callers = config.job.window.max(mixed::PIECES + 1);
+    let callers = super::callers(&config.job);
     let awaited: Awaited = Arc::new((0..callers).map(|_| Mutex::default()).collect());
     tokio::spawn(dispatch(
         BufReader::with_capacity(BUFFER_SIZE, read),
