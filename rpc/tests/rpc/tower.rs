@@ -1,12 +1,14 @@
 //! Layers around a server, and around channels.
 
 use std::future::{IntoFuture, poll_fn};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::FutureExt;
 use tokio_fabric_rpc::{
-    Call, Code, Reply, Request, Route, RouteFuture, Server, Started, Status, retry,
+    Call, Code, Cx, Reply, Request, Result, Route, RouteFuture, Server, Started, Status, retry,
+    service, testing,
 };
 use tower::load::Load;
 use tower::timeout::TimeoutLayer;
@@ -101,6 +103,42 @@ async fn retries_are_of_what_has_not_started() {
     running.abort();
 }
 
+#[service]
+trait Flaky {
+    #[rpc(idempotent)]
+    async fn read(&self, cx: &Cx) -> Result<u32>;
+    async fn write(&self, cx: &Cx) -> Result<u32>;
+}
+
+/// "`MaybeRan` only for `#[rpc(idempotent)]`."
+#[tokio::test(start_paused = true)]
+async fn what_may_have_run_is_made_again_if_it_may_run_twice() {
+    let mock = Arc::new(FlakyMock::new());
+    mock.on_read({
+        let mock = Arc::downgrade(&mock);
+        move || {
+            let calls = mock.upgrade().map_or(0, |it| it.calls_of_read());
+            async move {
+                assert!(calls > 2, "as it was asked to");
+                Ok(7)
+            }
+        }
+    });
+    let server = FlakyServer::from_arc(Arc::clone(&mock));
+    let (channel, server) = testing::pair(server).await.unwrap();
+    let ledger = testing::Ledger::open(&server, [&channel]);
+    let client = FlakyClient::over(channel.clone());
+    let service = ServiceBuilder::new()
+        .retry(retry::NotStarted::new())
+        .service(channel.service());
+    assert_eq!(service.clone().oneshot(client.read()).await.unwrap(), 7);
+    assert_eq!(mock.calls_of_read(), 3);
+    let failed = service.oneshot(client.write()).await.unwrap_err();
+    expect(&failed, Code::HandlerPanicked, Started::MaybeRan);
+    assert_eq!(mock.calls_of_write(), 1);
+    ledger.close().await;
+}
+
 /// "Overload is answered before a body is decoded", by a layer too.
 #[tokio::test(start_paused = true)]
 async fn layers_of_a_server_limit_and_shed() {
@@ -139,9 +177,9 @@ struct Forbids(Route, &'static str);
 impl Service<Request> for Forbids {
     type Response = Reply;
     type Error = Status;
-    type Future = futures::future::Either<RouteFuture, std::future::Ready<Result<Reply, Status>>>;
+    type Future = futures::future::Either<RouteFuture, std::future::Ready<Result<Reply>>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         self.0.poll_ready(cx)
     }
 
