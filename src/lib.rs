@@ -120,7 +120,8 @@
 //!
 //! - `io-uring`, the only one on by default: builds [`Backend::IoUring`].
 //! - `serde`: `Serialize` and `Deserialize` for [`RemoteRegion`] (its fixed byte encoding is always
-//!   there).
+//!   there), `Serialize` for [`stats`].
+//! - `metrics`: records [`stats`] by the facade `metrics`, with the time of one operation in 64.
 //! - `tls`: connections of TLS 1.3 (module [`tls`]).
 //! - `test-util`: the module `testing`: in-process networks that a seed repeats, nodes by name,
 //!   partitions, crashes, faults.

@@ -18,11 +18,19 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With the feature `serde` all of them have `Serialize`.
+//! With the feature `serde` all of them have `Serialize`. With the feature `metrics` they can be
+//! recorded by the facade of that name (`record_metrics`), and endpoints take the time of one
+//! operation in 64.
+
+#[cfg(feature = "metrics")]
+mod metrics;
 
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
+
+#[cfg(feature = "metrics")]
+pub use self::metrics::describe_metrics;
 
 /// Operations of one kind that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -289,6 +297,17 @@ impl EndpointStats {
         self.probes += other.probes;
         self.probe_misses += other.probe_misses;
     }
+}
+
+/// How long one operation took that an endpoint has sent.
+#[cfg(feature = "metrics")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LatencySample {
+    /// What it was.
+    pub operation: OperationKind,
+    /// From its post to the moment in which its end was known here.
+    pub duration: Duration,
 }
 
 /// What a [`DgramEndpoint`](crate::DgramEndpoint) has done.

@@ -197,6 +197,13 @@ impl Endpoint {
         self.inner.port.stats()
     }
 
+    /// The time of one operation in 64, of those for transmission that have ended since the last
+    /// call.
+    #[cfg(feature = "metrics")]
+    pub fn take_latencies(&self) -> Vec<crate::stats::LatencySample> {
+        self.inner.port.take_latencies()
+    }
+
     /// Asks a queued operation to end early (`fi_cancel`). `true`: it had not started, and its
     /// completion says Canceled. `false`: it has started and ends as it ends, or has ended.
     #[doc(alias = "fi_cancel")]

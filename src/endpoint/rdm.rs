@@ -233,6 +233,13 @@ impl RdmEndpoint {
         stats
     }
 
+    /// The time of one operation in 64, of those for transmission that have ended since the last
+    /// call. Those of connections that have ended are lost.
+    #[cfg(feature = "metrics")]
+    pub fn take_latencies(&self) -> Vec<crate::stats::LatencySample> {
+        self.inner.rdm.take_latencies()
+    }
+
     /// What its listener has done; contexts of a [`ScalableEndpoint`](super::ScalableEndpoint)
     /// share it.
     pub fn listener_stats(&self) -> ListenerStats {

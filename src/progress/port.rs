@@ -6,6 +6,8 @@
 
 mod config;
 mod counts;
+#[cfg(feature = "metrics")]
+mod latency;
 mod state;
 mod waker;
 
@@ -35,6 +37,8 @@ use super::report::{OpCell, Report};
 
 pub(crate) use config::{Bindings, CounterSet, ExtensionConfig};
 pub(super) use counts::PortCounts;
+#[cfg(feature = "metrics")]
+pub(super) use latency::LatencySampler;
 pub(super) use state::{PortState, PortTimers};
 pub(super) use waker::PortWaker;
 

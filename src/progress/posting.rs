@@ -40,6 +40,8 @@ impl Port {
         let _entered = self.span.enter();
         tracing::trace!(operation = ?operation.operation(), len = operation.len, "posted");
         let is_receive = operation.is_receive();
+        #[cfg(feature = "metrics")]
+        let kind = operation.operation();
         let mut state = self.lock("post");
         state.activity += 1;
         let was_idle = state.machine.is_transmit_idle();
@@ -53,6 +55,10 @@ impl Port {
             refused.error = state.about_peer(refused.error);
             refused
         })?;
+        #[cfg(feature = "metrics")]
+        if !is_receive {
+            state.latencies.posted(key, kind);
+        }
         if let Some(timeout) = timeout {
             state.timers.deadlines.add(key, timeout, ());
             self.waker.wake_by_ref();

@@ -58,6 +58,8 @@ impl Port {
             }
             state.machine.keep_events(events);
         }
+        #[cfg(feature = "metrics")]
+        (state.latencies).published(|key| state.machine.phase(key).is_none());
         if is_new {
             state.machine.shrink(); // The handshake is over.
         }

@@ -82,6 +82,8 @@ pub(in crate::progress) struct PortState {
     /// work.
     pub(in crate::progress) activity: u64,
     pub(in crate::progress) counts: PortCounts,
+    #[cfg(feature = "metrics")]
+    pub(in crate::progress) latencies: super::LatencySampler,
     pub(in crate::progress) deferred: Deferred,
 }
 
@@ -203,6 +205,8 @@ impl PortState {
             receives: parts.receives,
             activity: 0,
             counts: PortCounts::default(),
+            #[cfg(feature = "metrics")]
+            latencies: super::LatencySampler::default(),
             deferred: Deferred::default(),
         }
     }

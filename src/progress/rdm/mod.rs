@@ -218,6 +218,15 @@ impl Rdm {
         stats
     }
 
+    #[cfg(feature = "metrics")]
+    pub(crate) fn take_latencies(&self) -> Vec<crate::stats::LatencySample> {
+        let ports = self.lock_table("take latencies").all_ports();
+        ports
+            .iter()
+            .flat_map(|port| port.take_latencies())
+            .collect()
+    }
+
     pub(crate) fn listener_stats(&self) -> ListenerStats {
         self.listening.stats()
     }
