@@ -154,9 +154,13 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Where the queue is full of what is not read yet, the buffer waits for its turn: a lost one would
+/// never come back.
 fn post(receives: &SharedReceiveContext, buffer: Vec<u8>) -> Result<(), Error> {
-    let posted = receives.multi_recv(buffer).queue(0_usize).try_post();
-    posted.map(drop).map_err(|failed| failed.into_error())
+    let posted = receives.multi_recv(buffer).queue(0_usize).post();
+    let posted = posted.map_err(|failed| failed.into_error())?;
+    posted.detach();
+    Ok(())
 }
 
 struct Reader<C, A> {

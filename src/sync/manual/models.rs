@@ -117,6 +117,11 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
+/// Who is asked has all the time that it takes to answer.
+struct Patient;
+
+impl ReadinessSource for Patient {}
+
 /// The time that who is asked has to answer is over at once.
 struct Impatient;
 
@@ -140,11 +145,11 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    fn new(readiness: impl ReadinessSource + 'static) -> Self {
         let scene = Scene {
             wire: Arc::default(),
             mailboxes: Arc::default(),
-            progress: ManualProgress::new(Box::new(Impatient)),
+            progress: ManualProgress::new(Box::new(readiness)),
         };
         scene.progress.add(Box::new(Carrier {
             wire: Arc::clone(&scene.wire),
@@ -164,7 +169,7 @@ impl Scene {
 }
 
 fn handed_over() {
-    let scene = Scene::new();
+    let scene = Scene::new(Patient);
     let other = thread::spawn(scene.wait(1));
     let wire = Arc::clone(&scene.wire);
     let delivers = thread::spawn(move || {
@@ -177,7 +182,7 @@ fn handed_over() {
 }
 
 fn dropped() {
-    let scene = Scene::new();
+    let scene = Scene::new(Patient);
     let wire = Arc::clone(&scene.wire);
     let delivers = thread::spawn(move || wire.deliver(0));
     let waits = thread::spawn(scene.wait(0));
@@ -194,7 +199,7 @@ fn dropped() {
 }
 
 fn asked_for() {
-    let scene = Scene::new();
+    let scene = Scene::new(Patient);
     let wire = Arc::clone(&scene.wire);
     let delivers = thread::spawn(move || wire.deliver(0));
     let progress = Arc::clone(&scene.progress);
@@ -205,7 +210,7 @@ fn asked_for() {
 }
 
 fn passed_over() {
-    let scene = Scene::new();
+    let scene = Scene::new(Impatient);
     let wire = Arc::clone(&scene.wire);
     let delivers = thread::spawn(move || wire.deliver(0));
     let waits = thread::spawn(scene.wait(0));
