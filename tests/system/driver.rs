@@ -58,7 +58,8 @@ fn serves_while_computing(net: &Net, driver: Driver, patience: Duration) -> bool
                 let endpoint = peer.domain.endpoint().open().unwrap();
                 let remote = endpoint.connect(addresses.recv().unwrap()).await.unwrap();
                 let remote = RemoteRegion::from_bytes(&remote).unwrap();
-                for _ in 0..10 {
+                // More than a driver serves before the task that accepts is polled.
+                for _ in 0..1000 {
                     let read = endpoint.read(vec![0; 8], remote.slice(0..8).unwrap());
                     let (count, bytes) = read.await.unwrap();
                     assert_eq!((count, &bytes[..]), (8, &[7; 8][..]));
