@@ -9,11 +9,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+mod operation;
 mod refusal;
 
+pub use operation::{OperationKind, Phase};
 pub use refusal::Refusal;
 
-/// What went wrong. Kinds answer "whose fault and what to do", not "which line noticed".
+/// The cause of an [`Error`].
+///
+/// A kind identifies what went wrong, so that a program can choose a remedy; the text of the error
+/// suggests one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,9 +29,10 @@ pub use refusal::Refusal;
 /// let (a, b) = Net::loopback().pair().await?;
 /// let late = b.recv(vec![0; 8]).timeout(Duration::from_millis(5)).await.unwrap_err();
 /// match late.kind() {
-///     ErrorKind::TimedOut => {} // The connection lives: ask again.
+///     // Connect again. A peer that has fallen silent is TimedOut too: ask this first.
+///     _ if late.error().is_connection_lost() => {}
+///     ErrorKind::TimedOut => {} // The time limit of this call passed: ask again.
 ///     ErrorKind::Again => {}    // Something is full: the error says what.
-///     _ if late.error().is_connection_lost() => {} // Connect anew.
 ///     kind => panic!("{kind:?}"),
 /// }
 /// # drop(a);
@@ -35,13 +41,13 @@ pub use refusal::Refusal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// What it takes is full, or held by others, right now; the same call may succeed later
-    /// (`FI_EAGAIN`).
+    /// A resource that the call needs is full or in use at the moment; the same call may succeed
+    /// later (`FI_EAGAIN`).
     #[doc(alias = "FI_EAGAIN")]
     Again,
     /// The object is in use by others; the message names them (`FI_EBUSY`).
     Busy,
-    /// An argument cannot be right; the message names it (`FI_EINVAL`).
+    /// An argument is invalid; the message names it (`FI_EINVAL`).
     InvalidArgument,
     /// The object is not in a state that allows this call (`FI_EOPBADSTATE`).
     BadState,
@@ -58,7 +64,9 @@ pub enum ErrorKind {
     ConnectionReset,
     /// No route to that address (`FI_EHOSTUNREACH`).
     Unreachable,
-    /// A deadline passed (`FI_ETIMEDOUT`).
+    /// The time limit of a call has passed and its connection is alive; or the peer has been silent
+    /// for so long that it is considered dead, and [`Error::is_connection_lost`] is true
+    /// (`FI_ETIMEDOUT`).
     TimedOut,
     /// The operation was cancelled by its owner, or its endpoint was closed (`FI_ECANCELED`).
     #[doc(alias = "FI_ECANCELED")]
@@ -67,15 +75,15 @@ pub enum ErrorKind {
     ProtocolViolation,
     /// The peer speaks another protocol or version (`FI_ENOPROTOOPT`).
     Incompatible,
-    /// The message was larger than the buffer; what fits was received (`FI_ETRUNC`).
+    /// The message was larger than the buffer; the part that fits was received (`FI_ETRUNC`).
     Truncated,
     /// A message or vector is larger than the limit allows (`FI_EMSGSIZE`).
     TooLarge,
-    /// A buffer is too small for what must go into it (`FI_ETOOSMALL`).
+    /// A buffer is too small for its contents (`FI_ETOOSMALL`).
     TooSmall,
-    /// The requested key is taken already (`FI_ENOKEY`).
+    /// The requested key is already in use (`FI_ENOKEY`).
     KeyInUse,
-    /// The requested key cannot be had: out of range, or keys are the provider's
+    /// The requested key is not available: it is out of range, or the provider chooses the keys
     /// (`FI_EKEYREJECTED`).
     KeyRejected,
     /// One of the two sides of a connection has an authorization key that the other does not have
@@ -84,30 +92,30 @@ pub enum ErrorKind {
     /// The region does not grant this access, or the range is outside of it (`FI_EACCES`); if the
     /// peer refused it, [`Error::refusal`] has its reason.
     AccessDenied,
-    /// Memory that is not there: a page of an address range that is not mapped, or not for this
+    /// The memory does not exist: a page of an address range is not mapped, or not for this kind of
     /// access (`FI_EFAULT`).
     BadAddress,
     /// These flags are not supported here (`FI_EBADFLAGS`).
     #[doc(alias = "FI_EBADFLAGS")]
     BadFlags,
-    /// Nothing offered fits the hints, or nothing has the name that was looked for (`FI_ENODATA`).
+    /// Nothing available matches the hints, or nothing has the requested name (`FI_ENODATA`).
     NoMatch,
-    /// It takes a capability, or a direction of one, that the endpoint or domain was opened
+    /// The call needs a capability, or a direction of one, that the endpoint or domain was opened
     /// without; the message names it (`FI_EOPNOTSUPP`).
     NoCapability,
     /// Not supported by this object (`FI_ENOSYS`).
     Unsupported,
     /// The address is in use (`FI_EADDRINUSE`).
     AddressInUse,
-    /// The address is not one of this machine's; or a peer has no such context, or has closed it
-    /// ([`AddressVector::rx_addr`](crate::AddressVector::rx_addr); `FI_EADDRNOTAVAIL`).
+    /// The address does not belong to this machine; or the peer has no such context, or has closed
+    /// it ([`AddressVector::rx_addr`](crate::AddressVector::rx_addr); `FI_EADDRNOTAVAIL`).
     AddressNotAvailable,
-    /// A system limit was met: memory, descriptors (`FI_ENOMEM`).
+    /// A system limit was reached: memory, descriptors (`FI_ENOMEM`).
     LimitReached,
-    /// No message that waits for its receive matches (`FI_ENOMSG`).
+    /// No waiting message matches (`FI_ENOMSG`).
     NoMessage,
-    /// The peer has no receive for the message, and will have none: it closes, or its endpoint was
-    /// opened to receive none. The message was not delivered, so it may be sent again
+    /// The peer has no receive for the message and will not have one: it is closing, or its
+    /// endpoint was opened without receives. The message was not delivered, so it may be sent again
     /// (`FI_ENORX`).
     #[doc(alias = "FI_ENORX")]
     NoReceive,
@@ -116,21 +124,19 @@ pub enum ErrorKind {
     ErrorAvailable,
     /// An asynchronous call needs an event queue, and none is bound (`FI_ENOEQ`).
     NoEventQueue,
-    /// Not called within a Tokio runtime that has what the backend needs (`FI_ENOEQ` has no
-    /// better number).
+    /// Called outside of a Tokio runtime that has what the backend needs (`FI_ENOEQ`, in the
+    /// absence of a better number).
     NoRuntime,
     /// The progress driver has ended, with its runtime or because the system refuses its ring
-    /// ([`Error::os_error`] has the number then): open the domain anew (`FI_EOTHER`).
+    /// ([`Error::os_error`] then has the number): open a new domain (`FI_EOTHER`).
     DriverGone,
-    /// A thread-bound domain was called from another thread (`FI_EPERM`).
-    WrongThread,
-    /// The operating system said no; [`Error::os_error`] has its number.
+    /// The operating system reported an error; [`Error::os_error`] has its number.
     System,
 }
 
 impl ErrorKind {
     /// The positive libfabric number of this kind (`fi_errno(3)`). For [`ErrorKind::System`] prefer
-    /// [`Error::fi_errno`], which knows the system's own number.
+    /// [`Error::fi_errno`], which returns the system's own number.
     pub fn fi_errno(self) -> i32 {
         match self {
             ErrorKind::Again => 11,
@@ -166,7 +172,6 @@ impl ErrorKind {
             ErrorKind::ErrorAvailable => 259,
             ErrorKind::NoEventQueue | ErrorKind::NoRuntime => 261,
             ErrorKind::DriverGone | ErrorKind::System => 256,
-            ErrorKind::WrongThread => 1,
         }
     }
 
@@ -207,60 +212,9 @@ impl ErrorKind {
             ErrorKind::NoEventQueue => "no event queue is bound",
             ErrorKind::NoRuntime => "no suitable Tokio runtime",
             ErrorKind::DriverGone => "the progress driver is gone",
-            ErrorKind::WrongThread => "called from another thread than the domain's",
             ErrorKind::System => "the operating system refused",
         }
     }
-}
-
-/// The kind of operation an error or a completion belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OperationKind {
-    /// A message sent (`fi_send`).
-    Send,
-    /// A message received (`fi_recv`).
-    Receive,
-    /// A write into the peer's memory (`fi_write`).
-    Write,
-    /// A read from the peer's memory (`fi_read`).
-    Read,
-    /// A message copied and sent (`fi_inject`).
-    Inject,
-    /// A connection made (`fi_connect`).
-    Connect,
-    /// A connection request accepted (`fi_accept`).
-    Accept,
-    /// A listener opened (`fi_listen`).
-    Listen,
-    /// Memory registered (`fi_mr_reg`).
-    Register,
-    /// An atomic operation on the peer's memory (`fi_atomic`).
-    Atomic,
-    /// An atomic operation on the peer's memory that returns the value before (`fi_fetch_atomic`,
-    /// `fi_compare_atomic`).
-    FetchAtomic,
-    /// The peer's write into our memory, or its atomic operation on it: counted, and completed if
-    /// it carried data (`FI_REMOTE_WRITE`).
-    RemoteWrite,
-    /// The peer's read from our memory: counted (`FI_REMOTE_READ`).
-    RemoteRead,
-}
-
-/// How far an operation had come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Phase {
-    /// Waiting for room in its queue; not accepted yet.
-    Waiting,
-    /// Accepted; no byte of it has moved.
-    Queued,
-    /// Some of its bytes may have moved.
-    Moving,
-    /// All its bytes have moved; the peer's answer is awaited.
-    AwaitingPeer,
-    /// Ended.
-    Ended,
 }
 
 struct Inner {
@@ -270,12 +224,15 @@ struct Inner {
     peer: Option<SocketAddr>,
     os: Option<i32>,
     refusal: Option<Refusal>,
+    /// It ended an established connection.
+    ends_connection: bool,
     message: Cow<'static, str>,
     data: Bytes,
 }
 
-/// The error of every call, and the reason in every failed completion. Cheap to clone, since a lost
-/// connection gives one to each of its operations.
+/// The error of every call, and the reason in every failed completion.
+///
+/// Cheap to clone, since a lost connection gives one to each of its operations.
 ///
 /// ```
 /// use tokio_fabric::testing::Net;
@@ -307,6 +264,7 @@ impl Error {
             peer: None,
             os: None,
             refusal: None,
+            ends_connection: false,
             message: message.into(),
             data: Bytes::new(),
         }))
@@ -371,6 +329,7 @@ impl Error {
                 peer: self.0.peer,
                 os: self.0.os,
                 refusal: self.0.refusal,
+                ends_connection: self.0.ends_connection,
                 message: self.0.message.clone(),
                 data: self.0.data.clone(),
             };
@@ -397,6 +356,12 @@ impl Error {
 
     pub(crate) fn with_phase(mut self, phase: Phase) -> Self {
         self.edit(|inner| inner.phase = Some(phase));
+        self
+    }
+
+    /// The error that ends an established connection.
+    pub(crate) fn ending_connection(mut self) -> Self {
+        self.edit(|inner| inner.ends_connection = true);
         self
     }
 
@@ -445,17 +410,17 @@ impl Error {
         }
     }
 
-    /// The operation that failed, when the error belongs to one.
+    /// The operation that failed, if the error belongs to one.
     pub fn operation(&self) -> Option<OperationKind> {
         self.0.operation
     }
 
-    /// How far the operation had come when it failed.
+    /// How far the operation had got when it failed.
     pub fn phase(&self) -> Option<Phase> {
         self.0.phase
     }
 
-    /// The peer's address, when the error belongs to a connection.
+    /// The peer's address, if the error belongs to a connection.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.0.peer
     }
@@ -465,14 +430,14 @@ impl Error {
         self.0.os
     }
 
-    /// Why the peer refused the operation, if it did and could say so: a peer without this
+    /// Why the peer refused the operation, if it did and could report a reason: a peer without this
     /// library's extension closes the connection instead.
     pub fn refusal(&self) -> Option<Refusal> {
         self.0.refusal
     }
 
-    /// Bytes that came with the error (`err_data` of `fi_eq_err_entry`): the private data of a
-    /// rejected connection. Empty otherwise.
+    /// Data that belongs to the error (`err_data` of `fi_eq_err_entry`): the private data of a peer
+    /// that rejected a connection. Empty otherwise.
     pub fn data(&self) -> &Bytes {
         &self.0.data
     }
@@ -482,34 +447,37 @@ impl Error {
         self.0.kind == ErrorKind::Again
     }
 
-    /// True if the connection of the operation is gone, for whatever reason.
+    /// True if the connection of the operation was lost: the peer closed it, died, fell silent or
+    /// violated the protocol, or the domain's driver is gone. False if this side closed it, and if
+    /// it was never established.
     pub fn is_connection_lost(&self) -> bool {
-        matches!(
+        let by_kind = matches!(
             self.0.kind,
             ErrorKind::PeerClosed
                 | ErrorKind::NoReceive
                 | ErrorKind::ConnectionReset
                 | ErrorKind::ProtocolViolation
                 | ErrorKind::DriverGone
-        )
+        );
+        by_kind || self.0.ends_connection
     }
 
-    /// True if the operation was cancelled by its owner or with its endpoint.
+    /// True if the operation was cancelled by its owner or by closing its endpoint.
     pub fn is_canceled(&self) -> bool {
         self.0.kind == ErrorKind::Canceled
     }
 
-    /// True if a message did not fit the receive buffer.
+    /// True if a message did not fit into its receive buffer.
     pub fn is_truncated(&self) -> bool {
         self.0.kind == ErrorKind::Truncated
     }
 
-    /// True if other objects still depend on the one to be closed.
+    /// True if other objects still depend on the object that was to be closed.
     pub fn is_busy(&self) -> bool {
         self.0.kind == ErrorKind::Busy
     }
 
-    /// True if a deadline passed.
+    /// True if a deadline has passed.
     pub fn is_timed_out(&self) -> bool {
         self.0.kind == ErrorKind::TimedOut
     }

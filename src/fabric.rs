@@ -14,13 +14,22 @@ use crate::stats::FabricStats;
 use crate::sync::Dependents;
 use crate::transport::{self, Backend, PortRange, TransportOptions};
 
-/// What fits the hints on this machine, best first (`fi_getinfo(3)`).
+/// Everything on this machine that matches the hints, best first (`fi_getinfo(3)`).
 ///
-/// Names in the hints are looked up by the system's resolver, which may block for as long as it
-/// likes; numeric addresses never do.
+/// The system's resolver looks up names in the hints, which may block for any length of time;
+/// numeric addresses never block.
+///
+/// ```
+/// use tokio_fabric::{EndpointType, Hints, discover};
+///
+/// # fn main() -> tokio_fabric::Result<()> {
+/// let infos = discover(&Hints::new().endpoint(EndpointType::Rdm))?;
+/// assert!(infos.iter().all(|info| info.endpoint.endpoint_type == EndpointType::Rdm));
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
-/// [`ErrorKind::NoMatch`] names the hint that nothing offered meets, and what is offered.
+/// [`ErrorKind::NoMatch`] names the hint that nothing meets, and what is available.
 #[doc(alias = "fi_getinfo")]
 pub fn discover(hints: &Hints) -> Result<Vec<Info>> {
     let only = check_opened(hints)?;
@@ -104,8 +113,9 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// An opened fabric (`struct fid_fabric`). Clones are handles to the same fabric; whatever is
-/// opened from it holds it.
+/// An opened fabric (`struct fid_fabric`).
+///
+/// Clones are handles to the same fabric; whatever is opened from it holds it.
 ///
 /// ```
 /// use tokio_fabric::{Backend, Fabric, Hints};
@@ -130,10 +140,11 @@ struct Inner {
 }
 
 impl Fabric {
-    /// Opens the fabric that fits the hints best (`fi_getinfo`, then `fi_fabric`).
+    /// Opens the fabric that matches the hints best (`fi_getinfo`, then `fi_fabric`).
     ///
     /// # Errors
-    /// As [`discover`]; [`ErrorKind::InvalidArgument`] for a backend's name that does not exist.
+    /// As for [`discover`]; [`ErrorKind::InvalidArgument`] for the name of a backend that does not
+    /// exist.
     #[doc(alias = "fi_fabric")]
     pub fn open(hints: Hints) -> Result<Fabric> {
         let infos = discover(&hints)?;
@@ -172,7 +183,7 @@ impl Fabric {
         }
     }
 
-    /// What this fabric offers, best first; never empty.
+    /// The ways to communicate that match the hints, best first; never empty.
     pub fn infos(&self) -> &[Info] {
         &self.inner.infos
     }
@@ -184,7 +195,7 @@ impl Fabric {
             .expect("discovery answers with at least one or an error")
     }
 
-    /// Starts a domain (`fi_domain`, `fi_domain(3)`).
+    /// Starts building a domain (`fi_domain`, `fi_domain(3)`).
     #[doc(alias = "fi_domain")]
     pub fn domain(&self) -> DomainBuilder {
         DomainBuilder::new(
@@ -196,7 +207,7 @@ impl Fabric {
         )
     }
 
-    /// What it has open.
+    /// Statistics: open objects.
     pub fn stats(&self) -> FabricStats {
         let open = |name| self.inner.dependents.count(name);
         FabricStats {
@@ -205,15 +216,15 @@ impl Fabric {
         }
     }
 
-    /// Starts an event queue (`fi_eq_open`, `fi_eq(3)`).
+    /// Starts building an event queue (`fi_eq_open`, `fi_eq(3)`).
     #[doc(alias = "fi_eq_open")]
     pub fn event_queue(&self) -> EventQueueBuilder {
         EventQueue::builder(Some(Box::new(self.clone())))
     }
 
-    /// Starts a listener (`fi_passive_ep`, `fi_endpoint(3)`), whose connection requests come to
-    /// `events`.
-    #[doc(alias("fi_passive_ep", "fi_listen"))]
+    /// Starts building a listener (`fi_passive_ep`, `fi_endpoint(3)`), which reports its connection
+    /// requests to `events`.
+    #[doc(alias("fi_passive_ep", "fi_pep_bind"))]
     pub fn passive_endpoint(&self, events: &EventQueue) -> PassiveEndpointBuilder {
         PassiveEndpointBuilder::new(
             self.first().clone(),
@@ -224,12 +235,12 @@ impl Fabric {
         )
     }
 
-    /// Closes the fabric (`fi_close`). Handles that are left can open nothing more.
+    /// Closes the fabric (`fi_close`). Remaining handles cannot open anything.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`], naming them, while domains or passive endpoints are open: a domain
-    /// until it is closed or its last handle is dropped, with the handles of what was opened in it.
-    /// [`closed`](Self::closed) waits for all of them.
+    /// [`ErrorKind::Busy`] while domains or passive endpoints are open; the message names them. A
+    /// domain is open until it is closed, or its last handle is dropped and with it the handles of
+    /// everything that was opened in it. [`closed`](Self::closed) waits for all of them.
     pub fn close(&self) -> Result<()> {
         self.inner.dependents.close().map_err(|names| {
             Error::new(
@@ -241,11 +252,11 @@ impl Fabric {
 }
 
 impl Fabric {
-    /// Waits until all domains and passive endpoints of the fabric are closed or dropped, and
-    /// closes it then.
+    /// Waits until all domains and passive endpoints of the fabric are closed or dropped, then
+    /// closes it.
     ///
     /// # Cancel safety
-    /// Dropped before that, nothing has happened.
+    /// If the future is dropped before, nothing has happened.
     pub async fn closed(&self) {
         let released = self.inner.dependents.released();
         loop {

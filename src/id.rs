@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A value of the user's that comes back with the event or completion it was given for (the
-/// `context` argument of libfabric's calls).
+/// A number of the application's choice that is returned with the event or completion it was given
+/// for (the `context` argument of libfabric's calls).
 ///
 /// ```
 /// use tokio_fabric::UserContext;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// let (a, b) = Net::loopback().pair().await?;
-/// b.recv(vec![0; 8]).queue(42u64).post()?; // Any integer of yours.
+/// b.recv(vec![0; 8]).queue(42u64).await?; // Any integer of yours.
 /// a.send("one").await?;
 /// let completion = b.receive_queue().next().await.expect("it is open");
 /// assert_eq!(completion.context, UserContext(42));
@@ -38,8 +38,21 @@ macro_rules! context_from {
 // A literal that nothing else gives a type is an `i32`.
 context_from!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
 
-/// Names an endpoint for as long as the process lives; never reused. Events carry it, and
-/// `Endpoint::id` returns it.
+/// Identifies an endpoint; never reused while the process lives.
+///
+/// Events contain it, and `Endpoint::id` returns it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// b.recv(vec![0; 8]).queue(1).await?;
+/// a.send("hello").await?;
+/// let completion = b.receive_queue().next().await.expect("it is open");
+/// assert_eq!(completion.endpoint, b.id());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointId(NonZeroU64);
 
@@ -58,15 +71,6 @@ impl EndpointId {
     /// The endpoint of this number; `None` of 0.
     pub(crate) fn of_number(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(EndpointId)
-    }
-
-    /// A fraction in [0, 1): those of many endpoints that were opened in a row lie evenly, from
-    /// where `seed` says.
-    pub(crate) fn spread(self, seed: u64) -> f64 {
-        /// 2^64 divided by the golden ratio: its multiples never crowd.
-        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-        let at = self.0.get().wrapping_mul(GOLDEN).wrapping_add(seed);
-        (at >> 32) as f64 / (1_u64 << 32) as f64
     }
 }
 
@@ -87,7 +91,17 @@ impl DomainId {
     }
 }
 
-/// Names one posted operation of one endpoint; never reused within it.
+/// Identifies an operation posted to an endpoint; the endpoint never reuses it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (_a, b) = Net::loopback().pair().await?;
+/// let id = b.recv(vec![0; 8]).queue(1).await?;
+/// assert!(b.cancel(id)); // No message had arrived for it.
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId {
     /// The port that has it; [`OperationId::OWN`] if the endpoint itself has.
@@ -133,13 +147,29 @@ impl fmt::Debug for OperationId {
     }
 }
 
-/// Names an address in an [`AddressVector`](crate::AddressVector) (`fi_addr_t`; `fi_av(3)`).
+/// The name of an address in an [`AddressVector`](crate::AddressVector) (`fi_addr_t`; `fi_av(3)`).
 ///
-/// It belongs to the vector that gave it, and to the one insertion: once the address is removed, it
-/// names nothing, even when its slot in the vector is used again. Another vector does not take it
-/// for one of its own, unless half a million were opened in between; a vector with a name draws
-/// lots with those odds. Each of the bits that a vector keeps for contexts
-/// ([`rx_ctx_bits`](crate::av::AddressVectorBuilder::rx_ctx_bits)) halves that number.
+/// It belongs to one vector and to one insertion: once the address is removed, the name is invalid,
+/// even if its slot in the vector is used again. Another vector does not mistake it for one of its
+/// own, unless half a million vectors were opened in between; a vector with a name, which picks its
+/// number at random, mistakes it with a probability of one in half a million. Each bit that a
+/// vector reserves for contexts ([`rx_ctx_bits`](crate::av::AddressVectorBuilder::rx_ctx_bits))
+/// halves that number.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new().node("127.0.0.1"))?.domain().open()?;
+/// let peers = domain.address_vector().open()?;
+/// let address = ([127, 0, 0, 1], 7471).into();
+/// let first = peers.insert(address).await?;
+/// peers.remove(first)?;
+/// let second = peers.insert(address).await?; // In the same slot, with another name.
+/// assert_eq!(first.index(), second.index());
+/// assert!(peers.lookup(first).is_err() && peers.lookup(second).is_ok());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FabricAddr(u64);
 
@@ -197,9 +227,9 @@ impl FabricAddr {
         FabricAddr(upper << Self::INDEX_BITS | u64::from(index))
     }
 
-    /// The place in the vector: in one of type [`AvType::Table`](crate::info::AvType::Table) "an
-    /// index, with the index for an inserted address the same as its insertion order into the
-    /// table".
+    /// Its index in the vector. In a vector of type [`AvType::Table`](crate::info::AvType::Table)
+    /// this is "an index, with the index for an inserted address the same as its insertion order
+    /// into the table".
     pub fn index(self) -> usize {
         (self.0 & ((1 << Self::INDEX_BITS) - 1)) as usize
     }
@@ -212,13 +242,12 @@ impl FabricAddr {
         (self.0 >> (Self::INDEX_BITS + Self::GENERATION_BITS)) as u32
     }
 
-    /// The value as one number, to be kept where nothing else fits, or sent to another process that
-    /// shares the vector.
+    /// The value as an integer, for compact storage or for another process that shares the vector.
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The value of these bits. Nothing is checked here: the vector that gets it does that.
+    /// The value with these bits. It is not checked here, but by the vector that it is used with.
     pub fn from_bits(bits: u64) -> Self {
         FabricAddr(bits)
     }
@@ -254,9 +283,24 @@ impl fmt::Display for PeerAddr {
     }
 }
 
-/// Names an authorization key in an [`AddressVector`](crate::AddressVector) (the `fi_addr_t` of
-/// `fi_av_insert_auth_key`; `fi_av(3)`): all peers that prove it. Never given out twice within a
-/// process.
+/// The name of an authorization key in an [`AddressVector`](crate::AddressVector) (the `fi_addr_t`
+/// of `fi_av_insert_auth_key`; `fi_av(3)`).
+///
+/// It stands for all peers that prove the key. Never reused within a process.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AuthKey;
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// let hints = Hints::new().endpoint(EndpointType::Rdm).node("127.0.0.1");
+/// let hints = hints.domain(|domain| domain.auth_key(AuthKey::of_address_vector()));
+/// let peers = Fabric::open(hints)?.domain().open()?.address_vector().open()?;
+/// let key = peers.insert_auth_key(AuthKey::new([7; 32]))?;
+/// let peer = peers.insert(([127, 0, 0, 1], 7471).into()).auth_key(key).await?;
+/// assert_eq!(peers.lookup_auth_key(peer)?, Some(key));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AuthKeyAddr(u64);
 

@@ -6,8 +6,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// The certificates that a peer proved itself by: its own first, then those that lead from it to an
-/// authority. What was verified, and how, is up to the configuration that the application gave.
+/// The certificates by which a peer has proven its identity: its own first, then those that lead to
+/// an authority.
+///
+/// What was verified, and how, depends on the application's configuration.
+///
+/// ```
+/// use tokio_fabric::eq::ConnRequest;
+///
+/// /// The certificate of the peer itself, in DER.
+/// fn certificate(request: &ConnRequest) -> Option<Vec<u8>> {
+///     let certificates = request.peer_certificates()?;
+///     certificates.chain().first().map(|certificate| certificate.to_vec())
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCertificates(Arc<[Bytes]>);
 

@@ -11,9 +11,9 @@ use crate::limits::HEADER_SIZE_MAX;
 use crate::mr::AccessRequest;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnEvent, ConnIds, Connection,
-    ConnectionId, ExtensionParams, Host, MatchCriteria, MessageKind, OpKind, OpResult, Operation,
-    Outgoing, PostOptions, PostedReceive, RdmParams, Receives, SendOrder, SharedMatcher,
-    SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
+    ConnectionId, ExtensionParams, Host, LongMessages, MatchCriteria, MessageKind, OpKind,
+    OpResult, Operation, Outgoing, PostOptions, PostedReceive, RdmParams, Receives, SendOrder,
+    SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
 };
 use crate::slab::Key;
 use crate::wire::{
@@ -229,7 +229,7 @@ impl SteppedConnection {
             shared: SharedParams {
                 ids,
                 promised_bytes: 1 << 20,
-                rendezvous_min: 1 << 14,
+                long_messages: LongMessages::Announced { min: 1 << 14 },
             },
             listening_port: 1,
             incarnation: NonZeroU32::MIN,

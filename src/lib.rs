@@ -16,38 +16,41 @@
 //!  └───────────────────────────────────┘
 //! ```
 //!
-//! A [`Fabric`] is what everything is opened from; [`Hints`] say what it must offer. A [`Domain`]
-//! holds memory regions and endpoints, and owns the [`Driver`] that moves their bytes: progress
-//! needs no call of yours. An [`EventQueue`] is a stream of connection requests, connections,
-//! registrations and failures. An operation is a future, or it reports to a [`CompletionQueue`]; a
-//! [`Counter`] counts.
+//! You open a [`Fabric`] first, with [`Hints`] that say what it must offer; all other objects are
+//! opened from it. A [`Domain`] holds memory regions and endpoints. It owns the [`Driver`] that
+//! moves their bytes, so progress needs no call from you. An [`EventQueue`] is a stream of
+//! connection requests, connections, registrations and failures. An operation is a future, or it
+//! reports to a [`CompletionQueue`]; a [`Counter`] counts completed operations.
 //!
-//! - **Posting** is synchronous and never blocks. Every accepted operation ends exactly once.
-//! - **Buffers** belong to an operation until it ends, and come back with its result ([`Failed`]
-//!   has them on error).
-//! - **Dropping** the future of an operation withdraws it if it has not started. If it has, its
-//!   memory lives as long as anything may touch it. [`detach`](op::Op::detach) lets it go on.
-//! - **Peers** reach memory that is registered, with the key that they were sent, until it is
-//!   revoked or deregistered.
-//! - **Queues** are bounded. What finds no room waits, or is refused with its buffer
-//!   ([`ErrorKind::Again`]).
+//! - **Posting** an operation is synchronous and never blocks. Every accepted operation completes
+//!   exactly once, with a result or an error.
+//! - **Buffers** belong to an operation until it completes. They are returned with the result, or
+//!   in the error ([`Failed`]).
+//! - **Dropping** the future of an operation cancels an operation that has not started. One that
+//!   has started keeps its memory alive as long as the kernel or a peer may access it.
+//!   [`detach`](op::Op::detach) drops the future without cancelling.
+//! - **Peers** can access registered memory with the key you sent them, until you revoke or
+//!   deregister it.
+//! - **Queues** are bounded. If a queue is full, `.await` waits, and `try_post` fails with
+//!   [`ErrorKind::Again`] and returns the buffers.
 //!
-//! | you want to | start at |
+//! | to | start at |
 //! |---|---|
 //! | serve clients, each over a connection | [`PassiveEndpoint`], [`Endpoint`] |
 //! | send to any of many peers, by tags | [`RdmEndpoint`], [`AddressVector`] |
 //! | send datagrams, to groups too | [`DgramEndpoint`] |
 //! | let a peer use your memory | [`Domain::register`], [`MemoryRegion`], [`RemoteRegion`] |
 //! | receive messages as a stream | [`Endpoint::messages`], [`RdmEndpoint::messages`] |
-//! | know what failed, and what to do | [`Error`], [`ErrorKind`], [`Failed`] |
-//! | choose who makes progress | [`Driver`] |
-//! | test with partitions and crashes | the module `testing`, of the feature `test-util` |
+//! | find out what failed, and what to do | [`Error`], [`ErrorKind`], [`Failed`] |
+//! | choose whether a task, a thread or your own calls make progress | [`Driver`] |
+//! | test with partitions and crashes | the module `testing` (feature `test-util`) |
 //! | call methods of a remote service | the crate `tokio-fabric-rpc` |
 //!
-//! The words are libfabric's: the docs name the call or structure each item answers to, as
-//! `fi_mr(3)`. A search here for a name of libfabric's (`fi_mr_reg`) finds the item, and the
-//! module `features` has a row for each name. A guide in ten chapters is in `docs/guide` of the
-//! package.
+//! The terms are libfabric's, and each item names the corresponding C call, structure or manual
+//! page, such as `fi_mr(3)`. Searching this documentation for a libfabric name (`fi_mr_reg`) finds
+//! the item. The module `features` lists libfabric's flags and attributes with their status. The
+//! folder `docs/guide` of the package has a guide in ten chapters, and tables for programmers who
+//! come from libfabric, verbs or gRPC.
 //!
 //! # Quick start
 //!
@@ -89,8 +92,8 @@
 //!
 //! # Without connections
 //!
-//! An [`RdmEndpoint`] listens from the moment it is opened, and connects by its first operation to
-//! a peer; what a peer is called is an entry of its [`AddressVector`].
+//! An [`RdmEndpoint`] listens from the moment it is opened, and connects to a peer when you post
+//! the first operation to it. Peers are named by the entries of its [`AddressVector`].
 //!
 //! ```
 //! use tokio_fabric::{EndpointType, Fabric, Hints};
@@ -111,33 +114,36 @@
 //!
 //! # Modules
 //!
-//! What a program starts with is here; the rest is in a module per object: [`mr`] (regions and
-//! rights), [`domain`] (registration and its cache), [`buf`] (buffers), [`eq`], [`cq`], [`cntr`],
-//! [`av`], [`ep`], [`rdm`] and [`dgram`] (endpoints), [`op`] (operations), [`info`] (attributes and
-//! hints), [`error`]; [`limits`] has every bound, [`stats`] what each object counts.
+//! The crate root exports the types that most programs start with. The others are in one module per
+//! object: [`mr`] (regions and rights), [`domain`] (registration and its cache), [`buf`] (buffers),
+//! [`eq`] (events), [`cq`] (completions), [`cntr`] (counters), [`av`] (address vectors), [`ep`],
+//! [`rdm`] and [`dgram`] (endpoints), [`op`] (operations), [`info`] (attributes and hints),
+//! [`error`]. [`limits`] lists all limits, [`stats`] the statistics of each object.
 //!
 //! # Features
 //!
-//! - `io-uring`, the only one on by default: builds [`Backend::IoUring`].
-//! - `serde`: `Serialize` and `Deserialize` for [`RemoteRegion`] (its fixed byte encoding is always
-//!   there), `Serialize` for [`stats`].
-//! - `metrics`: records [`stats`] by the facade `metrics`, with the time of one operation in 64.
-//! - `tls`: connections of TLS 1.3 (module [`tls`]).
-//! - `test-util`: the module `testing`: in-process networks that a seed repeats, nodes by name,
-//!   partitions, crashes, faults.
+//! - `io-uring` (default): builds [`Backend::IoUring`].
+//! - `serde`: `Serialize` and `Deserialize` for [`RemoteRegion`] (whose fixed byte encoding needs
+//!   no feature), `Serialize` for [`stats`].
+//! - `metrics`: records [`stats`] with the crate `metrics`, and times one operation in 64.
+//! - `tls`: connections over TLS 1.3 (module [`tls`]).
+//! - `test-util`: the module `testing`: deterministic networks within the process (same seed, same
+//!   run), with named nodes, partitions, crashes and injected faults.
 //!
 //! # Environment variables
 //!
-//! A builder's call beats the variable.
+//! Builder settings override these variables.
 //!
-//! - `FI_MR_CACHE_MAX_SIZE`, `FI_MR_CACHE_MAX_COUNT`, `FI_MR_CACHE_MERGE_REGIONS`: the bounds of a
-//!   [`RegistrationCache`](domain::RegistrationCache), and whether it merges regions.
+//! - `FI_MR_CACHE_MAX_SIZE`, `FI_MR_CACHE_MAX_COUNT`: the limits of a
+//!   [`RegistrationCache`](domain::RegistrationCache); `FI_MR_CACHE_MERGE_REGIONS`: whether it
+//!   merges regions.
 //! - `FI_TCP_IFACE`: the only network interface to offer.
-//! - `FI_TCP_PORT_LOW_RANGE`, `FI_TCP_PORT_HIGH_RANGE`: where listeners without a port of their own
-//!   look for one.
+//! - `FI_TCP_PORT_LOW_RANGE`, `FI_TCP_PORT_HIGH_RANGE`: the range of ports for listeners that are
+//!   opened without a port.
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![doc(test(attr(deny(unused_must_use))))]
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -145,6 +151,9 @@ mod readme {}
 
 #[macro_use]
 mod debug;
+
+// First, so that the documentation of regions begins with their own methods.
+pub mod mr;
 
 #[cfg(doc)]
 #[doc = include_str!("../docs/features.md")]
@@ -172,7 +181,6 @@ pub mod limits;
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod models;
-pub mod mr;
 mod op_error;
 mod progress;
 mod proto;
@@ -186,7 +194,8 @@ pub mod tls;
 mod transport;
 mod wire;
 
-/// Connected endpoints (`FI_EP_MSG`): opening, listening, connecting, accepting.
+/// Connected endpoints (`FI_EP_MSG`): opening, listening, connecting, accepting, and receives that
+/// several of them share.
 pub mod ep {
     pub use crate::endpoint::{
         Accept, Connect, Endpoint, EndpointBuilder, OnRefusal, PassiveEndpoint,
@@ -196,7 +205,7 @@ pub mod ep {
     pub use crate::progress::Liveness;
 }
 
-/// Reliable endpoints without connections (`FI_EP_RDM`).
+/// Reliable connectionless endpoints (`FI_EP_RDM`), which send to any of many peers.
 pub mod rdm {
     pub use crate::endpoint::{
         PeerEvent, Peers, RdmEndpoint, RdmEndpointBuilder, ScalableEndpoint,
@@ -205,12 +214,25 @@ pub mod rdm {
     pub use crate::progress::{IdlePolicy, PeerEventKind};
 }
 
-/// Datagram endpoints (`FI_EP_DGRAM`).
+/// Datagram endpoints (`FI_EP_DGRAM`): unreliable messages over UDP, also to multicast groups.
 pub mod dgram {
     pub use crate::endpoint::{DgramEndpoint, DgramEndpointBuilder, Join, MulticastGroup};
 }
 
-/// Operations: described by a builder, posted, awaited or reported to a queue.
+/// Operations: a builder describes an operation, which you then await, post, or queue.
+///
+/// ```
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?;
+/// let receive = b.recv(vec![0; 16]).post()?; // Posted here, awaited below.
+/// let (_, buffer) = a.send(b"hello".to_vec()).delivery_complete().await?;
+/// assert_eq!(buffer, b"hello"); // The buffer comes back.
+/// let (received, bytes) = receive.await?;
+/// assert_eq!(&bytes[..received.len], b"hello");
+/// # Ok(()) }
+/// ```
 pub mod op {
     pub use crate::endpoint::{
         Atomic, AtomicMemory, AtomicResults, AtomicValue, ClaimedMessage, FetchAtomic, Message,

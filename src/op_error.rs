@@ -4,8 +4,10 @@ use std::{fmt, io};
 
 use crate::error::{Error, ErrorKind};
 
-/// Why an operation failed, with the buffers it was given (buffers come back on error too). `?`
-/// turns it into an [`Error`], a [`std::io::Error`], a boxed or an `anyhow` one, dropping them.
+/// The error of an operation, together with its buffers, which are returned on failure too.
+///
+/// `?` converts it into an [`Error`], a [`std::io::Error`], a boxed error or an `anyhow::Error`,
+/// and drops the buffers.
 ///
 /// ```
 /// use tokio_fabric::testing::Net;
@@ -42,8 +44,8 @@ impl<B> Failed<B> {
         self
     }
 
-    /// Bytes of a truncated message that are in the buffers, which hold its start. 0 of all other
-    /// failures: nothing is promised of their buffers then.
+    /// Bytes of a truncated message that were received: the first bytes of the buffers. 0 for all
+    /// other failures, after which the contents of the buffers are unspecified.
     pub fn received_len(&self) -> usize {
         self.len
     }
@@ -63,14 +65,14 @@ impl<B> Failed<B> {
         self.error.kind()
     }
 
-    /// The error alone; the buffers are freed.
+    /// The error alone; the buffers are dropped.
     pub fn into_error(self) -> Error {
         self.error
     }
 
-    /// The error and the buffers. They are missing only if the kernel still had them: when the
-    /// progress driver ended with its runtime, or the operation's own time passed while its bytes
-    /// were moving.
+    /// The error and the buffers. `None` only if the kernel was still using them: the progress
+    /// driver ended with its runtime, or the operation timed out while its bytes were being
+    /// transferred.
     pub fn into_parts(self) -> (Error, Option<B>) {
         (self.error, self.buffers)
     }

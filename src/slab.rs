@@ -80,10 +80,12 @@ impl<T, R> Slab<T, R> {
         self.len += 1;
         let entry = &mut self.entries[index as usize];
         entry.generation = generation;
-        match &mut entry.slot {
-            slot @ SlabSlot::Free => *slot = SlabSlot::Live(value),
-            _ => unreachable!("it is among the free ones"),
-        }
+        debug_assert!(
+            matches!(entry.slot, SlabSlot::Free),
+            "it is among the free ones"
+        );
+        // Nothing is to be dropped there, which the compiler does not know.
+        mem::forget(mem::replace(&mut entry.slot, SlabSlot::Live(value)));
         Key { index, generation }
     }
 

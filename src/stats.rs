@@ -1,9 +1,9 @@
-//! What objects have done and hold: plain values, read by the `stats()` of each object.
+//! Statistics of objects: plain values, returned by the `stats()` of each object.
 //!
 //! A *count* (`u64`, or the time of a count) only grows while the object lives; a *gauge* (`usize`)
 //! is how many there are at that moment. Rates are the difference of two readings. Reading takes
 //! the locks that the object's work takes, one after the other, so the fields of one reading are of
-//! nearly the same moment; of an endpoint with ten thousand peers it takes ten thousand locks.
+//! nearly the same moment; for an endpoint with ten thousand peers it takes ten thousand locks.
 //! Counting costs an addition where a lock is held anyway.
 //!
 //! ```
@@ -18,37 +18,52 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With the feature `serde` all of them have `Serialize`. With the feature `metrics` they can be
-//! recorded by the facade of that name (`record_metrics`), and endpoints take the time of one
-//! operation in 64.
+//! With the feature `serde` all of them implement `Serialize`. With the feature `metrics` they can
+//! be recorded through the crate of that name (`record_metrics`), and endpoints measure the time of
+//! one operation in 64.
 
 #[cfg(feature = "metrics")]
 mod metrics;
-
-use std::time::Duration;
+mod objects;
 
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 
 #[cfg(feature = "metrics")]
 pub use self::metrics::describe_metrics;
+pub use objects::{
+    AddressVectorStats, CacheStats, DomainStats, DriverStats, FabricStats, ListenerStats,
+    QueueStats, RegionStats,
+};
 
 /// Operations of one kind that have ended.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// a.send("hello").delivery_complete().await?;
+/// let sends = a.stats().operations.sends;
+/// assert_eq!((sends.succeeded, sends.failed, sends.bytes), (1, 0, 5));
+/// # drop(b);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct OperationCounts {
-    /// Those that ended well.
+    /// Operations that succeeded.
     pub succeeded: u64,
-    /// Those that ended as [`Canceled`](ErrorKind::Canceled).
+    /// Operations that ended with [`Canceled`](ErrorKind::Canceled).
     pub canceled: u64,
-    /// Those that ended with any other error.
+    /// Operations that ended with any other error.
     pub failed: u64,
-    /// Payload of those that succeeded, in bytes.
+    /// Payload of the operations that succeeded, in bytes.
     pub bytes: u64,
 }
 
 impl OperationCounts {
-    /// All that have ended.
+    /// The sum of the three counts of operations.
     pub fn ended(&self) -> u64 {
         self.succeeded + self.canceled + self.failed
     }
@@ -73,9 +88,21 @@ impl OperationCounts {
     }
 }
 
-/// Operations that this side posted and that have ended, by kind. What was posted and never
-/// accepted is among them. A message that goes back since its receive was dropped counts with each
-/// receive that it ended.
+/// Completed operations that this side posted, by kind, including those that were never accepted.
+///
+/// A message that returns to the endpoint because its receive was dropped is counted with each
+/// receive that it completed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// a.send("hello").await?;
+/// b.recv(vec![0; 8]).await?;
+/// assert_eq!((a.stats().operations.ended(), b.stats().operations.receives.bytes), (1, 5));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -83,7 +110,7 @@ pub struct OperationStats {
     /// Messages sent, injected ones among them. The bytes of those that a connected endpoint
     /// injects count when they are accepted.
     pub sends: OperationCounts,
-    /// Messages received; of a buffer for many, each.
+    /// Messages received; in a buffer for several messages, each one counts.
     pub receives: OperationCounts,
     /// Writes into peers' memory.
     pub writes: OperationCounts,
@@ -94,7 +121,7 @@ pub struct OperationStats {
 }
 
 impl OperationStats {
-    /// All that have ended.
+    /// All operations that have ended, of all kinds.
     pub fn ended(&self) -> u64 {
         self.each().into_iter().map(OperationCounts::ended).sum()
     }
@@ -144,8 +171,21 @@ impl OperationStats {
     }
 }
 
-/// Accesses of peers to this side's memory that were refused, by reason
-/// ([`Refusal`]).
+/// Accesses of peers to this side's memory that were refused, by reason ([`Refusal`]).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, at_server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![0u8; 8]).await?;
+/// region.revoke_now();
+/// endpoint.write("too late", region.remote()).await.unwrap_err();
+/// assert_eq!(at_server.stats().refusals.revoked, 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -163,7 +203,7 @@ pub struct RefusalStats {
 }
 
 impl RefusalStats {
-    /// Those of all reasons.
+    /// Refused accesses, for all reasons together.
     pub fn total(&self) -> u64 {
         self.unknown_key + self.out_of_bounds + self.access_denied + self.revoked + self.other
     }
@@ -187,75 +227,107 @@ impl RefusalStats {
     }
 }
 
-/// Receives of an endpoint, or of a receive context, and the messages that wait for them.
+/// Receives of an endpoint or of a receive context, and the messages that wait for them.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// a.send("early").delivery_complete().await?;
+/// assert_eq!(b.stats().receives.unexpected_messages, 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ReceiveStats {
-    /// Receives posted that no message was matched with; a buffer for many is one.
+    /// Posted receives that no message has matched; a buffer for several messages counts as one.
     pub posted: usize,
     /// Receives that wait for room to be posted.
     pub waiting: usize,
-    /// Messages held that came before a receive for them, announced ones among them.
+    /// Messages that arrived, or were announced, before a matching receive.
     pub unexpected_messages: usize,
-    /// What they cost: their bytes, and an overhead for each.
+    /// What these messages count against the budget: their bytes, and an overhead for each.
     pub unexpected_bytes: usize,
 }
 
-/// What a [`SharedReceiveContext`](crate::ep::SharedReceiveContext) has done.
+/// The statistics of a [`SharedReceiveContext`](crate::ep::SharedReceiveContext).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let context = Net::loopback().peer()?.domain.receive_context().open()?;
+/// let _receive = context.recv(vec![0; 8]).post()?;
+/// assert_eq!(context.stats().receives.posted, 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ReceiveContextStats {
     /// Receives, and the messages that wait for them.
     pub receives: ReceiveStats,
-    /// Receives that have ended here: with a message that had waited, or without one. Those that a
-    /// connection's message went straight to are counted by the connection's endpoint.
+    /// Receives that have ended here: with a message that had arrived before, or without a message.
+    /// A receive that a connection's message was received into directly is counted by the endpoint
+    /// of the connection.
     pub ended: OperationCounts,
 }
 
-/// What an [`Endpoint`](crate::Endpoint) has done, or an [`RdmEndpoint`](crate::RdmEndpoint) over
-/// all of its connections, those that have ended among them.
+/// The statistics of an [`Endpoint`](crate::Endpoint), or of an [`RdmEndpoint`](crate::RdmEndpoint)
+/// over all its connections, including those that have ended.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, _b) = Net::loopback().pair().await?;
+/// a.send("hello").delivery_complete().await?;
+/// let stats = a.stats();
+/// assert!(stats.bytes_sent > 5 && stats.in_flight == 0 && stats.connections == 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct EndpointStats {
     /// Operations that have ended.
     pub operations: OperationStats,
-    /// Accesses of peers to this side's memory that were done.
+    /// Peers' accesses to this side's memory that were carried out.
     pub accesses: u64,
     /// Accesses of peers that were refused.
     pub refusals: RefusalStats,
-    /// Bytes of frames that the system, or the ring, has taken.
+    /// Bytes of frames that the backend has accepted.
     pub bytes_sent: u64,
-    /// Bytes of frames that have come.
+    /// Bytes of frames that were received.
     pub bytes_received: u64,
-    /// Batches of frames that were handed to the backend: a system call or an entry of the ring
-    /// each, and more of them where a socket has no room.
+    /// Batches of frames that were passed to the backend: one system call or ring entry each, more
+    /// if a socket has no room.
     pub backend_sends: u64,
-    /// Times that the backend brought bytes.
+    /// How often the backend returned received bytes.
     pub backend_receives: u64,
-    /// Operations for transmission that were accepted and have not ended.
+    /// Operations for transmission that were accepted and have not completed.
     pub in_flight: usize,
     /// Operations for transmission that wait for room.
     pub waiting: usize,
     /// Receives and unexpected messages; those of an endpoint with a shared receive context are the
     /// context's.
     pub receives: ReceiveStats,
-    /// Bytes of messages that peers take without a receive that they have reported, with the
-    /// overhead of each; of peers with this library's extension.
+    /// Bytes that may be sent to peers beyond the receives that they have reported, with the
+    /// overhead of each message; for peers with this library's extension.
     pub credit_bytes: u64,
-    /// Times that a message had to wait since a peer had neither a receive nor room for it.
+    /// How often a message had to wait because the peer had neither a receive nor room for it.
     pub stalls: u64,
-    /// Connections that are up.
+    /// Established connections.
     pub connections: usize,
-    /// Connections that came up.
+    /// Connections that were established so far.
     pub connects: u64,
-    /// Of these, those with a peer to which one had been up before.
+    /// Of these, connections to a peer to which there had been a connection before.
     pub reconnects: u64,
-    /// Connections that were lost, or could not be made: that ended with an error.
+    /// Connections that ended with an error: they were lost, or could not be made.
     pub losses: u64,
-    /// Probes sent to see whether a peer is alive.
+    /// Probes that were sent to silent peers.
     pub probes: u64,
     /// Intervals in which a peer left a probe unanswered.
     pub probe_misses: u64,
@@ -299,30 +371,56 @@ impl EndpointStats {
     }
 }
 
-/// How long one operation took that an endpoint has sent.
+/// The latency of one operation that an endpoint has sent.
+///
+/// With the feature `metrics`, endpoints measure one operation in 64.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, _b) = Net::loopback().pair().await?;
+/// a.send("hello").await?;
+/// for sample in a.take_latencies() {
+///     println!("{:?} took {:?}", sample.operation, sample.duration);
+/// }
+/// # Ok(()) }
+/// ```
 #[cfg(feature = "metrics")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LatencySample {
-    /// What it was.
+    /// The kind of the operation.
     pub operation: OperationKind,
-    /// From its post to the moment in which its end was known here.
-    pub duration: Duration,
+    /// The time from the post until this side knew that the operation had completed.
+    pub duration: std::time::Duration,
 }
 
-/// What a [`DgramEndpoint`](crate::DgramEndpoint) has done.
+/// The statistics of a [`DgramEndpoint`](crate::DgramEndpoint).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// let hints = Hints::new().endpoint(EndpointType::Dgram).interface("lo");
+/// let domain = Fabric::open(hints)?.domain().open()?;
+/// let peers = domain.address_vector().open()?;
+/// let endpoint = domain.dgram_endpoint().address_vector(&peers).open()?;
+/// assert_eq!((endpoint.stats().in_flight, endpoint.stats().dropped), (0, 0));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DgramStats {
     /// Operations that have ended.
     pub operations: OperationStats,
-    /// Datagrams that came and were dropped
+    /// Datagrams that arrived and were dropped
     /// ([`DgramEndpoint::dropped`](crate::DgramEndpoint::dropped)).
     pub dropped: u64,
-    /// Calls of the backend that send; each takes many datagrams.
+    /// Calls of the backend for sending; each sends many datagrams.
     pub backend_sends: u64,
-    /// Calls of the backend that receive.
+    /// Calls of the backend for receiving.
     pub backend_receives: u64,
     /// Sends that are queued.
     pub in_flight: usize,
@@ -330,171 +428,6 @@ pub struct DgramStats {
     pub waiting: usize,
     /// Receives, and datagrams that wait for them.
     pub receives: ReceiveStats,
-}
-
-/// What a [`PassiveEndpoint`](crate::PassiveEndpoint), or the listener of an
-/// [`RdmEndpoint`](crate::RdmEndpoint), has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct ListenerStats {
-    /// Connections that were taken from the system.
-    pub incoming: u64,
-    /// Requests that came in full.
-    pub requests: u64,
-    /// Requests that were accepted.
-    pub accepted: u64,
-    /// Requests that were rejected, by the application or for it.
-    pub rejected: u64,
-    /// Connections closed since they sent no request, or no proof of a key.
-    pub invalid: u64,
-    /// Connections closed since their request did not come in time.
-    pub timed_out: u64,
-    /// Connections closed since too many were half open.
-    pub evicted: u64,
-    /// Connections that are half open: their request has not come, or their key is to be proven.
-    pub half_open: usize,
-    /// Requests that wait for room in the event queue.
-    pub waiting: usize,
-}
-
-/// What a driver has done: of one shard of a domain, or of all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct DriverStats {
-    /// Times that it was woken, or polled again while it spins.
-    pub wakes: u64,
-    /// Turns of connections and of datagram sockets.
-    pub turns: u64,
-    /// Operations that ended within its turns; `completions / wakes` is how many each wake is
-    /// shared by. What ends within a call of the application is not among them.
-    pub completions: u64,
-    /// Time spent in turns; divided by the time that has passed, the share of a processor.
-    pub turn_time: Duration,
-    /// The longest turn there was.
-    pub longest_turn: Duration,
-    /// Connections, datagram sockets and shared receive contexts that it has turns of.
-    pub ports: usize,
-}
-
-impl DriverStats {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.wakes += other.wakes;
-        self.turns += other.turns;
-        self.completions += other.completions;
-        self.turn_time += other.turn_time;
-        self.longest_turn = self.longest_turn.max(other.longest_turn);
-        self.ports += other.ports;
-    }
-}
-
-/// What a [`Domain`](crate::Domain) has open, and what its drivers have done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct DomainStats {
-    /// All of its drivers together ([`Domain::shard_stats`](crate::Domain::shard_stats) has each).
-    pub driver: DriverStats,
-    /// Endpoints that are open.
-    pub endpoints: usize,
-    /// Completion queues that are open.
-    pub completion_queues: usize,
-    /// Counters that are open.
-    pub counters: usize,
-    /// Regions that are registered.
-    pub regions: usize,
-    /// Regions that were registered.
-    pub registrations: u64,
-    /// Accesses of peers to the domain's regions that were granted: one for each region that an
-    /// operation names, by the key and the range.
-    pub accesses: u64,
-}
-
-/// What a [`Fabric`](crate::Fabric) has open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct FabricStats {
-    /// Domains that are open.
-    pub domains: usize,
-    /// Passive endpoints that are open.
-    pub passive_endpoints: usize,
-}
-
-/// What peers have done with a [`MemoryRegion`](crate::MemoryRegion).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct RegionStats {
-    /// Accesses that were granted, by the key and the range.
-    pub accesses: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Accesses by its key that were refused, but for those that were not to know that the region
-    /// is there.
-    pub refused: u64,
-}
-
-/// The entries of a [`CompletionQueue`](crate::CompletionQueue) or an
-/// [`EventQueue`](crate::EventQueue).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct QueueStats {
-    /// Entries that the queue takes.
-    pub capacity: usize,
-    /// Entries that wait to be read.
-    pub len: usize,
-    /// Places that are kept for operations under way, and for events to come.
-    pub reserved: usize,
-    /// Entries that were delivered.
-    pub delivered: u64,
-    /// Times that a place was wanted and none was free: posts waited, or were refused.
-    pub full: u64,
-}
-
-/// The addresses of an [`AddressVector`](crate::AddressVector), as this process has inserted and
-/// removed them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct AddressVectorStats {
-    /// Addresses that are in the vector, those of other processes among them.
-    pub addresses: usize,
-    /// Addresses that were inserted.
-    pub inserted: u64,
-    /// Addresses whose insertion failed.
-    pub failed: u64,
-    /// Addresses that were removed.
-    pub removed: u64,
-}
-
-/// The counts of a [`RegistrationCache`](crate::domain::RegistrationCache) at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct CacheStats {
-    /// Requests that a registration of the cache served.
-    pub hits: u64,
-    /// Requests that took a registration.
-    pub misses: u64,
-    /// Idle registrations that were removed to make room for others.
-    pub evictions: u64,
-    /// Registrations removed because their memory was dropped or unmapped, or by `forget`.
-    pub forgotten: u64,
-    /// Registrations that were merged into larger ones, or covered by them.
-    pub superseded: u64,
-    /// Registrations that the cache had no room for; each ends with its last handle.
-    pub untracked: u64,
-    /// Registrations in the cache now (`FI_MR_CACHE_MAX_COUNT` bounds it).
-    pub count: usize,
-    /// Their bytes (`FI_MR_CACHE_MAX_SIZE` bounds it).
-    pub size: usize,
-    /// Those of them that are idle: without a handle, kept for the next request.
-    pub idle_count: usize,
-    /// Their bytes.
-    pub idle_size: usize,
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@
 
 #[cfg(feature = "tls")]
 mod config;
+#[cfg(feature = "tls")]
+pub(crate) mod exporter;
 
 pub use crate::identity::PeerCertificates;
 #[cfg(feature = "tls")]

@@ -21,6 +21,28 @@ pub enum Waiting {
     AsksForTurns,
 }
 
+/// TLS with one certificate, which both ends have.
+#[cfg(feature = "tls")]
+pub fn secured() -> Hints {
+    use std::sync::Arc;
+
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+    use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+    let key = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a key");
+    let certificate = key.cert.der().clone();
+    let key = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).expect("a certificate");
+    let client = ClientConfig::builder().with_root_certificates(roots);
+    let server = ServerConfig::builder().with_no_client_auth();
+    let server = server.with_single_cert(vec![certificate], key.into());
+    let tls = tokio_fabric::tls::TlsConfig::new()
+        .client(Arc::new(client.with_no_client_auth()))
+        .server(Arc::new(server.expect("a server")));
+    Hints::new().tls(tls)
+}
+
 /// One end: its endpoint, and the receive that is always posted.
 struct End {
     endpoint: Endpoint,
@@ -62,8 +84,9 @@ impl End {
     }
 }
 
-async fn pair() -> Result<[End; 2], Error> {
-    let fabric = Fabric::open(Hints::new().backend("epoll"))?;
+/// Two connected ends of a fabric with these hints.
+async fn pair(hints: Hints) -> Result<[End; 2], Error> {
+    let fabric = Fabric::open(hints.backend("epoll"))?;
     let open = || fabric.domain().driver(Driver::Manual).open();
     let (a, b) = (open()?, open()?);
     let events = fabric.event_queue().open()?;
@@ -83,15 +106,15 @@ async fn pair() -> Result<[End; 2], Error> {
     Ok([End::new(x)?, End::new(y)?])
 }
 
-/// Has `counted` count so many half round trips.
-pub fn half_round_trips(times: u64, waiting: Waiting, counted: fn(&mut dyn FnMut())) {
+/// Has `counted` count so many half round trips, of ends of a fabric with these hints.
+pub fn half_round_trips(times: u64, waiting: Waiting, hints: Hints, counted: fn(&mut dyn FnMut())) {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let play = match waiting {
         Waiting::Awaits => awaited,
         Waiting::AsksForTurns => turned,
     };
-    let ends = runtime.block_on(pair()).expect("two ends");
+    let ends = runtime.block_on(pair(hints)).expect("two ends");
     let mut ends = Some(awaited(&runtime, ends, 10));
     counted(&mut || {
         ends = ends.take().map(|ends| play(&runtime, ends, times));

@@ -69,18 +69,18 @@ impl AuthKeys {
 }
 
 impl AddressVector {
-    /// Inserts an authorization key (`fi_av_insert_auth_key`), in a domain that was opened with
-    /// [`AuthKey::of_address_vector`]. Addresses that are
-    /// [inserted with it](super::Insert::auth_key) are those of peers that prove it. A key that is
-    /// in the vector already keeps its name.
+    /// Inserts an authorization key (`fi_av_insert_auth_key`) in a domain that was opened with
+    /// [`AuthKey::of_address_vector`]. Only peers that prove the key can use the addresses that
+    /// were [inserted with it](super::Insert::auth_key). Inserting a key again returns the same
+    /// name.
     ///
-    /// Endpoints have the keys that are in the vector when they are opened; those inserted later
-    /// are not theirs.
+    /// An endpoint has the keys that were in the vector when it was opened, and not those inserted
+    /// later.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a key without bytes; [`ErrorKind::Unsupported`] in a
-    /// domain that was opened otherwise, and for a vector that processes share, whose file is no
-    /// place for keys; [`ErrorKind::BadState`] if it is closed.
+    /// [`ErrorKind::InvalidArgument`] for an empty key; [`ErrorKind::Unsupported`] in a domain that
+    /// was opened without this kind of keys, and for a vector that processes share, because its
+    /// file must not contain keys; [`ErrorKind::BadState`] if the vector is closed.
     pub fn insert_auth_key(&self, key: AuthKey) -> Result<AuthKeyAddr> {
         self.inner.check_open()?;
         if key.bytes().is_none() {
@@ -90,19 +90,20 @@ impl AddressVector {
         Ok(self.auth_keys()?.insert(key))
     }
 
-    /// The authorization key of this name (`fi_av_lookup_auth_key`).
+    /// The authorization key with this name (`fi_av_lookup_auth_key`).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if it was removed, or is of another vector.
+    /// [`ErrorKind::InvalidArgument`] if it was removed, or belongs to another vector.
     pub fn auth_key(&self, addr: AuthKeyAddr) -> Result<AuthKey> {
         let key = self.auth_keys()?.get(addr);
         key.ok_or_else(|| unknown_key(addr))
     }
 
-    /// The authorization key that an address was inserted with, if any (`fi_av_lookup_auth_key`).
+    /// The name of the authorization key that an address was inserted with, if any
+    /// (`fi_av_lookup_auth_key`).
     ///
     /// # Errors
-    /// As [`lookup`](Self::lookup).
+    /// The errors of [`lookup`](Self::lookup).
     pub fn lookup_auth_key(&self, addr: FabricAddr) -> Result<Option<AuthKeyAddr>> {
         self.inner.check_open()?;
         let entry = self.inner.entry(addr)?;
@@ -112,8 +113,9 @@ impl AddressVector {
     /// Removes an authorization key (`fi_av_remove` with `FI_AUTH_KEY`).
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] while an endpoint is open that was opened with it, or an address is in
-    /// the vector that was inserted with it; [`ErrorKind::InvalidArgument`] if it is not there.
+    /// [`ErrorKind::Busy`] while an endpoint that was opened with the key is open, or an address
+    /// that was inserted with it is in the vector; [`ErrorKind::InvalidArgument`] if the key is not
+    /// in the vector.
     pub fn remove_auth_key(&self, addr: AuthKeyAddr) -> Result<()> {
         let mut keys = self.auth_keys()?.keys.lock("remove an authorization key");
         let entry = keys.get(&addr).ok_or_else(|| unknown_key(addr))?;

@@ -24,8 +24,20 @@ pub(crate) type Run = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 pub(super) type Resolver =
     Arc<dyn Fn(&str, &dyn Fn(SocketAddr) -> bool) -> Result<SocketAddr> + Send + Sync>;
 
-/// Opens an [`AddressVector`] (`fi_av_open` with its `fi_av_attr`); made by
-/// [`Domain::address_vector`](crate::Domain::address_vector).
+/// Opens an [`AddressVector`] (`fi_av_open` with its `fi_av_attr`).
+///
+/// You get one from [`Domain::address_vector`](crate::Domain::address_vector).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AvType;
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new().node("127.0.0.1"))?.domain().open()?;
+/// let peers = domain.address_vector().av_type(AvType::Table).count(64).open()?;
+/// assert!(peers.is_empty()); // Room for 64 addresses, none of which is there yet.
+/// # Ok(()) }
+/// ```
 #[doc(alias = "fi_av_attr")]
 #[must_use = "nothing is opened before `open`"]
 pub struct AddressVectorBuilder {
@@ -75,30 +87,34 @@ impl AddressVectorBuilder {
         self
     }
 
-    /// How the application names addresses (`type`). Default: what the domain's `av_type` says; a
-    /// table where that leaves it open, or the type of the named vector that is there.
+    /// How the application names addresses (`type`). Default: the domain's `av_type`. If that
+    /// leaves the choice open, the vector is a table, or has the type of the named vector that
+    /// exists already.
     pub fn av_type(mut self, av_type: AvType) -> Self {
         self.av_type = av_type;
         self
     }
 
-    /// The expected number of addresses (`count`): room for so many is made at once. Default: 0.
+    /// The expected number of addresses (`count`); memory for them is allocated at once. Default:
+    /// 0.
     pub fn count(mut self, count: usize) -> Self {
         self.count = count;
         self
     }
 
-    /// How many endpoints each node will have (`ep_per_node`), a hint for allocations: room is made
-    /// for no less than one node's. Default: 0, which is unknown.
+    /// The expected number of endpoints on each node (`ep_per_node`). It is a hint for allocations:
+    /// the vector allocates memory for at least one node's endpoints. Default: 0, which means
+    /// unknown.
     pub fn endpoints_per_node(mut self, count: usize) -> Self {
         self.endpoints_per_node = count;
         self
     }
 
-    /// Shares the vector with the processes of this user, on this machine, that open it by the same
-    /// name in a domain of the same name (`name`, `FI_SHARED_AV`). It is made if no process has it
-    /// open, and ends with the last process that has: whatever a crash left behind is not found
-    /// again. User ids are not shared, and so not taken. Default: none.
+    /// Shares the vector with other processes of the same user on this machine that open it by the
+    /// same name in a domain of the same name (`name`, `FI_SHARED_AV`). The first process that
+    /// opens the vector creates it, and it ends with the last process that has it open; a later
+    /// process never finds what a crashed one left behind. Shared vectors have no user ids.
+    /// Default: none.
     #[doc(alias = "FI_SHARED_AV")]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -106,54 +122,54 @@ impl AddressVectorBuilder {
     }
 
     /// The base of [`FabricAddr`]s (`map_addr`): "Processes that provide the same value for
-    /// map_addr to a shared AV may use the same fi_addr_t values", and so may all others here.
-    /// Ignored without a name. Default: 0, which takes the vector's own.
+    /// map_addr to a shared AV may use the same fi_addr_t values". Here all processes that share
+    /// the vector may. Ignored without a name. Default: 0, which uses the vector's own base.
     pub fn map_addr(mut self, map_addr: u64) -> Self {
         self.map_addr = map_addr;
         self
     }
 
-    /// Opens it for read-only access (`FI_READ`): it "must be named (name attribute specified), and
-    /// the AV must exist". Default: no.
+    /// Opens the vector for read-only access (`FI_READ`): it "must be named (name attribute
+    /// specified), and the AV must exist". Default: no.
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// All insertions are asynchronous (`FI_EVENT`), and report their end to an event queue, which
-    /// must be [bound](AddressVector::bind) before the first. Default: no.
+    /// Makes all insertions asynchronous (`FI_EVENT`): they report their completion to an event
+    /// queue, which must be [bound](AddressVector::bind) before the first insertion. Default: no.
     #[doc(alias = "FI_EVENT")]
     pub fn asynchronous(mut self) -> Self {
         self.asynchronous = true;
         self
     }
 
-    /// Every node will have the same number of endpoints, at the same sequential ports
-    /// (`FI_SYMMETRIC`). A hint; an address takes no less memory for it here. Default: no.
+    /// Every node has the same number of endpoints, at the same consecutive ports (`FI_SYMMETRIC`).
+    /// This is a hint only, and saves no memory here. Default: no.
     pub fn symmetric(mut self) -> Self {
         self.symmetric = true;
         self
     }
 
-    /// Every insertion gives the application's own identifiers along (`FI_AV_USER_ID`). Without
-    /// this, which is the default, insertions may, and addresses without one are named by their
-    /// [`FabricAddr`].
+    /// Every insertion provides identifiers of the application's own (`FI_AV_USER_ID`). By default
+    /// they are optional, and an address without one is identified by its [`FabricAddr`].
     pub fn user_ids(mut self) -> Self {
         self.user_ids = true;
         self
     }
 
-    /// How many bits of each [`FabricAddr`] are kept to name a context of the peer
-    /// (`rx_ctx_bits`), 0 to [`RX_CTX_BITS_MAX`]: with `n` of them
-    /// [`rx_addr`](AddressVector::rx_addr) names the contexts 0 to 2^n - 1 of a scalable endpoint,
-    /// and so do received messages and peer events; of a message from a context beyond only the
-    /// socket address is reported. Not with a [`name`](Self::name). Default: 0.
+    /// How many bits of each [`FabricAddr`] are reserved for the index of a peer's context
+    /// (`rx_ctx_bits`), 0 to [`RX_CTX_BITS_MAX`]. With `n` bits,
+    /// [`rx_addr`](AddressVector::rx_addr) can name the contexts 0 to 2^n - 1 of a scalable
+    /// endpoint, and so can received messages and peer events. A message from a context with a
+    /// larger index has a socket address as its only source. Cannot be combined with a
+    /// [`name`](Self::name). Default: 0.
     pub fn rx_ctx_bits(mut self, bits: u32) -> Self {
         self.rx_ctx_bits = bits;
         self
     }
 
-    /// A value of the application's that belongs to the vector. Default: none.
+    /// An application value that is stored with the vector. Default: none.
     pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
         self
@@ -168,15 +184,16 @@ impl AddressVectorBuilder {
     /// Opens the vector.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a type that the domain's `av_type` or the vector that is
-    /// there excludes, for an empty name, for read-only access without a name, and for more bits
-    /// for contexts than [`RX_CTX_BITS_MAX`].
-    /// [`ErrorKind::NoMatch`] for read-only access to what no process has open.
-    /// [`ErrorKind::Unsupported`] for user ids in a domain without
-    /// [`Caps::AV_USER_ID`], or with a name, and for bits for contexts with a name.
-    /// [`ErrorKind::Incompatible`] for a named vector whose file is damaged or of another version,
-    /// [`ErrorKind::AccessDenied`] for a directory that is not this user's, [`ErrorKind::Again`]
-    /// while another process opens or changes it. [`ErrorKind::BadState`] if the domain is closed.
+    /// - [`ErrorKind::InvalidArgument`] for a type that conflicts with the domain's `av_type` or
+    ///   with the existing named vector, for an empty name, for read-only access without a name,
+    ///   and for more context bits than [`RX_CTX_BITS_MAX`].
+    /// - [`ErrorKind::NoMatch`] for read-only access to a vector that no process has open.
+    /// - [`ErrorKind::Unsupported`] for user ids with a name or in a domain without
+    ///   [`Caps::AV_USER_ID`], and for context bits with a name.
+    /// - [`ErrorKind::Incompatible`] if the file of a named vector is damaged or has another
+    ///   version, [`ErrorKind::AccessDenied`] if its directory belongs to another user,
+    ///   [`ErrorKind::Again`] while another process opens or changes it.
+    /// - [`ErrorKind::BadState`] if the domain is closed.
     pub fn open(mut self) -> Result<AddressVector> {
         let Some(keep) = self.keep.take() else {
             return Err(Error::new(ErrorKind::BadState, "the domain is closed"));

@@ -28,8 +28,11 @@ impl Format {
             let message = format!("address: {address} {why}");
             Err(Error::new(ErrorKind::InvalidArgument, message))
         };
-        if address.ip().is_unspecified() || address.port() == 0 {
-            return invalid("is no peer's: that has an address and a port");
+        if address.ip().is_unspecified() {
+            return invalid("is a wildcard: pass an address at which the peer can be reached");
+        }
+        if address.port() == 0 {
+            return invalid("has no port: pass the one at which the peer listens");
         }
         if !self.takes(address) {
             return invalid(match self.0 {

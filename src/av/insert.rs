@@ -38,8 +38,25 @@ impl From<Grid> for InsertSource {
     }
 }
 
-/// What an insertion answers: [`FabricAddr`] of one address, `Vec<Result<FabricAddr>>` of several,
-/// which fail each on its own. Sealed.
+/// The result of an insertion: a [`FabricAddr`] for one address, or a `Vec<Result<FabricAddr>>` for
+/// several, each of which may fail separately. Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::av::{FabricAddr, Insert, Inserted};
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// /// Works for one address and for several.
+/// async fn insert<T: Inserted>(insertion: Insert<T>) -> tokio_fabric::Result<T> {
+///     insertion.await
+/// }
+///
+/// let domain = Fabric::open(Hints::new().node("127.0.0.1"))?.domain().open()?;
+/// let peers = domain.address_vector().open()?;
+/// let peer: FabricAddr = insert(peers.insert(([127, 0, 0, 1], 7471).into())).await?;
+/// assert_eq!(peer.index(), 0);
+/// # Ok(()) }
+/// ```
 pub trait Inserted: Sized + Send + 'static {
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed by this")]
@@ -66,11 +83,27 @@ impl Inserted for Vec<Result<FabricAddr>> {
     }
 }
 
-/// An insertion being described. Await it, or end it by [`now`](Self::now) or
-/// [`submit`](Self::submit).
+/// An insertion that has not started yet.
 ///
-/// Several addresses fail each on its own: what it answers then is a result for each, in the order
-/// given (what the C call reports with `FI_SYNC_ERR`). The place of one that failed is left free.
+/// Await it, or start it with [`now`](Self::now) or [`submit`](Self::submit).
+///
+/// If there are several addresses, each may fail separately: the result has an entry for each, in
+/// the order in which they were passed (what the C call reports with `FI_SYNC_ERR`). The slot of an
+/// address that failed stays free.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new().node("127.0.0.1"))?.domain().open()?;
+/// let peers = domain.address_vector().open()?;
+/// let one = peers.insert(([127, 0, 0, 1], 7471).into()).now()?;
+/// let addresses = [7472, 7471].map(|port| ([127, 0, 0, 1], port).into());
+/// let results = peers.insert_all(addresses).await?;
+/// assert!(results[0].is_ok() && results[1].is_err()); // The second is in the vector already.
+/// assert_eq!((one.index(), peers.len()), (0, 2));
+/// # Ok(()) }
+/// ```
 #[must_use = "an insertion does nothing until it is awaited, or ended by `now` or `submit`"]
 pub struct Insert<T: Inserted> {
     vector: AddressVector,
@@ -93,49 +126,50 @@ impl<T: Inserted> Insert<T> {
         }
     }
 
-    /// What completions name the addresses by, instead of their [`FabricAddr`]: one identifier for
-    /// each, in the order of insertion (`FI_AV_USER_ID`). They need not differ.
+    /// Identifiers that completions contain in addition to the [`FabricAddr`] of the peer: one for
+    /// each address, in the order of insertion (`FI_AV_USER_ID`). They need not be unique.
     #[doc(alias = "FI_AV_USER_ID")]
     pub fn user_ids(mut self, ids: impl IntoIterator<Item = u64>) -> Self {
         self.user_ids = Some(ids.into_iter().collect());
         self
     }
 
-    /// The authorization key of the peers (`FI_AUTH_KEY`): endpoints connect with them only if they
-    /// prove it. Default: they have none, and connect as endpoints without a key do. An address has
-    /// one key at most.
+    /// The authorization key of the peers (`FI_AUTH_KEY`): endpoints connect to them only if they
+    /// prove it. An address has at most one key. Default: none; the peers are then treated as
+    /// endpoints without a key.
     pub fn auth_key(mut self, key: AuthKeyAddr) -> Self {
         self.auth_key = Some(key);
         self
     }
 
-    /// Asks for events besides the future's end: an error for each address that fails, then
-    /// [`AvComplete`](crate::Event::AvComplete), all with this context. Only of a vector that was
-    /// opened [`asynchronous`](super::AddressVectorBuilder::asynchronous); ignored otherwise. Where
-    /// the event queue has no room for all of them now, the insertion begins when it has; one that
-    /// never has is an error ([`ErrorKind::TooLarge`]).
+    /// Requests events in addition to the result of the future: an error for each address that
+    /// fails, then [`AvComplete`](crate::Event::AvComplete), all with this context. Ignored unless
+    /// the vector was opened [`asynchronous`](super::AddressVectorBuilder::asynchronous). If the
+    /// event queue has too few free slots, the insertion waits for them; if the queue can never
+    /// have enough, it fails with [`ErrorKind::TooLarge`].
     pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
         self
     }
 
-    /// Says that more insertions will follow (`FI_MORE`). A hint: none is held back here.
+    /// Announces that more insertions follow (`FI_MORE`). This is a hint: no insertion is delayed.
     pub fn more(self) -> Self {
         self
     }
 
-    /// Inserts within this call.
+    /// Inserts the addresses within this call.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for what is no address of a peer's, or not of the domain's
-    /// form; for ranges that do not exist; for as many user ids as there are addresses missed; and
-    /// for names, whose lookup may take long: await those; and for an authorization key that is
-    /// not in the vector. [`ErrorKind::AddressInUse`] for an
-    /// address that is in the vector already. [`ErrorKind::LimitReached`] when the vector has no
-    /// room for all. [`ErrorKind::AccessDenied`] for a vector that was opened read-only,
-    /// [`ErrorKind::Unsupported`] for user ids in a shared one, [`ErrorKind::BadState`] for one
-    /// that inserts asynchronously only or is closed, [`ErrorKind::Again`] while another process
-    /// holds the lock of a shared one.
+    /// - [`ErrorKind::InvalidArgument`] for an address that cannot be a peer's or does not have the
+    ///   domain's address format, for a range that does not exist, if the number of user ids
+    ///   differs from the number of addresses, for an authorization key that is not in the vector,
+    ///   and for host names: their lookup may take long, so await such an insertion instead.
+    /// - [`ErrorKind::AddressInUse`] for an address that is already in the vector.
+    /// - [`ErrorKind::LimitReached`] if the vector has no room for all addresses.
+    /// - [`ErrorKind::AccessDenied`] for a vector that was opened read-only.
+    /// - [`ErrorKind::Unsupported`] for user ids in a shared vector.
+    /// - [`ErrorKind::BadState`] if the vector is closed, or inserts only asynchronously.
+    /// - [`ErrorKind::Again`] while another process holds the lock of a shared vector.
     pub fn now(self) -> Result<T> {
         let (vector, request) = self.check()?;
         if vector.is_asynchronous() {
@@ -154,16 +188,17 @@ impl<T: Inserted> Insert<T> {
         T::of(inserted, Sealed)
     }
 
-    /// Starts the insertion and returns; the events report the rest, with this context.
+    /// Starts the insertion and returns. Events with this context report the results.
     ///
-    /// The insertion has a place in the event queue for each of its addresses and one more, until
-    /// it ends.
+    /// Until it completes, the insertion occupies one slot of the event queue for each of its
+    /// addresses and one more.
     ///
     /// # Errors
-    /// Those of [`now`](Self::now) that are not an address's own, and: [`ErrorKind::BadState`] if
-    /// the vector was not opened asynchronous, or no handle of its event queue is left;
-    /// [`ErrorKind::NoEventQueue`] if none is bound; [`ErrorKind::Again`] if the queue has no room
-    /// for the events now, [`ErrorKind::TooLarge`] if it never has. No event is written then.
+    /// Errors of [`now`](Self::now) that do not concern a single address, and:
+    /// [`ErrorKind::BadState`] if the vector was not opened asynchronous, or no handle of its event
+    /// queue is left; [`ErrorKind::NoEventQueue`] if none is bound; [`ErrorKind::Again`] if the
+    /// queue has too few free slots at the moment, and [`ErrorKind::TooLarge`] if it can never have
+    /// enough. In these cases no event is written.
     pub fn submit(mut self, context: impl Into<UserContext>) -> Result<()> {
         self.context = Some(context.into());
         let (vector, request) = self.check()?;
@@ -215,7 +250,8 @@ impl<T: Inserted> Insert<T> {
 }
 
 impl Insert<FabricAddr> {
-    /// What completions name the address by, instead of its [`FabricAddr`] (`FI_AV_USER_ID`).
+    /// An identifier that completions contain in addition to the [`FabricAddr`] of the peer
+    /// (`FI_AV_USER_ID`).
     pub fn user_id(self, id: u64) -> Self {
         self.user_ids([id])
     }

@@ -17,12 +17,28 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
 use crate::sync::ProgressWaiter;
 
-/// The future of an insertion.
+/// The future of an insertion, which you get by awaiting an [`Insert`](super::Insert) or by its
+/// `into_future`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use std::future::IntoFuture;
+/// use tokio_fabric::av::{FabricAddr, Insertion};
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new().node("127.0.0.1"))?.domain().open()?;
+/// let peers = domain.address_vector().open()?;
+/// let insertion: Insertion<FabricAddr> = peers.insert_service("localhost", "7471").into_future();
+/// let peer = insertion.await?; // The name was looked up on a blocking thread.
+/// assert_eq!(peers.lookup(peer)?.port(), 7471);
+/// # Ok(()) }
+/// ```
 ///
 /// # Cancel safety
-/// Dropped before its end, the insertion is undone: no address is inserted, and if a context was
-/// given to an asynchronous vector an error event for each address ([`ErrorKind::Canceled`]) and
-/// the `AvComplete` carry it. Once these events are written the addresses stay.
+/// If the future is dropped before it completes, the insertion is undone and no address is
+/// inserted. If an asynchronous vector was given a context, an error event for each address
+/// ([`ErrorKind::Canceled`]) and the `AvComplete` event carry it. Once these events are written,
+/// the addresses stay.
 #[must_use = "an insertion that is dropped is undone"]
 pub struct Insertion<T: Inserted> {
     state: State,

@@ -46,10 +46,11 @@ pub use insertion::Insertion;
 /// The peers that connectionless endpoints talk to (`struct fid_av`, `fi_av(3)`): socket addresses,
 /// each named by a [`FabricAddr`].
 ///
-/// A [`FabricAddr`] names one insertion. Once the address is removed it is refused, also when
-/// another address, or the same one again, has its place. An address is in a vector once. With
-/// [`AvType::Table`] its [`index`](FabricAddr::index) is the lowest that is free, in the order in
-/// which insertions begin; [`at`](Self::at) gives the name of who has an index.
+/// A [`FabricAddr`] names one insertion. After the address has been removed, this name is refused,
+/// even if another address, or the same one, is later inserted at the same index. A vector contains
+/// an address only once. With [`AvType::Table`] an insertion gets the lowest free
+/// [`index`](FabricAddr::index), in the order in which insertions begin; [`at`](Self::at) returns
+/// the name at an index.
 ///
 /// Clones are handles of the same vector; every method may be called from several tasks at a time.
 /// Dropping all handles needs no close.
@@ -184,12 +185,12 @@ impl Inner {
 }
 
 impl AddressVector {
-    /// Associates an event queue with the vector (`fi_av_bind`): that of the events of insertions,
-    /// if it was opened [`asynchronous`](AddressVectorBuilder::asynchronous).
+    /// Binds an event queue to the vector (`fi_av_bind`). It receives the events of insertions if
+    /// the vector was opened [`asynchronous`](AddressVectorBuilder::asynchronous).
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] if one is bound already: `fi_av(3)` knows no unbinding.
-    /// [`ErrorKind::BadState`] if either is closed.
+    /// [`ErrorKind::Busy`] if a queue is bound already; `fi_av(3)` does not define how to unbind
+    /// one. [`ErrorKind::BadState`] if either object is closed.
     #[doc(alias = "fi_av_bind")]
     pub fn bind(&self, events: &EventQueue) -> Result<()> {
         self.inner.check_open()?;
@@ -205,13 +206,14 @@ impl AddressVector {
         Ok(())
     }
 
-    /// Starts the insertion of an address (`fi_av_insert`).
+    /// Inserts an address (`fi_av_insert`), once the returned [`Insert`] is awaited or started.
     #[doc(alias = "fi_av_insert")]
     pub fn insert(&self, address: SocketAddr) -> Insert<FabricAddr> {
         Insert::new(self.clone(), Ok(InsertSource::Addresses(vec![Ok(address)])))
     }
 
-    /// Starts the insertion of zero or more addresses (`fi_av_insert`).
+    /// Inserts any number of addresses (`fi_av_insert`), once the returned [`Insert`] is awaited or
+    /// started.
     #[doc(alias("fi_av_insert", "FI_SYNC_ERR"))]
     pub fn insert_all(
         &self,
@@ -221,8 +223,9 @@ impl AddressVector {
         Insert::new(self.clone(), Ok(InsertSource::Addresses(addresses)))
     }
 
-    /// Starts the insertion of zero or more addresses in libfabric's text form (`fi_av_insert` with
-    /// `FI_ADDR_STR`), as [`straddr`](Self::straddr) writes it.
+    /// Inserts any number of addresses in libfabric's text form (`fi_av_insert` with
+    /// `FI_ADDR_STR`), which [`straddr`](Self::straddr) writes, once the returned [`Insert`] is
+    /// awaited or started.
     pub fn insert_texts<'a>(
         &self,
         texts: impl IntoIterator<Item = &'a str>,
@@ -231,11 +234,12 @@ impl AddressVector {
         Insert::new(self.clone(), Ok(InsertSource::Addresses(addresses)))
     }
 
-    /// Starts the insertion of the address that a node's name or number and a port number mean
-    /// (`fi_av_insertsvc`). A node in libfabric's text form has its own port; the service must be
-    /// `None` then, and only then.
+    /// Inserts the address of a node, given by name or number, and a port number
+    /// (`fi_av_insertsvc`), once the returned [`Insert`] is awaited or started. A node in
+    /// libfabric's text form contains its port; the service must be `None` in this case, and only
+    /// then.
     ///
-    /// Names are looked up by the system's resolver, on threads beside the runtime's workers.
+    /// The system's resolver looks up names, on blocking threads.
     #[doc(alias = "fi_av_insertsvc")]
     pub fn insert_service<'a>(
         &self,
@@ -246,9 +250,10 @@ impl AddressVector {
         Insert::new(self.clone(), grid.map(InsertSource::from))
     }
 
-    /// Starts the insertion of a range of nodes, each with a range of ports (`fi_av_insertsym`):
-    /// {node, node + nodes - 1} with {service, service + services - 1}, all ports of a node before
-    /// the next node. A name counts up by the number at its end, or before its first dot.
+    /// Inserts a range of nodes, each with a range of ports (`fi_av_insertsym`), once the returned
+    /// [`Insert`] is awaited or started: the nodes {node, node + nodes - 1} with the services
+    /// {service, service + services - 1}, all ports of a node before the next node. A host name is
+    /// counted up in the number at its end, or in the number before its first dot.
     #[doc(alias("fi_av_insertsym", "FI_SYMMETRIC"))]
     pub fn insert_symmetric(
         &self,
@@ -261,7 +266,8 @@ impl AddressVector {
         Insert::new(self.clone(), grid.map(InsertSource::from))
     }
 
-    /// What it holds, and what this process has inserted and removed.
+    /// Statistics: how many addresses the vector holds, and how many this process has inserted and
+    /// removed.
     pub fn stats(&self) -> AddressVectorStats {
         AddressVectorStats {
             addresses: self.inner.store.len().unwrap_or_default(),
@@ -269,23 +275,24 @@ impl AddressVector {
         }
     }
 
-    /// Removes an address (`fi_av_remove`). It can be inserted again, and is named by another
-    /// value then. Operations in progress go on: they know their peer.
+    /// Removes an address (`fi_av_remove`). If the address is inserted again, it gets a different
+    /// name. Operations in progress continue, since they no longer need the vector.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if it is not in the vector; [`ErrorKind::AccessDenied`] for a
-    /// vector that was opened read-only; [`ErrorKind::BadState`] for one that is closed;
-    /// [`ErrorKind::Again`] while another process holds the lock of a shared one.
+    /// [`ErrorKind::InvalidArgument`] if the address is not in the vector;
+    /// [`ErrorKind::AccessDenied`] for a vector that was opened read-only; [`ErrorKind::BadState`]
+    /// for a closed one; [`ErrorKind::Again`] while another process holds the lock of a shared one.
     #[doc(alias = "fi_av_remove")]
     pub fn remove(&self, addr: FabricAddr) -> Result<()> {
         self.remove_all(&[addr])
     }
 
-    /// Removes a set of addresses (`fi_av_remove`): those that are in the vector, all of them also
-    /// when it is an error that one is not.
+    /// Removes several addresses (`fi_av_remove`). If some of them are not in the vector, the
+    /// others are removed all the same, and the call returns an error.
     ///
     /// # Errors
-    /// As [`remove`](Self::remove); the message names the first that is not in the vector.
+    /// The errors of [`remove`](Self::remove); the message names the first address that is not in
+    /// the vector.
     pub fn remove_all(&self, addrs: &[FabricAddr]) -> Result<()> {
         self.inner.check_open()?;
         let removed = self.inner.remove(addrs)?;
@@ -296,7 +303,7 @@ impl AddressVector {
     /// The socket address that was inserted (`fi_av_lookup`).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if it was removed, or is of another vector;
+    /// [`ErrorKind::InvalidArgument`] if the address was removed, or belongs to another vector;
     /// [`ErrorKind::BadState`] if the vector is closed.
     #[doc(alias = "fi_av_lookup")]
     pub fn lookup(&self, addr: FabricAddr) -> Result<SocketAddr> {
@@ -304,7 +311,7 @@ impl AddressVector {
         Ok(self.peer_addr(addr)?.socket)
     }
 
-    /// The address in libfabric's text form (`fi_av_straddr`), as
+    /// The address in libfabric's text form (`fi_av_straddr`), such as
     /// `fi_sockaddr_in://10.31.6.12:7471`. It need not be in the vector.
     #[doc(alias = "fi_av_straddr")]
     pub fn straddr(&self, address: SocketAddr) -> String {
@@ -314,30 +321,32 @@ impl AddressVector {
         }
     }
 
-    /// What names this peer, if it is in the vector.
+    /// The name of this peer, if it is in the vector.
     pub fn fabric_addr(&self, address: SocketAddr) -> Option<FabricAddr> {
         self.find(address.into())?.0
     }
 
-    /// The identifier that the application gave the address (`FI_AV_USER_ID`), if it did.
+    /// The identifier that the application gave to the address (`FI_AV_USER_ID`), if any.
     ///
     /// # Errors
-    /// As [`lookup`](Self::lookup).
+    /// The errors of [`lookup`](Self::lookup).
     pub fn user_id(&self, addr: FabricAddr) -> Result<Option<u64>> {
         self.inner.check_open()?;
         let entry = self.inner.entry(addr)?;
         Ok(entry.ok_or_else(|| unknown(addr))?.user_id)
     }
 
-    /// One context of the peer of this name, to be sent to or received from (`fi_rx_addr`): of a
-    /// [scalable endpoint](crate::rdm::ScalableEndpoint) the context of this index, from 0, which
-    /// is what the name that was given stands for. Whether the peer has such a context shows when
-    /// something is posted to it. It is the same peer otherwise: [`lookup`](Self::lookup) and
-    /// [`user_id`](Self::user_id) answer for it, and with the removal of the peer it names nothing.
+    /// The name of one context of a peer, to be sent to or received from (`fi_rx_addr`): the
+    /// context with this index, from 0, of a [scalable endpoint](crate::rdm::ScalableEndpoint). The
+    /// peer's own name stands for context 0. Whether the peer has such a context turns out when
+    /// something is posted to it. In every other respect the result names the same peer:
+    /// [`lookup`](Self::lookup) and [`user_id`](Self::user_id) accept it, and it becomes invalid
+    /// when the peer is removed.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the vector keeps no room for the index
-    /// ([`rx_ctx_bits`](AddressVectorBuilder::rx_ctx_bits)), and as [`lookup`](Self::lookup).
+    /// [`ErrorKind::InvalidArgument`] if the vector reserves too few bits for the index
+    /// ([`rx_ctx_bits`](AddressVectorBuilder::rx_ctx_bits)), and the errors of
+    /// [`lookup`](Self::lookup).
     #[doc(alias = "fi_rx_addr")]
     pub fn rx_addr(&self, addr: FabricAddr, index: usize) -> Result<FabricAddr> {
         let bits = self.inner.rx_ctx_bits;
@@ -352,44 +361,45 @@ impl AddressVector {
         Ok(peer.with_context(context, bits))
     }
 
-    /// The context of the peer that this names: what [`rx_addr`](Self::rx_addr) was given; 0 of a
-    /// name as it was inserted.
+    /// The index of the peer's context that this name stands for: the one passed to
+    /// [`rx_addr`](Self::rx_addr), or 0 for the name that the insertion returned.
     pub fn context_of(&self, addr: FabricAddr) -> usize {
         usize::from(addr.split(self.inner.rx_ctx_bits).1)
     }
 
-    /// Bits of its addresses that name a context (`rx_ctx_bits`).
+    /// The number of bits of its addresses that are reserved for a context's index (`rx_ctx_bits`).
     pub fn rx_ctx_bits(&self) -> u32 {
         self.inner.rx_ctx_bits
     }
 
-    /// Who has this index now, if anybody: useful with [`AvType::Table`], where it can be foretold.
+    /// The address at this index, if there is one: useful with [`AvType::Table`], where indices are
+    /// predictable.
     pub fn at(&self, index: usize) -> Option<FabricAddr> {
         let found = self.inner.store.at(index).unwrap_or_else(unreadable);
         found.map(|(addr, _)| addr)
     }
 
-    /// All that are in it now, by index.
+    /// All addresses that are in the vector now, by index.
     pub fn addresses(&self) -> Vec<FabricAddr> {
         self.inner.store.names().unwrap_or_else(unreadable)
     }
 
-    /// How many addresses are in it now.
+    /// How many addresses are in the vector now.
     pub fn len(&self) -> usize {
         self.inner.store.len().unwrap_or_else(unreadable)
     }
 
-    /// True if no address is in it now.
+    /// True if no address is in the vector now.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Map or table: what was asked for, or what was chosen.
+    /// Map or table, as requested or as chosen by the library.
     pub fn av_type(&self) -> AvType {
         self.inner.av_type
     }
 
-    /// The base of the vector's [`FabricAddr`]s, if it is shared: what was asked for, or "the
+    /// The base of the vector's [`FabricAddr`]s, if it is shared: the requested one, or "the
     /// map_addr used by the provider". 0 otherwise.
     pub fn map_addr(&self) -> u64 {
         self.inner.map_addr
@@ -400,23 +410,23 @@ impl AddressVector {
         self.inner.asynchronous
     }
 
-    /// True if it was opened for the same endpoints on each node (`FI_SYMMETRIC`).
+    /// True if it was opened for the same number of endpoints on each node (`FI_SYMMETRIC`).
     pub fn is_symmetric(&self) -> bool {
         self.inner.symmetric
     }
 
-    /// The context given when it was opened.
+    /// The context that was given when the vector was opened.
     pub fn context(&self) -> Option<UserContext> {
         self.inner.context
     }
 
-    /// Closes the vector for all its handles (`fi_close`): its addresses name nothing any more, the
-    /// event queue and the domain are free of it. Events that are in the queue already stay there.
-    /// Closing twice is no error.
+    /// Closes the vector for all its handles (`fi_close`): its addresses become invalid, and its
+    /// event queue and domain can be closed. Events that are already in the queue stay there.
+    /// Closing twice is not an error.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`], naming them, while endpoints are bound to it or insertions are under
-    /// way.
+    /// [`ErrorKind::Busy`] while endpoints are bound to the vector or insertions are in progress;
+    /// the message names them.
     ///
     /// # Cancel safety
     /// Cancel safe: it does its work at the first poll and never waits.

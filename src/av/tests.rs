@@ -198,7 +198,7 @@ async fn a_slow_resolver_blocks_no_worker() {
     assert_eq!(vector.lookup(addr).unwrap(), address(1, 5));
 }
 
-/// Ruling 11: "The runtime ends → every pending and later operation fails with `DriverGone`."
+/// Ruling 11: "If the runtime stops, every pending and later operation fails with `DriverGone`."
 #[test]
 fn an_insertion_whose_runtime_ends_has_an_end() {
     let runtime = || {

@@ -10,13 +10,13 @@ use super::range::AddressRange;
 use super::shared_window::SharedWindow;
 use super::traits::{Convert, IoBuf};
 
-/// Memory that an operation or a region has given back: the very buffer that went in, not a copy,
-/// with its type erased so that completions of all operations fit into one queue.
+/// Memory that an operation or a region has returned: the buffer that was passed in, not a copy,
+/// with its type erased so that one queue can hold the completions of all operations.
 ///
-/// It may be read-only memory that others hold too, so what it can be used for is what any buffer
-/// can: it derefs to its bytes (to none if it is an address range, device memory or a window of
-/// shared memory), and it can be sent. [`Buffer::downcast`] gives the original type back, and with
-/// it what that type allows: to be received into, registered, shared.
+/// It may be read-only memory with other owners. Therefore it allows only what every buffer allows:
+/// it derefs to its bytes (to none if it is an address range, device memory or a window of shared
+/// memory), and it can be sent. [`Buffer::downcast`] recovers the original type and everything that
+/// type allows, such as receiving into it, registering it and sharing it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -73,9 +73,10 @@ impl Buffer {
         SharedWindow::from_owned_buffer(self.owned).map_err(Buffer::new)
     }
 
-    /// Length in bytes: that of the buffer as it went in, not of what was received; of one that
-    /// offered its capacity ([`IoBufMut`](crate::buf::IoBufMut)), of what was received. 0 for an
-    /// address range, device memory, and a window of shared memory.
+    /// Length in bytes: that of the buffer as it was passed in, not of the message that was
+    /// received. For a buffer that offered its capacity ([`IoBufMut`](crate::buf::IoBufMut)) it is
+    /// the number of bytes received. 0 for an address range, device memory, and a window of shared
+    /// memory.
     pub fn len(&self) -> usize {
         if self.is_opaque() {
             0
@@ -89,18 +90,18 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// The bytes, for change; `None` if the buffer is of a read-only type (`Bytes`, `String`, ..).
+    /// The bytes, mutably; `None` if the buffer has a read-only type (`Bytes`, `String`, ...).
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         // SAFETY: invariant of the field: no operation has this buffer, and it is borrowed for
         // change (memory-model rule 1).
         unsafe { self.owned.bytes_mut() }
     }
 
-    /// The bytes as a `Vec`, if that takes no copy: the buffer was a `Vec`, a boxed slice or a
+    /// The bytes as a `Vec`, if that needs no copy: if the buffer was a `Vec`, a boxed slice or a
     /// `String`.
     ///
     /// # Errors
-    /// The buffer itself, if it was of another type; `to_vec()` copies.
+    /// The buffer itself, if it has another type; `to_vec()` copies.
     pub fn into_vec(self) -> Result<Vec<u8>, Buffer> {
         self.owned
             .into_vec()
@@ -109,10 +110,11 @@ impl Buffer {
             .map_err(Buffer::new)
     }
 
-    /// The buffer that several messages landed in (`FI_MULTI_RECV`), of which this is one, to be
-    /// posted again: only for the last of them, once no message can come into it any more. `None`
-    /// for the others, which are gone then. A buffer that is no such part is the whole.
-    /// [`downcast`](Self::downcast) gives it the type that it was posted as.
+    /// The whole buffer that received several messages (`FI_MULTI_RECV`), of which this is one
+    /// part, so that it can be posted again. Only the last remaining part returns it, when no more
+    /// messages can be received into the buffer; all other parts return `None` and are dropped. A
+    /// buffer that is not a part is returned as it is. [`downcast`](Self::downcast) recovers the
+    /// type that was posted.
     pub fn into_whole(self) -> Option<Buffer> {
         let Some(whole) = self.owned.as_window().map(Arc::clone) else {
             return Some(self);
@@ -121,10 +123,10 @@ impl Buffer {
         Arc::into_inner(whole).map(Buffer::new)
     }
 
-    /// The buffer as the type it was given in.
+    /// The buffer as the type that was passed in.
     ///
     /// # Errors
-    /// The buffer itself, if it was of another type.
+    /// The buffer itself, if it has another type.
     pub fn downcast<B: IoBuf>(self) -> Result<B, Buffer> {
         B::from_owned_buffer(self.owned).map_err(Buffer::new)
     }

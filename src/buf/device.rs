@@ -24,12 +24,20 @@ use super::span::Span;
 use crate::limits::DEVICE_PIECE_MAX;
 use crate::sync::Lock;
 
-/// Whose memory it is (`enum fi_hmem_iface` of `fi_mr(3)`). It is passed on to [`HmemOps`] and
-/// means nothing else here.
+/// The kind of device that owns the memory (`enum fi_hmem_iface` of `fi_mr(3)`).
+///
+/// The library only passes it on to [`HmemOps`].
+///
+/// ```
+/// use tokio_fabric::buf::{DeviceBuffer, HmemIface};
+///
+/// let buffer = DeviceBuffer::new(HmemIface::Cuda, 0, 0x7f00_0000_0000, 4096);
+/// assert_eq!((buffer.iface(), buffer.len()), (HmemIface::Cuda, 4096));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HmemIface {
-    /// The host's own (`FI_HMEM_SYSTEM`).
+    /// Host memory (`FI_HMEM_SYSTEM`).
     System,
     /// Nvidia's CUDA (`FI_HMEM_CUDA`).
     Cuda,
@@ -41,19 +49,33 @@ pub enum HmemIface {
     Neuron,
     /// Habana SynapseAI (`FI_HMEM_SYNAPSEAI`).
     SynapseAi,
-    /// Any other owner, by a number that the application chooses.
+    /// Any other kind, identified by a number that the application chooses.
     Other(u32),
 }
 
-/// A buffer in memory that only its owner can copy. It is registered
-/// ([`Domain::register`](crate::Domain::register)), and operations use slices of its region
-/// (`FI_MR_HMEM`); the domain's [`HmemOps`] move its bytes.
+/// A buffer in memory that only its owner can copy, such as the memory of a GPU.
 ///
-/// A region of such buffers, all of one interface and device, copies by those functions wherever it
-/// copies, its own `read_at` and `write_at` included; it gives no guard by
-/// [`MemoryRegion::quiesce`](crate::MemoryRegion::quiesce), since there are no bytes to show.
+/// Register it with [`Domain::register`](crate::Domain::register), and pass slices of the region to
+/// operations (`FI_MR_HMEM`); the domain's [`HmemOps`] move its bytes.
 ///
-/// `fi_mr(3)` names the interface and the device in `struct fi_mr_attr`.
+/// A region may consist of several such buffers, all of one interface and device. All its copies,
+/// including `read_at` and `write_at`, use the domain's functions.
+/// [`MemoryRegion::quiesce`](crate::MemoryRegion::quiesce) is not available for it, because there
+/// are no bytes in host memory to give access to.
+///
+/// `fi_mr(3)` specifies the interface and the device in `struct fi_mr_attr`.
+/// [`HmemOps`] has an example with a device.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tokio_fabric::buf::{DeviceBuffer, HmemIface};
+///
+/// struct Allocation; // Frees the device memory when it is dropped.
+///
+/// let buffer = DeviceBuffer::new(HmemIface::Other(1), 0, 4096, 64);
+/// let buffer = buffer.keeping(Arc::new(Allocation));
+/// assert_eq!((buffer.address(), buffer.len()), (4096, 64));
+/// ```
 #[doc(alias("FI_HMEM", "FI_MR_HMEM"))]
 #[derive(Clone)]
 pub struct DeviceBuffer {
@@ -71,10 +93,10 @@ pub(super) struct DevicePlace {
 }
 
 impl DeviceBuffer {
-    /// `len` bytes from `address` on, of this interface's device (0 if it has only one). A range
-    /// that wraps around the end of the address space is refused when it is registered.
+    /// `len` bytes from `address` on, of this interface's device (0 if there is only one).
+    /// Registration refuses a range that wraps around the end of the address space.
     ///
-    /// Nothing here follows the address: what may be behind it is between the application and its
+    /// The library never dereferences the address: its meaning is between the application and its
     /// [`HmemOps`].
     pub fn new(iface: HmemIface, device: u64, address: u64, len: usize) -> Self {
         let start = usize::try_from(address).unwrap_or(usize::MAX);
@@ -88,24 +110,24 @@ impl DeviceBuffer {
         }
     }
 
-    /// Keeps `owner` for as long as this buffer, a region of it or an operation on that exists:
-    /// what frees the memory when it is dropped.
+    /// Keeps `owner` alive as long as this buffer, a region of it or an operation on that region
+    /// exists. The owner's `Drop` can free the memory.
     pub fn keeping(mut self, owner: Arc<dyn Any + Send + Sync>) -> Self {
         self.place.keep = Some(owner);
         self
     }
 
-    /// Whose memory it is.
+    /// The kind of device that owns the memory.
     pub fn iface(&self) -> HmemIface {
         self.place.iface
     }
 
-    /// Which of the interface's devices has it.
+    /// The number of the device among those of its interface.
     pub fn device(&self) -> u64 {
         self.place.device
     }
 
-    /// Where it begins, as its device numbers addresses.
+    /// The address of the first byte, in the device's address space.
     pub fn address(&self) -> u64 {
         self.span.address()
     }
@@ -136,10 +158,17 @@ impl fmt::Debug for DeviceBuffer {
     }
 }
 
-/// Some bytes of a device, by address (`struct iovec`).
+/// A range of device memory, by address (`struct iovec`).
+///
+/// ```
+/// use tokio_fabric::buf::HmemSpan;
+///
+/// let span = HmemSpan { address: 4096, len: 64 };
+/// assert_eq!(span.address + span.len as u64, 4160);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HmemSpan {
-    /// Where they begin, as the device numbers addresses.
+    /// The address of the first byte, in the device's address space.
     pub address: u64,
     /// Length in bytes.
     pub len: usize,
@@ -147,19 +176,28 @@ pub struct HmemSpan {
 
 /// The memory of a region: one or more spans of one device, addressed as one range of bytes
 /// (`iface`, `device`, `hmem_iov` and `hmem_iov_count` of the callbacks).
+///
+/// ```
+/// use tokio_fabric::buf::{HmemIface, HmemIov, HmemSpan};
+///
+/// let spans = [HmemSpan { address: 0, len: 64 }, HmemSpan { address: 4096, len: 64 }];
+/// let iov = HmemIov { iface: HmemIface::Other(1), device: 0, spans: &spans };
+/// let parts: Vec<_> = iov.parts(60, 10).map(|part| (part.address, part.len)).collect();
+/// assert_eq!(parts, [(60, 4), (4096, 6)]); // Ten bytes from offset 60 lie in both spans.
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct HmemIov<'a> {
-    /// Whose memory it is.
+    /// The kind of device that owns the memory.
     pub iface: HmemIface,
-    /// Which of the interface's devices has it.
+    /// The number of the device among those of its interface.
     pub device: u64,
     /// The spans, in order. At least one.
     pub spans: &'a [HmemSpan],
 }
 
 impl<'a> HmemIov<'a> {
-    /// What of the spans a copy of `len` bytes at `offset` touches, in order; empty parts are left
-    /// out. It ends early if the spans do.
+    /// The parts of the spans that a copy of `len` bytes at `offset` touches, in order, without
+    /// empty parts. Together they are shorter than `len` if the spans end before.
     pub fn parts(&self, offset: u64, len: usize) -> impl Iterator<Item = HmemSpan> + 'a {
         let (mut skip, mut left) = (offset, len);
         self.spans.iter().filter_map(move |span| {
@@ -177,43 +215,86 @@ impl<'a> HmemIov<'a> {
     }
 }
 
-/// How memory is copied that only its owner can copy (`struct fi_hmem_override_ops` of
-/// `fi_domain(3)`). Given to a domain by [`Domain::set_ops`](crate::Domain::set_ops), and called
-/// for every byte that moves into or out of a [`DeviceBuffer`]: of messages, datagrams, remote
-/// memory access, atomic operations and a region's own calls.
+/// Functions that copy memory which only its owner can copy (`struct fi_hmem_override_ops` of
+/// `fi_domain(3)`).
 ///
-/// Both are called with at most 1 MiB at a time, by the domain's driver, by calls that post a
-/// datagram, or a receive for a message that waits, and by a region's own calls; from several
-/// threads at once, and while a lock of the connection is held: they must not wait for anything of
-/// this library. While one runs, the other connections of that driver wait, unless it
-/// [may block](Self::may_block).
+/// Pass them to a domain with [`Domain::set_ops`](crate::Domain::set_ops). They are called for
+/// every byte that moves into or out of a [`DeviceBuffer`]: of messages, datagrams, remote memory
+/// access, atomic operations and a region's own methods.
 ///
-/// An error, a panic or a copy that is short fails the operation that it was for, and nothing else,
-/// with two exceptions: of a message or write of more than 1 MiB a part may be on its way already,
-/// and a peer without this library's extension gets no word of an access that failed. Then the
-/// connection ends.
+/// Each call copies at most 1 MiB. The functions are called by the domain's driver, by calls that
+/// post a datagram or a receive for a message that has already arrived, and by a region's own
+/// methods. The calls may come from several threads at once, and while a lock of the connection is
+/// held, so they must not wait for anything of this library. While one runs, the other connections
+/// of the same driver wait, unless the functions [may block](Self::may_block).
+///
+/// An error, a panic or a short copy fails the operation that it belongs to and nothing else, with
+/// two exceptions that end the connection: part of a message or write of more than 1 MiB may have
+/// been sent already, and a peer without this library's extension cannot be informed of a failed
+/// access.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use std::{io, sync::{Arc, Mutex}};
+/// use tokio_fabric::buf::{DeviceBuffer, HmemIface, HmemIov, HmemOps};
+/// use tokio_fabric::domain::{DomainOps, SET_OPS_HMEM_OVERRIDE};
+/// use tokio_fabric::{Caps, Fabric, Hints};
+///
+/// /// A device whose addresses are places in a table.
+/// struct Device(Mutex<Vec<u8>>);
+///
+/// impl HmemOps for Device {
+///     fn copy_to_host(&self, into: &mut [u8], iov: &HmemIov, at: u64) -> io::Result<usize> {
+///         let (memory, mut done) = (self.0.lock().unwrap(), 0);
+///         for part in iov.parts(at, into.len()) {
+///             let from = part.address as usize;
+///             into[done..done + part.len].copy_from_slice(&memory[from..from + part.len]);
+///             done += part.len;
+///         }
+///         Ok(done)
+///     }
+///     fn copy_from_host(&self, iov: &HmemIov, at: u64, from: &[u8]) -> io::Result<usize> {
+///         let (mut memory, mut done) = (self.0.lock().unwrap(), 0);
+///         for part in iov.parts(at, from.len()) {
+///             let into = part.address as usize;
+///             memory[into..into + part.len].copy_from_slice(&from[done..done + part.len]);
+///             done += part.len;
+///         }
+///         Ok(done)
+///     }
+/// }
+///
+/// let hints = Hints::new().caps(Caps::MSG | Caps::RMA | Caps::HMEM);
+/// let domain = Fabric::open(hints)?.domain().open()?;
+/// let device = Arc::new(Device(Mutex::new(vec![0; 1 << 20])));
+/// domain.set_ops(SET_OPS_HMEM_OVERRIDE, DomainOps::Hmem(device))?;
+/// let region = domain.register(DeviceBuffer::new(HmemIface::Other(1), 0, 4096, 64)).await?;
+/// region.write_at(0, b"over there")?; // Operations take `region.slice(..)`.
+/// # Ok(()) }
+/// ```
 pub trait HmemOps: Send + Sync + 'static {
-    /// Copies `into.len()` bytes from `offset` of the device's memory to the host
-    /// (`copy_from_hmem_iov`). Returns how many bytes it has copied; fewer than asked for is a
+    /// Copies `into.len()` bytes from `offset` of the device memory to the host
+    /// (`copy_from_hmem_iov`). Returns the number of bytes copied; fewer than requested is a
     /// failure.
     ///
     /// # Errors
-    /// The owner's, as the system's number (`fi_errno`): `EIO` if it has none.
+    /// The owner's error, which is reported by its operating system number (`fi_errno`), or as
+    /// `EIO` if it has none.
     fn copy_to_host(&self, into: &mut [u8], iov: &HmemIov<'_>, offset: u64) -> io::Result<usize>;
 
-    /// Copies `from` to `offset` of the device's memory (`copy_to_hmem_iov`). Returns how many
-    /// bytes it has copied; fewer than given is a failure.
+    /// Copies `from` to `offset` of the device memory (`copy_to_hmem_iov`). Returns the number of
+    /// bytes copied; fewer than passed is a failure.
     ///
     /// # Errors
-    /// As of [`copy_to_host`](Self::copy_to_host).
+    /// As for [`copy_to_host`](Self::copy_to_host).
     fn copy_from_host(&self, iov: &HmemIov<'_>, offset: u64, from: &[u8]) -> io::Result<usize>;
 
-    /// True if a copy may take long: then blocking threads of the runtime serve the domain's
-    /// connections, each as it becomes ready, and the driver and its other connections go on while
-    /// one waits. A post on the same connection waits for the copy that is under way. It costs a
-    /// wake from thread to thread for every message of the domain. Asked once, by
-    /// [`Domain::set_ops`](crate::Domain::set_ops). A domain that is driven by hand waits in any
-    /// case. Default: false.
+    /// True if a copy may take long. Then blocking threads of the runtime serve the domain's
+    /// connections, each as it becomes ready, so that the driver and other connections continue
+    /// during a copy. A post on the same connection waits for the copy in progress. Every message
+    /// of the domain costs an additional wake-up between threads. Called once, by
+    /// [`Domain::set_ops`](crate::Domain::set_ops). A domain with manual progress waits for copies
+    /// in any case. Default: false.
     fn may_block(&self) -> bool {
         false
     }

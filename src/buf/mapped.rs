@@ -16,34 +16,50 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Where the system says whether it makes huge pages of ordinary memory.
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// Which pages the system gave for a [`MappedBuffer`].
+/// The kind of pages that the system has provided for a [`MappedBuffer`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::buf::{MappedBuffer, PageKind};
+///
+/// let buffer = MappedBuffer::huge(4 << 20)?;
+/// match buffer.pages() {
+///     PageKind::Huge => println!("pages of 2 MiB, reserved"),
+///     PageKind::Transparent => println!("the system will use huge pages where it can"),
+///     _ => println!("ordinary pages: this machine has no huge pages to give"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageKind {
     /// Pages of the ordinary size.
     Ordinary,
-    /// Ordinary ones, of which the system makes huge ones where it can: it was asked to, and it is
-    /// set up to heed that.
+    /// Ordinary pages, which the system may combine into huge ones: the buffer has requested this,
+    /// and the system is configured to do it.
     Transparent,
-    /// Huge pages of 2 MiB from the pool the administrator set aside, all of them reserved.
+    /// Huge pages of 2 MiB from the pool that the administrator has set aside. All of them are
+    /// reserved.
     Huge,
 }
 
-/// Zeroed memory mapped from the system: it begins at a page and takes whole pages. Pages come into
-/// being when they are first touched, or by a registration that faults them in
-/// ([`MrMode::ALLOCATED`](crate::info::MrMode::ALLOCATED)), so that a buffer may be far larger than
-/// the memory it will ever use. Touching more than the machine has is answered by the system as for
-/// all memory: by ending a process.
+/// Zeroed memory mapped from the system.
 ///
-/// A buffer for operations and registrations like a `Vec<u8>`; it derefs to its bytes. Dropping it
-/// gives the pages back, which takes time by how many there are.
+/// It starts at a page boundary and consists of whole pages. Pages are allocated when they are
+/// first touched, or by a registration that faults them in
+/// ([`MrMode::ALLOCATED`](crate::info::MrMode::ALLOCATED)), so a buffer may be far larger than the
+/// memory it will ever use. If the machine runs out of memory when a page is touched, the system
+/// responds as for all memory: it kills a process.
+///
+/// It is a buffer for operations and registrations like a `Vec<u8>`, and derefs to its bytes.
+/// Dropping it returns the pages to the system, which takes time proportional to their number.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// use tokio_fabric::{buf::MappedBuffer, Fabric, Hints};
 ///
 /// let domain = Fabric::open(Hints::new())?.domain().open()?;
-/// // 64 GiB of addresses, none of which is memory yet: on TCP this takes no time by its size.
+/// // 64 GiB of addresses, without memory yet: registering them is as fast as registering 4 KiB.
 /// let region = domain.register(MappedBuffer::new(64 << 30)?).lazily().await?;
 /// region.write_at(40 << 30, b"one page of it")?;
 /// # Ok(()) }
@@ -63,7 +79,7 @@ unsafe impl Send for MappedBuffer {}
 unsafe impl Sync for MappedBuffer {}
 
 impl MappedBuffer {
-    /// Maps `len` bytes of pages of the ordinary size.
+    /// Maps `len` bytes, in pages of the ordinary size.
     ///
     /// # Errors
     /// [`ErrorKind::LimitReached`] if the system has no such range of addresses left.
@@ -88,12 +104,12 @@ impl MappedBuffer {
         Ok(buffer)
     }
 
-    /// Maps `len` bytes in huge pages, of the best kind the system offers now: see
-    /// [`pages`](Self::pages). They make long transfers and fault-ins cheaper, and waste most of a
-    /// page where little is used of it.
+    /// Maps `len` bytes in huge pages of the best kind that the system currently offers; see
+    /// [`pages`](Self::pages). They make long transfers and page faults cheaper, but waste memory
+    /// if only a little of each page is used.
     ///
     /// # Errors
-    /// As for [`new`](Self::new); that there are no huge pages is none.
+    /// As for [`new`](Self::new). A system without huge pages is not an error.
     pub fn huge(len: usize) -> Result<MappedBuffer> {
         let mapped = whole_pages(len, HUGE_PAGE)?;
         // Without NORESERVE: pages of the pool are promised now, or the mapping fails, and touching
@@ -135,7 +151,7 @@ impl MappedBuffer {
         }
     }
 
-    /// Which pages it is made of.
+    /// The kind of its pages.
     pub fn pages(&self) -> PageKind {
         self.pages
     }

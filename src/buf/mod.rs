@@ -71,12 +71,14 @@ pub(crate) use device::SharedHmemOps;
 pub(crate) use memory::{Memory, RegionUse};
 pub(crate) use out_frame::{BounceBuffer, OutFrame};
 pub(crate) use owned_buffer::{OwnedBuffer, OwnedBuffers};
+#[cfg(feature = "tls")]
+pub(crate) use payload::Slices;
 pub(crate) use payload::{Leases, Payload, zeroed};
 pub(crate) use quiesced_access::QuiescedAccess;
 pub(crate) use range::check_kernel_copies;
 pub(crate) use region::RegionMemory;
 pub(crate) use shared::{ReleaseListener, join_windows, range_within};
 pub(crate) use span::SpanList;
-pub(crate) use stage::{Stage, StagePool};
+pub(crate) use stage::Stage;
 pub(crate) use traits::{LocalUse, Refused};
 pub(crate) use watch::{Notices, WatchGuard, can_watch};

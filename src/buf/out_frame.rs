@@ -3,6 +3,8 @@
 
 use super::access_error::AccessError;
 use super::payload::Payload;
+#[cfg(feature = "tls")]
+use super::payload::Slices;
 use super::span::{Span, SpanList};
 use crate::limits::{DEVICE_PIECE_MAX, FRAME_HEADER_INLINE, HEADER_SIZE_MAX};
 
@@ -187,21 +189,51 @@ impl OutFrame {
         }
     }
 
+    /// Adds `len` bytes behind the next `skipped` ones, which must be there, as they lie in memory;
+    /// see [`Payload::slices`].
+    #[cfg(feature = "tls")]
+    pub(crate) fn slices<'a>(&'a self, skipped: usize, len: usize, into: &mut Slices<'a>) -> bool {
+        if self.bounce.is_some() {
+            return false;
+        }
+        let begin = self.sent + skipped;
+        let header = self.header().get(begin..).unwrap_or_default();
+        let header = &header[..header.len().min(len)];
+        if !header.is_empty() {
+            into.push(header);
+        }
+        let left = len - header.len();
+        left == 0 || {
+            let offset = begin.saturating_sub(usize::from(self.header_len));
+            self.payload.slices(offset, left, into)
+        }
+    }
+
     /// Copies the bytes that come next, as many as there are or fit; the count says how many. For
     /// transports without a kernel. The cursor does not move.
     pub(crate) fn copy_out(&self, into: &mut [u8]) -> Result<usize, AccessError> {
+        self.copy_out_behind(0, into)
+    }
+
+    /// The same, of what comes behind the next `skipped` bytes; at most [`OutFrame::remaining`].
+    pub(crate) fn copy_out_behind(
+        &self,
+        skipped: usize,
+        into: &mut [u8],
+    ) -> Result<usize, AccessError> {
+        let begin = self.sent + skipped;
         let header = self.header();
         let here = match &self.bounce {
             None => self.len(),
             Some(bounce) => header.len() + bounce.end(),
         };
-        let count = into.len().min(here - self.sent);
+        let count = into.len().min(here.saturating_sub(begin));
         let into = &mut into[..count];
-        let header_left = header.get(self.sent..).unwrap_or_default();
+        let header_left = header.get(begin..).unwrap_or_default();
         let from_header = header_left.len().min(count);
         into[..from_header].copy_from_slice(&header_left[..from_header]);
         if from_header < count {
-            let offset = self.sent.saturating_sub(header.len());
+            let offset = begin.saturating_sub(header.len());
             let into = &mut into[from_header..];
             match &self.bounce {
                 None => self.payload.copy_out(offset, into)?,

@@ -327,10 +327,11 @@ impl OwnedBuffer {
         std::ptr::slice_from_raw_parts_mut(self.span.as_ptr(), self.span.len())
     }
 
-    /// Takes the owner out; the drop of `self` then frees nothing.
+    /// Takes the owner out, so that nothing is left to drop.
     #[inline]
-    fn dissolve(mut self) -> (Span, Owner) {
-        (self.span, mem::replace(&mut self.owner, Owner::Gone))
+    fn dissolve(self) -> (Span, Owner) {
+        let mut this = ManuallyDrop::new(self);
+        (this.span, mem::replace(&mut this.owner, Owner::Gone))
     }
 }
 

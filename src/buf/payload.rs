@@ -37,6 +37,11 @@ enum Parts {
     OnArrival(Box<OnArrival>),
 }
 
+/// Bytes where they lie, in order. Up to 16 slices, the frames of a few messages, need no
+/// allocation.
+#[cfg(feature = "tls")]
+pub(crate) type Slices<'a> = SmallVec<[&'a [u8]; 16]>;
+
 /// What zeros are sent from.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
@@ -185,13 +190,8 @@ impl Payload {
         }
     }
 
-    /// The first `len` bytes in memory that the operation owns: this payload, or a copy if any of
-    /// it is a region's. Refused if a gate refuses.
-    pub(crate) fn apart_from_regions(self, len: usize) -> Result<Self, AccessError> {
-        let parts = self.parts.as_slice();
-        if !parts.iter().any(|part| matches!(part, Memory::Region(_))) {
-            return Ok(self);
-        }
+    /// The first `len` bytes in memory of our own. Refused if a gate refuses.
+    pub(crate) fn copy_front(&self, len: usize) -> Result<Self, AccessError> {
         let mut bytes = vec![0; len];
         self.copy_out(0, &mut bytes)?;
         Ok(Self::from_vec(bytes))
@@ -272,6 +272,37 @@ impl Payload {
             into = rest;
         }
         Ok(())
+    }
+
+    /// Adds a range, which must lie within, as it lies in memory. False if no slice may be made of
+    /// a part of it (memory-model rule 2), which is copied instead; what was added means nothing
+    /// then.
+    #[cfg(feature = "tls")]
+    pub(crate) fn slices<'a>(&'a self, offset: usize, len: usize, into: &mut Slices<'a>) -> bool {
+        self.assert_within(offset, len);
+        let (mut skip, mut left) = (offset, len);
+        for part in self.parts.as_slice() {
+            if left == 0 {
+                break;
+            }
+            if skip >= part.len() {
+                skip -= part.len();
+                continue;
+            }
+            let count = left.min(part.len() - skip);
+            match part {
+                // SAFETY: as in `copy_out`: nothing writes to a payload that is shared, and it is
+                // shared for as long as the slice lives (memory-model rule 1).
+                Memory::Owned(owned) => match unsafe { owned.bytes() }.get(skip..skip + count) {
+                    Some(bytes) => into.push(bytes),
+                    None => return false,
+                },
+                Memory::Region(_) => return false,
+            }
+            skip = 0;
+            left -= count;
+        }
+        left == 0
     }
 
     /// Copies the first `len` bytes of another payload to the start of this one; both are as long.
@@ -415,6 +446,7 @@ impl Payload {
     }
 
     /// The part, if there is exactly one.
+    #[inline]
     pub(crate) fn into_single(self) -> Option<Memory> {
         match self.parts {
             Parts::One(memory) => Some(memory),

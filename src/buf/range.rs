@@ -16,13 +16,16 @@ use rustix::mm::{Advice, madvise};
 use super::span::Span;
 use crate::limits::RESIDENT_PAGES_PER_CALL;
 
-/// A range of this process's addresses, to be registered as it is (`fi_mr(3)`: scalable
-/// registration "occurs on memory address ranges"). It need not be mapped, not when it is
-/// registered and not later: an access to a page that is not there fails with
-/// [`ErrorKind::BadAddress`](crate::ErrorKind::BadAddress), and nothing else happens.
+/// A range of this process's address space, to be registered as it is (`fi_mr(3)`: scalable
+/// registration "occurs on memory address ranges").
 ///
-/// A region of such ranges has no safe access to its bytes as memory: it copies by system calls,
-/// has no atomics, and gives no guard by [`MemoryRegion::quiesce`](crate::MemoryRegion::quiesce).
+/// It need not be mapped, neither when it is registered nor later: an access to a page that does
+/// not exist fails with [`ErrorKind::BadAddress`](crate::ErrorKind::BadAddress) and has no other
+/// effect.
+///
+/// A region of such ranges gives no safe access to its bytes as memory: it copies with system
+/// calls, and supports neither atomic operations nor
+/// [`MemoryRegion::quiesce`](crate::MemoryRegion::quiesce).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -42,26 +45,26 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// `len` bytes from `start` on. A range that wraps around the end of the address space is
-    /// refused when it is registered.
+    /// `len` bytes from `start` on. Registration refuses a range that wraps around the end of the
+    /// address space.
     ///
     /// # Safety
-    /// While a region made of this range or of a clone exists (until `deregister` has given the
-    /// range back, or the last handle and the last operation are gone), the kernel reads the
-    /// bytes, and writes them if the region's rights allow that, whenever a peer or an operation
-    /// asks. So whatever is mapped there meanwhile must be memory for which this is all right:
-    /// - no Rust reference to the bytes lives while they may be written, and no `&mut` while they
+    /// While a region of this range or of a clone exists (until `deregister` has returned the
+    /// range, or the last handle and the last operation are gone), the kernel may read the bytes at
+    /// any time, and write them if the region's rights allow it. Memory that is mapped in the range
+    /// during this time must therefore meet these conditions:
+    /// - no Rust reference to the bytes exists while they may be written, and no `&mut` while they
     ///   may be read;
-    /// - nothing depends on their values (they are no part of a `bool`, a `String`, an allocator's
-    ///   own data) while they may be written;
-    /// - pages that are taken away are not given to anything else of which that is not true.
+    /// - nothing depends on their values (they are not part of a `bool`, a `String`, or an
+    ///   allocator's own data) while they may be written;
+    /// - pages that are unmapped are not reused for memory that violates these conditions.
     pub unsafe fn new(start: *mut u8, len: usize) -> Self {
         AddressRange {
             span: Span::new(start, len),
         }
     }
 
-    /// Where it begins.
+    /// The address of its first byte.
     pub fn start(&self) -> *mut u8 {
         self.span.as_ptr()
     }

@@ -28,17 +28,19 @@ pub(crate) trait ReleaseListener: Send + Sync {
     fn released(&self, addresses: Range<usize>);
 }
 
-/// Writable memory with any number of owners, to be registered by ranges: in a
-/// [`RegistrationCache`](crate::domain::RegistrationCache), or each by itself
-/// ([`window`](Self::window)). It is made of a writable buffer of any kind that regions own, and
-/// gives it back.
+/// Writable memory with any number of owners, to be registered by ranges: through a
+/// [`RegistrationCache`](crate::domain::RegistrationCache), or each range separately
+/// ([`window`](Self::window)).
 ///
-/// Peers, local operations and other handles may write to it at any time, so there is no `&[u8]`
-/// into it: copy with [`read_at`](Self::read_at) and [`write_at`](Self::write_at). Bytes that are
-/// written while they are read are seen old or new, byte by byte.
+/// It is made from a writable buffer of any kind that regions can own, and
+/// [returns](Self::into_buffer) that buffer.
 ///
-/// Clones are handles of the same memory. When the last one is dropped, caches remove their idle
-/// registrations of it; the memory is freed with the last region of it.
+/// Peers, local operations and other handles may write to it at any time, so it gives no `&[u8]` to
+/// its bytes: copy with [`read_at`](Self::read_at) and [`write_at`](Self::write_at). A byte that is
+/// written while it is read has either its old or its new value.
+///
+/// Clones are handles of the same memory. When the last handle is dropped, caches remove their idle
+/// registrations of the memory; the memory is freed with the last region of it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -65,8 +67,7 @@ struct Handle {
 }
 
 impl SharedBuffer {
-    /// Makes shared memory of a buffer that is owned alone and writable, of the types that both
-    /// traits name; no byte is copied.
+    /// Makes shared memory from an exclusively owned, writable buffer, without copying it.
     pub fn new(buffer: impl RegionBuf + IoBufMut) -> SharedBuffer {
         let Ok(memory) = buffer.into_owned_buffer() else {
             unreachable!("the types that both traits name are owned whole");
@@ -95,10 +96,10 @@ impl SharedBuffer {
         self.len() == 0
     }
 
-    /// Copies `into.len()` bytes at `offset` out of it.
+    /// Copies `into.len()` bytes at `offset` out of the memory.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range is not all within.
+    /// `InvalidArgument` if the range is not entirely within the memory.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len())?;
         // SAFETY: the whole of a writable buffer that `self` keeps allocated, and that is touched
@@ -108,7 +109,7 @@ impl SharedBuffer {
         Ok(())
     }
 
-    /// Copies all of `from` to `offset` of it.
+    /// Copies all of `from` to `offset` of the memory.
     ///
     /// # Errors
     /// As for [`read_at`](Self::read_at).
@@ -119,11 +120,11 @@ impl SharedBuffer {
         Ok(())
     }
 
-    /// The buffer it was made of, if this is the last handle and no region has any of it. Caches
-    /// remove their idle registrations of it first.
+    /// The buffer it was made from, if this is the last handle and no region contains any of it.
+    /// Caches first remove their idle registrations of it.
     ///
     /// # Errors
-    /// This handle, if there are others, or if a region of it is still in use.
+    /// This handle, if there are others, or if a region of the memory is still in use.
     pub fn into_buffer(self) -> Result<Buffer, SharedBuffer> {
         let handle = Arc::try_unwrap(self.handle).map_err(|handle| SharedBuffer { handle })?;
         let memory = Arc::clone(&handle.memory);
@@ -217,9 +218,22 @@ pub(crate) fn join_windows(mut windows: Vec<OwnedBuffer>) -> Vec<OwnedBuffer> {
     joined
 }
 
-/// Memory that may be registered by ranges any number of times, since all its owners share it: a
-/// [`SharedBuffer`], or bytes that never change: `Bytes`, `Arc<[u8]>`, `&'static [u8]`; or an
+/// Memory that may be registered by ranges any number of times, because all its owners share it: a
+/// [`SharedBuffer`]; bytes that never change (`Bytes`, `Arc<[u8]>`, `&'static [u8]`); or an
 /// [`AddressRange`], which the caller keeps mapped. Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use bytes::Bytes;
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let cache = Fabric::open(Hints::new())?.domain().open()?.cache().open()?;
+/// let bytes = Bytes::from_static(b"never changes");
+/// let first = cache.register(&bytes, 0..5).await?;
+/// let second = cache.register(&bytes, 6..13).await?;
+/// assert_eq!((first.len(), second.len()), (5, 7));
+/// # Ok(()) }
+/// ```
 pub trait SharedMemory: Clone + Send + 'static {
     /// Where it is.
     #[doc(hidden)]

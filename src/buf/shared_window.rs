@@ -14,16 +14,18 @@ use super::traits::{Convert, LocalUse, Refused, RegionBuf};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A range of a [`SharedBuffer`], to be registered with a domain as a region of its own
-/// ([`Domain::register`](crate::Domain::register)): with a key, rights and an end that no other
-/// registration of the same bytes has. So a peer can be lent a part of a buffer for one call, and
-/// [`revoke_now`](crate::MemoryRegion::revoke_now) takes that back whatever else goes on with the
-/// buffer; a [`RegistrationCache`](crate::domain::RegistrationCache), which shares registrations,
-/// revokes none.
+/// ([`Domain::register`](crate::Domain::register)).
 ///
-/// Clones, and windows that overlap, share their bytes. Their regions have no
-/// [`quiesce`](crate::MemoryRegion::quiesce), which would claim bytes that others have.
-/// [`deregister`](crate::MemoryRegion::deregister) gives the window back. While one exists,
-/// [`SharedBuffer::into_buffer`] gives nothing.
+/// The region's key, rights and lifetime are independent of other registrations of the same bytes.
+/// You can thus lend a part of a buffer to a peer for one call, and take it back with
+/// [`revoke_now`](crate::MemoryRegion::revoke_now) whatever else the buffer is used for. A
+/// [`RegistrationCache`](crate::domain::RegistrationCache), whose registrations are shared, cannot
+/// revoke them.
+///
+/// Clones, and windows that overlap, share their bytes. Their regions do not support
+/// [`quiesce`](crate::MemoryRegion::quiesce), which would claim exclusive access to bytes that have
+/// other owners. [`deregister`](crate::MemoryRegion::deregister) returns the window. While a window
+/// exists, [`SharedBuffer::into_buffer`] fails.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -44,10 +46,10 @@ pub struct SharedWindow {
 }
 
 impl SharedBuffer {
-    /// A range of it, in bytes, to be registered by itself.
+    /// A range of the memory, in bytes, to be registered separately.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range is not all within.
+    /// `InvalidArgument` if the range is not entirely within the memory.
     pub fn window(&self, range: impl RangeBounds<usize>) -> Result<SharedWindow> {
         let range = range_within(self.len(), range).ok_or_else(|| {
             let what = format!("range is not all within the {} bytes", self.len());

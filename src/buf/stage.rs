@@ -1,59 +1,19 @@
-//! Staging buffers: small frames and headers are received into them and then parsed. A pool lends
-//! one when a socket has something to read, so idle connections hold none.
+//! Staging buffers: small frames and headers are received into them and then parsed. One is taken
+//! when a socket has something to read, so idle connections hold none.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::mem;
 use std::ops::Deref;
-use std::sync::Arc;
 
-use crate::limits::STAGE_SIZE;
-use crate::sync::Lock;
+use crate::limits::{STAGE_SIZE, STAGES_PER_THREAD_MAX};
 
-/// Keeps idle staging buffers for reuse, at most so many; more are made when needed and freed
-/// after, so taking one never fails and never waits. Each connection has at most one at a time,
-/// which bounds those in use.
-pub(crate) struct StagePool {
-    idle: Lock<Vec<Box<[u8]>>>,
-    idle_max: usize,
+thread_local! {
+    /// Buffers of stages that were dropped on this thread, to be used again.
+    static IDLE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
 
-impl StagePool {
-    /// A pool that keeps up to `idle_max` idle buffers of [`STAGE_SIZE`] bytes.
-    pub(crate) fn new(idle_max: usize) -> Arc<Self> {
-        Arc::new(StagePool {
-            idle: Lock::new(Vec::new()),
-            idle_max,
-        })
-    }
-
-    /// Lends an empty stage.
-    pub(crate) fn take(self: &Arc<Self>) -> Stage {
-        let idle = self.idle.lock("take a stage").pop();
-        // Zeroed once, at its making; what a later user finds beyond its own bytes is never shown.
-        let buffer = idle.unwrap_or_else(|| vec![0; STAGE_SIZE].into_boxed_slice());
-        Stage {
-            buffer,
-            start: 0,
-            end: 0,
-            pool: Arc::clone(self),
-        }
-    }
-
-    /// How many buffers lie idle.
-    pub(crate) fn idle_count(&self) -> usize {
-        self.idle.lock("count stages").len()
-    }
-
-    fn put(&self, buffer: Box<[u8]>) {
-        let mut idle = self.idle.lock("return a stage");
-        if idle.len() < self.idle_max {
-            idle.push(buffer);
-        }
-    }
-}
-
-debug_fields!(StagePool, self => idle: self.idle_count(), idle_max: self.idle_max);
-
-/// Received bytes not yet consumed; derefs to them. Goes back to its pool when dropped.
+/// Received bytes not yet consumed; derefs to them. Each connection has at most one at a time.
 ///
 /// Invariant: `start <= end <= buffer.len()`.
 pub(crate) struct Stage {
@@ -61,10 +21,33 @@ pub(crate) struct Stage {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    pool: Arc<StagePool>,
 }
 
 impl Stage {
+    /// An empty one. Where this thread has no buffer idle one is made, so this never waits.
+    pub(crate) fn take() -> Self {
+        let idle = IDLE.try_with(|idle| idle.borrow_mut().pop());
+        // Zeroed once, at its making; what a later user finds beyond its own bytes is never shown.
+        let made = || vec![0; STAGE_SIZE].into_boxed_slice();
+        Stage {
+            buffer: idle.ok().flatten().unwrap_or_else(made),
+            start: 0,
+            end: 0,
+        }
+    }
+
+    /// How many buffers lie idle on this thread.
+    #[cfg(test)]
+    pub(crate) fn idle_count() -> usize {
+        IDLE.with_borrow(Vec::len)
+    }
+
+    /// Frees the buffers that lie idle on this thread.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn drop_kept() {
+        let _ = IDLE.try_with(RefCell::take);
+    }
+
     /// The room behind the bytes held, to receive into; then say [`Stage::fill`].
     pub(crate) fn spare(&mut self) -> &mut [u8] {
         &mut self.buffer[self.end..]
@@ -77,6 +60,18 @@ impl Stage {
             "only as many bytes arrive as there was room for"
         );
         self.end += count;
+    }
+
+    /// The bytes held, to be changed in place.
+    #[cfg(feature = "tls")]
+    pub(crate) fn held_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start..self.end]
+    }
+
+    /// Only the first `len` bytes of those held count.
+    #[cfg(feature = "tls")]
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.end = self.end.min(self.start + len);
     }
 
     /// The first `count` bytes are consumed.
@@ -103,7 +98,14 @@ impl Deref for Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        self.pool.put(std::mem::take(&mut self.buffer));
+        let buffer = mem::take(&mut self.buffer);
+        // A thread that is ending keeps none.
+        let _ = IDLE.try_with(|idle| {
+            let mut idle = idle.borrow_mut();
+            if idle.len() < STAGES_PER_THREAD_MAX {
+                idle.push(buffer);
+            }
+        });
     }
 }
 

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::quiesced_access::Quiescing;
 use super::span::Span;
 use super::*;
-use crate::limits::SPAN_LIST_MAX;
+use crate::limits::{SPAN_LIST_MAX, STAGES_PER_THREAD_MAX};
 use crate::sync::{DrainScope, GateError, Role};
 
 mod regions;
@@ -223,6 +223,13 @@ fn frame_gives_what_is_left_of_header_and_payload() {
                 &copy[..count],
                 &whole[cut..][..copy.len().min(whole.len() - cut)]
             );
+            #[cfg(feature = "tls")]
+            for skipped in 0..=expected.len() {
+                let mut slices = Slices::new();
+                let len = expected.len() - skipped;
+                assert!(frame.slices(skipped, len, &mut slices));
+                assert_eq!(slices.concat(), &expected[skipped..]);
+            }
         }
         assert_eq!(frame.is_done(), cut == whole.len());
         assert_eq!(frame.into_payload().len(), 17);
@@ -247,12 +254,11 @@ fn span_list_is_bounded_and_skips_empty_spans() {
     assert_eq!(list.bytes(), 128);
 }
 
-/// `StagePool`'s promise: buffers are reused, at most so many lie idle, and none shows a former
-/// user's bytes.
+/// Buffers of stages are reused, at most so many lie idle, and none shows a former user's bytes.
 #[test]
-fn stages_return_to_their_pool_empty() {
-    let pool = StagePool::new(1);
-    let (mut first, second) = (pool.take(), pool.take());
+fn buffers_of_stages_are_used_again() {
+    let mut first = Stage::take();
+    let others: Vec<Stage> = (0..STAGES_PER_THREAD_MAX).map(|_| Stage::take()).collect();
     first.spare()[..5].copy_from_slice(b"hello");
     first.fill(5);
     first.advance(2);
@@ -260,11 +266,12 @@ fn stages_return_to_their_pool_empty() {
     first.advance(3);
     assert!(first.is_empty());
     drop(first);
-    drop(second);
-    assert_eq!(pool.idle_count(), 1);
-    let again = pool.take();
+    assert_eq!(Stage::idle_count(), 1);
+    let again = Stage::take();
     assert!(again.is_empty());
-    assert_eq!(pool.idle_count(), 0);
+    assert_eq!(Stage::idle_count(), 0);
+    drop((again, others));
+    assert_eq!(Stage::idle_count(), STAGES_PER_THREAD_MAX);
 }
 
 /// Everything that crosses threads does.
@@ -281,7 +288,6 @@ fn what_operations_hold_is_send_and_what_is_shared_is_sync() {
     sync::<Buffer>();
     sync::<RegionMemory>();
     sync::<QuiescedAccess>();
-    sync::<StagePool>();
 }
 
 /// One piece of a random payload: 0 a buffer, 1 a local use, 2 a peer's.
@@ -316,7 +322,7 @@ proptest! {
     #![proptest_config(cases())]
 
     /// A payload is one range of bytes, whatever its parts: copies and spans agree with a plain
-    /// vector, and touch nothing beside the range.
+    /// vector, and touch nothing beside the range. Slices do too, and are of no region.
     #[test]
     fn payload_behaves_as_one_range_of_bytes(
         parts in prop::collection::vec(
@@ -329,6 +335,8 @@ proptest! {
         ),
     ) {
         let mut oracle: Vec<u8> = parts.iter().flat_map(|it| it.1.clone()).collect();
+        #[cfg(feature = "tls")]
+        let kinds: Vec<u8> = parts.iter().flat_map(|it| vec![it.0; it.1.len()]).collect();
         let parts =
             parts.iter().map(|(kind, bytes, before, after)| piece(*kind, bytes, *before, *after));
         let mut payload = Payload::from_parts(parts.collect());
@@ -351,6 +359,13 @@ proptest! {
             let mut seen = vec![0; oracle.len() - at];
             payload.copy_out(at, &mut seen).unwrap();
             prop_assert_eq!(&seen, &oracle[at..]);
+            #[cfg(feature = "tls")]
+            {
+                let mut slices = Slices::new();
+                let has_region = kinds[at..at + len].iter().any(|kind| *kind != 0);
+                prop_assert_eq!(payload.slices(at, len, &mut slices), !has_region);
+                prop_assert!(has_region || slices.concat() == oracle[at..at + len]);
+            }
         }
         for piece in payload.into_parts() {
             if let Memory::Region(region) = piece {

@@ -11,42 +11,33 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalUse {
     /// Source of a message (`FI_SEND`).
-    #[doc(hidden)]
     Send,
     /// Destination of a message (`FI_RECV`).
-    #[doc(hidden)]
     Receive,
     /// Destination of an RMA read (`FI_READ`).
-    #[doc(hidden)]
     Read,
     /// Source of an RMA write (`FI_WRITE`).
-    #[doc(hidden)]
     Write,
 }
 
 /// A buffer that cannot be used so: why, and the buffer.
 pub type Refused<B> = (Error, B);
 
-/// How one buffer becomes memory of an operation and comes back: what seals [`IoBuf`] and its kin.
-/// Nothing in it is for programs.
+/// Seals [`IoBuf`] and the other buffer traits.
+#[doc(hidden)]
 pub trait Convert: Sized {
     /// A region owns the memory; else it need not even be there.
-    #[doc(hidden)]
     const IS_OWNED: bool = true;
 
-    #[doc(hidden)]
     fn into_memory(self, usage: LocalUse) -> Result<Memory, Refused<Self>>;
 
     /// As memory of a region that it is to belong to; a part of a region belongs to that already.
-    #[doc(hidden)]
     fn into_owned_buffer(self) -> Result<OwnedBuffer, Refused<Self>>;
 
     /// As [`Convert::from_memory`], of memory that is no part of a region.
-    #[doc(hidden)]
     fn from_owned_buffer(owned: OwnedBuffer) -> Result<Self, OwnedBuffer>;
 
     /// The buffer again, exactly as it was; the memory, if it came from another type.
-    #[doc(hidden)]
     fn from_memory(memory: Memory) -> Result<Self, Memory> {
         match memory {
             Memory::Owned(owned) => Self::from_owned_buffer(owned).map_err(Memory::Owned),
@@ -54,78 +45,115 @@ pub trait Convert: Sized {
         }
     }
 
-    #[doc(hidden)]
     fn buffer_len(&self) -> usize;
 
     /// True if it is part of a region, as `FI_MR_LOCAL` asks.
-    #[doc(hidden)]
     fn is_buffer_registered(&self) -> bool {
         false
     }
 }
 
-/// How the buffers of one operation become its payload and come back: what seals [`IoBufs`] and its
-/// kin. Nothing in it is for programs.
+/// Seals [`IoBufs`] and the other traits of several buffers.
+#[doc(hidden)]
 pub trait ConvertMany: Sized {
     /// As [`Convert::IS_OWNED`], of all of them.
-    #[doc(hidden)]
     const IS_OWNED: bool;
 
     /// All or none: a refusal gives every buffer back.
-    #[doc(hidden)]
     fn into_payload(self, usage: LocalUse) -> Result<Payload, Refused<Self>>;
 
     /// As the memory of a region. All or none.
-    #[doc(hidden)]
     fn into_owned_buffers(self) -> Result<OwnedBuffers, Refused<Self>>;
 
     /// The buffers again, same types, same order; `None` if the payload came from others.
-    #[doc(hidden)]
     fn from_payload(payload: Payload) -> Option<Self>;
 
     /// As [`ConvertMany::from_payload`], of what a region gave back.
-    #[doc(hidden)]
     fn from_owned_buffers(buffers: OwnedBuffers) -> Option<Self>;
 
     /// How many buffers; operations take at most `limits::IOV_LIMIT`.
-    #[doc(hidden)]
     fn count(&self) -> usize;
 
     /// Their lengths added up, in bytes.
-    #[doc(hidden)]
     fn total_len(&self) -> usize;
 
     /// True if all are parts of regions, as `FI_MR_LOCAL` asks.
-    #[doc(hidden)]
     fn is_registered(&self) -> bool;
 }
 
-/// A buffer an operation may read from. It is given by value, belongs to the operation until that
-/// ends, and comes back with the result: the same buffer, never copied.
+/// A buffer that an operation may read from.
+///
+/// It is passed by value, belongs to the operation until that completes, and is returned with the
+/// result: the same buffer, never a copy.
 ///
 /// Implemented for `Vec<u8>`, `Box<[u8]>`, `String`, `Bytes`, `BytesMut`, `Arc<[u8]>`,
 /// `&'static [u8]`, `&'static str`, [`MappedBuffer`](crate::buf::MappedBuffer),
 /// [`Buffer`](crate::Buffer) and [`RegionSlice`](crate::mr::RegionSlice). Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use bytes::Bytes;
+/// use tokio_fabric::buf::IoBuf;
+/// use tokio_fabric::testing::Net;
+/// use tokio_fabric::{Endpoint, Result};
+///
+/// async fn send_twice<B: IoBuf>(endpoint: &Endpoint, buffer: B) -> Result<B> {
+///     let (_, buffer) = endpoint.send(buffer).await?;
+///     Ok(endpoint.send(buffer).await?.1)
+/// }
+///
+/// let (a, _b) = Net::loopback().pair().await?;
+/// send_twice(&a, vec![1, 2, 3]).await?;
+/// send_twice(&a, Bytes::from_static(b"constant")).await?;
+/// # Ok(()) }
+/// ```
 pub trait IoBuf: Convert + Send + Sized + 'static {}
 
-/// A buffer an operation may write into.
+/// A buffer that an operation may write into.
 ///
-/// What is offered are the bytes that are there (`len`, not `capacity`); the length does not
-/// change, the result says how many were received. Bytes behind those may have changed too, if a
-/// message was cut off by the end of its connection.
+/// The operation may use the bytes that exist (`len`, not `capacity`). The length does not change;
+/// the result contains the number of bytes received. Later bytes of the buffer may have changed
+/// too, if a message was cut off by the end of its connection.
 ///
-/// An *empty* `Vec<u8>` or `BytesMut` offers its whole capacity instead, and comes back with what
-/// was received as its length: of an operation that failed 0, or what its failure
-/// [says](crate::Failed::received_len) was received. `Vec::with_capacity(n)` may have more than `n`
-/// bytes, which counts for an RMA read: it reads as many as are offered. What is posted for many
-/// messages (`multi_recv`) comes back empty. A region registers no capacity.
+/// An *empty* `Vec<u8>` or `BytesMut` offers its whole capacity instead, and is returned with the
+/// received bytes as its contents. If the operation failed, its length is 0, or the length that the
+/// error [reports](crate::Failed::received_len). `Vec::with_capacity(n)` may allocate more than `n`
+/// bytes, which matters for an RMA read: it reads as many bytes as the buffers offer. A buffer that
+/// was posted for many messages (`multi_recv`) is returned empty. Regions do not use spare
+/// capacity.
 ///
 /// Implemented for `Vec<u8>`, `Box<[u8]>`, `BytesMut`, [`MappedBuffer`](crate::buf::MappedBuffer)
 /// and [`RegionSlice`](crate::mr::RegionSlice). Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// a.send("one").await?;
+/// let (received, buffer) = b.recv(vec![0; 64]).await?; // 64 bytes, three of which are written.
+/// assert_eq!((received.len, buffer.len()), (3, 64));
+/// a.send("two").await?;
+/// let (_, buffer) = b.recv(Vec::<u8>::with_capacity(64)).await?;
+/// // It was empty, so its length is that of the message.
+/// assert_eq!(buffer, b"two");
+/// # Ok(()) }
+/// ```
 pub trait IoBufMut: IoBuf {}
 
-/// The buffers of one operation: one [`IoBuf`], or an array or `Vec` of them, which are sent as one
+/// The buffers of one operation: an [`IoBuf`], or an array or `Vec` of them, which are sent as one
 /// message (`fi_sendv(3)`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// let (_, [header, body]) = a.send(["header, ", "body"]).await?;
+/// let (received, buffer) = b.recv(vec![0; 64]).await?;
+/// assert_eq!(&buffer[..received.len], [header, body].concat().as_bytes());
+/// # Ok(()) }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given to an operation",
     label = "not a buffer that an operation can own until it ends",
@@ -134,7 +162,18 @@ pub trait IoBufMut: IoBuf {}
 )]
 pub trait IoBufs: ConvertMany + Send + Sized + 'static {}
 
-/// The buffers of one operation that receives: one [`IoBufMut`], or an array or `Vec` of them.
+/// The buffers of one receiving operation: an [`IoBufMut`], or an array or `Vec` of them.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// a.send("header, body").await?;
+/// let (_, [header, body]) = b.recv([vec![0; 8], vec![0; 4]]).await?;
+/// assert_eq!((&header[..], &body[..]), (&b"header, "[..], &b"body"[..]));
+/// # Ok(()) }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be received into",
     label = "not a buffer that an operation can own until it ends, and write to",
@@ -144,13 +183,39 @@ pub trait IoBufsMut: IoBufs {}
 
 /// A buffer that peers may write to once it is registered: `Vec<u8>`, `Box<[u8]>`, `BytesMut` and
 /// [`MappedBuffer`](crate::buf::MappedBuffer), which the region owns; a
-/// [`SharedWindow`](crate::buf::SharedWindow), which others own too; an
+/// [`SharedWindow`](crate::buf::SharedWindow), which has other owners too; an
 /// [`AddressRange`](crate::buf::AddressRange), which the caller keeps mapped; or a
 /// [`DeviceBuffer`](crate::buf::DeviceBuffer), which its owner copies. Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::buf::RegionBuf;
+/// use tokio_fabric::{Domain, Fabric, Hints, RemoteRegion, Result};
+///
+/// async fn lend<B: RegionBuf>(domain: &Domain, buffer: B) -> Result<RemoteRegion> {
+///     Ok(domain.register(buffer).await?.remote())
+/// }
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// assert_eq!(lend(&domain, vec![0u8; 64]).await?.len, 64);
+/// # Ok(()) }
+/// ```
 pub trait RegionBuf: Convert + Send + Sized + 'static {}
 
-/// The buffers of one region: one [`RegionBuf`], or an array or `Vec` of them, which are registered
-/// as one (`fi_mr_regv(3)`).
+/// The buffers of one region: a [`RegionBuf`], or an array or `Vec` of them, which are registered
+/// as one region (`fi_mr_regv(3)`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// let region = domain.register([vec![0u8; 64], vec![0; 32]]).await?;
+/// assert_eq!((region.len(), region.segment_count()), (96, 2));
+/// let [first, second] = region.deregister().await?;
+/// assert_eq!((first.len(), second.len()), (64, 32));
+/// # Ok(()) }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be registered",
     label = "not a buffer that a region can own and peers may write to",
@@ -158,12 +223,34 @@ pub trait RegionBuf: Convert + Send + Sized + 'static {}
 )]
 pub trait RegionBufs: ConvertMany + Send + Sized + 'static {}
 
-/// What a region gives back when it is deregistered: the buffers it was made of, in their own
-/// type; of a region [without its type](crate::MemoryRegion::erase), `Vec<Buffer>`. Sealed.
+/// What a region returns when it is deregistered: the buffers that it was made from, in their own
+/// types; a region [without a buffer type](crate::MemoryRegion::erase) returns `Vec<Buffer>`.
+/// Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Buffer, Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// let _typed: Vec<u8> = domain.register(vec![0u8; 64]).await?.deregister().await?;
+/// let erased: Vec<Buffer> = domain.register(vec![0u8; 64]).await?.erase().deregister().await?;
+/// assert_eq!(erased[0].len(), 64);
+/// # Ok(()) }
+/// ```
 pub trait RegionContents: ConvertMany + Send + Sized + 'static {}
 
 /// A buffer that a read-only region can own, whose bytes never change: `Bytes`, `Arc<[u8]>`,
 /// `&'static [u8]`, `&'static str`. Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// let region = domain.register_read_only("constant").await?;
+/// assert_eq!(&region[..], b"constant");
+/// # Ok(()) }
+/// ```
 pub trait ReadOnlyBuf: IoBuf {}
 
 impl<B: IoBuf> IoBufs for B {}

@@ -1,4 +1,4 @@
-//! Counters (`fi_cntr(3)`): how many operations ended well, and how many failed.
+//! Counters (`fi_cntr(3)`): how many operations succeeded, and how many failed.
 
 #![forbid(unsafe_code)]
 
@@ -94,14 +94,14 @@ impl Attachable for Shared {
     }
 }
 
-/// Counts operations that ended well and, apart from them, those that failed (`fi_cntr(3)`).
+/// Counts operations that succeeded and, separately, operations that failed (`fi_cntr(3)`).
 ///
-/// Bound to an endpoint, it counts the operations it was bound for, whether or not each also
-/// reports to a completion queue or a future. The application may add to and set both values, to
-/// count events of its own. Clones are handles of the same counter; every method may be called from
-/// several tasks at a time.
+/// A counter that is bound to an endpoint counts the kinds of operations it was bound for, whether
+/// or not they also report to a completion queue or a future. The application may add to both
+/// values and set them, to count its own events. Clones are handles of the same counter; every
+/// method may be called from several tasks at a time.
 ///
-/// Values are exact: an addition is seen by every read that begins after it. Both stop at
+/// Values are exact: every read that begins after an addition includes it. Both values stop at
 /// `u64::MAX` instead of wrapping.
 ///
 /// ```
@@ -116,7 +116,7 @@ impl Attachable for Shared {
 /// assert_eq!((counter.read(), counter.read_error()), (2, 0));
 /// # Ok(()) }
 /// ```
-#[doc(alias("fi_cntr_read", "fi_cntr_open"))]
+#[doc(alias = "fi_cntr_open")]
 #[derive(Clone)]
 pub struct Counter {
     shared: Arc<Shared>,
@@ -143,13 +143,14 @@ impl Counter {
         }
     }
 
-    /// How many operations ended well (`fi_cntr_read`).
+    /// How many operations have succeeded (`fi_cntr_read`).
+    #[doc(alias = "fi_cntr_read")]
     pub fn read(&self) -> u64 {
         self.shared.turn();
         self.shared.state.lock("read a counter").value
     }
 
-    /// How many operations failed, and so did not count in [`read`](Self::read)
+    /// How many operations have failed; they are not counted in [`read`](Self::read)
     /// (`fi_cntr_readerr`).
     #[doc(alias = "fi_cntr_readerr")]
     pub fn read_error(&self) -> u64 {
@@ -163,14 +164,14 @@ impl Counter {
         self.add_into(count, &mut WakeList::new());
     }
 
-    /// Adds to the error value (`fi_cntr_adderr`). Waiting futures are woken, unless `count` is 0.
+    /// Adds to the error value (`fi_cntr_adderr`). Wakes waiting futures, unless `count` is 0.
     #[doc(alias = "fi_cntr_adderr")]
     pub fn add_error(&self, count: u64) {
         self.add_error_into(count, &mut WakeList::new());
     }
 
-    /// Sets the value (`fi_cntr_set`). Operations that end at the same time count before or after
-    /// it; `fi_cntr(3)` asks for a stable counter, so that it is known which.
+    /// Sets the value (`fi_cntr_set`). An operation that completes at the same time is counted
+    /// before or after it; `fi_cntr(3)` requires a stable counter to avoid this ambiguity.
     #[doc(alias = "fi_cntr_set")]
     pub fn set(&self, value: u64) {
         let mut wakes = WakeList::new();
@@ -178,8 +179,8 @@ impl Counter {
         state.set_value(value, &mut wakes);
     }
 
-    /// Sets the error value (`fi_cntr_seterr`). Waiting futures are woken, unless it had this
-    /// value.
+    /// Sets the error value (`fi_cntr_seterr`). Wakes waiting futures, unless the value stays the
+    /// same.
     #[doc(alias = "fi_cntr_seterr")]
     pub fn set_error(&self, value: u64) {
         let mut wakes = WakeList::new();
@@ -187,33 +188,34 @@ impl Counter {
         state.set_errors(value, &mut wakes);
     }
 
-    /// Waits until the value is `threshold` or more, or until the error value changes
+    /// Waits until the value is at least `threshold`, or until the error value changes
     /// (`fi_cntr_wait`).
     ///
-    /// The future gives the value seen, which is at least `threshold`. Changes of the error value
-    /// count from this call, not from the first poll; see [`CounterWait::errors_seen`] for an
-    /// earlier moment. If both came true before the future was polled, the threshold wins. For a
-    /// deadline wrap it in `tokio::time::timeout`, which leaves the error value unchanged. Any
-    /// number of tasks may wait, each for its own threshold; none is woken before.
+    /// The future returns the value, which is at least `threshold`. Changes of the error value
+    /// count from this call on, not from the first poll; see [`CounterWait::errors_seen`] for an
+    /// earlier moment. If both conditions are true when the future is polled, the threshold takes
+    /// precedence. For a deadline wrap the future in `tokio::time::timeout`, which leaves the error
+    /// value unchanged. Any number of tasks may wait, each for its own threshold; each is woken
+    /// only when its own condition is true.
     ///
     /// # Errors
     ///
-    /// [`CounterError::Failed`] when the error value changed: "any change in a counter's error
-    /// value will unblock any thread inside fi_cntr_wait". [`CounterError::Closed`] when the
-    /// counter is closed.
+    /// [`CounterError::Failed`] if the error value has changed: "any change in a counter's error
+    /// value will unblock any thread inside fi_cntr_wait". [`CounterError::Closed`] if the counter
+    /// is closed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: waiting changes nothing, so the future may be dropped and made anew; a change
-    /// of the error value between the two is seen by using [`CounterWait::errors_seen`].
+    /// Cancel safe: waiting changes nothing, so the future may be dropped and created again. With
+    /// [`CounterWait::errors_seen`] a change of the error value in between is not missed.
     #[doc(alias = "fi_cntr_wait")]
     pub fn wait_for(&self, threshold: u64) -> CounterWait {
         CounterWait::new(Arc::clone(&self.shared), threshold)
     }
 
-    /// Closes the counter for all its handles (`fi_close`): waits end with
-    /// [`CounterError::Closed`], unless they have what they wait for. Its values can still be read.
-    /// Closing twice is no error.
+    /// Closes the counter for all its handles (`fi_close`): waits that have not reached their
+    /// threshold end with [`CounterError::Closed`]. Its values can still be read. Closing twice is
+    /// not an error.
     ///
     /// # Errors
     ///

@@ -12,7 +12,19 @@ use super::{Shared, Waiting};
 use crate::error::{Error, ErrorKind};
 use crate::sync::ProgressWaiter;
 
-/// Why a wait for a counter ended early.
+/// Why a wait for a counter ended before its threshold was reached.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::cntr::CounterError;
+/// use tokio_fabric::testing::Net;
+///
+/// let counter = Net::loopback().peer()?.domain.counter()?;
+/// let waiting = counter.wait_for(10);
+/// counter.add_error(1); // As a failed operation would.
+/// assert_eq!(waiting.await, Err(CounterError::Failed { value: 0, errors: 1 }));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CounterError {
@@ -62,9 +74,22 @@ impl From<CounterError> for Error {
     }
 }
 
-/// Waits for a counter to reach a threshold; made by
-/// [`Counter::wait_for`](super::Counter::wait_for), whose documentation applies. Owns a handle of
-/// the counter.
+/// A future that waits for a counter to reach a threshold.
+///
+/// You get one from [`Counter::wait_for`](super::Counter::wait_for), which describes its errors and
+/// cancel safety. It owns a handle of the counter.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let counter = Net::loopback().peer()?.domain.counter()?;
+/// let errors = counter.read_error();
+/// counter.add(3);
+/// // An error that was counted since `read_error` would end this wait.
+/// assert_eq!(counter.wait_for(3).errors_seen(errors).await?, 3);
+/// # Ok(()) }
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct CounterWait {
     shared: Arc<Shared>,
@@ -89,8 +114,8 @@ impl CounterWait {
         }
     }
 
-    /// Treats `errors` as the error value that the caller knows of: if it is another one by now,
-    /// the wait ends. This closes the gap between reading the error value and beginning to wait.
+    /// Sets the error value that the caller has seen: the wait ends if the current one differs.
+    /// This closes the gap between reading the error value and starting to wait.
     pub fn errors_seen(mut self, errors: u64) -> Self {
         if self.shared.state.lock("compare errors").errors != errors {
             self.changes_seen = None;

@@ -11,8 +11,21 @@ use crate::error::{Error, OperationKind};
 use crate::id::{EndpointId, FabricAddr, UserContext};
 
 bitflags::bitflags! {
-    /// What kind of operation a completion is of, with libfabric's bit values (`fi_cq(3)`,
+    /// The kind of operation that a completion reports, with libfabric's bit values (`fi_cq(3)`,
     /// "Completion Flags").
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// use tokio_fabric::cq::CompletionFlags;
+    /// use tokio_fabric::testing::Net;
+    ///
+    /// let (a, b) = Net::loopback().pair().await?;
+    /// b.recv(vec![0; 8]).queue(1).await?;
+    /// a.send("hello").await?;
+    /// let completion = b.receive_queue().next().await.expect("it is open");
+    /// assert_eq!(completion.flags, CompletionFlags::MSG | CompletionFlags::RECV);
+    /// # Ok(()) }
+    /// ```
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CompletionFlags: u64 {
         /// A message operation (`FI_MSG`).
@@ -23,76 +36,94 @@ bitflags::bitflags! {
         const TAGGED = 1 << 3;
         /// An atomic operation (`FI_ATOMIC`).
         const ATOMIC = 1 << 4;
-        /// A read this process began (`FI_READ`).
+        /// A read that this process initiated (`FI_READ`).
         const READ = 1 << 8;
-        /// A write this process began (`FI_WRITE`).
+        /// A write that this process initiated (`FI_WRITE`).
         const WRITE = 1 << 9;
         /// A receive (`FI_RECV`).
         const RECV = 1 << 10;
         /// A send (`FI_SEND`).
         const SEND = 1 << 11;
-        /// A write a peer began (`FI_REMOTE_WRITE`).
+        /// A write that a peer initiated (`FI_REMOTE_WRITE`).
         const REMOTE_WRITE = 1 << 13;
-        /// A buffer for several messages has been consumed and is the library's no more
-        /// (`FI_MULTI_RECV`); with [`RECV`](Self::RECV), this message was the last in it.
+        /// The library has released a buffer for several messages (`FI_MULTI_RECV`). Together with
+        /// [`RECV`](Self::RECV): this message was the last one in it.
         const MULTI_RECV = 1 << 16;
         /// The peer sent completion data; it is in [`Completion::data`] (`FI_REMOTE_CQ_DATA`).
         const REMOTE_CQ_DATA = 1 << 17;
-        /// A receive of a message that had been claimed (`FI_CLAIM`).
+        /// A receive of a claimed message (`FI_CLAIM`).
         const CLAIM = 1 << 59;
     }
 }
 
-/// The end of one operation, or the announcement of data that came unasked (`fi_cq_tagged_entry`
-/// and `fi_cq_err_entry` of `fi_cq(3)` in one).
-#[doc(alias("fi_cq_entry", "fi_cq_readfrom", "fi_cq_sreadfrom"))]
+/// The result of one queued operation, or the report of a peer's write that carried data
+/// (`fi_cq_tagged_entry` and `fi_cq_err_entry` of `fi_cq(3)` in one).
+///
+/// It returns the operation's buffers.
+///
+/// ```
+/// use tokio_fabric::UserContext;
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?;
+/// b.recv(vec![0; 8]).queue(42).await?;
+/// a.send("hello").await?;
+/// let completion = b.receive_queue().next().await.expect("it is open");
+/// assert_eq!(completion.context, UserContext(42));
+/// assert!(completion.result.is_ok());
+/// assert_eq!(completion.len, 5);
+/// # Ok(()) }
+/// ```
+#[doc(alias = "fi_cq_entry")]
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion {
-    /// The context the operation was posted with; `UserContext(0)` for what was not posted, as
-    /// `fi_cq(3)` says NULL: a peer's write that carried completion data.
+    /// The context the operation was posted with. `UserContext(0)` (NULL in `fi_cq(3)`) for a
+    /// peer's write with completion data, which has no post on this side.
     pub context: UserContext,
-    /// What ended.
+    /// The kind of the operation.
     pub operation: OperationKind,
-    /// What ended, in libfabric's terms.
+    /// The kind of the operation, as libfabric's flags.
     pub flags: CompletionFlags,
-    /// Of a receive: the bytes placed in its buffer, also when it was truncated. Of a peer's write:
-    /// the bytes written. 0 of what else there is.
+    /// For a receive, the number of bytes in its buffer, also if the message was truncated. For a
+    /// peer's write, the number of bytes written. Otherwise 0.
     pub len: usize,
-    /// Where the message lies in a buffer for several messages, in bytes from the start of what was
-    /// posted (`buf` of `fi_cq_data_entry`). 0 of what else there is.
+    /// The offset of the message in a buffer for several messages, in bytes from the start of the
+    /// posted buffer (`buf` of `fi_cq_data_entry`). Otherwise 0.
     pub offset: usize,
-    /// What the peer sent along, in host byte order; `Some` exactly if
+    /// The data that the peer sent with the message or write, in host byte order; `Some` exactly if
     /// [`CompletionFlags::REMOTE_CQ_DATA`] is set.
     pub data: Option<u64>,
     /// The tag of a tagged message that was received.
     pub tag: Option<u64>,
     /// The endpoint of the operation.
     pub endpoint: EndpointId,
-    /// How it ended.
+    /// Whether the operation succeeded.
     pub result: Result<(), CompletionError>,
     source: Option<Source>,
     buffers: SmallVec<[Buffer; 1]>,
 }
 
 impl Completion {
-    /// Who sent the message that was received (`FI_SOURCE`; `fi_cq_readfrom`), as far as the
-    /// endpoint's address vector knows the sender: a reliable sender now, that of a datagram when
-    /// it came. `None` otherwise (`FI_ADDR_NOTAVAIL`), and of whatever is no message received by a
-    /// connectionless endpoint.
+    /// The sender of the message that was received (`FI_SOURCE`; `fi_cq_readfrom`), if it is in the
+    /// endpoint's address vector: looked up now for a reliable sender, and at arrival for the
+    /// sender of a datagram. `None` otherwise (`FI_ADDR_NOTAVAIL`), and if this is not a message
+    /// that was received by a connectionless endpoint.
+    #[doc(alias("fi_cq_readfrom", "fi_cq_sreadfrom"))]
     pub fn source(&self) -> Option<FabricAddr> {
         self.source.as_ref()?.name().fabric
     }
 
-    /// What the application calls the sender: the identifier that its address was inserted with
+    /// The application's identifier of the sender: the one its address was inserted with
     /// (`FI_AV_USER_ID`).
     pub fn source_user_id(&self) -> Option<u64> {
         self.source.as_ref()?.name().user_id
     }
 
-    /// The sender's address, where it listens if it is reliable, whether or not the address vector
-    /// has it: what to insert there to answer a sender that is not known. `None` once the endpoint
-    /// is closed, except of a datagram.
+    /// The sender's address, whether or not it is in the address vector. For a reliable sender this
+    /// is the address at which it listens. Insert it into the vector to answer an unknown sender.
+    /// `None` once the endpoint is closed, except for a datagram.
     pub fn source_addr(&self) -> Option<SocketAddr> {
         self.source.as_ref()?.name().address
     }
@@ -155,14 +186,15 @@ impl Completion {
         self
     }
 
-    /// Takes the operation's buffer; of a vectored operation, the first that was not taken yet, in
-    /// the order in which they were given. `None` when there are no more: an operation on region
-    /// slices or inlined bytes gives nothing back. Buffers not taken are freed with the completion.
+    /// Takes the operation's buffer; for a vectored operation, the first one that has not been
+    /// taken yet, in the order in which they were passed. `None` if there are no more: an operation
+    /// on region slices or inlined bytes returns no buffers. Buffers that are not taken are freed
+    /// with the completion.
     pub fn take_buffer(&mut self) -> Option<Buffer> {
         (!self.buffers.is_empty()).then(|| self.buffers.remove(0))
     }
 
-    /// Takes all buffers that were not taken yet, in the order in which they were given.
+    /// Takes all buffers that have not been taken yet, in the order in which they were passed.
     pub fn take_buffers(&mut self) -> Vec<Buffer> {
         std::mem::take(&mut self.buffers).into_vec()
     }
@@ -173,15 +205,30 @@ impl Completion {
     }
 }
 
-/// Why an operation failed, and how far it came (`fi_cq_err_entry`).
+/// Why an operation failed, and how far it got (`fi_cq_err_entry`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::ErrorKind;
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// b.recv(vec![0; 4]).queue(1).await?;
+/// a.send("too long").await?;
+/// let completion = b.receive_queue().next().await.expect("it is open");
+/// let failed = completion.result.as_ref().unwrap_err();
+/// assert_eq!(failed.error.kind(), ErrorKind::Truncated);
+/// assert_eq!((completion.len, failed.overflow_len), (4, 4)); // Received, discarded.
+/// # Ok(()) }
+/// ```
 #[doc(alias("fi_cq_err_entry", "fi_cq_readerr", "fi_cq_strerror"))]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompletionError {
     /// The reason: `err` is [`Error::fi_errno`], `err_data` is [`Error::data`].
     pub error: Error,
-    /// `olen`: bytes of a message that did not fit its receive buffer and were discarded. 0 of
-    /// other failures.
+    /// `olen`: bytes of a message that did not fit into its receive buffer and were discarded. 0
+    /// for other failures.
     pub overflow_len: usize,
 }
 

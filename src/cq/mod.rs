@@ -1,8 +1,8 @@
-//! Completion queues (`fi_cq(3)`): where operations posted with a context report their ends, and
-//! where data that came unasked is announced.
+//! Completion queues (`fi_cq(3)`): they receive the completions of operations that were posted with
+//! a context, and report data that peers send with their writes.
 //!
-//! A completion's place is reserved when its operation is accepted, so a queue cannot overrun and
-//! the "overrun" state of `fi_cq(3)` does not exist here.
+//! The slot of a completion is reserved when its operation is accepted, so a queue cannot overrun,
+//! and the "overrun" state of `fi_cq(3)` does not exist.
 
 #![forbid(unsafe_code)]
 
@@ -31,15 +31,14 @@ pub(crate) use source::{Source, SourceName, Sources};
 
 /// A queue of [`Completion`]s, read as a [`Stream`], in batches, or without waiting (`fi_cq(3)`).
 ///
-/// Completions come in the order in which their operations ended, failed ones among the others:
-/// what `fi_cq_readerr` reads out of band is in [`Completion::result`] here. Clones are handles of
-/// the same queue, and each completion goes to exactly one of those who read or wait.
+/// Completions are in the order in which their operations completed. Failed operations are reported
+/// in the same way, with the error in [`Completion::result`] (where C has `fi_cq_readerr`). Clones
+/// are handles of the same queue; each completion is delivered to exactly one reader.
 ///
-/// The queue holds at most [`capacity`](Self::capacity) completions, those of operations under way
-/// counted in; storage for them is allocated when it is opened. A full queue makes the next queued
-/// operation wait (or answers [`ErrorKind::Again`] to `try_*`), and stops reading from the
-/// connection whose unasked completion finds no place. Nothing is dropped, and only those who use
-/// the queue wait.
+/// The queue holds at most [`capacity`](Self::capacity) completions, including those of outstanding
+/// operations; their memory is allocated when the queue is opened. If the queue is full, the next
+/// queued operation waits (`try_*` fails with [`ErrorKind::Again`]), and a connection on which a
+/// peer's write with data arrives is not read until a slot is free. No completion is dropped.
 ///
 /// As a stream it yields `None` only after [`close`](Self::close).
 ///
@@ -50,7 +49,7 @@ pub(crate) use source::{Source, SourceName, Sources};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// let (a, b) = Net::loopback().pair().await?;
 /// for number in 0..3u64 {
-///     b.recv(vec![0; 8]).queue(number).post()?;
+///     b.recv(vec![0; 8]).queue(number).await?;
 ///     a.send(vec![number as u8; 8]).await?;
 /// }
 /// for number in 0..3 {
@@ -62,9 +61,9 @@ pub(crate) use source::{Source, SourceName, Sources};
 ///
 /// # Cancel safety
 ///
-/// A completion leaves the queue in the same poll that returns it. A waiting future, or a whole
-/// handle, dropped before that has taken nothing, and no other reader misses a wake-up for it.
-#[doc(alias("fi_cq_open", "fi_cq_read", "fi_cq_sread"))]
+/// A completion leaves the queue in the poll that returns it. Dropping a waiting future or a handle
+/// before that loses no completion and no other reader's wake-up.
+#[doc(alias = "fi_cq_open")]
 pub struct CompletionQueue {
     reader: Reader<Completion>,
     /// Drives the domain's progress where the application does.
@@ -82,8 +81,9 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the first completion, if there is one (`fi_cq_read` with a count of one). `None` also
-    /// when the queue is closed.
+    /// Takes the first completion, if there is one (`fi_cq_read` with a count of one). Also `None`
+    /// if the queue is closed.
+    #[doc(alias = "fi_cq_read")]
     pub fn try_next(&self) -> Option<Completion> {
         self.ring().try_pop().or_else(|| {
             self.waiter.turn();
@@ -91,15 +91,17 @@ impl CompletionQueue {
         })
     }
 
-    /// Waits for a completion and takes it (`fi_cq_sread`). `None` only once the queue is closed.
+    /// Waits for a completion and takes it (`fi_cq_sread`). Returns `None` only once the queue is
+    /// closed.
     ///
-    /// May be called from several tasks at a time, unlike the stream's `next`, which wants the
-    /// handle for itself. For a deadline wrap it in `tokio::time::timeout`; for `fi_cq_signal`,
-    /// drop the future.
+    /// May be called from several tasks at the same time, unlike the stream's `next`, which needs
+    /// the handle exclusively. For a deadline wrap it in `tokio::time::timeout`; in place of
+    /// `fi_cq_signal`, drop the future.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: dropping the future takes no completion.
+    #[doc(alias = "fi_cq_sread")]
     pub async fn next(&self) -> Option<Completion> {
         let CompletionQueue {
             mut reader,
@@ -108,8 +110,9 @@ impl CompletionQueue {
         poll_fn(|cx| waiter.poll(cx, |cx| reader.poll_pop(cx))).await
     }
 
-    /// Moves the completions that are there, `max` at most, to the end of `into`, and says how
-    /// many (`fi_cq_read`). Never waits: 0 when there are none, or when the queue is closed.
+    /// Appends the completions that are available now, at most `max`, to `into`, and returns their
+    /// number (`fi_cq_read`). Never waits: returns 0 if there are none, or if the queue is closed.
+    #[doc(alias = "fi_cq_read")]
     pub fn read_batch(&self, into: &mut Vec<Completion>, max: usize) -> usize {
         match self.ring().try_pop_batch(into, max) {
             0 if max > 0 => {
@@ -120,16 +123,16 @@ impl CompletionQueue {
         }
     }
 
-    /// Waits for at least one completion, and takes all that are there, `max` at most
+    /// Waits for at least one completion, and takes all that are available, at most `max`
     /// (`fi_cq_sread`).
     ///
-    /// Empty only once the queue is closed, or at once when `max` is 0. May be called from several
-    /// tasks at a time.
+    /// Returns no completion only if the queue is closed or `max` is 0. May be called from several
+    /// tasks at the same time.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: dropping the future takes no completion.
-    #[doc(alias = "fi_cq_read")]
+    #[doc(alias = "fi_cq_sread")]
     pub async fn next_batch(&self, max: usize) -> Vec<Completion> {
         if max == 0 {
             return Vec::new();
@@ -141,12 +144,13 @@ impl CompletionQueue {
         poll_fn(|cx| waiter.poll(cx, |cx| reader.poll_pop_batch(cx, max))).await
     }
 
-    /// How many completions the queue holds at most, those of operations under way counted in.
+    /// The largest number of completions that the queue holds, including those of outstanding
+    /// operations.
     pub fn capacity(&self) -> usize {
         self.ring().capacity()
     }
 
-    /// What it holds, and has held.
+    /// Statistics: how many entries the queue holds and has held.
     pub fn stats(&self) -> QueueStats {
         self.ring().stats()
     }
@@ -162,13 +166,14 @@ impl CompletionQueue {
     }
 
     /// Closes the queue for all its handles (`fi_close`): its streams end, waiting readers get
-    /// their `None`, and "any completions which remain on the CQ when it is closed are lost", with
-    /// their buffers. Closing twice is no error. Dropping all handles needs no close.
+    /// `None`, and "any completions which remain on the CQ when it is closed are lost", with their
+    /// buffers. Closing twice is not an error. If all handles are dropped, the queue need not be
+    /// closed.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Busy`] while endpoints are bound to the queue or operations have yet to report
-    /// to it; the message names them, and nothing has changed then.
+    /// to it; the message names them, and the queue stays open.
     ///
     /// # Cancel safety
     ///
@@ -243,7 +248,19 @@ debug_fields!(CompletionQueue, self =>
     capacity: self.capacity(), len: self.len(), closed: self.is_closed()
 );
 
-/// Opens a [`CompletionQueue`] (`fi_cq_open`); made by the domain.
+/// Opens a [`CompletionQueue`] (`fi_cq_open`).
+///
+/// You get one from [`Domain::completion_queue`](crate::Domain::completion_queue).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let domain = Net::loopback().peer()?.domain;
+/// let queue = domain.completion_queue().size(4096).open()?;
+/// assert_eq!(queue.capacity(), 4096);
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is opened before `open`"]
 pub struct CompletionQueueBuilder {
     /// Places; 0 is the default.
@@ -259,9 +276,9 @@ impl CompletionQueueBuilder {
         self
     }
 
-    /// Places for completions, those of operations under way counted in: the default, 1024, for 0,
-    /// as `fi_cq(3)` has it. Too few make posting wait; each costs a few hundred bytes from the
-    /// start.
+    /// The number of completions the queue holds, including those of outstanding operations.
+    /// Default, also for 0 (`fi_cq(3)`): 1024. If the queue is too small, posts have to wait; each
+    /// slot takes a few hundred bytes from the start.
     pub fn size(mut self, size: usize) -> Self {
         self.size = size;
         self
@@ -271,8 +288,9 @@ impl CompletionQueueBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LimitReached`] for one more than the domain offers (`cq_cnt`), and if there is
-    /// no memory for a queue of this size; [`ErrorKind::BadState`] if the domain is closed.
+    /// [`ErrorKind::LimitReached`] if the domain has as many queues as it offers (`cq_cnt`), or if
+    /// there is no memory for a queue of this size; [`ErrorKind::BadState`] if the domain is
+    /// closed.
     pub fn open(self) -> Result<CompletionQueue> {
         let size = match self.size {
             0 => CQ_SIZE_DEFAULT,

@@ -72,7 +72,8 @@ fn size_zero_is_the_default_and_others_are_exact() {
     assert_eq!(queue(7).capacity(), 7);
 }
 
-/// Ruling 3: "A CQ slot is reserved when an operation is queued to it"; operations under way count.
+/// Ruling 3: "The slot of a completion is reserved when the operation is accepted"; operations
+/// under way count.
 #[test]
 fn a_queue_is_full_of_reservations_before_anything_completes() {
     let queue = queue(2);

@@ -5,31 +5,31 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::info::{AtomicAttr, AtomicOp, AtomicType, Caps, CompareOp};
 
 impl Domain {
-    /// On how many numbers of this type one call of [`Endpoint::atomic`](crate::Endpoint::atomic)
-    /// works, and how large they are (`fi_query_atomic`, `fi_atomicvalid`). There is no rounding of
-    /// the count among remote ranges: it is of all of them together.
+    /// How many numbers of this type one call of [`Endpoint::atomic`](crate::Endpoint::atomic) can
+    /// operate on, and their size (`fi_query_atomic`, `fi_atomicvalid`). The count is that of all
+    /// remote ranges together.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the operation is not offered for the type; if the domain was
-    /// opened without [`Caps::ATOMIC`], none is.
+    /// [`ErrorKind::Unsupported`] if the operation is not offered for the type. A domain that was
+    /// opened without [`Caps::ATOMIC`] offers none.
     pub fn atomic_attr(&self, datatype: AtomicType, op: AtomicOp) -> Result<AtomicAttr> {
         self.offered(op.attr(datatype, false))
     }
 
-    /// The same of [`Endpoint::fetch_atomic`](crate::Endpoint::fetch_atomic) (`FI_FETCH_ATOMIC`,
+    /// The same for [`Endpoint::fetch_atomic`](crate::Endpoint::fetch_atomic) (`FI_FETCH_ATOMIC`,
     /// `fi_fetch_atomicvalid`).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`atomic_attr`](Self::atomic_attr).
     pub fn fetch_atomic_attr(&self, datatype: AtomicType, op: AtomicOp) -> Result<AtomicAttr> {
         self.offered(op.attr(datatype, true))
     }
 
-    /// The same of [`Endpoint::compare_atomic`](crate::Endpoint::compare_atomic)
+    /// The same for [`Endpoint::compare_atomic`](crate::Endpoint::compare_atomic)
     /// (`FI_COMPARE_ATOMIC`, `fi_compare_atomicvalid`).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`atomic_attr`](Self::atomic_attr).
     pub fn compare_atomic_attr(&self, datatype: AtomicType, op: CompareOp) -> Result<AtomicAttr> {
         self.offered(op.attr(datatype))
     }

@@ -12,15 +12,15 @@ use crate::mr::{Access, MemoryRegion, MrBind};
 use crate::sync::Attachable;
 
 impl<B: 'static> MemoryRegion<B> {
-    /// Lets a counter count peers' accesses to this region (`fi_mr_bind` with a counter): those
-    /// through endpoints with [`Caps::RMA_EVENT`]. It goes on until the counter is closed or its
-    /// last handle is dropped; the region cannot be deregistered before.
+    /// Binds a counter that counts peers' accesses to this region (`fi_mr_bind` with a counter):
+    /// those through endpoints with [`Caps::RMA_EVENT`]. It counts until it is closed or its last
+    /// handle is dropped; until then the region cannot be deregistered.
     ///
     /// # Errors
-    /// [`ErrorKind::BadFlags`] for flags that are none of [`MrBind`]'s,
-    /// [`ErrorKind::InvalidArgument`] without any, [`ErrorKind::Unsupported`] (`FI_ENOSYS`) in a
-    /// domain that was opened without [`Caps::RMA_EVENT`], [`ErrorKind::BadState`] once the region
-    /// has been enabled or the counter is closed.
+    /// [`ErrorKind::BadFlags`] for flags that are not among [`MrBind`]'s,
+    /// [`ErrorKind::InvalidArgument`] without a flag, [`ErrorKind::Unsupported`] (`FI_ENOSYS`) in a
+    /// domain that was opened without [`Caps::RMA_EVENT`], [`ErrorKind::BadState`] if the region is
+    /// enabled already or the counter is closed.
     #[doc(alias = "fi_mr_bind")]
     pub fn bind_counter(&self, counter: &Counter, flags: MrBind) -> Result<()> {
         if let unknown @ 1.. = flags.difference(MrBind::all()).bits() {
@@ -43,14 +43,15 @@ impl<B: 'static> MemoryRegion<B> {
         bound.then_some(()).ok_or_else(enabled_already)
     }
 
-    /// Enables the region for use (`fi_mr_enable`): one that was made disabled, because it was
-    /// registered with [`MrFlags::RMA_EVENT`](crate::mr::MrFlags::RMA_EVENT) in a domain with
-    /// [`MrMode::RMA_EVENT`](crate::info::MrMode::RMA_EVENT), or in a domain with
-    /// [`MrMode::ENDPOINT`](crate::info::MrMode::ENDPOINT). From then on nothing can be bound to
-    /// it. Enabling what is enabled changes nothing else.
+    /// Enables the region (`fi_mr_enable`). A region is disabled at first in a domain with
+    /// [`MrMode::ENDPOINT`](crate::info::MrMode::ENDPOINT), or if it was registered with
+    /// [`MrFlags::RMA_EVENT`](crate::mr::MrFlags::RMA_EVENT) in a domain with
+    /// [`MrMode::RMA_EVENT`](crate::info::MrMode::RMA_EVENT). Once it is enabled, nothing can be
+    /// bound to it. Enabling a region again has no effect.
     ///
     /// # Errors
-    /// [`ErrorKind::BadState`] if it belongs to endpoints and none is bound.
+    /// [`ErrorKind::BadState`] if the domain has
+    /// [`MrMode::ENDPOINT`](crate::info::MrMode::ENDPOINT) and no endpoint is bound to the region.
     #[doc(alias = "fi_mr_enable")]
     pub fn enable(&self) -> Result<()> {
         let memory = self.memory();

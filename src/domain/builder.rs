@@ -20,7 +20,19 @@ use super::opened::Opened;
 use super::request::rights_within;
 use super::{Binding, Domain, Inner, ManualHand, expected_regions};
 
-/// Opens a domain (`fi_domain`, `fi_domain(3)`); made by `Fabric::domain`.
+/// Opens a [`Domain`] (`fi_domain(3)`), with its driver and its limits.
+///
+/// You get one from [`Fabric::domain`](crate::Fabric::domain).
+///
+/// ```
+/// use tokio_fabric::{Driver, Fabric, Hints};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let fabric = Fabric::open(Hints::new())?;
+/// let domain = fabric.domain().driver(Driver::Thread).open()?;
+/// assert_eq!(domain.driver(), Driver::Thread);
+/// # Ok(()) }
+/// ```
 #[must_use = "a builder opens nothing until `open`"]
 #[derive(Debug)]
 pub struct DomainBuilder {
@@ -56,30 +68,30 @@ impl DomainBuilder {
         }
     }
 
-    /// The value that comes back with events of the domain itself, which the event queue that it is
-    /// [bound](Domain::bind) to gets. Default: none, and then there are no such events.
+    /// The context of the domain's own events, which go to the event queue that it is
+    /// [bound](Domain::bind) to. Default: none; then there are no such events.
     pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
         self
     }
 
-    /// Other attributes than the fabric's first choice, for instance another of `discover`'s
-    /// answers. Connections then leave from its source address.
+    /// Attributes to use instead of the fabric's first choice, for instance another result of
+    /// `discover`. Connections are then made from its source address.
     pub fn info(mut self, info: Info) -> Self {
         self.info = info;
         self.source_chosen = true;
         self
     }
 
-    /// What drives the domain's progress. Default: what the Info says, which is [`Driver::Task`] in
-    /// the answers of `discover`.
+    /// What drives the domain's progress. Default: the Info's choice, which is [`Driver::Task`] in
+    /// the results of `discover`.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.driver = Some(driver);
         self
     }
 
-    /// How long the driver spins after the last activity before it sleeps. It uses a core for so
-    /// long, and saves the wake-up for what arrives meanwhile. Default: zero.
+    /// How long the driver spins after the last activity before it sleeps. Spinning uses a core,
+    /// and saves the wake-up for whatever arrives in that time. Default: zero.
     ///
     /// A [`Driver::Thread`] spins on a core of its own. A [`Driver::Task`] lets the other tasks of
     /// its runtime run in between, every few microseconds; the runtime does not sleep meanwhile.
@@ -88,18 +100,19 @@ impl DomainBuilder {
         self
     }
 
-    /// Among how many drivers the domain's endpoints are divided, each a task or a thread of its
-    /// own (1 to [`PROGRESS_SHARDS_MAX`](crate::limits::PROGRESS_SHARDS_MAX)): for many connections
-    /// on many processors. Default: one, which one processor at a time runs.
+    /// The number of drivers among which the domain's endpoints are divided, each a task or a
+    /// thread of its own (1 to [`PROGRESS_SHARDS_MAX`](crate::limits::PROGRESS_SHARDS_MAX)). Use
+    /// several for many connections on many processors. Default: one, which runs on one processor
+    /// at a time.
     ///
-    /// A new endpoint goes to the driver with the fewest connections and stays there; the
-    /// connections of a connectionless endpoint are all with its driver, those of a
-    /// [scalable](Domain::scalable_endpoint) one with the drivers of its contexts. Regions belong
-    /// to the whole domain. Each driver has an incarnation of its own
+    /// A new endpoint goes to the driver with the fewest connections and stays there. All
+    /// connections of a connectionless endpoint belong to its driver; those of a
+    /// [scalable](Domain::scalable_endpoint) one belong to the drivers of its contexts. Regions
+    /// belong to the whole domain. Each driver has an incarnation of its own
     /// ([`Endpoint::peer_incarnation`](crate::Endpoint::peer_incarnation)).
     ///
-    /// Tasks gain nothing from this on a `current_thread` runtime; and each driver that spins
-    /// ([`busy_poll`](Self::busy_poll)) burns a core.
+    /// On a `current_thread` runtime, several tasks gain nothing. Each driver that spins
+    /// ([`busy_poll`](Self::busy_poll)) uses a core.
     pub fn progress_shards(mut self, drivers: usize) -> Self {
         self.progress_shards = drivers;
         self
@@ -108,12 +121,15 @@ impl DomainBuilder {
     /// Opens the domain and starts its driver: a task on the current Tokio runtime, or a thread.
     ///
     /// # Errors
-    /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) for a [`Driver::Task`] outside of a
-    /// runtime, or in one without what the backend needs (I/O for sockets, time for loopback).
-    /// [`ErrorKind::LimitReached`](crate::ErrorKind::LimitReached) when no thread or descriptor is
-    /// left. [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a backend that was named
-    /// and cannot be had. [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a
-    /// number of shards that is not within its range.
+    /// - [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) for a [`Driver::Task`] outside of a
+    ///   runtime, or in a runtime that lacks what the backend needs (I/O for sockets, time for
+    ///   loopback).
+    /// - [`ErrorKind::LimitReached`](crate::ErrorKind::LimitReached) if no more threads or
+    ///   descriptors are available.
+    /// - [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if a backend was requested that
+    ///   is not available.
+    /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the number of shards
+    ///   is out of range.
     pub fn open(mut self) -> Result<Domain> {
         let driver = self.driver.unwrap_or(self.info.domain.driver);
         self.info.domain.set_driver(driver);

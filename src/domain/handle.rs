@@ -8,7 +8,25 @@ use crate::mr::{
     RegisterError,
 };
 
-/// A region's handle: [`MemoryRegion`] or [`ReadOnlyRegion`]. Sealed.
+/// The handle of a region: a [`MemoryRegion`] or a [`ReadOnlyRegion`].
+///
+/// A [`Register`](super::Register) returns one of them. Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::domain::{Register, RegionHandle, RegisterBufs};
+/// use tokio_fabric::{Fabric, Hints, Result};
+///
+/// /// Registers memory of either kind.
+/// async fn register<B: RegisterBufs, R: RegionHandle>(what: Register<B, R>) -> Result<R> {
+///     Ok(what.lazily().await?)
+/// }
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// assert_eq!(register(domain.register(vec![0u8; 64])).await?.len(), 64);
+/// assert_eq!(register(domain.register_read_only("constant")).await?.len(), 8);
+/// # Ok(()) }
+/// ```
 pub trait RegionHandle: Clone + Send + Sized + 'static {
     /// All the rights that such a region can grant.
     #[doc(hidden)]

@@ -1,8 +1,8 @@
-//! A domain: it owns the driver, the regions and the bindings of its endpoints (`fi_domain(3)`).
+//! Domains (`fi_domain(3)`): opening one, registering memory, and caching registrations. A domain
+//! owns its driver, its regions and the bindings of its endpoints.
 
 #![forbid(unsafe_code)]
 
-mod atomic;
 mod auth;
 mod available;
 mod bind;
@@ -21,6 +21,9 @@ mod registration;
 mod request;
 mod stats;
 mod watch;
+
+// The documentation lists methods in the order of the modules; these are for few programs.
+mod atomic;
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -57,13 +60,30 @@ pub use request::RegisterBufs;
 pub use watch::RegistrationProgress;
 
 bitflags::bitflags! {
-    /// What a domain reports to the event queue it is bound to (flags of `fi_domain_bind`, see
-    /// `fi_domain(3)`). Connection events of endpoints that have no queue of their own come there
-    /// in any case.
+    /// What a domain reports to the event queue that it is bound to (flags of `fi_domain_bind`, see
+    /// `fi_domain(3)`).
+    ///
+    /// Connection events of endpoints without a queue of their own go there in any case.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// use tokio_fabric::domain::DomainBind;
+    /// use tokio_fabric::{Event, Fabric, Hints};
+    ///
+    /// let fabric = Fabric::open(Hints::new())?;
+    /// let (events, domain) = (fabric.event_queue().open()?, fabric.domain().open()?);
+    /// domain.bind(&events, DomainBind::REG_MR)?;
+    /// let region = domain.register(vec![0u8; 64]).context(7u64).await?; // Asks for an event too.
+    /// assert!(matches!(events.next().await, Some(Event::MrComplete { .. })));
+    /// # Ok(()) }
+    /// ```
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DomainBind: u64 {
-        /// Memory registration is asynchronous, its completion is reported to the queue
-        /// (`FI_REG_MR`).
+        /// Memory registration is asynchronous (`FI_REG_MR`): blocking threads fault the pages in,
+        /// and the future of a registration completes when they are present. A registration reports
+        /// an event only if it requests one, by [`Register::context`] or [`Register::submit`].
+        /// Without this flag a registration completes at its first poll and leaves the pages as
+        /// they are.
         #[doc(alias = "FI_REG_MR")]
         const REG_MR = 1 << 59;
     }
@@ -71,12 +91,13 @@ bitflags::bitflags! {
 
 /// An opened access domain (`struct fid_domain`, `fi_domain(3)`).
 ///
-/// A domain owns a driver, which gives `FI_PROGRESS_AUTO`: nothing the application forgets to
-/// call stops progress. By default the driver is a task on the Tokio runtime that the domain was
-/// opened in. It ends with the runtime, and code that blocks a `current_thread` runtime stops it:
-/// peers then wait until it returns. A thread of the domain's own knows neither
-/// ([`DomainBuilder::driver`]). Where one processor is too few for all of its connections, a domain
-/// may have several drivers ([`DomainBuilder::progress_shards`]).
+/// A domain holds memory regions and endpoints, and owns the driver that moves their bytes
+/// (`FI_PROGRESS_AUTO`): progress needs no calls from the application. By default the driver is a
+/// task on the Tokio runtime in which the domain was opened. The driver stops when this runtime
+/// stops, and code that blocks a `current_thread` runtime also blocks the driver and with it the
+/// peers. A driver on a thread of its own ([`DomainBuilder::driver`]) has neither limitation. If
+/// one CPU core is not enough for all connections, a domain may have several drivers
+/// ([`DomainBuilder::progress_shards`]).
 ///
 /// Clones are handles to the same domain. Everything opened in a domain holds it, so handles may be
 /// dropped in any order; the domain ends with the last of them.
@@ -242,21 +263,21 @@ impl Drop for Inner {
 }
 
 impl Domain {
-    /// Associates an event queue with the domain (`fi_domain_bind`). It becomes the queue of all
-    /// endpoints opened from now on that are not bound to one of their own, connection events
-    /// included. With [`DomainBind::REG_MR`] every registration from now on is asynchronous. The
-    /// domain does not keep the queue: without a handle of it registrations go on as before, and
-    /// nothing reads their events.
+    /// Binds an event queue to the domain (`fi_domain_bind`). The queue receives the events,
+    /// including connection events, of all endpoints that are opened from now on without a queue of
+    /// their own. With [`DomainBind::REG_MR`] every registration from now on is asynchronous. The
+    /// domain does not keep the queue alive: without a handle of it registrations continue as
+    /// before, and their events are not read.
     ///
     /// A domain that was opened with a [context](DomainBuilder::context) reports its own events to
-    /// it, which carry the context: an [`Event::Error`](crate::Event::Error) for each of its
-    /// drivers that ends although the domain is open, with its runtime, by a panic, or since its
-    /// backend is lost. What was under way has ended by then. For these events the domain has a
-    /// place in the queue for each driver.
+    /// the queue, with that context: an [`Event::Error`](crate::Event::Error) for each of its
+    /// drivers that ends while the domain is open, because its runtime ended, it panicked, or its
+    /// backend was lost. All operations have completed by then. The domain reserves a slot of the
+    /// queue for each driver.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] if the domain is bound already: `fi_domain(3)` knows no unbinding.
-    /// [`ErrorKind::Again`] if the queue has no place for the domain's own events.
+    /// [`ErrorKind::Busy`] if the domain is bound already; `fi_domain(3)` does not define how to
+    /// unbind. [`ErrorKind::Again`] if the queue has no slot for the domain's own events.
     #[doc(alias = "fi_domain_bind")]
     pub fn bind(&self, events: &EventQueue, flags: DomainBind) -> Result<()> {
         if let unknown @ 1.. = flags.difference(DomainBind::all()).bits() {
@@ -309,8 +330,8 @@ impl Domain {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The event queue the domain is bound to, while a handle of it exists: the domain itself does
-    /// not keep it.
+    /// The event queue that the domain is bound to, as long as a handle of the queue exists: the
+    /// domain does not keep it alive.
     pub fn event_queue(&self) -> Option<EventQueue> {
         self.binding()
             .events
@@ -318,26 +339,27 @@ impl Domain {
             .and_then(WeakEventQueue::upgrade)
     }
 
-    /// Registers memory that peers may be allowed to reach (`fi_mr_reg`, `fi_mr_regv`; `fi_mr(3)`):
-    /// one buffer, or several as one region. The region owns the memory until it is deregistered.
+    /// Registers memory so that peers may be allowed to access it (`fi_mr_reg`, `fi_mr_regv`;
+    /// `fi_mr(3)`): one buffer, or several as one region. The region owns the memory until it is
+    /// deregistered. A buffer counts with its length: `Vec::with_capacity(n)` is an empty region.
     ///
-    /// Without an event queue bound by [`DomainBind::REG_MR`] this ends at its first poll. With
-    /// one, blocking threads fault in pages that were never touched; the returned future and the
-    /// event complete when all are present, and [progress](Register::progress) counts them.
-    /// [`Register::lazily`] leaves them.
+    /// Unless an event queue is bound with [`DomainBind::REG_MR`], this completes at its first
+    /// poll. With such a queue, blocking threads fault in pages that have never been touched; the
+    /// returned future and the event complete when all pages are present, and
+    /// [progress](Register::progress) counts them. [`Register::lazily`] skips this.
     #[doc(alias("fi_mr_reg", "fi_mr_regv"))]
     pub fn register<B: RegionBufs>(&self, buffers: B) -> Register<B> {
         Register::new(self.clone(), buffers)
     }
 
-    /// Registers bytes that never change: peers may at most read them, and this process keeps a
-    /// safe `&[u8]`. It ends when [`register`](Self::register) of as many bytes would.
+    /// Registers bytes that never change: peers can at most read them, and this process keeps a
+    /// safe `&[u8]`. It completes when [`register`](Self::register) would.
     pub fn register_read_only<B: ReadOnlyBuf>(&self, bytes: B) -> RegisterReadOnly<B> {
         Register::new(self.clone(), bytes)
     }
 
-    /// Starts a completion queue of this domain (`fi_cq_open`, `fi_cq(3)`), one of those that the
-    /// domain offers (`cq_cnt`).
+    /// Starts building a completion queue of this domain (`fi_cq_open`, `fi_cq(3)`). The domain
+    /// offers a limited number (`cq_cnt`).
     #[doc(alias = "fi_cq_open")]
     pub fn completion_queue(&self) -> CompletionQueueBuilder {
         let counted = self.inner.counts.queue();
@@ -349,7 +371,7 @@ impl Domain {
     /// Opens a counter of this domain (`fi_cntr_open`, `fi_cntr(3)`), at 0.
     ///
     /// # Errors
-    /// [`ErrorKind::LimitReached`] for one more than the domain offers (`cntr_cnt`),
+    /// [`ErrorKind::LimitReached`] if the domain has as many counters as it offers (`cntr_cnt`),
     /// [`ErrorKind::BadState`] if it is closed.
     #[doc(alias = "fi_cntr_open")]
     pub fn counter(&self) -> Result<Counter> {
@@ -358,36 +380,36 @@ impl Domain {
         Ok(Counter::open(Some(keep), self.progress_by_hand()))
     }
 
-    /// Starts an address vector of this domain (`fi_av_open`, `fi_av(3)`).
+    /// Starts building an address vector of this domain (`fi_av_open`, `fi_av(3)`).
     #[doc(alias = "fi_av_open")]
     pub fn address_vector(&self) -> AddressVectorBuilder {
         self.vector_builder(self.keep("address vector"))
     }
 
-    /// What moves the bytes: [`Backend::Epoll`], unless another one was named
-    /// ([`Hints::backend`](crate::Hints::backend)).
+    /// The backend that transfers the bytes: [`Backend::Epoll`], unless the hints asked for another
+    /// one ([`Hints::backend`](crate::Hints::backend)).
     pub fn backend(&self) -> Backend {
         self.inner.shards.transport().backend()
     }
 
-    /// What drives the domain's progress; also in [`Domain::info`].
+    /// What drives the domain's progress; [`Domain::info`] contains it too.
     pub fn driver(&self) -> Driver {
         self.inner.info.domain.driver
     }
 
-    /// How many drivers the domain has, each for endpoints of its own
+    /// How many drivers the domain has; its endpoints are divided among them
     /// ([`DomainBuilder::progress_shards`]).
     pub fn progress_shards(&self) -> usize {
         self.inner.shards.count()
     }
 
-    /// One turn of the progress of a domain with [`Driver::Manual`]: what has come is received,
-    /// what can go is sent, what has ended is reported, connection management included, within a
-    /// budget. True if anything moved: there may be more. Never blocks.
+    /// Makes one turn of progress of a domain with [`Driver::Manual`], within a budget: receives,
+    /// sends, reports completions and manages connections. Returns true if it did anything; there
+    /// may be more to do. Never blocks.
     ///
-    /// Who polls this in a loop needs neither await anything nor let a runtime run, and sees what
-    /// comes as soon as the system has it. It is false also while another thread drives, and
-    /// always for a domain whose progress is automatic, which needs no calls.
+    /// A program that calls this in a loop needs no `.await` and no running runtime, and sees data
+    /// as soon as the kernel has it. Returns false while another thread drives the domain, and
+    /// always for a domain with automatic progress, which needs no calls.
     pub fn progress(&self) -> bool {
         (self.progress_by_hand()).is_some_and(|progress| progress.turn())
     }
@@ -416,19 +438,19 @@ impl Domain {
         self.inner.regions.lock("count regions").len()
     }
 
-    /// Closes the domain (`fi_close`): stops its driver and waits for its end, and with it for the
-    /// end of the connections of endpoints that were dropped. Handles that are left can open
-    /// nothing more, and keep neither the fabric nor the event queue from being closed.
+    /// Closes the domain (`fi_close`): stops its driver and waits until the driver has ended, which
+    /// includes the end of the connections of dropped endpoints. Remaining handles cannot open
+    /// anything, and do not prevent the fabric and the event queue from being closed.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`], naming them, while objects opened in the domain are still open; the
-    /// domain then goes on as before. An object is open as long as there is a handle of it, or an
-    /// endpoint that it is bound to, one that was dropped included until it has ended, or an unread
+    /// [`ErrorKind::Busy`] while objects of the domain are open; the message names them, and the
+    /// domain continues as before. An object is open as long as there is a handle of it, an
+    /// endpoint that it is bound to (a dropped endpoint counts until it has ended), or an unread
     /// event or running insertion that holds it. [`closed`](Self::closed) waits for all of them.
     ///
     /// # Cancel safety
-    /// Once this has been polled, the domain is closed or answers Busy, whether or not the future
-    /// is awaited to its end.
+    /// From the first poll on the domain is closed, or the result is `Busy`, whether or not the
+    /// future is awaited to its end.
     #[doc(alias("fi_close", "FI_EBUSY"))]
     pub async fn close(&self) -> Result<()> {
         self.inner
@@ -438,9 +460,9 @@ impl Domain {
         Ok(())
     }
 
-    /// Waits until everything that was opened in the domain has ended, and closes it then, as
-    /// [`close`](Self::close) does. For a caller whose tasks still have handles, instead of calling
-    /// `close` until it succeeds. It waits for as long as a handle exists.
+    /// Waits until everything that was opened in the domain has ended, then closes it as
+    /// [`close`](Self::close) does. Use it instead of calling `close` until it succeeds if other
+    /// tasks still have handles. It waits for as long as a handle exists.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -450,12 +472,14 @@ impl Domain {
     /// let queue = domain.completion_queue().open()?;
     /// let user = tokio::spawn(async move { drop(queue) });
     /// domain.closed().await;
-    /// fabric.close()?; // Nothing of the domain's keeps it busy.
-    /// # user.await.unwrap(); Ok(()) }
+    /// fabric.close()?; // The domain no longer keeps it busy.
+    /// # user.await.unwrap();
+    /// # Ok(()) }
     /// ```
     ///
     /// # Cancel safety
-    /// Dropped while something is open, nothing has happened; later, the domain is closed.
+    /// If the future is dropped while something is open, nothing has happened; later, the domain is
+    /// closed.
     pub async fn closed(&self) {
         let released = self.inner.dependents.released();
         let regions = &self.inner.regions;

@@ -52,8 +52,7 @@ impl Opened {
 }
 
 impl Domain {
-    /// A name of this domain that does not keep it open, for hints
-    /// ([`DomainHints::domain`]).
+    /// A reference to this domain that does not keep it open, for hints ([`DomainHints::domain`]).
     pub fn downgrade(&self) -> WeakDomain {
         let opened = self.inner.opened.get().map(Arc::clone);
         let opened = opened.expect("set when the domain was opened");

@@ -9,24 +9,23 @@ use crate::progress::{Engine, run_blocking_or_task};
 use crate::sync::{DrainScope, HasGate, await_driving};
 
 impl<B: 'static> MemoryRegion<B> {
-    /// Declares that the pages behind these parts of the region, in bytes from its start, may have
-    /// changed (`fi_mr_refresh`); behind all of it, if no part is named.
+    /// Declares that the pages behind parts of the region may have changed (`fi_mr_refresh`). The
+    /// parts are in bytes from the start of the region; no parts mean the whole region.
     ///
-    /// While it runs, peers and new local operations are refused; a peer's transfer in progress
-    /// ends with an error. In a domain with [`MrMode::MMU_NOTIFY`](crate::info::MrMode::MMU_NOTIFY)
-    /// the pages of the parts are then made present, and peers may access what is there: from its
-    /// registration on that is what had pages then. Over TCP nothing else is kept of them, so in
-    /// other domains a refresh has no other effect.
-    ///
-    /// Faulting pages in takes time, and happens on blocking threads.
+    /// While the refresh runs, accesses of peers and new local operations are refused; a peer's
+    /// transfer in progress fails. In a domain with
+    /// [`MrMode::MMU_NOTIFY`](crate::info::MrMode::MMU_NOTIFY) the pages of the parts are then
+    /// faulted in, on blocking threads, and peers may access them (until the first refresh they may
+    /// access the pages that were present at registration). In other domains a refresh has no other
+    /// effect, because nothing depends on the pages over TCP.
     ///
     /// # Errors
-    /// `InvalidArgument` if a part is not all within the region; `Busy` while it is quiesced, or
-    /// another refresh runs; `BadState` if it is deregistered; `BadAddress` if no memory is behind
-    /// a part: peers cannot access that one, nor what follows it in the list.
+    /// `InvalidArgument` if a part is not within the region; `Busy` while the region is quiesced or
+    /// another refresh runs; `BadState` if it is deregistered; `BadAddress` if there is no memory
+    /// behind a part: peers can access neither that part nor those after it in the list.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the refresh after the piece that is being looked at.
+    /// If the future is dropped, the refresh ends after the chunk of pages in progress.
     #[doc(alias = "fi_mr_refresh")]
     pub async fn refresh(&self, parts: &[Range<usize>]) -> Result<()> {
         let all = 0..self.len();

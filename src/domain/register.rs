@@ -34,8 +34,21 @@ use super::registration::Registration;
 use super::request::{RegisterBufs, Request, give_buffers, show, take_buffers};
 use super::{Domain, RegistrationProgress};
 
-/// A registration being described, of the region `R`. Await it, or end it by [`now`](Self::now) or
-/// [`submit`](Self::submit).
+/// A registration that has not started yet; its result is a region of type `R`.
+///
+/// Await it, or start it with [`now`](Self::now), which does everything within the call, or
+/// [`submit`](Self::submit), which reports by an event.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Access, Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
+/// let region = domain.register(vec![0u8; 4096]).access(rights).await?;
+/// assert_eq!(region.remote().len, 4096); // Send `remote()` to the peer.
+/// # Ok(()) }
+/// ```
 #[doc(alias("fi_mr_regattr", "fi_mr_attr"))]
 #[must_use = "a registration does nothing until it is awaited, or ended by `now` or `submit`"]
 pub struct Register<B: RegisterBufs, R: RegionHandle = MemoryRegion<B>> {
@@ -76,70 +89,74 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     }
 
     /// What the region may be used for, here and by peers (`access` of `fi_mr_reg`). Default:
-    /// everything that the domain's capabilities leave a use for, and of a read-only region what
-    /// of it is in [`Access::READ_ONLY`], which is all it can be.
+    /// everything that the domain's capabilities can use; for a read-only region, the part of it
+    /// that is in [`Access::READ_ONLY`], which is also the most it can have.
     ///
     /// # Errors
-    /// [`ErrorKind::NoCapability`] names rights that nothing could use: `REMOTE_WRITE`, say, in a
-    /// domain that was opened without RMA and atomic operations, or not to be written by peers.
+    /// Registration fails with [`ErrorKind::NoCapability`] for rights that nothing could use, such
+    /// as `REMOTE_WRITE` in a domain that was opened without RMA and atomic operations, or without
+    /// [`Caps::REMOTE_WRITE`](crate::Caps::REMOTE_WRITE).
     pub fn access(mut self, access: Access) -> Self {
         self.request.access = access;
         self
     }
 
     /// The key that peers will use (`requested_key`). Default: 64 random bits. A key that the
-    /// application chooses can be guessed as well as it is chosen.
+    /// application chooses may be easier to guess.
     #[doc(alias("FI_EKEYREJECTED", "FI_ENOKEY"))]
     pub fn key(mut self, key: u64) -> Self {
         self.request.key = Some(key);
         self
     }
 
-    /// Only peers whose endpoint is connected to one of this domain's with this key may reach the
-    /// region (`auth_key`). Default, and for a key without bytes: the domain's, if it has one. In
-    /// use since version 1.5 of the interface, and ignored before.
+    /// Restricts the region to peers whose endpoint is connected to one of this domain's endpoints
+    /// with this key (`auth_key`). Default, and for an empty key: the domain's key, if it has one.
+    /// Ignored before version 1.5 of the interface.
     ///
-    /// To all others the region is not there:
+    /// For all others the region does not exist:
     /// [`Refusal::UnknownKey`](crate::error::Refusal::UnknownKey).
     pub fn auth_key(mut self, key: AuthKey) -> Self {
         self.request.auth_key = Some(key);
         self
     }
 
-    /// What else it is registered for. Default: nothing.
+    /// Additional purposes of the registration. Default: none.
     pub fn flags(mut self, flags: MrFlags) -> Self {
         self.request.flags = flags;
         self
     }
 
-    /// Reserved by `fi_mr(3)`, and must be 0, which it is.
+    /// Reserved by `fi_mr(3)`. Must be 0, which is the default.
     pub fn offset(mut self, offset: u64) -> Self {
         self.request.offset = offset;
         self
     }
 
-    /// Asks for an event besides the future's end: `MrComplete` (`MrReadOnlyComplete` of a
-    /// read-only region) with this context and the region, or an error with it. Only in a domain
-    /// bound with `REG_MR`; ignored otherwise, as `fi_mr(3)` says of synchronous calls.
+    /// Requests an event in addition to the result of the future: `MrComplete`
+    /// (`MrReadOnlyComplete` for a read-only region) with this context and the region, or an error
+    /// event with it. Ignored unless the domain is bound with `REG_MR`, as `fi_mr(3)` specifies for
+    /// synchronous calls.
     pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.request.context = Some(context.into());
         self
     }
 
-    /// Leaves pages that have never been touched as they are, for memory far larger than what will
-    /// be used of it. Default: a domain bound with `REG_MR` faults the pages of owned, writable
-    /// memory in beside the runtime, and the registration ends when all are there; any other domain
-    /// leaves them. More than the system has is refused with [`ErrorKind::LimitReached`]. A domain
-    /// with [`MrMode::ALLOCATED`](crate::info::MrMode::ALLOCATED) faults them in always.
+    /// Does not fault in pages that have never been touched; for memory far larger than the part
+    /// that will be used. By default, a domain bound with `REG_MR` faults in the pages of owned,
+    /// writable memory on blocking threads, and the registration completes when all are present;
+    /// other domains leave the pages as they are. If the system has too little memory, the
+    /// registration fails with [`ErrorKind::LimitReached`]. A domain with
+    /// [`MrMode::ALLOCATED`](crate::info::MrMode::ALLOCATED) always faults them in.
     pub fn lazily(mut self) -> Self {
         self.request.fault_in = false;
         self
     }
 
-    /// Keeps the pages of the region in memory (`mlock`) until it has ended and its buffers are
-    /// given back or freed. Default: no; over TCP nothing needs it but a program that must not wait
-    /// for pages. It takes time by the size, and counts against `RLIMIT_MEMLOCK`: what that does
-    /// not allow fails with [`ErrorKind::LimitReached`], and the message names the limit.
+    /// Keeps the pages of the region in memory (`mlock`) until the region has ended and its buffers
+    /// have been returned or freed. Default: no; over TCP only programs that must never wait for a
+    /// page need it. It takes time proportional to the size, and counts against `RLIMIT_MEMLOCK`:
+    /// beyond this limit the registration fails with [`ErrorKind::LimitReached`], and the message
+    /// names the limit.
     pub fn pinned(mut self) -> Self {
         self.request.pinned = true;
         self
@@ -154,8 +171,8 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
     /// Registers within this call.
     ///
     /// # Errors
-    /// Those of awaiting; and [`ErrorKind::BadState`] in a domain bound with `REG_MR`, which
-    /// registers asynchronously only. The buffers come back with the error.
+    /// The errors of awaiting it, and [`ErrorKind::BadState`] in a domain bound with `REG_MR`,
+    /// where all registrations are asynchronous. The buffers are returned with the error.
     pub fn now(self) -> Result<R, Failed<B>> {
         if self.domain.registers_asynchronously() {
             let what = "the domain is bound with REG_MR and registers asynchronously: await the registration, or submit it";
@@ -182,11 +199,12 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
         Failed::new(error, Some(self.buffers))
     }
 
-    /// Starts the registration and returns; the event carries the region, with this context.
+    /// Starts the registration and returns; the event contains the region and this context.
     ///
     /// # Errors
     /// [`ErrorKind::BadState`] if the domain is not bound with `REG_MR`; [`ErrorKind::Again`] if
-    /// the event queue has no slot. No event is written then, and the buffers come back.
+    /// the event queue has no free slot. In these cases no event is written, and the buffers are
+    /// returned.
     pub fn submit(mut self, context: impl Into<UserContext>) -> Result<(), Failed<B>> {
         let context = context.into();
         self.request.context = Some(context);

@@ -22,10 +22,24 @@ use super::request::{PageWork, RegisterBufs, give_buffers, take_buffers};
 
 /// The future of a registration.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use std::future::IntoFuture;
+/// use tokio_fabric::domain::Registration;
+/// use tokio_fabric::testing::Net;
+///
+/// let peer = Net::loopback().peer()?;
+/// let registration: Registration<Vec<u8>> = peer.domain.register(vec![0u8; 64]).into_future();
+/// let region = registration.await?;
+/// assert_eq!(region.len(), 64);
+/// # Ok(()) }
+/// ```
+///
 /// # Cancel safety
-/// Dropped before its end, the registration is undone: the region's key stops working, the buffers
-/// are freed, and if a context was given one Canceled error event carries it. Once it has ended,
-/// its `MrComplete` event holds the region too: that must be read or dropped as well.
+/// If the future is dropped before the registration has completed, the registration is undone: the
+/// region's key becomes invalid, the buffers are freed, and if a context was given, an error event
+/// ([`ErrorKind::Canceled`](crate::ErrorKind::Canceled)) carries it. After completion the
+/// `MrComplete` event holds the region too, and must be read or dropped as well.
 #[must_use = "a registration that is dropped is undone"]
 pub struct Registration<B: RegisterBufs, R: RegionHandle = MemoryRegion<B>> {
     /// Small, since a future is moved before it is polled.

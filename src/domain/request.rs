@@ -15,8 +15,27 @@ use crate::op_error::Failed;
 
 use super::{Domain, RegistrationProgress};
 
-/// Buffers that a region can be made of: [`RegionBufs`](crate::buf::RegionBufs), or a
+/// Buffers that a region can be made from: [`RegionBufs`](crate::buf::RegionBufs), or a
 /// [`ReadOnlyBuf`](crate::buf::ReadOnlyBuf). Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::domain::{Register, RegisterBufs};
+/// use tokio_fabric::testing::Net;
+/// use tokio_fabric::{MemoryRegion, Result};
+///
+/// /// Registers within the call; the buffers are dropped on error.
+/// fn register_now<B: RegisterBufs>(what: Register<B, MemoryRegion<B>>) -> Result<MemoryRegion<B>>
+/// where
+///     MemoryRegion<B>: tokio_fabric::domain::RegionHandle,
+/// {
+///     Ok(what.now()?)
+/// }
+///
+/// let domain = Net::loopback().peer()?.domain;
+/// assert_eq!(register_now(domain.register(vec![0u8; 64]))?.len(), 64);
+/// # Ok(()) }
+/// ```
 pub trait RegisterBufs: ConvertMany + Send + Sized + 'static {}
 
 impl<B: ConvertMany + Send + Sized + 'static> RegisterBufs for B {}

@@ -5,7 +5,7 @@ use crate::stats::{DomainStats, DriverStats};
 use super::Domain;
 
 impl Domain {
-    /// What it has open, and what its drivers have done.
+    /// Statistics: open objects, and the work of the drivers.
     pub fn stats(&self) -> DomainStats {
         let mut driver = DriverStats::default();
         self.shard_stats()
@@ -25,8 +25,8 @@ impl Domain {
         }
     }
 
-    /// What each of its drivers has done, of which there are
-    /// [`progress_shards`](Self::progress_shards).
+    /// What each of the domain's drivers has done; there are
+    /// [`progress_shards`](Self::progress_shards) of them.
     pub fn shard_stats(&self) -> Vec<DriverStats> {
         self.inner.shards.stats()
     }

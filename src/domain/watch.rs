@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many bytes of a registration are ready; given to it by
-/// [`Register::progress`](super::Register::progress).
+/// Counts how many bytes of a registration are ready.
 ///
-/// It counts up to the region's length, in steps of some mebibytes where pages are faulted in, and
-/// in one step where there is no such work. Given to several registrations it counts all of them.
-/// Clones look at the same count.
+/// Pass it to [`Register::progress`](super::Register::progress).
+///
+/// The count rises to the region's length: in steps of some mebibytes if pages are faulted in,
+/// otherwise in one step. One value may be passed to several registrations and then counts all of
+/// them. Clones share the count.
 ///
 /// ```
 /// use tokio_fabric::{domain::RegistrationProgress, Fabric, Hints};
@@ -26,12 +27,12 @@ pub struct RegistrationProgress {
 }
 
 impl RegistrationProgress {
-    /// At 0.
+    /// A count of 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes that are ready. A registration that fails or is dropped leaves the count where it was.
+    /// Bytes that are ready. A registration that fails or is dropped leaves the count as it is.
     pub fn bytes_ready(&self) -> usize {
         self.ready.load(Ordering::Relaxed)
     }

@@ -179,143 +179,147 @@ macro_rules! binding_setters {
             /// post (`FI_RECV`). Default: a small queue of the endpoint's own.
             ///
             /// Each queued receive reserves a slot while it is posted, and a peer's write with
-            /// remote CQ data needs one too: a queue should hold more than the receives that are
-            /// posted to it, or a write that comes before their messages finds no slot, and reading
-            /// from that peer stops until one is free.
+            /// remote CQ data needs a slot too. The queue should therefore have more slots than the
+            /// receives posted to it: if a write finds no slot, nothing more is read from that peer
+            /// until one is free.
             pub fn receive_queue(mut self, queue: &crate::CompletionQueue) -> Self {
                 self.binding.receive_queue = Some(queue.clone());
                 self
             }
 
-            /// One queue for both directions. It should hold more than the operations of both
-            /// contexts: when slots reserved for acknowledged sends leave none for a peer's remote
-            /// CQ data, reading stops, and on both sides at once neither reads the acknowledgements
-            /// that would free one.
+            /// One queue for both directions. It should have more slots than both contexts have
+            /// operations: if the slots reserved for acknowledged sends leave none for a peer's
+            /// remote CQ data, the endpoint stops reading. If this happens on both sides at once,
+            /// neither reads the acknowledgements that would free a slot.
             pub fn completion_queue(self, queue: &crate::CompletionQueue) -> Self {
                 self.transmit_queue(queue).receive_queue(queue)
             }
 
             /// Binds the transmit queue selectively (`FI_TRANSMIT | FI_SELECTIVE_COMPLETION`): of
-            /// the operations posted with `.queue(context)` it reports those that fail, and of
-            /// others those that [ask for it](crate::op::Queued::completion), or all if
-            /// [`OpFlags::COMPLETION`](crate::info::OpFlags::COMPLETION) is among the Info's
-            /// `tx.op_flags`. The buffers of one that ends well unreported are freed; counters
-            /// count it. Each still keeps a slot of the queue while it is under way, so a failure
-            /// always finds one. Default: all are reported.
+            /// the operations posted with `.queue(context)`, it reports those that fail and those
+            /// that [request a report](crate::op::Queued::completion), or all of them if the Info's
+            /// `tx.op_flags` contain [`OpFlags::COMPLETION`](crate::info::OpFlags::COMPLETION). If
+            /// an operation succeeds without a report, its buffers are freed; counters count it.
+            /// Each operation reserves a slot of the queue while it is outstanding, so a failure
+            /// can always be reported. Default: all operations are reported.
             pub fn selective_transmit(mut self) -> Self {
                 self.binding.selective.transmit = true;
                 self
             }
 
-            /// The same of the receive queue (`FI_RECV | FI_SELECTIVE_COMPLETION`) and receives: of
-            /// use where messages come into regions, since other buffers are freed with what came.
-            /// Completions that no operation was posted for, and buffers for several messages, are
-            /// reported in any case.
+            /// Binds the receive queue selectively (`FI_RECV | FI_SELECTIVE_COMPLETION`). This is
+            /// useful for messages that are received into regions, because other buffers are freed
+            /// together with their message. Completions without a posted operation, and buffers for
+            /// several messages, are always reported.
             pub fn selective_receive(mut self) -> Self {
                 self.binding.selective.receive = true;
                 self
             }
 
-            /// Counts sends that ended (`FI_SEND`), injected ones included.
+            /// Counts completed sends (`FI_SEND`), including injected ones.
             pub fn send_counter(mut self, counter: &crate::Counter) -> Self {
                 self.binding.counters.send = Some(counter.clone());
                 self
             }
 
-            /// Counts receives that ended (`FI_RECV`).
+            /// Counts completed receives (`FI_RECV`).
             pub fn receive_counter(mut self, counter: &crate::Counter) -> Self {
                 self.binding.counters.receive = Some(counter.clone());
                 self
             }
 
-            /// Counts reads that ended (`FI_READ`).
+            /// Counts completed reads (`FI_READ`).
             pub fn read_counter(mut self, counter: &crate::Counter) -> Self {
                 self.binding.counters.read = Some(counter.clone());
                 self
             }
 
-            /// Counts writes that ended (`FI_WRITE`).
+            /// Counts completed writes (`FI_WRITE`).
             pub fn write_counter(mut self, counter: &crate::Counter) -> Self {
                 self.binding.counters.write = Some(counter.clone());
                 self
             }
 
-            /// Counts peers' reads of regions here (`FI_REMOTE_READ`), as they are answered.
+            /// Counts peers' reads of this side's regions (`FI_REMOTE_READ`), when they are
+            /// answered.
             pub fn remote_read_counter(mut self, counter: &crate::Counter) -> Self {
                 self.binding.counters.remote_read = Some(counter.clone());
                 self
             }
 
-            /// Counts peers' writes into regions here (`FI_REMOTE_WRITE`), as they have landed.
+            /// Counts peers' writes into this side's regions (`FI_REMOTE_WRITE`), when their data
+            /// is in memory.
             pub fn remote_write_counter(mut self, counter: &crate::Counter) -> Self {
                 self.binding.counters.remote_write = Some(counter.clone());
                 self
             }
 
-            /// Receives the receive context holds, 1 to 65,536 (`rx_attr->size`). Default: the
-            /// Info's, 256.
+            /// The number of receives that the receive context holds, 1 to 65,536
+            /// (`rx_attr->size`). Default: the Info's, 256.
             pub fn receive_size(mut self, operations: usize) -> Self {
                 self.binding.sizes.rx_size = operations;
                 self
             }
 
-            /// How the network shall treat what the endpoint sends (`tclass` of `fi_endpoint(3)`).
-            /// Default, and for [`TrafficClass::Unspec`](crate::info::TrafficClass::Unspec): the
-            /// Info's, which is the domain's unless the hints say otherwise.
+            /// How the network is asked to treat the endpoint's traffic (`tclass` of
+            /// `fi_endpoint(3)`). Default, and for
+            /// [`TrafficClass::Unspec`](crate::info::TrafficClass::Unspec): the Info's, which is
+            /// the domain's unless the hints specify another.
             pub fn traffic_class(mut self, class: crate::info::TrafficClass) -> Self {
                 self.binding.traffic_class = class;
                 self
             }
 
-            /// Whether this library's extension of the protocol is offered to peers. Default: yes.
-            /// A peer that does not know it is not disturbed, and the connection is then a plain
-            /// one: without typed refusals, heartbeats, message credit and an agreed end.
+            /// Whether the endpoint offers this library's extension of the protocol to peers.
+            /// Default: yes. A peer that does not know the extension is not affected; the
+            /// connection then has no typed refusals, heartbeats, message credit and coordinated
+            /// shutdown.
             pub fn extension(mut self, offered: bool) -> Self {
                 self.binding.extension.offered = offered;
                 self
             }
 
-            /// When a silent peer counts as dead. Default: within 4.5 s while anything awaits the
-            /// peer, within some two minutes while only receives are posted;
-            /// [`Liveness`](crate::progress::Liveness) says how. The connection then ends by
-            /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut), and everything bound to it with
-            /// it.
+            /// When a silent peer is considered dead. Default: within 4.5 s while the endpoint
+            /// waits for anything from the peer, and within about two minutes while only receives
+            /// are posted; [`Liveness`](crate::progress::Liveness) has the details. The connection
+            /// then fails with [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut), together with
+            /// everything bound to it.
             ///
-            /// Any byte is a sign of life, so a slow peer is not a dead one, nor one that does not
-            /// receive. But one whose process is stopped is, and so is one whose runtime is
-            /// blocked: a peer that computes for seconds on a `current_thread` runtime must be
-            /// given more rounds, or a runtime for itself.
+            /// Every byte received shows that the peer is alive, so a slow peer is not considered
+            /// dead, nor is one that posts no receives. A peer whose process is stopped or whose
+            /// runtime is blocked is: if a peer computes for seconds on a `current_thread` runtime,
+            /// allow more rounds, or give it a runtime for the computation.
             ///
-            /// A peer without this library's extension is asked by the system, and its system
-            /// answers. It is dead when its machine is, or cannot be reached; a stopped program on
-            /// a living machine cannot be distinguished from a slow one.
+            /// For a peer without this library's extension the operating systems probe each other.
+            /// Such a peer is considered dead when its machine is down or unreachable; a stopped
+            /// program on a running machine cannot be distinguished from a slow one.
             pub fn liveness(mut self, liveness: crate::progress::Liveness) -> Self {
                 self.binding.extension.liveness = liveness;
                 self
             }
 
-            /// What one refused RMA operation does to its connection. Default:
-            /// [`OnRefusal::Disconnect`](crate::ep::OnRefusal::Disconnect). Toward a peer without
-            /// the extension there is no choice: refusing an operation takes closing the
+            /// What a refused RMA operation does to its connection. Default:
+            /// [`OnRefusal::Disconnect`](crate::ep::OnRefusal::Disconnect). With a peer without the
+            /// extension there is no choice: an operation can only be refused by closing the
             /// connection.
             pub fn on_refusal(mut self, on_refusal: crate::endpoint::OnRefusal) -> Self {
                 self.binding.on_refusal = on_refusal;
                 self
             }
 
-            /// Who may communicate with the endpoint: only peers whose endpoint has the same key
-            /// (`auth_key` of `fi_endpoint(3)`). Default, and for a key without bytes: the Info's,
-            /// else the domain's. In use since version 1.5 of the interface, and ignored before.
+            /// Restricts communication to peers whose endpoint has the same key (`auth_key` of
+            /// `fi_endpoint(3)`). Default, and for an empty key: the Info's key, otherwise the
+            /// domain's. Ignored before version 1.5 of the interface.
             ///
-            /// Each side proves its key to the other before anything else is said, and no byte of
-            /// it goes over the wire. A peer that does not prove the same, or cannot, as a C
-            /// program cannot, is refused: there is no connection, and what was to make one fails
-            /// with [`ErrorKind::NotAuthorized`](crate::ErrorKind::NotAuthorized), or, at a peer
-            /// that was rejected before it could prove anything, with
+            /// Each side proves that it has the key before anything else is exchanged; the key
+            /// itself is never sent. A peer that does not prove the same key is refused, as is one
+            /// that cannot, such as a C program. No connection is made, and the attempt fails with
+            /// [`ErrorKind::NotAuthorized`](crate::ErrorKind::NotAuthorized), or, on a side that is
+            /// rejected before the proof, with
             /// [`ErrorKind::ConnectionRefused`](crate::ErrorKind::ConnectionRefused).
             ///
-            /// What follows is as plain as ever: those who can read or change the bytes between the
-            /// peers still can.
+            /// The key does not encrypt or protect the data that follows: an attacker on the
+            /// network can still read and change it.
             pub fn auth_key(mut self, key: crate::info::AuthKey) -> Self {
                 self.binding.auth_key = Some(key);
                 self

@@ -12,9 +12,22 @@ use crate::progress::{Bindings, Port};
 use super::binding::{Binding, binding_setters};
 use super::{Endpoint, Inner, SharedReceiveContext};
 
-/// Opens an endpoint; made by [`Domain::endpoint`]. What an endpoint is bound to is said here,
-/// before it is opened, so that no binding can come too late.
-#[doc(alias("fi_ep_bind", "fi_enable"))]
+/// Opens an [`Endpoint`].
+///
+/// You get one from [`Domain::endpoint`]. Queues and counters are passed to the builder, before the
+/// endpoint is opened (`fi_ep_bind`).
+///
+/// ```
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// let queue = domain.completion_queue().open()?;
+/// let endpoint = domain.endpoint().transmit_queue(&queue).receive_queue(&queue).open()?;
+/// assert!(endpoint.peer_addr().is_none()); // It is not connected yet.
+/// # Ok(()) }
+/// ```
+#[doc(alias = "fi_ep_bind")]
 #[must_use = "a builder opens nothing until `open`"]
 #[derive(Debug)]
 pub struct EndpointBuilder {
@@ -38,36 +51,37 @@ impl Domain {
 binding_setters!(EndpointBuilder);
 
 impl EndpointBuilder {
-    /// The queue for this endpoint's Connected, Shutdown and errors. Default: the one its domain is
-    /// bound to, if any.
+    /// The queue for this endpoint's Connected, Shutdown and Error events. Default: the one that
+    /// its domain is bound to, if any.
     pub fn event_queue(mut self, events: &EventQueue) -> Self {
         self.events = Some(events.clone());
         self
     }
 
-    /// The receive context whose receives take this endpoint's messages (`fi_ep_bind` of what
-    /// `fi_srx_context` opened). What is posted by [`Endpoint::recv`] is then refused. Default: the
-    /// endpoint has its own.
+    /// The receive context whose receives take this endpoint's messages (`fi_ep_bind` with an
+    /// object opened by `fi_srx_context`). [`Endpoint::recv`] then fails. Default: a receive
+    /// context of its own.
     pub fn receive_context(mut self, context: &SharedReceiveContext) -> Self {
         self.receives = Some(context.clone());
         self
     }
 
-    /// The value in this endpoint's Shutdown event. Default: none.
+    /// The context of this endpoint's Shutdown event. Default: none.
     pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.binding.context = Some(context.into());
         self
     }
 
-    /// Operations the transmit context holds, 1 to 4,096 (`tx_attr->size`). Default: the Info's,
-    /// 256. Further posts wait, or end with Again.
+    /// The number of operations that the transmit context holds, 1 to 4,096 (`tx_attr->size`).
+    /// Default: the Info's, 256. Further posts wait, or fail with Again.
     pub fn transmit_size(mut self, operations: usize) -> Self {
         self.binding.sizes.tx_size = operations;
         self
     }
 
-    /// Bytes of unexpected messages kept before the peer is to hold further ones back. Default 1
-    /// MiB. Each message counts 128 bytes of bookkeeping besides its own. 0 keeps none.
+    /// The number of bytes of unexpected messages that are kept before the peer has to hold back
+    /// further ones. Default: 1 MiB. Each message counts 128 bytes for bookkeeping in addition to
+    /// its own length. 0 keeps none.
     pub fn unexpected_bytes(mut self, bytes: usize) -> Self {
         self.binding.sizes.unexpected_bytes = bytes;
         self
@@ -76,14 +90,17 @@ impl EndpointBuilder {
     /// Opens the endpoint.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`](crate::ep::Liveness) out
-    /// of range, for a receive context of another domain, a receive counter beside one, or none
-    /// where the domain's Info has endpoints share theirs, and for an authorization key without the
-    /// [`extension`](Self::extension), which proves it, [`ErrorKind::Unsupported`] for keys of an
-    /// address vector, [`ErrorKind::BadState`] if the domain, the receive context, a queue or a
-    /// counter is closed, [`ErrorKind::Again`] if the event queue has no two slots free, which the
-    /// endpoint reserves for its Connected and Shutdown, [`ErrorKind::DriverGone`] if the domain's
-    /// runtime has ended.
+    /// - [`ErrorKind::InvalidArgument`] for a size, a limit or a [`Liveness`](crate::ep::Liveness)
+    ///   that is out of range; for a receive context of another domain, or together with a receive
+    ///   counter; for no receive context if the domain's Info requires a shared one; and for an
+    ///   authorization key without the [`extension`](Self::extension), which is needed to prove it.
+    /// - [`ErrorKind::Unsupported`] for the keys of an address vector.
+    /// - [`ErrorKind::BadState`] if the domain, the receive context, a queue or a counter is
+    ///   closed.
+    /// - [`ErrorKind::Again`] if the event queue does not have the two free slots that the endpoint
+    ///   reserves for its Connected and Shutdown events.
+    /// - [`ErrorKind::DriverGone`] if the domain's runtime has ended.
+    #[doc(alias = "fi_enable")]
     pub fn open(self) -> Result<Endpoint> {
         let EndpointBuilder {
             mut binding,

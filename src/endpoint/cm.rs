@@ -32,7 +32,7 @@ pub(super) fn check_data(data: &[u8]) -> Result<()> {
 }
 
 impl Endpoint {
-    /// Connects to a listener (`fi_connect`). Awaited, it gives the private data of the acceptor.
+    /// Connects to a listener (`fi_connect`). Awaited, it returns the private data of the acceptor.
     #[doc(alias = "fi_connect")]
     pub fn connect(&self, to: SocketAddr) -> Connect {
         Connect {
@@ -49,8 +49,8 @@ impl Endpoint {
         }
     }
 
-    /// Accepts a connection request on this endpoint (`fi_accept`). Receives posted before are
-    /// there for the peer's first message.
+    /// Accepts a connection request on this endpoint (`fi_accept`). Receives that were posted
+    /// before are ready for the peer's first message.
     pub fn accept(&self, request: ConnRequest) -> Accept {
         Accept {
             endpoint: Ok(self.clone()),
@@ -61,7 +61,42 @@ impl Endpoint {
     }
 }
 
-/// A connection being made; see [`Endpoint::connect`].
+/// A connection attempt that has not started yet; see [`Endpoint::connect`].
+///
+/// It starts when it is awaited, or turned into its future.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use std::time::Duration;
+/// use tokio_fabric::testing::Net;
+/// use tokio_fabric::Event;
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let listener = server.fabric.passive_endpoint(&server.events).listen()?;
+/// let endpoint = client.domain.endpoint().open()?;
+/// let attempt = endpoint.connect(listener.local_addr());
+/// let attempt = attempt.data("may I?").timeout(Duration::from_secs(5));
+/// let server = async {
+///     let Some(Event::ConnRequest(request)) = server.events.next().await else { panic!() };
+///     request.accept(&server.domain).data("welcome").await
+/// };
+/// let (answer, _server_endpoint) = tokio::try_join!(attempt, server)?;
+/// assert_eq!(answer, "welcome");
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::ConnectionRefused`] if nothing listens at the address, or the application rejected
+/// the request ([`Error::data`] contains its answer); [`ErrorKind::TimedOut`];
+/// [`ErrorKind::Unreachable`]; and others. Posted operations then fail for the same reason, and the
+/// endpoint is again in the state in which it was opened: it can try to connect again, to the same
+/// or another address, or accept a request. ([`ErrorKind::Again`] if its event queue has no free
+/// slot for the Connected event of another attempt, because the failure of the last one occupies
+/// it.)
+///
+/// # Cancel safety
+/// Dropping the future does not stop the attempt; its result is still reported as an event.
 #[must_use = "nothing is connected until this is awaited"]
 pub struct Connect {
     endpoint: Endpoint,
@@ -85,15 +120,15 @@ impl Connect {
         self
     }
 
-    /// How long the peer may take to answer. Default 60 s: a C listener answers only when its
-    /// program looks.
+    /// How long the peer may take to answer. Default: 60 s, because a C listener answers only when
+    /// its program polls.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// The local address to connect from. Default: the one that the hints chose, any port of it;
-    /// else routing decides.
+    /// The local address to connect from. Default: the one that the hints chose, with any port;
+    /// otherwise the routing table decides.
     pub fn from(mut self, from: SocketAddr) -> Self {
         self.from = Some(from);
         self
@@ -104,17 +139,7 @@ impl IntoFuture for Connect {
     type Output = Result<Bytes>;
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 
-    /// Starts to connect at once; polling only waits.
-    ///
-    /// Ends with the acceptor's private data. Fails with [`ErrorKind::ConnectionRefused`] (nothing
-    /// listens, or the application said no: [`Error::data`] has its words),
-    /// [`ErrorKind::TimedOut`], [`ErrorKind::Unreachable`] and other reasons. What was posted has
-    /// ended by the same reason then, and the endpoint is as it was opened: it can try again, there
-    /// or elsewhere, or accept. ([`ErrorKind::Again`] if its event queue has no slot free for the
-    /// Connected of another try, since the last one's has the failure.)
-    ///
-    /// # Cancel safety
-    /// Dropping the future does not stop the connection; its end still comes as an event.
+    /// Starts to connect immediately; polling only waits. Returns the acceptor's private data.
     fn into_future(self) -> Self::IntoFuture {
         let started = self.start();
         Box::pin(async move {
@@ -152,7 +177,8 @@ impl ConnRequest {
         }
     }
 
-    /// Rejects, with private data to follow (`fi_reject`). Dropping a request rejects it without.
+    /// Rejects the request, optionally with private data (`fi_reject`). Dropping a request rejects
+    /// it without data.
     #[doc(alias = "fi_reject")]
     pub fn reject(self) -> Reject {
         Reject {
@@ -162,7 +188,36 @@ impl ConnRequest {
     }
 }
 
-/// A request being accepted.
+/// The acceptance of a connection request, which starts when it is awaited.
+///
+/// You get one from [`ConnRequest::accept`](crate::eq::ConnRequest::accept) or
+/// [`Endpoint::accept`]. It returns the endpoint once the response is on its way.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+/// use tokio_fabric::Event;
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let listener = server.fabric.passive_endpoint(&server.events).listen()?;
+/// let endpoint = client.domain.endpoint().open()?;
+/// let accepting = async {
+///     let Some(Event::ConnRequest(request)) = server.events.next().await else { panic!() };
+///     request.accept(&server.domain).data("welcome").context(1u64).await
+/// };
+/// let (_, accepted) = tokio::try_join!(endpoint.connect(listener.local_addr()), accepting)?;
+/// assert!(accepted.is_connected());
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// The peer is gone, the listener's runtime has ended, or the endpoint cannot be opened or is in
+/// use.
+///
+/// # Cancel safety
+/// If the future is dropped before the listener has handed the connection over, the connection is
+/// closed; later it is closed with the endpoint.
 #[must_use = "nothing is accepted until this is awaited; dropped, the request is rejected"]
 pub struct Accept {
     endpoint: Result<Endpoint>,
@@ -189,12 +244,7 @@ impl IntoFuture for Accept {
     type Output = Result<Endpoint>;
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Endpoint>> + Send>>;
 
-    /// Ends with the endpoint once the response is on its way. Fails if the peer has gone, the
-    /// listener's runtime has ended, or the endpoint cannot be opened or is in use.
-    ///
-    /// # Cancel safety
-    /// Dropped before the listener has handed the connection over, the connection closes; later it
-    /// closes with the endpoint.
+    /// Accepts when it is polled.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let accepted = self.run().await;
@@ -240,7 +290,30 @@ impl Accept {
     }
 }
 
-/// A request being rejected.
+/// The rejection of a connection request, which [`send`](Self::send) performs.
+///
+/// You get one from [`ConnRequest::reject`](crate::eq::ConnRequest::reject).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+/// use tokio_fabric::{ErrorKind, Event};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let listener = server.fabric.passive_endpoint(&server.events).listen()?;
+/// let endpoint = client.domain.endpoint().open()?;
+/// let rejecting = async {
+///     let Some(Event::ConnRequest(request)) = server.events.next().await else { panic!() };
+///     request.reject().data("too many clients").send()
+/// };
+/// let connecting = async { Ok(endpoint.connect(listener.local_addr()).await) };
+/// let (rejected, ()) = tokio::try_join!(connecting, rejecting)?;
+/// let error = rejected.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+/// assert_eq!(error.data(), "too many clients");
+/// # Ok(()) }
+/// ```
 #[must_use = "`send` rejects with the data; dropped, the request is rejected without"]
 pub struct Reject {
     request: ConnRequest,
@@ -248,18 +321,17 @@ pub struct Reject {
 }
 
 impl Reject {
-    /// Private data for the connecting side, at most 256 bytes; it finds them in its error
-    /// ([`Error::data`]).
+    /// Private data for the connecting side, at most 256 bytes, which it gets from [`Error::data`].
     pub fn data(mut self, data: impl AsRef<[u8]>) -> Self {
         self.data = Bytes::copy_from_slice(data.as_ref());
         self
     }
 
-    /// Rejects. Does not wait for the peer to read it.
+    /// Rejects the request. Does not wait until the peer reads the answer.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] for more than 256 bytes of data (the request is then rejected
-    /// without), [`ErrorKind::PeerClosed`] if the peer or the listener has gone already.
+    /// without data), [`ErrorKind::PeerClosed`] if the peer or the listener is already gone.
     pub fn send(self) -> Result<()> {
         check_data(&self.data)?;
         let peer = self.request.peer_addr();

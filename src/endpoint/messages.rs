@@ -17,8 +17,8 @@ use crate::sync::{ProgressWaiter, WaiterKey};
 use super::{Endpoint, Op, RdmEndpoint, Received, SharedReceiveContext};
 
 impl Endpoint {
-    /// The messages that come, as a stream: `depth` receives of `size` bytes each (both at least 1)
-    /// are kept posted from now on. See [`Messages`].
+    /// The messages that arrive, as a stream: from now on `depth` receives of `size` bytes each
+    /// (both at least 1) are kept posted. See [`Messages`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -45,37 +45,40 @@ impl Endpoint {
 }
 
 impl RdmEndpoint {
-    /// The untagged messages of all peers, as a stream: `depth` receives of `size` bytes each (both
-    /// at least 1) are kept posted from now on. [`Message::received`] says who sent each. See
-    /// [`Messages`].
+    /// The untagged messages of all peers, as a stream: from now on `depth` receives of `size`
+    /// bytes each (both at least 1) are kept posted. [`Message::received`] contains the sender of
+    /// each. See [`Messages`].
     pub fn messages(&self, size: usize, depth: usize) -> Messages {
         Messages::new(Incoming::Peers(self.clone()), size, depth)
     }
 }
 
 impl SharedReceiveContext {
-    /// The messages of all endpoints that share the context, as a stream: `depth` receives of
-    /// `size` bytes each (both at least 1) are kept posted from now on. [`Message::received`] says
-    /// whose connection brought each. See [`Messages`].
+    /// The messages of all endpoints that share the context, as a stream: from now on `depth`
+    /// receives of `size` bytes each (both at least 1) are kept posted. [`Message::received`]
+    /// contains the endpoint whose connection brought each. See [`Messages`].
     pub fn messages(&self, size: usize, depth: usize) -> Messages {
         Messages::new(Incoming::Shared(self.clone()), size, depth)
     }
 }
 
-/// The messages that come to an endpoint, a [`Stream`](futures::Stream); made by
-/// [`Endpoint::messages`], [`RdmEndpoint::messages`] and [`SharedReceiveContext::messages`].
+/// A [`Stream`](futures::Stream) of the messages that an endpoint receives.
 ///
-/// It keeps receives posted and posts one anew for each message that is taken from it, so a server
-/// that does not read it holds the peer back: at most `depth` messages are taken from the endpoint
-/// ahead of its reader. A context of less than `depth` receives lets in as many as it holds.
+/// You get one from [`Endpoint::messages`], [`RdmEndpoint::messages`] and
+/// [`SharedReceiveContext::messages`].
 ///
-/// A message that is longer than `size` is [`Truncated`](crate::ErrorKind::Truncated), an error
-/// after which the stream goes on. It ends with `None` when the connection has ended in order: by
-/// [`shutdown`](Endpoint::shutdown) of this side, or by one of the peer's that both agreed on.
-/// Otherwise it gives the reason, once, then `None`. Of a connectionless endpoint, or of a receive
-/// context that endpoints share, it goes on as long as that does, whatever becomes of a peer.
+/// The stream keeps `depth` receives posted, and posts another one for each message that you take.
+/// A server that does not read the stream therefore holds the peer back: at most `depth` messages
+/// are taken from the endpoint in advance. If the receive context has fewer than `depth` slots, it
+/// uses those.
 ///
-/// Its memory is used again: `depth` buffers, and those of messages that are not dropped yet.
+/// A message that is longer than `size` gives the error [`Truncated`](crate::ErrorKind::Truncated),
+/// after which the stream continues. The stream returns `None` when the connection was closed
+/// gracefully, by [`shutdown`](Endpoint::shutdown) on either side. Otherwise it returns the error
+/// once, then `None`. For a connectionless endpoint or a shared receive context it continues until
+/// that is closed, even if peers are lost.
+///
+/// The stream reuses its memory: `depth` buffers, and those of messages that are not dropped yet.
 ///
 /// ```
 /// use tokio_fabric::testing::Net;
@@ -97,8 +100,9 @@ impl SharedReceiveContext {
 /// ```
 ///
 /// # Cancel safety
-/// [`next`](Self::next) and polling lose nothing. Dropping the stream withdraws its receives:
-/// messages that were matched to them already go back to the endpoint, for the next receive.
+/// Dropping the future of [`next`](Self::next) loses no message. Dropping the stream withdraws its
+/// receives: messages that were already matched to them return to the endpoint, for the next
+/// receive.
 #[must_use = "dropped, a stream withdraws its receives"]
 pub struct Messages {
     from: Incoming,
@@ -311,9 +315,25 @@ debug_fields!(Messages, self =>
     size: self.buffers.size, depth: self.depth, posted: self.posted.len(), ended: self.ended
 );
 
-/// A message of a [`Messages`] stream: its bytes, as a slice, and what is known of it. Dropped, its
-/// memory goes back to the stream. [`Bytes::from_owner`](bytes::Bytes::from_owner) makes shared
-/// bytes of it without a copy.
+/// A message of a [`Messages`] stream: its bytes, as a slice, and its description.
+///
+/// When it is dropped, its memory is returned to the stream.
+/// [`Bytes::from_owner`](bytes::Bytes::from_owner) turns it into shared bytes without a copy.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use bytes::Bytes;
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// a.send("hello").imm(7).await?;
+/// let mut messages = b.messages(64, 4);
+/// let message = messages.next().await.expect("it is connected")?;
+/// assert_eq!((&message[..], message.received().data), (&b"hello"[..], Some(7)));
+/// let shared = Bytes::from_owner(message); // Keeps the memory.
+/// assert_eq!(shared, "hello");
+/// # Ok(()) }
+/// ```
 pub struct Message {
     received: Received,
     buffer: Vec<u8>,
@@ -321,12 +341,13 @@ pub struct Message {
 }
 
 impl Message {
-    /// What the receive gave: the length, CQ data, and of connectionless endpoints who sent it.
+    /// The description of the message: its length, CQ data, and, with connectionless endpoints, its
+    /// sender.
     pub fn received(&self) -> &Received {
         &self.received
     }
 
-    /// The bytes alone, to keep; their memory does not go back to the stream.
+    /// The bytes, to be kept; their memory is not returned to the stream.
     pub fn into_vec(mut self) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.buffer);
         bytes.truncate(self.received.len);

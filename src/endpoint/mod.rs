@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-mod atomic;
 mod binding;
 mod builder;
 mod cm;
@@ -25,6 +24,9 @@ mod rma;
 mod shared;
 mod tagged;
 mod target;
+
+// The documentation lists methods in the order of the modules; these are for few programs.
+mod atomic;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -75,25 +77,25 @@ pub(crate) fn drop_kept() {
 
 /// A connected endpoint (`FI_EP_MSG`; `struct fid_ep`).
 ///
-/// It is opened idle, then [`connect`](Self::connect)s or [`accept`](Self::accept)s, until it is
-/// connected, once. Receives may be posted before that. Posting is synchronous and never blocks;
-/// every accepted operation ends exactly once: done, peer gone, cancelled, or refused with a
-/// reason.
+/// An endpoint is opened without a connection and then connected once, by
+/// [`connect`](Self::connect) or [`accept`](Self::accept). Receives may be posted before that.
+/// Posting is synchronous and never blocks. Every accepted operation completes exactly once: with
+/// its result, or with an error (connection lost, cancelled, or refused by the peer with a reason).
 ///
-/// Clones are handles to the same endpoint. Dropping the last one closes it (`fi_close`): what was
-/// posted for transmission goes out first, within a few seconds, and there is no event for it.
+/// Clones are handles to the same endpoint. Dropping the last one closes the endpoint (`fi_close`):
+/// posted operations are sent first, for at most a few seconds, and no event is reported.
 ///
-/// Messages that come before a receive is posted are kept, up to a budget
-/// ([`EndpointBuilder::unexpected_bytes`]). A peer of this library knows what there is room for and
-/// holds further messages back at its side: its RMA and acknowledgements pass. From any other peer
-/// the endpoint stops reading, RMA and acknowledgements included, until a receive is posted: the
-/// protocol itself has no other flow control.
+/// Messages that arrive before a receive is posted are buffered, up to a budget
+/// ([`EndpointBuilder::unexpected_bytes`]). Beyond it a peer that uses this library holds its
+/// messages back, while its RMA and acknowledgements continue. From any other peer the endpoint
+/// reads nothing more, not even RMA and acknowledgements, until a receive is posted, because the
+/// protocol has no other flow control.
 ///
 /// ```
 /// use tokio_fabric::testing::Net;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
-/// let (a, b) = Net::loopback().pair().await?; // Two that are connected, in this process.
+/// let (a, b) = Net::loopback().pair().await?; // Two connected endpoints, in this process.
 /// a.send("hello").await?;
 /// let (received, buffer) = b.recv(vec![0; 64]).await?;
 /// assert_eq!(&buffer[..received.len], b"hello");
@@ -144,7 +146,7 @@ impl Drop for Inner {
 }
 
 impl Endpoint {
-    /// The name of this endpoint in events and completions.
+    /// The id of this endpoint in events and completions.
     pub fn id(&self) -> EndpointId {
         self.inner.common.id
     }
@@ -154,79 +156,81 @@ impl Endpoint {
         &self.inner.common.domain
     }
 
-    /// The peer's address, once connecting or accepting (`fi_getpeer`).
+    /// The peer's address, from the start of connecting or accepting on (`fi_getpeer`).
     #[doc(alias = "fi_getpeer")]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.inner.port.peer_addr()
     }
 
-    /// This side's address, once connected (`fi_getname`).
+    /// This side's address, once it is connected (`fi_getname`).
     #[doc(alias = "fi_getname")]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.inner.port.local_addr()
     }
 
-    /// Which life of the peer's domain this connection is with: a random number that its domain
-    /// drew when it was opened, so that a restarted peer at the same address shows. A domain with
-    /// several drivers
+    /// The incarnation of the peer's domain that this connection leads to: a random number that the
+    /// domain draws when it is opened, which shows whether a peer at the same address has been
+    /// restarted. A domain with several drivers
     /// ([`DomainBuilder::progress_shards`](crate::domain::DomainBuilder::progress_shards)) draws
-    /// one for each. `None` before the connection is up, and with a peer that speaks libfabric's
-    /// protocol only.
+    /// one number for each. `None` before the connection is established, and for a peer that only
+    /// supports libfabric's protocol.
     pub fn peer_incarnation(&self) -> Option<u64> {
         self.inner.port.peer_hello().map(|hello| hello.incarnation)
     }
 
-    /// True while both sides may send.
+    /// True while both sides can send.
     pub fn is_connected(&self) -> bool {
         self.inner.port.lifecycle() == crate::proto::Lifecycle::Connected
     }
 
-    /// The queue that takes this endpoint's receive completions, and those of no post of its own: a
-    /// peer's writes with remote CQ data. An endpoint opened without one has its own.
+    /// The queue for this endpoint's receive completions and for peers' writes with remote CQ data.
+    /// An endpoint that was opened without a receive queue has its own.
     pub fn receive_queue(&self) -> &CompletionQueue {
         &self.inner.common.receive_queue
     }
 
-    /// Bytes of unexpected messages held now, to be compared with the budget.
+    /// Bytes of unexpected messages that are currently kept, to be compared with the budget.
     pub fn unexpected_bytes(&self) -> usize {
         self.inner.port.unexpected_bytes()
     }
 
-    /// What it has done, and what is under way.
+    /// Statistics: completed and outstanding operations.
     pub fn stats(&self) -> EndpointStats {
         self.inner.port.stats()
     }
 
-    /// The time of one operation in 64, of those for transmission that have ended since the last
+    /// Latencies of one in 64 of the operations for transmission that have completed since the last
     /// call.
     #[cfg(feature = "metrics")]
     pub fn take_latencies(&self) -> Vec<crate::stats::LatencySample> {
         self.inner.port.take_latencies()
     }
 
-    /// Asks a queued operation to end early (`fi_cancel`). `true`: it had not started, and its
-    /// completion says Canceled. `false`: it has started and ends as it ends, or has ended.
+    /// Requests cancellation of a queued operation (`fi_cancel`). Returns `true` if the operation
+    /// had not started; its completion then has the error Canceled. Returns `false` if the
+    /// operation has started, and runs to completion, or has completed.
     #[doc(alias = "fi_cancel")]
     pub fn cancel(&self, operation: OperationId) -> bool {
         cancel_named(&*self.inner, operation)
     }
 
-    /// Ends the connection in order (`fi_shutdown`). Nothing more may be posted for transmission.
+    /// Closes the connection gracefully (`fi_shutdown`). No more operations for transmission can be
+    /// posted.
     ///
-    /// With a peer of this library the end is agreed on: what either side has accepted goes out and
-    /// gets its answer first, and posted receives take what still comes; then all that is left ends
-    /// as Canceled here and as PeerClosed there. With any other peer what was posted for
-    /// transmission goes out, the peer sees the end of the stream, and everything else ends as
-    /// Canceled. The endpoint's event queue gets one Shutdown, which says whether the end was an
-    /// orderly one.
+    /// If the peer uses this library, both sides first send and acknowledge all accepted
+    /// operations, and posted receives take the messages that still arrive. The remaining
+    /// operations then fail: with Canceled on this side, with PeerClosed on the other. With any
+    /// other peer the posted operations are sent, the peer sees the end of the stream, and all
+    /// other operations fail with Canceled. The endpoint's event queue gets one Shutdown event,
+    /// which states whether the connection was closed gracefully.
     ///
-    /// A peer that neither reads nor answers is not waited for longer than 5 s.
+    /// A peer that neither reads nor answers delays this by at most 5 s.
     ///
     /// # Errors
-    /// None. Each operation says by itself how it ended.
+    /// None. Each operation reports its own result.
     ///
     /// # Cancel safety
-    /// The end has begun once this is polled, and goes on if the future is dropped.
+    /// Once the future has been polled, the connection closes even if the future is dropped.
     #[doc(alias = "fi_shutdown")]
     pub async fn shutdown(&self) -> Result<()> {
         self.inner.port.begin_close();

@@ -20,27 +20,40 @@ use super::post::{OpBuilder, OpSpec, posting_forms};
 use super::target::{PostTarget, Scope, Selector};
 use super::{Endpoint, RdmEndpoint};
 
-/// What a receive got.
-#[doc(alias("FI_SOURCE", "fi_cq_readfrom"))]
+/// The description of a received message.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().rdm_pair()?;
+/// a.endpoint.send_tagged("hello", a.other, 7).imm(1).await?;
+/// let (received, buffer) = b.endpoint.recv_tagged(vec![0; 64], 7).await?;
+/// assert_eq!(&buffer[..received.len], b"hello");
+/// assert_eq!((received.tag, received.data), (Some(7), Some(1)));
+/// assert_eq!(received.source, Some(b.other)); // Answer to this address.
+/// # Ok(()) }
+/// ```
+#[doc(alias = "FI_SOURCE")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {
-    /// Bytes of the message, which are the first of the buffer (or spread over the buffers).
+    /// The length of the message in bytes. They are the first bytes of the buffer (or are spread
+    /// over the buffers, in order).
     pub len: usize,
-    /// Remote CQ data that came along (`FI_REMOTE_CQ_DATA`).
+    /// Remote CQ data that was sent with the message (`FI_REMOTE_CQ_DATA`).
     pub data: Option<u64>,
-    /// The tag it was sent with; `None` of an untagged message.
+    /// The tag it was sent with; `None` for an untagged message.
     pub tag: Option<u64>,
-    /// Who sent it (`FI_SOURCE`), if it came to a connectionless endpoint whose address vector has
-    /// the sender's address.
+    /// The sender (`FI_SOURCE`), for a connectionless endpoint whose address vector contains it.
     pub source: Option<FabricAddr>,
-    /// What the application calls the sender (`FI_AV_USER_ID`), if the address was inserted with a
-    /// name of its own.
+    /// The application's identifier of the sender (`FI_AV_USER_ID`), if its address was inserted
+    /// with one.
     pub source_user_id: Option<u64>,
-    /// The address at which the sender listens, if it came to a connectionless endpoint: what to
-    /// insert into the address vector to answer a sender that is not in it.
+    /// The address at which the sender listens, for a connectionless endpoint. Insert it into the
+    /// address vector to answer an unknown sender.
     pub source_addr: Option<SocketAddr>,
-    /// The endpoint whose connection brought it, if it came to a
+    /// The endpoint whose connection brought the message, for a
     /// [receive context](crate::ep::SharedReceiveContext) that connected endpoints share.
     pub endpoint: Option<EndpointId>,
 }
@@ -70,8 +83,9 @@ impl OpOutput for Received {}
 
 impl Endpoint {
     /// Sends a message (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or an array or `Vec` of
-    /// up to four as one message. `""` is an empty one. Ends when the buffers may be reused, or as
-    /// said by [`delivery_complete`](SendMessage::delivery_complete) or the Info's `tx.op_flags`.
+    /// up to four as one message. `""` is an empty message. Completes when the buffers may be
+    /// reused, unless [`delivery_complete`](SendMessage::delivery_complete) or the Info's
+    /// `tx.op_flags` specify another moment.
     #[doc(alias("fi_send", "fi_sendv", "fi_sendmsg"))]
     pub fn send<B: IoBufs>(&self, buffers: B) -> SendMessage<B> {
         SendMessage::new(
@@ -81,26 +95,27 @@ impl Endpoint {
         )
     }
 
-    /// Receives one message (`fi_recv`, `fi_recvv`) into a buffer, or spread over up to four.
+    /// Receives one message (`fi_recv`, `fi_recvv`) into one buffer, or up to four.
     ///
-    /// An empty `Vec<u8>` or `BytesMut` offers its capacity, and comes back with what was received
-    /// as its length ([`IoBufMut`](crate::buf::IoBufMut)).
+    /// An empty `Vec<u8>` or `BytesMut` offers its capacity, and is returned with the message as
+    /// its contents ([`IoBufMut`](crate::buf::IoBufMut)).
     ///
-    /// A message longer than the buffers ends the receive with
-    /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the connection
-    /// lives.
+    /// If a message is longer than the buffers, the receive fails with
+    /// [`Truncated`](crate::ErrorKind::Truncated); the buffers contain the part that fits, and the
+    /// connection stays open.
     #[doc(alias("fi_recv", "fi_recvv", "fi_recvmsg"))]
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
         Recv::new(PostTarget::new(&self.inner, Scope::Connection), buffers)
     }
 
-    /// Receives one message of at most `max` bytes and of unknown length (`FI_VARIABLE_MSG`): it
-    /// gives the message as `Bytes`. A receive that waits holds no memory; a message that meets it
-    /// gets memory of its length, and one that came before its receive is given as it lies, without
-    /// a copy.
+    /// Receives one message of at most `max` bytes whose length is unknown (`FI_VARIABLE_MSG`), and
+    /// returns it as `Bytes`. A waiting receive uses no memory: a buffer of the message's length is
+    /// allocated when the message arrives, and a message that arrived before its receive is
+    /// returned without a copy.
     ///
-    /// One that is longer ends the receive with [`Truncated`](crate::ErrorKind::Truncated), which
-    /// has its first `max` bytes; so does, without any, one for which the system has no memory.
+    /// If a message is longer, the receive fails with [`Truncated`](crate::ErrorKind::Truncated)
+    /// and returns its first `max` bytes. If the system has no memory for the message, the receive
+    /// fails with the same error and returns no bytes.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -112,27 +127,26 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// The post ends with [`InvalidArgument`](crate::ErrorKind::InvalidArgument) in a domain with
-    /// `FI_MR_LOCAL`, whose messages land in regions.
+    /// Posting fails with [`InvalidArgument`](crate::ErrorKind::InvalidArgument) in a domain with
+    /// `FI_MR_LOCAL`, where messages must be received into regions.
     #[doc(alias = "FI_VARIABLE_MSG")]
     pub fn recv_any(&self, max: usize) -> Recv<Bytes> {
         Recv::any(PostTarget::new(&self.inner, Scope::Connection), max)
     }
 
-    /// Sends at most 128 bytes and forgets them (`fi_inject`): they are copied, and no completion
-    /// is reported. Counters count it.
+    /// Copies and sends at most 128 bytes without a completion (`fi_inject`). Counters count it.
     ///
-    /// It never waits: all that is sent, written and read shares the transmit context, and
-    /// operations that await room by `.await` are not overtaken. A program whose small control
-    /// messages must pass while it reads as fast as it can either keeps fewer operations under way
-    /// than the endpoint's `transmit_size` (a semaphore of that size less what control takes), or
-    /// sends control messages over a connection of their own, which its peer's reads cannot hold up
-    /// on the wire either.
+    /// It never waits. All sends, writes and reads share the transmit context, and operations that
+    /// wait for room with `.await` are not overtaken. If small control messages must get through
+    /// while a program reads as fast as it can, either keep fewer operations outstanding than the
+    /// endpoint's `transmit_size` (with a semaphore that leaves room for the control messages), or
+    /// send the control messages over a connection of their own, where the peer's reads cannot
+    /// delay them on the wire either.
     ///
     /// # Errors
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more bytes, [`Again`](crate::ErrorKind::Again)
-    /// if the transmit context is full (the message says of what), or
-    /// [`NotConnected`](crate::ErrorKind::NotConnected).
+    /// if the transmit context is full (the message states what it is full of), and the errors of
+    /// [`post`](SendMessage::post) for an endpoint that is not connected.
     #[doc(alias("fi_inject", "FI_INJECT"))]
     pub fn inject(&self, bytes: &[u8]) -> Result<()> {
         self.inject_message(bytes, None)
@@ -141,7 +155,7 @@ impl Endpoint {
     /// As [`inject`](Self::inject), with remote CQ data (`fi_injectdata`).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`inject`](Self::inject).
     #[doc(alias = "fi_injectdata")]
     pub fn inject_data(&self, bytes: &[u8], data: u64) -> Result<()> {
         self.inject_message(bytes, Some(data))
@@ -157,11 +171,12 @@ impl Endpoint {
 
 impl RdmEndpoint {
     /// Sends a message to a peer (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or an array or
-    /// `Vec` of up to four as one message. `""` is an empty one. Ends when the buffers may be
-    /// reused, or as said by [`delivery_complete`](SendMessage::delivery_complete).
+    /// `Vec` of up to four as one message. `""` is an empty message. Completes when the buffers may
+    /// be reused, unless [`delivery_complete`](SendMessage::delivery_complete) or the Info's
+    /// `tx.op_flags` specify another moment.
     ///
     /// Messages to one peer arrive in the order in which they were posted. The first operation to a
-    /// peer makes the connection; what is posted meanwhile goes out when it is up.
+    /// peer opens the connection; operations posted meanwhile are sent when it is established.
     #[doc(alias("fi_send", "fi_sendv", "fi_sendmsg"))]
     pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> SendMessage<B> {
         SendMessage::new(
@@ -172,18 +187,18 @@ impl RdmEndpoint {
     }
 
     /// Receives one message (`fi_recv`, `fi_recvv`) from any peer, or from one
-    /// ([`from`](RecvFrom::from)), into a buffer, or spread over up to four. Tagged messages are
-    /// received by [`recv_tagged`](Self::recv_tagged) only.
+    /// ([`from`](RecvFrom::from)), into one buffer, or up to four. Only
+    /// [`recv_tagged`](Self::recv_tagged) receives tagged messages.
     ///
-    /// When the connection breaks that brings its message, a receive waits for the next one, in its
-    /// place; one for that peer alone ends with the reason.
+    /// If the connection is lost while a message is being received, the receive waits for another
+    /// message, in its old place; a receive for that peer only fails with the cause.
     ///
-    /// An empty `Vec<u8>` or `BytesMut` offers its capacity, and comes back with what was received
-    /// as its length ([`IoBufMut`](crate::buf::IoBufMut)).
+    /// An empty `Vec<u8>` or `BytesMut` offers its capacity, and is returned with the message as
+    /// its contents ([`IoBufMut`](crate::buf::IoBufMut)).
     ///
-    /// A message longer than the buffers ends the receive with
-    /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the connection
-    /// lives.
+    /// If a message is longer than the buffers, the receive fails with
+    /// [`Truncated`](crate::ErrorKind::Truncated); the buffers contain the part that fits, and the
+    /// connection stays open.
     #[doc(alias("fi_recv", "fi_recvv", "fi_recvmsg"))]
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvFrom<B> {
         RecvFrom {
@@ -194,9 +209,9 @@ impl RdmEndpoint {
         }
     }
 
-    /// Receives one untagged message of at most `max` bytes from any peer, or from
-    /// [one](RecvFrom::from), of unknown length (`FI_VARIABLE_MSG`); as
-    /// [`Endpoint::recv_any`].
+    /// Receives one untagged message of at most `max` bytes whose length is unknown
+    /// (`FI_VARIABLE_MSG`), from any peer, or from [one](RecvFrom::from), as [`Endpoint::recv_any`]
+    /// does.
     #[doc(alias = "FI_VARIABLE_MSG")]
     pub fn recv_any(&self, max: usize) -> RecvFrom<Bytes> {
         RecvFrom {
@@ -211,14 +226,13 @@ impl RdmEndpoint {
         PostTarget::new(&self.inner, Scope::Receives(Selector::any(wanted)))
     }
 
-    /// Sends at most 128 bytes and forgets them (`fi_inject`): they are copied, and no completion
-    /// is reported. Counters count it.
+    /// Copies and sends at most 128 bytes without a completion (`fi_inject`). Counters count it.
     ///
     /// # Errors
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more bytes, [`Again`](crate::ErrorKind::Again)
     /// if the peer's transmit context is full,
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that was removed or is
-    /// another vector's.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that was removed or
+    /// belongs to another vector.
     #[doc(alias = "fi_inject")]
     pub fn inject(&self, bytes: &[u8], peer: FabricAddr) -> Result<()> {
         self.inject_message(bytes, peer, None, None)
@@ -227,7 +241,7 @@ impl RdmEndpoint {
     /// As [`inject`](Self::inject), with remote CQ data (`fi_injectdata`).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`inject`](Self::inject).
     pub fn inject_data(&self, bytes: &[u8], peer: FabricAddr, data: u64) -> Result<()> {
         self.inject_message(bytes, peer, None, Some(data))
     }
@@ -268,13 +282,15 @@ pub(super) fn fence_caps(fence: bool) -> Caps {
     }
 }
 
-/// A message to be sent; see [`Endpoint::send`], [`RdmEndpoint::send`] and
-/// [`RdmEndpoint::send_tagged`]. Await it, or [`post`](Self::post) it.
+/// A message that has not been posted yet; see [`Endpoint::send`], [`RdmEndpoint::send`] and
+/// [`RdmEndpoint::send_tagged`].
+///
+/// Await it, or [`post`](Self::post) it and await it later.
 ///
 /// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// use tokio_fabric::testing::Net;
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// let (a, b) = Net::loopback().pair().await?;
 /// let receive = b.recv(vec![0; 8]).post()?;
 /// a.send("now").imm(7).delivery_complete().await?; // The peer has it, with a number.
@@ -310,63 +326,63 @@ impl<B: IoBufs> SendMessage<B> {
         }
     }
 
-    /// Sends 64 bits of remote CQ data along (`FI_REMOTE_CQ_DATA`).
+    /// Sends 64 bits of remote CQ data with the message (`FI_REMOTE_CQ_DATA`).
     #[doc(alias("fi_senddata", "FI_REMOTE_CQ_DATA"))]
     pub fn imm(mut self, data: u64) -> Self {
         self.data = Some(data);
         self
     }
 
-    /// Ends when the buffers may be used again (`FI_INJECT_COMPLETE`), which is the default unless
-    /// the Info's `tx.op_flags` say otherwise.
+    /// Completes when the buffers may be reused (`FI_INJECT_COMPLETE`). This is the default, unless
+    /// the Info's `tx.op_flags` specify another.
     #[doc(alias = "FI_INJECT_COMPLETE")]
     pub fn inject_complete(mut self) -> Self {
         self.level = Some(CompletionLevel::Injected);
         self
     }
 
-    /// Ends only when the message no longer depends on the network and this side
-    /// (`FI_TRANSMIT_COMPLETE`), which over TCP is when the peer has acknowledged it: as
+    /// Completes only when the message no longer depends on the network and on this side
+    /// (`FI_TRANSMIT_COMPLETE`). Over TCP that is when the peer has acknowledged it, as for
     /// [`delivery_complete`](Self::delivery_complete).
     #[doc(alias = "FI_TRANSMIT_COMPLETE")]
     pub fn transmit_complete(self) -> Self {
         self.delivery_complete()
     }
 
-    /// Ends only when the message is in the peer's memory (`FI_DELIVERY_COMPLETE`): as much of it
-    /// as the receive has room for. What there is no room for is an error of the receive
-    /// ([`Truncated`](crate::ErrorKind::Truncated)), and none here.
+    /// Completes only when the message is in the peer's memory (`FI_DELIVERY_COMPLETE`), or as much
+    /// of it as its receive has room for. A message that is too long is an error of the receive
+    /// ([`Truncated`](crate::ErrorKind::Truncated)), not of this operation.
     #[doc(alias = "FI_DELIVERY_COMPLETE")]
     pub fn delivery_complete(mut self) -> Self {
         self.level = Some(CompletionLevel::Acknowledged);
         self
     }
 
-    /// Ends only when the peer has matched the message with a receive, or has discarded it
-    /// (`FI_MATCH_COMPLETE` of `fi_tagged(3)`; here of messages without a tag too). It is
-    /// announced, whatever its length, and goes out when it is asked for.
+    /// Completes only when the peer has matched the message with a receive, or has discarded it
+    /// (`FI_MATCH_COMPLETE` of `fi_tagged(3)`; here for messages without a tag too). The message is
+    /// announced, whatever its length, and is sent when the peer requests it.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the peer takes no announcements
-    /// of such a message: a connected endpoint without a
-    /// [shared receive context](crate::ep::SharedReceiveContext), a C program for messages without
-    /// a tag.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the peer does not accept
+    /// announcements of such messages: a connected endpoint without a
+    /// [shared receive context](crate::ep::SharedReceiveContext), and a C program for messages
+    /// without a tag.
     #[doc(alias = "FI_MATCH_COMPLETE")]
     pub fn match_complete(mut self) -> Self {
         self.matched = true;
         self
     }
 
-    /// More is to come: hold it back, to be gathered with the next posts (`FI_MORE`). It goes out
-    /// at the driver's next turn in any case.
+    /// Announces more operations: this one may be held back, to be sent together with the next
+    /// posts (`FI_MORE`). It is sent at the driver's next turn in any case.
     #[doc(alias = "FI_MORE")]
     pub fn more(mut self) -> Self {
         self.more = true;
         self
     }
 
-    /// Goes out only when all that was posted to the same peer before has ended, and before
-    /// anything that is posted later (`FI_FENCE`).
+    /// Sends the message only when all operations posted to the same peer before have completed,
+    /// and before any that is posted later (`FI_FENCE`).
     #[doc(alias = "FI_FENCE")]
     pub fn fence(mut self) -> Self {
         self.fence = true;
@@ -418,8 +434,26 @@ impl<B: IoBufs> OpBuilder<B> for SendMessage<B> {
 
 posting_forms!(SendMessage, IoBufs, usize);
 
-/// A receive to be posted; see [`Endpoint::recv`] and
+/// A receive that has not been posted yet; see [`Endpoint::recv`] and
 /// [`SharedReceiveContext::recv`](crate::ep::SharedReceiveContext::recv).
+///
+/// Await it, or [`post`](Self::post) it and await it later.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use std::time::Duration;
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// let receive = b.recv(vec![0; 64]).timeout(Duration::from_secs(10)).post()?;
+/// a.send("hello").await?;
+/// let (received, buffer) = receive.await?;
+/// assert_eq!(&buffer[..received.len], b"hello");
+/// # Ok(()) }
+/// ```
+///
+/// # Cancel safety
+/// As for [`Op`](crate::op::Op): dropping the future of a receive loses no message.
 #[must_use = "nothing is received until this is awaited or posted"]
 pub struct Recv<B: IoBufs> {
     target: PostTarget,
@@ -451,7 +485,23 @@ impl Recv<Bytes> {
     }
 }
 
-/// A receive of a connectionless endpoint to be posted; see [`RdmEndpoint::recv`].
+/// A receive of a connectionless endpoint that has not been posted yet; see [`RdmEndpoint::recv`].
+///
+/// Await it, or [`post`](Self::post) it and await it later.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().rdm_pair()?;
+/// let receive = b.endpoint.recv(vec![0; 64]).from(b.other).post()?; // From this peer only.
+/// a.endpoint.send("hello", a.other).await?;
+/// assert_eq!(receive.await?.0.source, Some(b.other));
+/// # Ok(()) }
+/// ```
+///
+/// # Cancel safety
+/// As for [`Op`](crate::op::Op): dropping the future of a receive loses no message.
 #[must_use = "nothing is received until this is awaited or posted"]
 pub struct RecvFrom<B: IoBufs> {
     target: PostTarget,
@@ -462,28 +512,30 @@ pub struct RecvFrom<B: IoBufs> {
 }
 
 impl<B: IoBufs> RecvFrom<B> {
-    /// Takes a message of this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: of any
-    /// (`FI_ADDR_UNSPEC`). The receive belongs to the endpoint: while nothing has come for it, it
-    /// outlives the peer's connection, and a message of the peer's next one fills it. That a peer
-    /// has gone, or has restarted, is reported by [`RdmEndpoint::peers`].
+    /// Receives a message from this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: from any
+    /// (`FI_ADDR_UNSPEC`). The receive belongs to the endpoint: while no message has been matched
+    /// to it, it outlives the peer's connection, and a message of the next connection can complete
+    /// it. If the peer never connects, it waits indefinitely: set a [`timeout`](Self::timeout), or
+    /// use [`RdmEndpoint::peers`] to find out that a peer is gone or has been restarted.
     ///
     /// # Errors
-    /// The post ends with [`ErrorKind::NoCapability`](crate::ErrorKind::NoCapability) if the
-    /// endpoint was opened without [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV).
-    /// (`fi_msg(3)` has the choice ignored then: it would deliver another peer's message.)
+    /// Posting fails with [`ErrorKind::NoCapability`](crate::ErrorKind::NoCapability) if the
+    /// endpoint was opened without [`Caps::DIRECTED_RECV`](crate::Caps::DIRECTED_RECV). (According
+    /// to `fi_msg(3)` the source would be ignored, and the receive would take another peer's
+    /// message.)
     #[doc(alias = "FI_DIRECTED_RECV")]
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.target.select_source(peer);
         self
     }
 
-    /// Takes a message of the peers of this authorization key only (`FI_DIRECTED_RECV` with
-    /// `FI_AUTH_KEY`; `fi_av(3)`), where peers have keys of their own
-    /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Instead of
-    /// [`from`](Self::from).
+    /// Receives a message only from the peers with this authorization key (`FI_DIRECTED_RECV` with
+    /// `FI_AUTH_KEY`; `fi_av(3)`), if peers have keys of their own
+    /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Use it instead
+    /// of [`from`](Self::from).
     ///
     /// # Errors
-    /// As of [`RecvFrom::from`](crate::op::RecvFrom::from);
+    /// As for [`RecvFrom::from`](crate::op::RecvFrom::from);
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that the
     /// endpoint was not opened with.
     pub fn from_key(mut self, key: AuthKeyAddr) -> Self {

@@ -3,12 +3,12 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::REFUSALS_MAX;
 
-/// What happens to a connection when one RMA operation on it was refused: by the peer, or here, of
-/// the peer's ([`EndpointBuilder::on_refusal`](super::EndpointBuilder::on_refusal)).
+/// What happens to a connection when an RMA operation on it is refused, by the peer or by this side
+/// ([`EndpointBuilder::on_refusal`](super::EndpointBuilder::on_refusal)).
 ///
-/// Whatever is chosen, the operation itself ends with [`ErrorKind::AccessDenied`] (or
+/// In either case the operation itself fails with [`ErrorKind::AccessDenied`] (or
 /// [`ErrorKind::BadAddress`], if no memory is there) and its [reason](Error::refusal), and other
-/// connections know nothing of it.
+/// connections are not affected.
 ///
 /// ```
 /// use tokio_fabric::ep::OnRefusal;
@@ -23,15 +23,16 @@ use crate::limits::REFUSALS_MAX;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnRefusal {
-    /// The initiator's connection is torn down once the operation has ended, as `fi_domain(3)` says
-    /// of resource management errors: its other operations end as [`ErrorKind::Canceled`], and both
-    /// sides get their Shutdown.
+    /// The initiator closes the connection when the operation has failed, as `fi_domain(3)` says of
+    /// resource management errors: its other operations fail with [`ErrorKind::Canceled`], and both
+    /// sides get a Shutdown event.
     #[default]
     Disconnect,
-    /// The connection lives, if both sides chose this. After `limit` operations within a minute
-    /// that were refused for an unknown key, a range outside or a missing right, the target ends
-    /// it: its peer is guessing. Regions that were revoked, deregistered lately or quiesced do not
-    /// count. Both sides' errors, and their Shutdown, say how many there were, and in how long.
+    /// The connection stays open, if both sides chose this. If `limit` operations within a minute
+    /// are refused for an unknown key, a range out of bounds or a missing right, the target closes
+    /// the connection, because its peer is guessing. Refusals because a region was revoked,
+    /// recently deregistered or quiesced do not count. The errors and Shutdown events of both sides
+    /// report how many refusals there were, and in which time.
     Continue {
         /// 1 to 4,096, which is also what more than that means; the smaller of both sides' holds.
         limit: u32,

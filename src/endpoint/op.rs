@@ -20,8 +20,26 @@ use crate::sync::ProgressWaiter;
 
 use super::target::OpHandle;
 
-/// What a successful operation gives besides its buffers: the count of bytes, or [`Received`] of a
-/// message. Sealed.
+/// The result of a successful operation besides its buffers: the number of bytes, or [`Received`]
+/// for a message. Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::op::{Op, OpOutput};
+/// use tokio_fabric::testing::Net;
+/// use tokio_fabric::{Failed, buf::IoBufs};
+///
+/// /// Works for sends, receives, reads and writes.
+/// async fn finish<B: IoBufs, R: OpOutput>(op: Op<B, R>) -> Result<R, Failed<B>> {
+///     Ok(op.await?.0)
+/// }
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// let receive = b.recv(vec![0; 8]).post()?;
+/// assert_eq!(finish(a.send("now").post()?).await?, 3);
+/// assert_eq!(finish(receive).await?.len, 3);
+/// # Ok(()) }
+/// ```
 ///
 /// [`Received`]: crate::op::Received
 pub trait OpOutput: sealed::FromCompletion + Send {}
@@ -54,33 +72,34 @@ impl sealed::FromCompletion for usize {
 
 impl OpOutput for usize {}
 
-/// A posted operation: a future of its result and its buffers.
+/// A posted operation: a future that returns its result and its buffers.
 ///
-/// It runs whether or not the future is polled. `R` is what it gives: a count of bytes, or
-/// [`Received`](super::Received).
+/// The operation runs whether or not the future is polled. `R` is the type of the result: a number
+/// of bytes, or [`Received`](super::Received).
 ///
 /// ```
 /// use tokio_fabric::testing::Net;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// let (a, b) = Net::loopback().pair().await?;
-/// let receive = b.recv(vec![0; 8]).post()?; // Posted: it is under way.
-/// a.send("now").detach()?; // And this goes on without a future.
+/// let receive = b.recv(vec![0; 8]).post()?; // Posted: it runs from now on.
+/// a.send("now").detach()?; // This runs to completion without a future.
 /// let (received, _buffer) = receive.await?;
 /// assert_eq!(received.len, 3);
 /// # Ok(()) }
 /// ```
 ///
 /// # Cancel safety
-/// Dropping it withdraws the operation: one that has not started never does; one that has runs to
-/// its end, and its buffers live as long as anything may touch them. [`detach`](Self::detach) lets
-/// it go on without a future. Dropping a *receive* un-posts it, and a message already matched to
-/// it goes back to the head of the unexpected messages, so none is lost; of one that is longer than
-/// the dropped buffers, what fits them is kept. Leaking it is safe.
-/// `tokio::time::timeout(limit, op)` is always legal.
+/// Dropping the future withdraws the operation. If the operation has not started, it never starts.
+/// If it has started, it runs to completion, and its buffers live as long as the kernel or a peer
+/// may access them. [`detach`](Self::detach) lets it run to completion in either case. Dropping a
+/// *receive* removes it from the queue; a message already matched to it returns to the head of the
+/// unexpected messages, so no message is lost. Of a message that is longer than the dropped
+/// buffers, the part that fits them is kept. Leaking the future is safe, and so is
+/// `tokio::time::timeout(limit, op)`.
 ///
-/// It takes part in Tokio's cooperative budget, as registrations and queues do: a task whose
-/// operations have always ended already when it comes to await them starves no other.
+/// The future takes part in Tokio's cooperative budget, as registrations and queues do: a task
+/// whose operations have always completed when it awaits them does not starve other tasks.
 #[must_use = "dropped, it is withdrawn if it has not started; `detach` lets it go on"]
 pub struct Op<B: IoBufs, R: OpOutput = usize> {
     handle: OpHandle,
@@ -102,7 +121,7 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
         }
     }
 
-    /// Its name, unique within the endpoint.
+    /// Its id, unique within the endpoint.
     pub fn id(&self) -> OperationId {
         self.handle.name()
     }
@@ -111,7 +130,7 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
         self.cell.as_deref().expect("held until dropped")
     }
 
-    /// How far it has come.
+    /// How far it has got.
     pub fn phase(&self) -> Phase {
         if self.cell().has_ended() {
             Phase::Ended
@@ -120,19 +139,20 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
         }
     }
 
-    /// Asks it to end early (`fi_cancel`); the answer is its own end: Canceled, or its result when
-    /// it had started. `true` if it was still to be had.
+    /// Requests cancellation (`fi_cancel`). The operation then fails with Canceled, or returns its
+    /// result if it had started. Returns `true` if it had not.
     #[doc(alias = "fi_cancel")]
     pub fn cancel(&self) -> bool {
         self.handle.cancel()
     }
 
-    /// Lets it go on to its end without a future, as a dropped `JoinHandle` of Tokio's does.
+    /// Lets the operation run to completion without a future, as a task does when its Tokio
+    /// `JoinHandle` is dropped.
     ///
-    /// It owns its buffers until then. Only the counters count its end that are bound
-    /// for it: a detached send is delivered as long as the connection lives, also through an
-    /// orderly [`shutdown`](crate::Endpoint::shutdown) or the drop of the endpoint; a detached
-    /// receive takes a message, which is dropped.
+    /// The operation owns its buffers until then. Its completion is reported only to the counters
+    /// bound for it. A detached send is delivered as long as the connection lives, also during a
+    /// [`shutdown`](crate::Endpoint::shutdown) or when the endpoint is dropped. A detached receive
+    /// takes a message, which is dropped.
     pub fn detach(mut self) {
         // Its buffers, if it has ended, are dropped here, with nothing locked.
         drop(self.cell.take().and_then(|cell| cell.detach()));
@@ -204,7 +224,24 @@ impl<B: IoBufs, R: OpOutput> Drop for Op<B, R> {
 
 debug_fields!([B: IoBufs, R: OpOutput] Op<B, R>, self => id: self.id(), phase: self.phase());
 
-/// An operation that reports to a completion queue, before it is posted; made by `.queue(context)`.
+/// An operation that will report to a completion queue and has not been posted yet.
+///
+/// You get one from the `queue(context)` of every operation. Await it, which waits until the
+/// operation is accepted, or [`post`](Self::post) it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().pair().await?;
+/// for context in 0..4u64 {
+///     b.recv(vec![0; 8]).queue(context).await?; // Waits if the context or the queue is full.
+/// }
+/// a.send("hello").await?;
+/// let completion = b.receive_queue().next().await.expect("it is open");
+/// assert_eq!(completion.context.0, 0);
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is posted until this is awaited or posted"]
 pub struct Queued<D> {
     pub(super) builder: D,
@@ -222,10 +259,9 @@ impl<D> Queued<D> {
         }
     }
 
-    /// Reports its end also if it ends well, to a queue that is bound selectively
-    /// (`FI_COMPLETION`;
-    /// [`selective_transmit`](crate::ep::EndpointBuilder::selective_transmit)). Any other queue
-    /// reports all ends.
+    /// Reports the operation also if it succeeds, to a queue that is bound with
+    /// [`selective_transmit`](crate::ep::EndpointBuilder::selective_transmit) (`FI_COMPLETION`).
+    /// Other queues report every operation.
     #[doc(alias("FI_COMPLETION", "FI_SELECTIVE_COMPLETION"))]
     pub fn completion(mut self) -> Self {
         self.completion = true;
@@ -244,16 +280,30 @@ impl<D> Queued<D> {
 
 debug_fields!([D: fmt::Debug] Queued<D>, self => builder: self.builder, context: self.context);
 
-/// A future of the acceptance of an operation that reports to a completion queue.
+/// A future that waits until an operation that reports to a completion queue is accepted.
 ///
-/// It ends with the operation's name as soon as the operation is accepted: at once, unless its
-/// context or the completion queue is full. From then on the queue has its end. If it is never
-/// accepted (the connection ends first), the error and the buffers come from here and the queue
-/// hears nothing of it: each operation reports in exactly one place.
+/// It returns the operation's id as soon as the operation is accepted: immediately, unless the
+/// operation's context or the completion queue is full. The queue then reports the completion. If
+/// the operation is never accepted (the connection is lost first), this future returns the error
+/// and the buffers, and the queue reports nothing: each operation reports in exactly one place.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (_a, b) = Net::loopback().pair().await?;
+/// let posted = b.recv(vec![0; 8]).queue(7).post()?;
+/// assert!(posted.is_accepted());
+/// let id = posted.await?;
+/// assert!(b.cancel(id)); // Its completion says so.
+/// let completion = b.receive_queue().next().await.expect("it is open");
+/// assert!(completion.result.unwrap_err().error.is_canceled());
+/// # Ok(()) }
+/// ```
 ///
 /// # Cancel safety
-/// Dropped while the operation waits for room, the operation is withdrawn and its buffers are
-/// freed, unless it was [detached](Self::detach). Dropped later, nothing happens to it.
+/// If the future is dropped while the operation waits for room, the operation is withdrawn and its
+/// buffers are freed, unless it was [detached](Self::detach). Dropping it later has no effect.
 #[must_use = "dropped, it is withdrawn if it waits for room; `detach` lets it go on"]
 pub struct QueuedOp<B: IoBufs> {
     pub(super) handle: OpHandle,
@@ -263,7 +313,7 @@ pub struct QueuedOp<B: IoBufs> {
 }
 
 impl<B: IoBufs> QueuedOp<B> {
-    /// The operation's name, for [`Endpoint::cancel`](crate::Endpoint::cancel).
+    /// The operation's id, for [`Endpoint::cancel`](crate::Endpoint::cancel).
     pub fn id(&self) -> OperationId {
         self.handle.name()
     }
@@ -273,8 +323,8 @@ impl<B: IoBufs> QueuedOp<B> {
         self.waiting.as_ref().is_none_or(|cell| cell.has_ended())
     }
 
-    /// Lets it go on without a future of its acceptance. Once accepted, the queue has its end;
-    /// if it never is, only counters count it.
+    /// Lets the operation continue without a future that waits for its acceptance. If it is
+    /// accepted, the queue reports its completion; otherwise only counters count it.
     pub fn detach(mut self) {
         drop(self.waiting.take().and_then(|cell| cell.detach()));
     }

@@ -15,8 +15,21 @@ use crate::stats::ListenerStats;
 use crate::sync::{Dependence, Keep, ManualProgress};
 use crate::transport::{self, Runner, TransportOptions};
 
-/// Opens a listener; made by `Fabric::passive_endpoint`.
-#[doc(alias("fi_pep_bind", "fi_listen"))]
+/// Opens a [`PassiveEndpoint`]. You get one from
+/// [`Fabric::passive_endpoint`](crate::Fabric::passive_endpoint).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use std::time::Duration;
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let fabric = Fabric::open(Hints::new())?;
+/// let events = fabric.event_queue().open()?;
+/// let builder = fabric.passive_endpoint(&events).handshake_timeout(Duration::from_secs(2));
+/// let listener = builder.listen_at(([127, 0, 0, 1], 0).into())?;
+/// assert!(listener.is_listening());
+/// # Ok(()) }
+/// ```
 #[must_use = "a builder opens nothing until `listen`"]
 #[derive(Debug)]
 pub struct PassiveEndpointBuilder {
@@ -50,31 +63,31 @@ impl PassiveEndpointBuilder {
         }
     }
 
-    /// Connections that may be open without a verdict of the application to wait for: their request
-    /// has not come in full, or their rejection is on its way. When there are more, the oldest of
-    /// the host that has the most is closed. Default 1024.
+    /// The largest number of connections that are not waiting for the application's decision: their
+    /// request is incomplete, or their rejection is being sent. If there are more, the oldest
+    /// connection of the host that has the most is closed. Default: 1024.
     pub fn half_open_max(mut self, peers: usize) -> Self {
         self.half_open_max = peers.max(1);
         self
     }
 
-    /// How long a peer may take to send its request, and, once that is accepted, to say what else
-    /// belongs to the handshake. Default 10 s.
+    /// How long a peer may take to send its request and, after it was accepted, to complete the
+    /// handshake. Default: 10 s.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// Who accepts connections and reads their requests: a task on the current runtime, a thread of
-    /// the listener's own, or who reads the event queue or awaits an
-    /// [`accept`](crate::eq::ConnRequest::accept). Default: what the fabric's Info says, which is
+    /// Where connections are accepted and their requests read: in a task on the current runtime, on
+    /// the listener's own thread, or in the application's calls that read the event queue or await
+    /// an [`accept`](crate::eq::ConnRequest::accept). Default: as in the fabric's Info, which is
     /// [`Driver::Task`] unless the hints ask for manual progress.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.info.domain.set_driver(driver);
         self
     }
 
-    /// The value that requests of this listener carry. Default: none.
+    /// The context that requests of this listener carry. Default: none.
     pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.context = Some(context.into());
         self
@@ -85,6 +98,7 @@ impl PassiveEndpointBuilder {
     ///
     /// # Errors
     /// As for [`listen_at`](Self::listen_at).
+    #[doc(alias = "fi_listen")]
     pub fn listen(self) -> Result<PassiveEndpoint> {
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
         let address = self.info.source.unwrap_or(any);
@@ -93,14 +107,15 @@ impl PassiveEndpointBuilder {
 
     /// Listens at this address (`fi_setname`, `fi_listen`); port 0 lets the system choose.
     ///
-    /// The system takes some milliseconds to free the port of a process that was killed while its
-    /// ring was at work: who restarts one at once tries again.
+    /// The system takes some milliseconds to free the port of a process that was killed while it
+    /// used io_uring, so a program that restarts such a process immediately should retry.
     ///
     /// # Errors
     /// [`ErrorKind::AddressInUse`](crate::ErrorKind::AddressInUse),
     /// [`ErrorKind::AddressNotAvailable`](crate::ErrorKind::AddressNotAvailable),
-    /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) outside of a Tokio runtime, unless it
-    /// gets a thread of its own.
+    /// [`ErrorKind::NoRuntime`](crate::ErrorKind::NoRuntime) outside of a Tokio runtime, unless the
+    /// listener has a thread of its own.
+    #[doc(alias = "fi_listen")]
     pub fn listen_at(self, address: SocketAddr) -> Result<PassiveEndpoint> {
         let dependence = self.events.depend("passive endpoint".to_owned())?;
         let mut options = self.transport;
@@ -139,14 +154,16 @@ impl PassiveEndpointBuilder {
     }
 }
 
-/// A listener (`struct fid_pep`): connection requests come to its event queue as
+/// A listener (`struct fid_pep`).
+///
+/// Connection requests arrive at its event queue as
 /// [`Event::ConnRequest`](crate::Event::ConnRequest).
 ///
-/// It runs on the Tokio runtime it was opened in, or on a thread of its own. While the event queue
-/// has no free slot it accepts nothing more; peers then wait in the system's backlog. Dropping the
-/// last handle stops listening; requests already reported can still be accepted. So does dropping
-/// the last handle of the event queue, since nothing could be accepted then: requests that wait are
-/// rejected, and later ones are refused by the system.
+/// It runs on the Tokio runtime in which it was opened, or on its own thread. While the event queue
+/// has no free slot, the listener accepts nothing more, and peers wait in the kernel's backlog.
+/// Dropping the last handle stops listening; requests already reported can still be accepted.
+/// Dropping the last handle of the event queue also stops listening: waiting requests are rejected,
+/// and the kernel refuses later ones.
 ///
 /// ```
 /// use tokio_fabric::{Fabric, Hints};
@@ -158,7 +175,7 @@ impl PassiveEndpointBuilder {
 /// assert_ne!(listener.local_addr().port(), 0); // The system has chosen one.
 /// # Ok(()) }
 /// ```
-#[doc(alias("fi_passive_ep", "fid_pep"))]
+#[doc(alias = "fid_pep")]
 #[derive(Clone)]
 pub struct PassiveEndpoint {
     inner: Arc<Inner>,
@@ -184,29 +201,29 @@ impl Drop for Inner {
 }
 
 impl PassiveEndpoint {
-    /// The address listened at, with the port that was chosen (`fi_getname`).
+    /// The address at which it listens, with the port that was chosen (`fi_getname`).
     #[doc(alias = "fi_getname")]
     pub fn local_addr(&self) -> SocketAddr {
         self.inner.listening.local_addr()
     }
 
-    /// The name of this listener in connection requests.
+    /// The id of this listener in connection requests.
     pub fn id(&self) -> EndpointId {
         self.inner.id
     }
 
-    /// The context given when it was opened.
+    /// The context that was given when it was opened.
     pub fn context(&self) -> Option<UserContext> {
         self.inner.context
     }
 
-    /// What has come to it.
+    /// Statistics of its requests.
     pub fn stats(&self) -> ListenerStats {
         self.inner.listening.stats()
     }
 
     /// True while it listens; false once its runtime has ended, its socket has failed, or the last
-    /// handle of its event queue was dropped.
+    /// handle of its event queue has been dropped.
     pub fn is_listening(&self) -> bool {
         !self.inner.listening.is_gone()
     }

@@ -23,9 +23,9 @@ use super::target::{PostTarget, Scope, Selector};
 use super::{RdmEndpoint, SharedReceiveContext};
 
 impl RdmEndpoint {
-    /// Looks for the first message with this tag that came before its receive (`FI_PEEK`): the one
-    /// that [`recv_tagged`](Self::recv_tagged) would get. Awaited, it describes the message and
-    /// leaves it where it is; see [`Peek`] for the rest.
+    /// Looks for the first message with this tag that arrived before its receive (`FI_PEEK`): the
+    /// one that [`recv_tagged`](Self::recv_tagged) would get. Awaited, it describes the message and
+    /// leaves it where it is; [`Peek`] has other forms.
     #[doc(alias("FI_PEEK", "FI_ENOMSG"))]
     pub fn peek_tagged(&self, tag: u64) -> Peek {
         Peek {
@@ -34,9 +34,9 @@ impl RdmEndpoint {
         }
     }
 
-    /// Looks for the first untagged message that came before its receive: the one that
-    /// [`recv`](Self::recv) would get. All else is as of [`peek_tagged`](Self::peek_tagged): so a
-    /// message of unknown length can be looked at before there is a buffer for it.
+    /// Looks for the first untagged message that arrived before its receive: the one that
+    /// [`recv`](Self::recv) would get. Otherwise as [`peek_tagged`](Self::peek_tagged). Use it to
+    /// find out the length of a message before you provide a buffer for it.
     pub fn peek(&self) -> Peek {
         Peek {
             store: MessageStore::Rdm(self.clone()),
@@ -46,9 +46,9 @@ impl RdmEndpoint {
 }
 
 impl SharedReceiveContext {
-    /// Looks for the first message that came before its receive, of any endpoint that shares the
+    /// Looks for the first message that arrived before its receive, of any endpoint that shares the
     /// context: the one that [`recv`](Self::recv) would get. Awaited, it describes the message and
-    /// leaves it where it is; see [`Peek`] for the rest.
+    /// leaves it where it is; [`Peek`] has other forms.
     pub fn peek(&self) -> Peek {
         Peek {
             store: MessageStore::Shared(self.clone()),
@@ -158,8 +158,23 @@ impl MessageStore {
 /// A look at the messages that wait for a receive; see [`RdmEndpoint::peek_tagged`],
 /// [`RdmEndpoint::peek`] and [`SharedReceiveContext::peek`].
 ///
-/// It looks once, at what is there in that moment, and never waits. All forms say
-/// [`NoMessage`](ErrorKind::NoMessage) (`FI_ENOMSG`) if nothing matches.
+/// It looks once, at the messages that have arrived or been announced so far, and never waits. All
+/// forms fail with [`NoMessage`](ErrorKind::NoMessage) (`FI_ENOMSG`) if no message matches.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+/// use tokio_fabric::ErrorKind;
+///
+/// let (a, b) = Net::loopback().rdm_pair()?;
+/// assert_eq!(b.endpoint.peek().now().unwrap_err().kind(), ErrorKind::NoMessage);
+/// a.endpoint.send("of some length", a.other).delivery_complete().await?;
+/// let info = b.endpoint.peek().now()?;
+/// let buffer = vec![0; info.len.min(1 << 20) as usize]; // One that fits, up to a limit.
+/// let (_, buffer) = b.endpoint.recv(buffer).await?;
+/// assert_eq!(buffer, b"of some length");
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 #[must_use = "nothing is looked at until this is awaited or ended"]
 pub struct Peek {
@@ -168,27 +183,26 @@ pub struct Peek {
 }
 
 impl Peek {
-    /// Bits of the tag that do not matter, as of a [receive](super::RecvTagged::ignore).
+    /// Bits of the tag that are ignored, as for a [receive](super::RecvTagged::ignore).
     pub fn ignore(mut self, mask: u64) -> Self {
         self.selector.ignore(mask);
         self
     }
 
-    /// Looks at messages of this peer only, as a [receive](super::RecvTagged::from): of a
-    /// connectionless endpoint. Of connected endpoints it ends as
-    /// [`BadFlags`](ErrorKind::BadFlags).
+    /// Looks only at messages from this peer, as a [receive](super::RecvTagged::from) does. Only
+    /// for connectionless endpoints; otherwise it fails with [`BadFlags`](ErrorKind::BadFlags).
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.selector.source = Some(peer);
         self
     }
 
-    /// Looks at messages of the peers of this authorization key only (`FI_DIRECTED_RECV` with
-    /// `FI_AUTH_KEY`; `fi_av(3)`), where peers have keys of their own
-    /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Instead of
-    /// [`from`](Self::from).
+    /// Looks only at messages from the peers with this authorization key (`FI_DIRECTED_RECV` with
+    /// `FI_AUTH_KEY`; `fi_av(3)`), if peers have keys of their own
+    /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Use it instead
+    /// of [`from`](Self::from).
     ///
     /// # Errors
-    /// As of [`RecvFrom::from`](crate::op::RecvFrom::from);
+    /// As for [`RecvFrom::from`](crate::op::RecvFrom::from);
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that the
     /// endpoint was not opened with.
     pub fn from_key(mut self, key: AuthKeyAddr) -> Self {
@@ -200,7 +214,7 @@ impl Peek {
     ///
     /// # Errors
     /// [`ErrorKind::NoMessage`] if there is none, [`ErrorKind::InvalidArgument`] for an address
-    /// that was removed or is another vector's.
+    /// that was removed or belongs to another vector.
     pub fn now(self) -> Result<MessageInfo> {
         let selector = self.store.resolve_selector(self.selector)?;
         let found = self.store.receives().peek(selector);
@@ -208,10 +222,10 @@ impl Peek {
         Ok(self.store.info(&arrival))
     }
 
-    /// Claims the message (`FI_PEEK | FI_CLAIM`): only who has the claim can receive it.
+    /// Claims the message (`FI_PEEK | FI_CLAIM`): only the returned claim can receive it.
     ///
     /// # Errors
-    /// As of [`now`](Self::now).
+    /// As for [`now`](Self::now).
     pub fn claim(self) -> Result<ClaimedMessage> {
         let selector = self.store.resolve_selector(self.selector)?;
         let found = self.store.receives().claim(selector);
@@ -225,10 +239,10 @@ impl Peek {
         })
     }
 
-    /// Drops the message (`FI_PEEK | FI_DISCARD`), and says what it was.
+    /// Drops the message (`FI_PEEK | FI_DISCARD`), and returns its description.
     ///
     /// # Errors
-    /// As of [`now`](Self::now).
+    /// As for [`now`](Self::now).
     pub fn discard(self) -> Result<MessageInfo> {
         let selector = self.store.resolve_selector(self.selector)?;
         let found = self.store.receives().discard(selector);
@@ -236,12 +250,13 @@ impl Peek {
         Ok(self.store.info(&arrival))
     }
 
-    /// Looks within this call and reports to the endpoint's receive queue, with this context: a
-    /// completion that describes the message, or one that says [`ErrorKind::NoMessage`].
+    /// Looks within this call and reports to the endpoint's receive queue, with this context:
+    /// either a completion that describes the message, or one with the error
+    /// [`ErrorKind::NoMessage`].
     ///
     /// # Errors
-    /// [`ErrorKind::Again`] if the queue is full; nothing was looked at then.
-    /// [`ErrorKind::InvalidArgument`] as of [`now`](Self::now).
+    /// [`ErrorKind::Again`] if the queue is full; the messages have not been looked at then.
+    /// [`ErrorKind::InvalidArgument`] as for [`now`](Self::now).
     pub fn queue(self, context: impl Into<UserContext>) -> Result<()> {
         let selector = self.store.resolve_selector(self.selector)?;
         let common = self.store.common();
@@ -280,7 +295,18 @@ fn no_message() -> Error {
     Error::new(ErrorKind::NoMessage, "").with_operation(OperationKind::Receive)
 }
 
-/// What is known of a message that waits for its receive.
+/// The description of a message that waits for a receive.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().rdm_pair()?;
+/// a.endpoint.send_tagged("hello", a.other, 7).delivery_complete().await?;
+/// let info = b.endpoint.peek_tagged(7).now()?;
+/// assert_eq!((info.len, info.tag, info.source), (5, Some(7), Some(b.other)));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MessageInfo {
@@ -290,20 +316,35 @@ pub struct MessageInfo {
     pub tag: Option<u64>,
     /// Remote CQ data that came along.
     pub data: Option<u64>,
-    /// Who sent it, if the endpoint's address vector has the sender's address.
+    /// The sender, if the endpoint's address vector contains it.
     pub source: Option<FabricAddr>,
-    /// What the application calls the sender (`FI_AV_USER_ID`).
+    /// The application's identifier of the sender (`FI_AV_USER_ID`).
     pub source_user_id: Option<u64>,
-    /// Where the sender listens.
+    /// The address at which the sender listens.
     pub source_addr: Option<SocketAddr>,
-    /// The endpoint whose connection brings it, of those that share a
+    /// The endpoint whose connection brings it, among those that share a
     /// [receive context](SharedReceiveContext).
     pub endpoint: Option<EndpointId>,
 }
 
-/// A message that was claimed (`FI_CLAIM`): no receive gets it but its own, which
-/// [`recv`](Self::recv) posts. Dropped, it gives the claim up, and the message is matched again, in
-/// its place among the others.
+/// A message that was claimed (`FI_CLAIM`): no other receive can take it, only the one that
+/// [`recv`](Self::recv) posts.
+///
+/// If the claim is dropped, the message returns to its old place among the unexpected messages and
+/// can be matched again.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().rdm_pair()?;
+/// a.endpoint.send("hello", a.other).delivery_complete().await?;
+/// let claimed = b.endpoint.peek().claim()?;
+/// let buffer = vec![0; claimed.info().len.min(1 << 20) as usize];
+/// let (received, buffer) = claimed.recv(buffer).await?;
+/// assert_eq!(&buffer[..received.len], b"hello");
+/// # Ok(()) }
+/// ```
 #[doc(alias = "FI_CLAIM")]
 #[must_use = "a claim that is dropped is given up"]
 #[derive(Debug)]
@@ -313,13 +354,13 @@ pub struct ClaimedMessage {
 }
 
 impl ClaimedMessage {
-    /// What is known of the message.
+    /// The description of the message.
     pub fn info(&self) -> &MessageInfo {
         &self.info
     }
 
-    /// Receives it (`FI_CLAIM`) into a buffer, or spread over up to four. A message longer than the
-    /// buffers is truncated, as of other receives.
+    /// Receives the message (`FI_CLAIM`) into one buffer, or up to four. If it is longer than the
+    /// buffers, it is truncated, as for other receives.
     pub fn recv<B: IoBufsMut>(self, buffers: B) -> RecvClaimed<B> {
         let store = self.claim.store.clone();
         RecvClaimed {
@@ -331,8 +372,8 @@ impl ClaimedMessage {
         }
     }
 
-    /// Receives it (`FI_CLAIM`) into memory of its own, as it lies if it has come already. It is
-    /// truncated to `max` bytes.
+    /// Receives the message (`FI_CLAIM`) into memory of its own; if it has arrived already, without
+    /// a copy. It is truncated to `max` bytes.
     pub fn recv_any(self, max: usize) -> RecvClaimed<Bytes> {
         let store = self.claim.store.clone();
         RecvClaimed {
@@ -344,7 +385,7 @@ impl ClaimedMessage {
         }
     }
 
-    /// Drops it (`FI_CLAIM | FI_DISCARD`).
+    /// Drops the message (`FI_CLAIM | FI_DISCARD`).
     pub fn discard(mut self) {
         if let Some(claimed) = self.claim.claimed.take() {
             self.claim.store.receives().discard_claimed(claimed);
@@ -352,8 +393,20 @@ impl ClaimedMessage {
     }
 }
 
-/// A receive of a claimed message to be posted; see [`ClaimedMessage::recv`]. Dropped before that,
-/// it gives the claim up.
+/// A receive of a claimed message that has not been posted yet; see [`ClaimedMessage::recv`].
+///
+/// Await it, or post it. If it is dropped before, the claim is dropped.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().rdm_pair()?;
+/// a.endpoint.send("hello", a.other).delivery_complete().await?;
+/// let receive = b.endpoint.peek().claim()?.recv(vec![0; 8]).post()?;
+/// assert_eq!(receive.await?.0.len, 5);
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is received until this is awaited or posted"]
 pub struct RecvClaimed<B: IoBufs> {
     target: PostTarget,

@@ -16,8 +16,8 @@ use crate::sync::ProgressWaiter;
 use super::RdmEndpoint;
 
 impl RdmEndpoint {
-    /// The peers that come, go and restart, as a stream, which begins with those that are
-    /// connected now. See [`Peers`].
+    /// The peers that connect, disconnect and restart, as a stream, which begins with those that
+    /// are connected now. See [`Peers`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -33,7 +33,7 @@ impl RdmEndpoint {
     ///
     /// a.shutdown().await?;
     /// let event = peers.next().await.expect("b is open");
-    /// // In order: no error.
+    /// // It closed gracefully: no error.
     /// assert!(matches!(event.kind, PeerEventKind::Down { error: None }));
     /// # Ok(()) }
     /// ```
@@ -46,42 +46,44 @@ impl RdmEndpoint {
     }
 }
 
-/// What becomes of the peers of a connectionless endpoint, a [`Stream`](futures::Stream); made by
-/// [`RdmEndpoint::peers`].
+/// The state changes of a connectionless endpoint's peers, as a [`Stream`](futures::Stream).
 ///
-/// A peer is up while it has a connection with the endpoint, whichever side made it. The first
-/// operation connects, so a peer without any operation is not up, however well it is; and one that
-/// has died silently is up until its death is detected: by its system's reset, by
-/// [`Liveness`](crate::ep::Liveness) while operations or receives are outstanding, or by the
-/// request of its next life. A request that claims to come from a restarted peer counts only when
-/// it has proven the endpoint's key, or the peer's address has confirmed it.
+/// You get one from [`RdmEndpoint::peers`].
 ///
-/// - [`Up`](PeerEventKind::Up) can be read before the first message of the connection can.
-/// - [`Restarted`](PeerEventKind::Restarted): another incarnation has taken the place of one that
-///   was up, whose operations may still be about to end. A peer that is down when it restarts
-///   shows so by the `incarnation` of its next `Up`.
-/// - [`Down`](PeerEventKind::Down) comes after all operations of the peer have ended, with the
-///   reason that they ended with; messages that came before can still be received. Its error is
-///   `None` if the connection ended by agreement, idle connections' too, which the next operation
-///   makes anew. When what was posted to a peer ends since the peer could not be reached, that is
-///   a `Down` too, whether or not the peer was up.
+/// A peer is up while it has a connection with the endpoint, whichever side opened it. The first
+/// operation opens a connection, so a peer is not up before any operation, even if it is reachable.
+/// A peer that dies silently stays up until its death is detected: by a reset from its system, by
+/// [`Liveness`](crate::ep::Liveness) while operations or receives are outstanding, or by a
+/// connection request of its next incarnation. A request that claims to come from a restarted peer
+/// counts only if it has proven the endpoint's key, or if the peer's address has confirmed it.
 ///
-/// **It applies no back-pressure, and its memory is bounded.** Unread events coalesce per peer into
-/// one, the last state with its last reason, in the order in which the peers first changed.
-/// `Up` and then `Down` unread is `Down`; a restart is not lost: `Down` and then `Up` of another
-/// incarnation unread is `Restarted`. Of peers that came and went with nothing of it read at most
-/// 16,384 are kept; the host with the most loses its oldest. Each stream sees all events, and
-/// without a stream nothing is kept.
+/// - [`Up`](PeerEventKind::Up) can be read before the first message of the connection.
+/// - [`Restarted`](PeerEventKind::Restarted): another incarnation has replaced one that was up;
+///   operations of the old one may not have completed yet. If a peer is down when it restarts, the
+///   `incarnation` of its next `Up` shows the restart.
+/// - [`Down`](PeerEventKind::Down) comes after all operations of the peer have completed, with the
+///   cause of their failure; messages that arrived before can still be received. Its error is
+///   `None` if the connection was closed gracefully, also because it was idle; the next operation
+///   opens it again. If operations fail because their peer could not be reached, that is a `Down`
+///   too, whether or not the peer was up.
 ///
-/// The stream does not keep the endpoint open: it ends with `None` when the endpoint has ended, by
-/// [`shutdown`](RdmEndpoint::shutdown), the drop of its last handle, or with its runtime, after a
-/// `Down` of every peer that was up. Until then it is a handle of the address vector.
+/// **The stream applies no back-pressure, and its memory is bounded.** Unread events of one peer
+/// are merged into one, which contains the last state with its cause; events of several peers are
+/// in the order in which the peers first changed. An unread `Up` followed by `Down` becomes `Down`.
+/// A restart is not lost: an unread `Down` followed by the `Up` of another incarnation becomes
+/// `Restarted`. At most 16,384 unread events are kept of peers that have come and gone; the oldest
+/// one of the host with the most is dropped. Each stream sees all events, and without a stream
+/// nothing is stored.
+///
+/// The stream does not keep the endpoint open: it returns `None` when the endpoint has ended by
+/// [`shutdown`](RdmEndpoint::shutdown), by the drop of its last handle, or with its runtime, after
+/// a `Down` of every peer that was up. Until then it is a handle of the address vector.
 ///
 /// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// use tokio_fabric::rdm::PeerEventKind;
 /// use tokio_fabric::testing::Net;
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// let (a, b) = Net::loopback().rdm_pair()?;
 /// let mut peers = b.endpoint.peers();
 /// a.endpoint.send("hello", a.other).await?;
@@ -91,7 +93,7 @@ impl RdmEndpoint {
 /// ```
 ///
 /// # Cancel safety
-/// [`next`](Self::next) and polling lose nothing.
+/// [`next`](Self::next) and polling lose no event.
 #[must_use = "a stream that is not read reports nothing"]
 pub struct Peers {
     /// `None`: all is read.
@@ -100,30 +102,43 @@ pub struct Peers {
     waiter: ProgressWaiter,
 }
 
-/// What became of a peer; an item of [`Peers`].
+/// A state change of a peer; an item of [`Peers`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().rdm_pair()?;
+/// let mut peers = b.endpoint.peers();
+/// a.endpoint.send("hello", a.other).await?;
+/// let event = peers.next().await.expect("the endpoint is open");
+/// assert_eq!((event.peer, event.fabric_addr), (a.endpoint.local_addr(), Some(b.other)));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PeerEvent {
-    /// Where the peer listens.
+    /// The address at which the peer listens.
     pub peer: SocketAddr,
-    /// Which of the contexts there it is; 0 unless its endpoint is
+    /// Which of the peer's contexts it is; 0 unless its endpoint is
     /// [scalable](crate::rdm::ScalableEndpoint).
     pub context: usize,
-    /// Its name in the endpoint's address vector, if that has it when the event is read.
+    /// Its name in the endpoint's address vector, if it is there when the event is read.
+    /// [`AddressVector::user_id`](crate::AddressVector::user_id) returns the user id.
     pub fabric_addr: Option<FabricAddr>,
     /// What happened.
     pub kind: PeerEventKind,
-    /// Which of the lives of the peer's endpoint, distinguished by a number of the peer's choice: a
-    /// random one for each endpoint of this library, a process identifier of libfabric's. `None` of
-    /// a peer that could not be reached.
+    /// A number of the peer's choice that identifies an incarnation of its endpoint: random for
+    /// each endpoint of this library, a process id for libfabric's. `None` for a peer that could
+    /// not be reached.
     pub incarnation: Option<u32>,
 }
 
 impl Peers {
-    /// What happened next; `None` once the endpoint has ended.
+    /// The next event; `None` once the endpoint has ended.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing.
+    /// Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<PeerEvent> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }

@@ -235,39 +235,47 @@ macro_rules! posting_forms {
     ($builder:ident, $bound:ident, $output:ty) => {
         impl<B: crate::buf::$bound> $builder<B> {
             /// Posts now and returns the operation's future. If the context is full, the operation
-            /// waits its turn within the future.
+            /// waits for room, in order, whether or not the future is polled; dropping the future
+            /// withdraws it.
             ///
             /// # Errors
-            /// What can be known now: the endpoint is not connected, an argument is wrong. The
-            /// buffers come back.
+            /// Errors that can be detected before anything is sent: an invalid argument, or a
+            /// connection that is not open. The buffers are returned. A connected endpoint refuses
+            /// everything except receives with [`NotConnected`](crate::ErrorKind::NotConnected)
+            /// before it is connected, and with [`BadState`](crate::ErrorKind::BadState) after this
+            /// side has closed it. After its connection was lost, it refuses everything with the
+            /// cause of the loss ([`is_connection_lost`](crate::Error::is_connection_lost) is
+            /// true), except a receive for a message that had already arrived.
             pub fn post(self) -> crate::Result<super::Op<B, $output>, crate::Failed<B>> {
                 super::post::post_op(self, true)
             }
 
-            /// As [`post`](Self::post), but a full context is
-            /// [`ErrorKind::Again`](crate::ErrorKind::Again), with the buffers.
+            /// As [`post`](Self::post), but fails with
+            /// [`ErrorKind::Again`](crate::ErrorKind::Again), which returns the buffers, if the
+            /// context is full.
             pub fn try_post(self) -> crate::Result<super::Op<B, $output>, crate::Failed<B>> {
                 super::post::post_op(self, false)
             }
 
-            /// Posts now and lets the operation go on to its end without a future
+            /// Posts now and lets the operation run to completion without a future
             /// ([`Op::detach`](crate::op::Op::detach)).
             ///
             /// # Errors
-            /// As of [`post`](Self::post).
+            /// As for [`post`](Self::post).
             pub fn detach(self) -> crate::Result<(), crate::Failed<B>> {
                 self.post().map(super::Op::detach)
             }
 
-            /// Ends it with [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when it has taken
-            /// this long, the time included in which it waits for its turn. Default: no limit.
+            /// Fails with [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) if the operation has
+            /// not completed after this time, which includes the time it waits for room. Default:
+            /// no limit.
             ///
-            /// The buffers come back, unless bytes of them are moving at that moment: then the
-            /// system still uses them, and they are freed when it does not. What has gone out goes
-            /// on to its end at the peer, and an answer that comes later is dropped: a timed out
-            /// write may have been carried out, and a read writes to its buffer no more. A message
-            /// that is just landing in a timed out receive is kept for the next one, as if the
-            /// receive had been dropped.
+            /// The buffers are returned, unless the kernel is using them at that moment: then they
+            /// are freed later. If a request has been sent, the peer still executes it and the
+            /// response is ignored: a write that timed out may have been performed, and a read no
+            /// longer writes to its buffer. If a receive times out while its message is being
+            /// received, the message is kept for the next receive, as if the receive had been
+            /// dropped.
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
                 self.timeout = Some(timeout);
                 self
@@ -310,7 +318,7 @@ macro_rules! queued_forms {
         }
 
         impl<B: crate::buf::$bound> super::Queued<$builder<B>> {
-            /// Posts now. The future that is returned is of the operation's acceptance only.
+            /// Posts now. The returned future only waits until the operation is accepted.
             ///
             /// # Errors
             /// As for the form without a queue; [`ErrorKind::BadState`](crate::ErrorKind::BadState)
@@ -319,8 +327,9 @@ macro_rules! queued_forms {
                 super::post::post_queued(self, true)
             }
 
-            /// As [`post`](Self::post), but a full context or queue is
-            /// [`ErrorKind::Again`](crate::ErrorKind::Again), with the buffers.
+            /// As [`post`](Self::post), but fails with
+            /// [`ErrorKind::Again`](crate::ErrorKind::Again), which returns the buffers, if the
+            /// context or the queue is full.
             pub fn try_post(self) -> crate::Result<crate::id::OperationId, crate::Failed<B>> {
                 super::post::post_queued(self, false).map(|op| op.id())
             }

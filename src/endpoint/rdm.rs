@@ -39,26 +39,28 @@ pub use scalable::{ScalableEndpoint, ScalableEndpointBuilder};
 /// A reliable endpoint without a connection to make (`FI_EP_RDM`; `struct fid_ep`): it sends to any
 /// peer of its address vector, and receives from all.
 ///
-/// It listens from the moment it is opened. The first operation to a peer makes the connection that
-/// carries what goes either way; what is posted meanwhile waits for it. If the peer cannot be
-/// reached within a [deadline](RdmEndpointBuilder::connect_deadline), what waits ends as
-/// [`Unreachable`](ErrorKind::Unreachable). If a connection is lost, its operations end with the
-/// reason, nothing is sent again by itself, and the next operation connects anew.
+/// The endpoint listens from the moment it is opened. The first operation to a peer opens a
+/// connection, which carries both directions; operations that are posted meanwhile wait for the
+/// connection. If the peer cannot be reached within a
+/// [deadline](RdmEndpointBuilder::connect_deadline), the waiting operations fail with
+/// [`Unreachable`](ErrorKind::Unreachable). If a connection is lost, its operations fail with the
+/// cause, nothing is sent again automatically, and the next operation reconnects.
 ///
-/// Receives belong to the endpoint: each takes the first message that it matches, from any sender.
+/// Receives belong to the endpoint: each takes the first message that matches it, from any sender.
 /// Messages from one peer are matched in the order in which they were sent; an operation to one
-/// peer never waits for another peer. If a receive is dropped, or its time passes, when the bytes
-/// of a [large](RdmEndpointBuilder::rendezvous_min) message have been asked for, the message waits
-/// for the next receive once they are there; smaller ones behind it may have passed by then.
+/// peer never waits for another peer. If a receive is dropped or times out after the bytes of a
+/// [large](RdmEndpointBuilder::rendezvous_min) message have been requested, the message is buffered
+/// for the next receive; smaller messages sent later may have been received by then.
 ///
-/// Messages that come before their receive are kept within a
-/// [budget](RdmEndpointBuilder::unexpected_bytes) for all peers and one for each. A peer of this
-/// library holds back what goes beyond, or announces it until a receive asks for it: its RMA and
-/// acknowledgements pass. From any other peer the endpoint stops reading until a receive is posted,
-/// and from that peer only.
+/// Messages that arrive before their receive are buffered within a
+/// [budget](RdmEndpointBuilder::unexpected_bytes) for all peers and one for each peer. Beyond it a
+/// peer that uses this library holds its messages back or only announces them, while its RMA and
+/// acknowledgements continue. From any other peer, and from all peers if there is a
+/// [limit for messages](RdmEndpointBuilder::max_message_size), the endpoint reads nothing more
+/// until a receive is posted; other peers are not affected.
 ///
-/// Clones are handles to the same endpoint. Dropping the last one closes it (`fi_close`): what was
-/// posted for transmission goes out first, within a few seconds.
+/// Clones are handles to the same endpoint. Dropping the last one closes the endpoint (`fi_close`):
+/// posted operations are sent first, for at most a few seconds.
 ///
 /// ```
 /// use tokio_fabric::{EndpointType, Fabric, Hints};
@@ -186,7 +188,7 @@ impl Drop for Inner {
 }
 
 impl RdmEndpoint {
-    /// The name of this endpoint in completions.
+    /// The id of this endpoint in completions.
     pub fn id(&self) -> EndpointId {
         self.inner.common.id
     }
@@ -196,8 +198,8 @@ impl RdmEndpoint {
         &self.inner.common.domain
     }
 
-    /// Where it listens, with the port that was chosen (`fi_getname`): what peers insert into their
-    /// address vectors.
+    /// The address at which it listens, with the port that was chosen (`fi_getname`): peers insert
+    /// it into their address vectors.
     pub fn local_addr(&self) -> SocketAddr {
         self.inner.rdm.local_addr()
     }
@@ -212,19 +214,19 @@ impl RdmEndpoint {
         &self.inner.vector
     }
 
-    /// The queue that takes this endpoint's receive completions, and those without a posted
-    /// operation: pieces of [`multi_recv`](Self::multi_recv), and peers' writes with remote CQ
-    /// data. An endpoint opened without one has its own.
+    /// The queue for this endpoint's receive completions and for those without a posted operation:
+    /// parts of [`multi_recv`](Self::multi_recv) buffers, and peers' writes with remote CQ data. An
+    /// endpoint that was opened without one has its own.
     pub fn receive_queue(&self) -> &CompletionQueue {
         &self.inner.common.receive_queue
     }
 
-    /// Bytes of unexpected messages held now, of all peers, each with its overhead.
+    /// Bytes of unexpected messages from all peers that are currently kept, each with its overhead.
     pub fn unexpected_bytes(&self) -> usize {
         self.inner.receives.unexpected_bytes()
     }
 
-    /// What it has done over all of its connections, and what is under way.
+    /// Statistics over all connections: completed and outstanding operations.
     pub fn stats(&self) -> EndpointStats {
         let mut stats = self.inner.rdm.stats();
         let here = self.inner.receives.stats();
@@ -233,28 +235,28 @@ impl RdmEndpoint {
         stats
     }
 
-    /// The time of one operation in 64, of those for transmission that have ended since the last
+    /// Latencies of one in 64 of the operations for transmission that have completed since the last
     /// call. Those of connections that have ended are lost.
     #[cfg(feature = "metrics")]
     pub fn take_latencies(&self) -> Vec<crate::stats::LatencySample> {
         self.inner.rdm.take_latencies()
     }
 
-    /// What its listener has done; contexts of a [`ScalableEndpoint`](super::ScalableEndpoint)
-    /// share it.
+    /// Statistics of the endpoint's listener; contexts of a
+    /// [`ScalableEndpoint`](super::ScalableEndpoint) share it.
     pub fn listener_stats(&self) -> ListenerStats {
         self.inner.rdm.listener_stats()
     }
 
     /// Finds or inserts the peer at this address, a name or number and a port (`host:7471`), in the
-    /// address vector. A name's first address is taken.
+    /// address vector. For a name, its first address is used.
     ///
     /// # Errors
-    /// What the system's resolver says; [`ErrorKind::InvalidArgument`] for what is no address with
-    /// a port; as [`insert`](Self::insert).
+    /// The error of the system's resolver; [`ErrorKind::InvalidArgument`] for a text that is not an
+    /// address with a port; the errors of [`insert`](Self::insert).
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped before its end, it has inserted nothing.
+    /// Cancel safe: if the future is dropped before it completes, nothing is inserted.
     pub async fn resolve(&self, node: &str) -> Result<FabricAddr> {
         if let Ok(address) = node.parse() {
             return self.insert(address);
@@ -267,9 +269,9 @@ impl RdmEndpoint {
     /// Finds or inserts the peer at this address in the address vector.
     ///
     /// # Errors
-    /// As of [`AddressVector::insert`]: an address that is no peer's, a full or closed vector, one
-    /// that wants user identifiers; [`ErrorKind::AccessDenied`] for an address that is not in a
-    /// vector opened for read-only access.
+    /// The errors of [`AddressVector::insert`], for an address that cannot be a peer's and for a
+    /// vector that is full, closed, or requires user identifiers; [`ErrorKind::AccessDenied`] for
+    /// an address that is not in a vector opened for read-only access.
     #[doc(alias = "fi_av_insert")]
     pub fn insert(&self, address: SocketAddr) -> Result<FabricAddr> {
         use ErrorKind::{AccessDenied, AddressInUse};
@@ -283,18 +285,20 @@ impl RdmEndpoint {
         }
     }
 
-    /// Asks an operation to end early (`fi_cancel`). `true`: it had not started, and ends as
-    /// Canceled. `false`: it has started and ends as it ends, or has ended.
+    /// Requests cancellation of an operation (`fi_cancel`). Returns `true` if the operation had not
+    /// started; it fails with Canceled. Returns `false` if the operation has started, and runs to
+    /// completion, or has completed.
     #[doc(alias = "fi_cancel")]
     pub fn cancel(&self, operation: OperationId) -> bool {
         cancel_named(&*self.inner, operation)
     }
 
-    /// Asks everything that was posted to this peer to end early: what had not started ends as
-    /// Canceled. Says how many those were. Operations to other peers, and receives, go on.
+    /// Requests cancellation of all operations posted to this peer. Those that had not started fail
+    /// with Canceled; returns their number. Operations to other peers, and receives, are not
+    /// affected.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for an address that was removed or is another vector's.
+    /// [`ErrorKind::InvalidArgument`] for an address that was removed or belongs to another vector.
     pub fn cancel_all(&self, peer: FabricAddr) -> Result<usize> {
         let peer = self.inner.vector.peer_addr(peer)?;
         Ok(match self.inner.rdm.port_of(peer) {
@@ -303,29 +307,29 @@ impl RdmEndpoint {
         })
     }
 
-    /// Ends the connection with this peer in order, if there is one: what was posted to it goes out
-    /// first, as [`Endpoint::shutdown`](crate::Endpoint::shutdown) says. Does not wait for it. The
-    /// next operation to the peer, or of it, connects anew.
+    /// Closes the connection with this peer gracefully, if there is one: posted operations are sent
+    /// first, as described at [`Endpoint::shutdown`](crate::Endpoint::shutdown). Does not wait. The
+    /// next operation in either direction reconnects.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for an address that was removed or is another vector's.
+    /// [`ErrorKind::InvalidArgument`] for an address that was removed or belongs to another vector.
     pub fn disconnect(&self, peer: FabricAddr) -> Result<()> {
         let peer = self.inner.vector.peer_addr(peer)?;
         self.inner.rdm.disconnect(peer);
         Ok(())
     }
 
-    /// Ends the endpoint in order: it listens no more, each connection ends as
-    /// [`Endpoint::shutdown`](crate::Endpoint::shutdown) says, posted receives take what still
-    /// comes, and then end as Canceled.
+    /// Closes the endpoint gracefully: it stops listening and closes each connection as described
+    /// at [`Endpoint::shutdown`](crate::Endpoint::shutdown). Posted receives take the messages that
+    /// still arrive, and then fail with Canceled.
     ///
-    /// A peer that neither reads nor answers is not waited for longer than 5 s.
+    /// A peer that neither reads nor answers delays this by at most 5 s.
     ///
     /// # Errors
-    /// None. Each operation says by itself how it ended.
+    /// None. Each operation reports its own result.
     ///
     /// # Cancel safety
-    /// The end has begun once this is polled, and goes on if the future is dropped.
+    /// Once the future has been polled, the endpoint closes even if the future is dropped.
     pub async fn shutdown(&self) -> Result<()> {
         let rdm = &self.inner.rdm;
         rdm.begin_close();

@@ -11,12 +11,12 @@ use crate::proto::Lifecycle;
 use crate::sync::{Attachable, WakeList};
 
 impl<B: 'static> MemoryRegion<B> {
-    /// Binds the region to an endpoint of its domain (`fi_mr_bind` with an endpoint), of any kind.
+    /// Binds the region to an endpoint of its domain, of any kind (`fi_mr_bind` with an endpoint).
     /// In a domain with [`MrMode::ENDPOINT`](crate::info::MrMode::ENDPOINT), peers and operations
-    /// then reach the region through the endpoints it is bound to, once it is enabled, and through
-    /// no others. A receive context that endpoints share counts as one: what is posted to it is a
-    /// slice of a region that is bound to the context. The region cannot be deregistered before
-    /// those endpoints are closed or dropped.
+    /// can use the region only through the endpoints that it is bound to, once it is enabled. A
+    /// shared receive context counts as an endpoint: slices posted to it must be of a region that
+    /// is bound to it. The region cannot be deregistered before those endpoints are closed or
+    /// dropped.
     ///
     /// # Errors
     /// [`ErrorKind::BadState`](crate::ErrorKind::BadState) once the region has been enabled,
@@ -29,8 +29,22 @@ impl<B: 'static> MemoryRegion<B> {
     }
 }
 
-/// An endpoint that regions are bound to: [`Endpoint`], [`RdmEndpoint`], [`DgramEndpoint`],
+/// An endpoint that regions can be bound to: [`Endpoint`], [`RdmEndpoint`], [`DgramEndpoint`],
 /// [`SharedReceiveContext`]. Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::MrMode;
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ENDPOINT));
+/// let domain = Fabric::open(hints)?.domain().open()?;
+/// let endpoint = domain.endpoint().open()?;
+/// let region = domain.register(vec![0u8; 64]).await?;
+/// region.bind_endpoint(&endpoint)?; // Peers reach it through this endpoint only,
+/// region.enable()?; // from now on.
+/// # Ok(()) }
+/// ```
 pub trait RegionEndpoint {
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed by this")]

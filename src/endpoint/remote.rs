@@ -6,9 +6,25 @@ use crate::limits::RMA_IOV_LIMIT;
 use crate::mr::{Access, RemoteRegion, Tag};
 use crate::wire::{RemoteSegment, Segments};
 
-/// One range of the peer's memory, or up to four, filled or read one after the other: whatever
-/// turns into this can be given to [`Endpoint::write`](crate::Endpoint::write) and
-/// [`Endpoint::read`](crate::Endpoint::read).
+/// One to four ranges of the peer's memory, written or read in order.
+///
+/// Everything that converts into this type can be passed to
+/// [`Endpoint::write`](crate::Endpoint::write) and [`Endpoint::read`](crate::Endpoint::read).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![0u8; 8]).await?;
+/// let remote = region.remote();
+/// let ranges = [remote.slice(..2)?, remote.slice(6..)?]; // Its first and its last two bytes.
+/// endpoint.write(b"abcd".to_vec(), ranges).await?;
+/// assert_eq!(region.deregister().await?, b"ab\0\0\0\0cd");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RemoteRegions {
     /// The first of those that were given.

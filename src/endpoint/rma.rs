@@ -18,18 +18,18 @@ use super::target::{PostTarget, Scope};
 use super::{Endpoint, RdmEndpoint};
 
 impl Endpoint {
-    /// Writes into the peer's memory (`fi_write`, `fi_writev`, `fi_writemsg`, `fi_writedata`): from
-    /// one buffer or up to four, into one range or up to four, which together hold at least as
-    /// much. Between endpoints of this library it ends when the bytes are in the peer's memory, or
-    /// refused; towards other peers when the buffers may be reused, or as said by
+    /// Writes one to four buffers into one to four ranges of the peer's memory, which must be at
+    /// least as long (`fi_write`, `fi_writev`, `fi_writemsg`, `fi_writedata`). If the peer uses
+    /// this library, the write completes when the bytes are in the peer's memory, or fails if the
+    /// peer refuses them. With other peers it completes when the buffers may be reused; see
     /// [`delivery_complete`](RmaWrite::delivery_complete).
     ///
-    /// A write that the peer refuses ends as
-    /// [`ErrorKind::AccessDenied`](crate::ErrorKind::AccessDenied) with its
-    /// [reason](crate::Error::refusal), and nothing of it was written, unless the region was
-    /// revoked or quiesced in the middle of it. What that does to the connection is
-    /// [`on_refusal`](crate::ep::EndpointBuilder::on_refusal)'s to say. A peer without this
-    /// library's extension can refuse only by closing the connection.
+    /// A write that the peer refuses fails with
+    /// [`ErrorKind::AccessDenied`](crate::ErrorKind::AccessDenied) and its
+    /// [reason](crate::Error::refusal). Nothing has been written then, unless the region was
+    /// revoked or quiesced in the middle of the write.
+    /// [`on_refusal`](crate::ep::EndpointBuilder::on_refusal) determines whether the connection is
+    /// closed. A peer without this library's extension can refuse only by closing the connection.
     #[doc(alias("fi_write", "fi_writev", "fi_writemsg", "fi_writedata"))]
     pub fn write<B: IoBufs>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> RmaWrite<B> {
         RmaWrite::new(
@@ -39,11 +39,11 @@ impl Endpoint {
         )
     }
 
-    /// Reads the peer's memory (`fi_read`, `fi_readv`, `fi_readmsg`) into one buffer or up to four,
-    /// as many bytes as they hold.
+    /// Reads the peer's memory (`fi_read`, `fi_readv`, `fi_readmsg`) into one to four buffers, as
+    /// many bytes as they hold.
     ///
-    /// A read that the peer refuses, or breaks off since the region was revoked or quiesced
-    /// meanwhile, ends as [`write`](Self::write) does; what the buffers then hold is not specified.
+    /// A read that the peer refuses, or interrupts because the region is revoked or quiesced, fails
+    /// as [`write`](Self::write) does; the contents of the buffers are then unspecified.
     #[doc(alias("fi_read", "fi_readv", "fi_readmsg"))]
     pub fn read<B: IoBufsMut>(&self, buffers: B, remote: impl Into<RemoteRegions>) -> RmaRead<B> {
         RmaRead::new(
@@ -53,7 +53,8 @@ impl Endpoint {
         )
     }
 
-    /// Writes at most 128 bytes and forgets them (`fi_inject_write`). Counters count it.
+    /// Copies at most 128 bytes and writes them without a completion (`fi_inject_write`). Counters
+    /// count it.
     ///
     /// # Errors
     /// As for [`inject`](Self::inject), and for [`write`](Self::write).
@@ -65,7 +66,7 @@ impl Endpoint {
     /// As [`inject_write`](Self::inject_write), with remote CQ data (`fi_inject_writedata`).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`inject_write`](Self::inject_write).
     pub fn inject_write_data(
         &self,
         bytes: &[u8],
@@ -121,7 +122,8 @@ impl RdmEndpoint {
         )
     }
 
-    /// Writes at most 128 bytes and forgets them (`fi_inject_write`). Counters count it.
+    /// Copies at most 128 bytes and writes them without a completion (`fi_inject_write`). Counters
+    /// count it.
     ///
     /// # Errors
     /// As for [`inject`](Self::inject), and for [`write`](Self::write).
@@ -137,7 +139,7 @@ impl RdmEndpoint {
     /// As [`inject_write`](Self::inject_write), with remote CQ data (`fi_inject_writedata`).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`inject_write`](Self::inject_write).
     pub fn inject_write_data(
         &self,
         bytes: &[u8],
@@ -181,7 +183,24 @@ fn inject_write(
     target.post_injected(Caps::RMA | Caps::WRITE, spec, Payload::copied(bytes))
 }
 
-/// An RMA write to be posted; see [`Endpoint::write`] and [`RdmEndpoint::write`].
+/// An RMA write that has not been posted yet; see [`Endpoint::write`] and [`RdmEndpoint::write`].
+///
+/// Await it, or [`post`](Self::post) it and await it later.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, at_server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![0u8; 5]).await?;
+/// endpoint.write("hello", region.remote()).imm(7).await?;
+/// let completion = at_server.receive_queue().next().await.expect("it is open");
+/// assert_eq!((completion.data, completion.len), (Some(7), 5)); // The server sees the write.
+/// assert_eq!(region.deregister().await?, b"hello");
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is written until this is awaited or posted"]
 pub struct RmaWrite<B: IoBufs> {
     target: PostTarget,
@@ -209,39 +228,39 @@ impl<B: IoBufs> RmaWrite<B> {
         }
     }
 
-    /// Sends 64 bits of remote CQ data along (`fi_writedata`): the peer's completion queue reports
-    /// the write when all of it has landed.
+    /// Sends 64 bits of remote CQ data with the write (`fi_writedata`): the peer's completion queue
+    /// reports the write when all of it is in memory.
     #[doc(alias("fi_writedata", "FI_REMOTE_CQ_DATA"))]
     pub fn imm(mut self, data: u64) -> Self {
         self.data = Some(data);
         self
     }
 
-    /// Ends when the buffers may be used again (`FI_INJECT_COMPLETE`), unless both sides have the
-    /// extension, by which every write is answered. The default, unless the Info's `tx.op_flags`
-    /// say otherwise.
+    /// Completes when the buffers may be reused (`FI_INJECT_COMPLETE`), unless both sides have the
+    /// extension, with which every write is answered. This is the default, unless the Info's
+    /// `tx.op_flags` specify another.
     pub fn inject_complete(mut self) -> Self {
         self.level = Some(CompletionLevel::Injected);
         self
     }
 
-    /// Ends only when the write no longer depends on the network and this side
-    /// (`FI_TRANSMIT_COMPLETE`), which over TCP is when the peer has acknowledged it: as
+    /// Completes only when the write no longer depends on the network and on this side
+    /// (`FI_TRANSMIT_COMPLETE`). Over TCP that is when the peer has acknowledged it, as for
     /// [`delivery_complete`](Self::delivery_complete).
     pub fn transmit_complete(self) -> Self {
         self.delivery_complete()
     }
 
-    /// Ends only when the bytes are in the peer's memory (`FI_DELIVERY_COMPLETE`).
+    /// Completes only when the bytes are in the peer's memory (`FI_DELIVERY_COMPLETE`).
     #[doc(alias = "FI_DELIVERY_COMPLETE")]
     pub fn delivery_complete(mut self) -> Self {
         self.level = Some(CompletionLevel::Acknowledged);
         self
     }
 
-    /// Ends only when the bytes are persistent at the peer (`FI_COMMIT_COMPLETE`): in the file that
-    /// is mapped there, on its device. The peer's region must have been registered with
-    /// [`MrFlags::RMA_PMEM`](crate::mr::MrFlags::RMA_PMEM), else it is refused; both sides need
+    /// Completes only when the bytes are persistent at the peer (`FI_COMMIT_COMPLETE`): on the
+    /// device of the file that is mapped there. The peer refuses it unless the region was
+    /// registered with [`MrFlags::RMA_PMEM`](crate::mr::MrFlags::RMA_PMEM); both sides need
     /// [`Caps::RMA_PMEM`](crate::Caps::RMA_PMEM). Later frames of the connection wait for it.
     #[doc(alias = "FI_COMMIT_COMPLETE")]
     pub fn commit_complete(mut self) -> Self {
@@ -249,14 +268,15 @@ impl<B: IoBufs> RmaWrite<B> {
         self
     }
 
-    /// More is to come: hold it back, to be gathered with the next posts (`FI_MORE`).
+    /// Announces more operations: this one may be held back, to be sent together with the next
+    /// posts (`FI_MORE`).
     pub fn more(mut self) -> Self {
         self.more = true;
         self
     }
 
-    /// Goes out only when all that was posted to the same peer before has ended, and before
-    /// anything that is posted later (`FI_FENCE`).
+    /// Sends the write only when all operations posted to the same peer before have completed, and
+    /// before any that is posted later (`FI_FENCE`).
     pub fn fence(mut self) -> Self {
         self.fence = true;
         self
@@ -315,7 +335,22 @@ impl<B: IoBufs> OpBuilder<B> for RmaWrite<B> {
 
 posting_forms!(RmaWrite, IoBufs, usize);
 
-/// An RMA read to be posted; see [`Endpoint::read`] and [`RdmEndpoint::read`].
+/// An RMA read that has not been posted yet; see [`Endpoint::read`] and [`RdmEndpoint::read`].
+///
+/// Await it, or [`post`](Self::post) it and await it later.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(b"hello".to_vec()).await?;
+/// let (count, buffer) = endpoint.read(vec![0; 5], region.remote()).await?;
+/// assert_eq!((count, buffer), (5, b"hello".to_vec()));
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is read until this is awaited or posted"]
 pub struct RmaRead<B: IoBufsMut> {
     target: PostTarget,
@@ -336,8 +371,8 @@ impl<B: IoBufsMut> RmaRead<B> {
         }
     }
 
-    /// Goes out only when all that was posted to the same peer before has ended, and before
-    /// anything that is posted later (`FI_FENCE`).
+    /// Sends the read only when all operations posted to the same peer before have completed, and
+    /// before any that is posted later (`FI_FENCE`).
     pub fn fence(mut self) -> Self {
         self.fence = true;
         self

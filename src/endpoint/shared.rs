@@ -27,30 +27,31 @@ use super::{MultiRecv, Recv};
 
 pub use builder::SharedReceiveContextBuilder;
 
-/// Receives that connected endpoints share (`fi_srx_context`, `struct fid_ep`): what is posted here
-/// takes the next message of any endpoint that was
-/// [opened with it](crate::ep::EndpointBuilder::receive_context). So a server with ten thousand
-/// connections, most of them idle, keeps a few hundred receives posted instead of ten thousand; and
-/// with [`multi_recv`](Self::multi_recv) a small message costs no post of its own.
+/// Receives that connected endpoints share (`fi_srx_context`, `struct fid_ep`).
+///
+/// A receive posted to the context takes the next message of any endpoint that was [opened with
+/// it](crate::ep::EndpointBuilder::receive_context). A server with ten thousand mostly idle
+/// connections then needs a few hundred posted receives instead of ten thousand; with
+/// [`multi_recv`](Self::multi_recv) one post even serves many small messages.
 ///
 /// Messages of one connection are matched in the order in which they were sent, and a receive takes
 /// the oldest message that no other has taken. A completion says whose connection brought its
 /// message ([`Completion::endpoint`](crate::Completion::endpoint)), and an awaited receive does so
-/// by [`Received::endpoint`](crate::op::Received::endpoint). When a connection breaks off in the
-/// middle of a message, the receive that it had begun to fill is posted again, in its place.
+/// by [`Received::endpoint`](crate::op::Received::endpoint). If a connection is lost in the
+/// middle of a message, the receive that was being filled is posted again, in its old place.
 ///
-/// Messages that come before a receive are kept within a
-/// [budget](SharedReceiveContextBuilder::unexpected_bytes) for all connections and one for each. A
-/// peer of this library holds back what goes beyond, or announces it until a receive asks for it:
-/// its RMA and acknowledgements pass. From any other peer the endpoint stops reading until a
-/// receive is posted, and from that peer only.
+/// Messages that arrive before a receive are buffered within a
+/// [budget](SharedReceiveContextBuilder::unexpected_bytes) for all connections and one for each.
+/// Beyond it a peer that uses this library holds its messages back or only announces them, while
+/// its RMA and acknowledgements continue. From any other peer the endpoint reads nothing more until
+/// a receive is posted; other peers are not affected.
 ///
-/// Receives report to the context's queue and counter: fi_endpoint(3) has them report to those of
-/// the endpoint whose message they take, but the slot of a completion is reserved at the post, when
-/// it is unknown which endpoint that will be.
+/// Receives report to the context's queue and counter. (According to fi_endpoint(3) they report to
+/// those of the endpoint whose message they take. Here the slot of a completion is reserved at the
+/// post, when that endpoint is not known yet.)
 ///
-/// Clones are handles to the same context. When the last one is dropped, and the last endpoint that
-/// was opened with it, receives that are left end as Canceled.
+/// Clones are handles to the same context. When the last handle and the last endpoint opened with
+/// the context have been dropped, the remaining receives fail with Canceled.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -181,13 +182,13 @@ impl Drop for ContextInner {
 }
 
 impl SharedReceiveContext {
-    /// Its receives, and the messages that wait for them.
+    /// Statistics: its receives, and the messages that wait for them.
     pub fn stats(&self) -> ReceiveContextStats {
         self.inner.context.receives().stats()
     }
 
-    /// The name of this context in completions of no message: the release of a buffer for several,
-    /// a receive that was cancelled.
+    /// The id of this context in completions that belong to no message: the release of a buffer for
+    /// several messages, and a cancelled receive.
     pub fn id(&self) -> EndpointId {
         self.inner.common.id
     }
@@ -197,34 +198,34 @@ impl SharedReceiveContext {
         &self.inner.common.domain
     }
 
-    /// The queue that takes the completions of its receives. A context opened without one has its
+    /// The queue for the completions of its receives. A context that was opened without one has its
     /// own.
     pub fn receive_queue(&self) -> &CompletionQueue {
         &self.inner.common.receive_queue
     }
 
-    /// Bytes of unexpected messages held now, of all connections, each with its overhead.
+    /// Bytes of unexpected messages of all connections that are currently kept, each with its
+    /// overhead.
     pub fn unexpected_bytes(&self) -> usize {
         self.inner.context.receives().unexpected_bytes()
     }
 
-    /// Receives one message (`fi_recv`, `fi_recvv`) of any endpoint that shares the context, into a
-    /// buffer, or spread over up to four. All else is as of
-    /// [`Endpoint::recv`](crate::Endpoint::recv), save that the end of a connection is no end of a
-    /// receive.
+    /// Receives one message (`fi_recv`, `fi_recvv`) of any endpoint that shares the context, into
+    /// one buffer, or up to four. Otherwise as [`Endpoint::recv`](crate::Endpoint::recv), except
+    /// that the end of a connection does not end a receive.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
         Recv::new(self.target(), buffers)
     }
 
-    /// Receives one message of at most `max` bytes of any endpoint that shares the context, whose
-    /// length is unknown (`FI_VARIABLE_MSG`); as
-    /// [`Endpoint::recv_any`](crate::Endpoint::recv_any).
+    /// Receives one message of at most `max` bytes whose length is unknown (`FI_VARIABLE_MSG`), of
+    /// any endpoint that shares the context, as [`Endpoint::recv_any`](crate::Endpoint::recv_any)
+    /// does.
     pub fn recv_any(&self, max: usize) -> Recv<Bytes> {
         Recv::any(self.target(), max)
     }
 
-    /// Posts a buffer that takes messages of any endpoint that shares the context, one behind the
-    /// other (`FI_MULTI_RECV`); see [`RdmEndpoint::multi_recv`](crate::RdmEndpoint::multi_recv).
+    /// Posts a buffer that receives messages of any endpoint that shares the context, one after
+    /// another (`FI_MULTI_RECV`); see [`RdmEndpoint::multi_recv`](crate::RdmEndpoint::multi_recv).
     #[doc(alias = "FI_MULTI_RECV")]
     pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
         MultiRecv::new(self.target(), buffer, self.inner.free_min)
@@ -235,18 +236,19 @@ impl SharedReceiveContext {
         PostTarget::new(&self.inner, Scope::Receives(selector))
     }
 
-    /// Asks a queued receive to end early (`fi_cancel`). `true`: no message was matched with it,
-    /// and its completion says Canceled. `false`: it ends as it ends, or has ended.
+    /// Requests cancellation of a queued receive (`fi_cancel`). Returns `true` if no message was
+    /// matched to it; its completion then has the error Canceled. Returns `false` if a message was
+    /// matched to it, or if it has completed.
     pub fn cancel(&self, operation: OperationId) -> bool {
         cancel_named(&*self.inner, operation)
     }
 
-    /// Closes the context (`fi_close`): receives that are posted end as Canceled, and messages that
-    /// wait for one are dropped.
+    /// Closes the context (`fi_close`): posted receives fail with Canceled, and unexpected messages
+    /// are dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`], naming them, while endpoints are open that were opened with it; the
-    /// context then goes on as before.
+    /// [`ErrorKind::Busy`] while endpoints that were opened with the context are open; the message
+    /// names them, and the context continues as before.
     pub fn close(&self) -> Result<()> {
         let closed = self.inner.dependents.close();
         closed.map_err(|names| {

@@ -14,8 +14,8 @@ use super::msg::{SendMessage, receive_builder};
 use super::target::{PostTarget, Scope};
 
 impl RdmEndpoint {
-    /// Sends a message with a tag (`fi_tsend`, `fi_tsendv`, `fi_tsenddata`), to be received by
-    /// [`recv_tagged`](Self::recv_tagged). All else is as of [`send`](Self::send).
+    /// Sends a message with a tag (`fi_tsend`, `fi_tsendv`, `fi_tsenddata`), which
+    /// [`recv_tagged`](Self::recv_tagged) receives. Otherwise as [`send`](Self::send).
     #[doc(alias("fi_tsend", "fi_tsendv", "fi_tsendmsg", "fi_tsenddata"))]
     pub fn send_tagged<B: IoBufs>(&self, buffers: B, peer: FabricAddr, tag: u64) -> SendMessage<B> {
         SendMessage::new(
@@ -26,12 +26,12 @@ impl RdmEndpoint {
     }
 
     /// Receives one message with this tag (`fi_trecv`, `fi_trecvv`), or with one that differs only
-    /// in the bits that are [ignored](RecvTagged::ignore); from any peer, or from one
+    /// in [ignored](RecvTagged::ignore) bits; from any peer, or from one
     /// ([`from`](RecvTagged::from)).
     ///
-    /// A message goes to the receive that was posted first of those that match it. One that is
-    /// longer than the buffers ends the receive with [`Truncated`](crate::ErrorKind::Truncated);
-    /// the buffers hold what fits, and the connection lives.
+    /// A message goes to the first-posted receive that matches it. If it is longer than the
+    /// buffers, the receive fails with [`Truncated`](crate::ErrorKind::Truncated); the buffers
+    /// contain the part that fits, and the connection stays open.
     #[doc(alias("fi_trecv", "fi_trecvv", "fi_trecvmsg"))]
     pub fn recv_tagged<B: IoBufsMut>(&self, buffers: B, tag: u64) -> RecvTagged<B> {
         RecvTagged {
@@ -42,8 +42,8 @@ impl RdmEndpoint {
         }
     }
 
-    /// Receives one message with this tag of at most `max` bytes, whose length is unknown
-    /// (`FI_VARIABLE_MSG`); as [`recv_tagged`](Self::recv_tagged), and as
+    /// Receives one message with this tag of at most `max` bytes whose length is unknown
+    /// (`FI_VARIABLE_MSG`); as [`recv_tagged`](Self::recv_tagged) and
     /// [`Endpoint::recv_any`](crate::Endpoint::recv_any).
     pub fn recv_any_tagged(&self, tag: u64, max: usize) -> RecvTagged<Bytes> {
         RecvTagged {
@@ -54,10 +54,10 @@ impl RdmEndpoint {
         }
     }
 
-    /// Sends at most 128 bytes with a tag and forgets them (`fi_tinject`).
+    /// Copies and sends at most 128 bytes with a tag, without a completion (`fi_tinject`).
     ///
     /// # Errors
-    /// As of [`inject`](Self::inject).
+    /// As for [`inject`](Self::inject).
     #[doc(alias("fi_tinject", "fi_tinjectdata"))]
     pub fn inject_tagged(&self, bytes: &[u8], peer: FabricAddr, tag: u64) -> Result<()> {
         self.inject_message(bytes, peer, Some(tag), None)
@@ -66,7 +66,7 @@ impl RdmEndpoint {
     /// As [`inject_tagged`](Self::inject_tagged), with remote CQ data (`fi_tinjectdata`).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`inject`](Self::inject).
     pub fn inject_tagged_data(
         &self,
         bytes: &[u8],
@@ -78,7 +78,24 @@ impl RdmEndpoint {
     }
 }
 
-/// A receive of a tagged message to be posted; see [`RdmEndpoint::recv_tagged`].
+/// A receive of a tagged message that has not been posted yet; see [`RdmEndpoint::recv_tagged`].
+///
+/// Await it, or [`post`](Self::post) it and await it later.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().rdm_pair()?;
+/// a.endpoint.send_tagged("hello", a.other, 0x7001).await?;
+/// // Any tag whose upper bits are 0x7.
+/// let (received, _) = b.endpoint.recv_tagged(vec![0; 8], 0x7000).ignore(0xfff).await?;
+/// assert_eq!((received.len, received.tag), (5, Some(0x7001)));
+/// # Ok(()) }
+/// ```
+///
+/// # Cancel safety
+/// As for [`Op`](crate::op::Op): dropping the future of a receive loses no message.
 #[must_use = "nothing is received until this is awaited or posted"]
 pub struct RecvTagged<B: IoBufs> {
     target: PostTarget,
@@ -89,30 +106,30 @@ pub struct RecvTagged<B: IoBufs> {
 }
 
 impl<B: IoBufs> RecvTagged<B> {
-    /// Bits of the tag that do not matter: a message matches if its tag and the receive's agree in
-    /// all others (`ignore`). Default 0; `u64::MAX` takes any tagged message.
+    /// Bits of the tag that are ignored: a message matches if its tag and the receive's are equal
+    /// in all other bits (`ignore`). Default: 0; `u64::MAX` matches every tagged message.
     pub fn ignore(mut self, mask: u64) -> Self {
         self.target.select_mask(mask);
         self
     }
 
-    /// Takes a message of this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: of any
+    /// Receives a message from this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: from any
     /// (`FI_ADDR_UNSPEC`).
     ///
     /// # Errors
-    /// As of [`RecvFrom::from`](crate::op::RecvFrom::from).
+    /// As for [`RecvFrom::from`](crate::op::RecvFrom::from).
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.target.select_source(peer);
         self
     }
 
-    /// Takes a message of the peers of this authorization key only (`FI_DIRECTED_RECV` with
-    /// `FI_AUTH_KEY`; `fi_av(3)`), where peers have keys of their own
-    /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Instead of
-    /// [`from`](Self::from).
+    /// Receives a message only from the peers with this authorization key (`FI_DIRECTED_RECV` with
+    /// `FI_AUTH_KEY`; `fi_av(3)`), if peers have keys of their own
+    /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Use it instead
+    /// of [`from`](Self::from).
     ///
     /// # Errors
-    /// As of [`RecvFrom::from`](crate::op::RecvFrom::from);
+    /// As for [`RecvFrom::from`](crate::op::RecvFrom::from);
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that the
     /// endpoint was not opened with.
     pub fn from_key(mut self, key: AuthKeyAddr) -> Self {

@@ -11,7 +11,25 @@ use crate::identity::PeerCertificates;
 use crate::limits::ERR_DATA_SIZE_MAX;
 use crate::mr::{MemoryRegion, ReadOnlyRegion};
 
-/// Something that happened to the fabric's objects (`fi_eq(3)`).
+/// An event of an [`EventQueue`](crate::EventQueue): a connection request, a connection that was
+/// established or closed, a completed registration or insertion, or a failure (`fi_eq(3)`).
+///
+/// ```
+/// use tokio_fabric::{Domain, Event, EventQueue};
+///
+/// async fn serve(events: EventQueue, domain: Domain) {
+///     while let Some(event) = events.next().await {
+///         match event {
+///             Event::ConnRequest(request) => {
+///                 let Ok(endpoint) = request.accept(&domain).await else { continue };
+///                 tokio::spawn(async move { endpoint.recv(vec![0; 64]).await });
+///             }
+///             Event::Error(error) => eprintln!("{error:?}"), // One failed; the server goes on.
+///             other => println!("{other:?}"),
+///         }
+///     }
+/// }
+/// ```
 #[non_exhaustive]
 pub enum Event {
     /// A peer asks a passive endpoint for a connection (`FI_CONNREQ`). Accept or reject it;
@@ -37,14 +55,15 @@ pub enum Event {
         endpoint: EndpointId,
         /// The context the endpoint was opened with, if any.
         context: Option<UserContext>,
-        /// Why, if the connection was lost. `None`: this side closed it, or both sides have said
-        /// that they end and know that all they sent has arrived. A peer without this library's
-        /// extension cannot say so: its end is a loss ([`ErrorKind::PeerClosed`]).
+        /// Why, if the connection was lost. `None`: both sides have said that they end, and know
+        /// that all they sent has arrived; or this side closed a connection to a peer without this
+        /// library's extension. Such a peer cannot say that it ends: its end is a loss
+        /// ([`ErrorKind::PeerClosed`]).
         ///
         /// [`ErrorKind::PeerClosed`]: crate::ErrorKind::PeerClosed
         error: Option<Error>,
     },
-    /// A registration that asked for an event has ended well (`FI_MR_COMPLETE`).
+    /// A registration with an event has completed (`FI_MR_COMPLETE`).
     MrComplete {
         /// The context given with the registration.
         context: UserContext,
@@ -58,7 +77,7 @@ pub enum Event {
         /// The region, ready for use.
         region: ReadOnlyRegion,
     },
-    /// An insertion into an address vector that asked for an event has ended (`FI_AV_COMPLETE`).
+    /// An asynchronous insertion into an address vector has completed (`FI_AV_COMPLETE`).
     /// "All error completions for a given call to fi_av_insert will precede" it: one
     /// [`Event::Error`] for each address that failed.
     AvComplete {
@@ -76,7 +95,7 @@ pub enum Event {
         /// The application's bytes.
         data: Bytes,
     },
-    /// A control operation failed, or a resource did on its own (`fi_eq_err_entry`).
+    /// A control operation or a resource has failed (`fi_eq_err_entry`).
     Error(EventError),
 }
 
@@ -138,21 +157,39 @@ impl fmt::Debug for Event {
 }
 
 /// Which control operation failed, and why (`fi_eq_err_entry` of `fi_eq(3)`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+/// use tokio_fabric::{ErrorKind, Event};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let listener = server.fabric.passive_endpoint(&server.events).listen()?;
+/// let endpoint = client.domain.endpoint().event_queue(&client.events).open()?;
+/// let connecting = endpoint.connect(listener.local_addr()).context(7u64);
+/// let rejecting = async { drop(server.events.next().await) }; // Dropping a request rejects it.
+/// let (_, ()) = tokio::join!(connecting, rejecting);
+/// let Some(Event::Error(failed)) = client.events.next().await else { panic!() };
+/// assert_eq!(failed.error.kind(), ErrorKind::ConnectionRefused);
+/// assert_eq!(failed.context, Some(7u64.into()));
+/// # Ok(()) }
+/// ```
 #[doc(alias("fi_eq_err_entry", "fi_eq_readerr", "fi_eq_strerror"))]
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct EventError {
     /// The reason; `err` is [`Error::fi_errno`].
     pub error: Error,
-    /// The context given with the operation that failed, if any.
+    /// The context that was given to the operation that failed, if any.
     pub context: Option<UserContext>,
-    /// The endpoint concerned, if one is.
+    /// The endpoint concerned, if any.
     pub endpoint: Option<EndpointId>,
-    /// The place of an address that could not be inserted, among those that were given (`data` of
-    /// `fi_av(3)`'s error entries: "the index of the failed address").
+    /// The position of an address that could not be inserted, among those that were passed (`data`
+    /// of the error entries of `fi_av(3)`: "the index of the failed address").
     pub index: Option<usize>,
-    /// `err_data`: what came with the error, as the private data of a peer that rejected a
-    /// connection. 256 bytes at most.
+    /// `err_data`: data that belongs to the error, such as the private data of a peer that rejected
+    /// a connection. At most 256 bytes.
     pub data: Bytes,
 }
 

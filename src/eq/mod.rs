@@ -1,8 +1,8 @@
-//! Event queues (`fi_eq(3)`): connection management, registrations that have ended, failures of
-//! control operations, and events of the application's own, as one stream.
+//! Event queues (`fi_eq(3)`): connection management, completed registrations, failed control
+//! operations and the application's own events, as one stream.
 //!
-//! An event's place is reserved before whatever will cause it is begun, so a queue cannot overrun
-//! and the "overrun" state of `fi_eq(3)` does not exist here.
+//! The slot of an event is reserved before the operation that causes the event begins, so a queue
+//! cannot overrun, and the "overrun" state of `fi_eq(3)` does not exist.
 
 #![forbid(unsafe_code)]
 
@@ -37,16 +37,15 @@ pub(crate) use request::{AcceptedLink, ConnectParams, Verdict};
 
 /// A queue of [`Event`]s, read as a [`Stream`] or without waiting (`fi_eq(3)`).
 ///
-/// Events come in the order in which they happened, failures among the others: what `fi_eq_readerr`
-/// reads out of band is an [`Event::Error`] here, so that `?` in an accept loop does not end a
-/// server. Clones are handles of the same queue, and each event goes to exactly one of those who
-/// read or wait.
+/// Events are in the order in which they happened. Failures are events too ([`Event::Error`], where
+/// C has `fi_eq_readerr`), so that `?` in an accept loop does not stop a server. Clones are handles
+/// of the same queue; each event is delivered to exactly one reader.
 ///
 /// The queue holds at most [`capacity`](Self::capacity) events; storage for them is allocated when
-/// it is opened. Places are reserved ahead: by an endpoint for its `Connected` and `Shutdown` when
-/// it is opened, by a registration that asked for an event when it is submitted. Who finds no place
-/// waits, or gets [`ErrorKind::Again`]; a listener stops accepting. No event is lost, and a queue
-/// that is not drained delays only what reports to it.
+/// it is opened. Slots are reserved in advance: an endpoint reserves those of its `Connected` and
+/// `Shutdown` when it is opened, a registration with an event when it is submitted. If no slot is
+/// free, the call waits or fails with [`ErrorKind::Again`], and a listener stops accepting. No
+/// event is lost, and a queue that is not read delays only the objects that report to it.
 ///
 /// As a stream it yields `None` only after [`close`](Self::close).
 ///
@@ -73,12 +72,12 @@ pub(crate) use request::{AcceptedLink, ConnectParams, Verdict};
 ///
 /// # Cancel safety
 ///
-/// An event leaves the queue in the same poll that returns it. A waiting future, or a whole handle,
-/// dropped before that has taken nothing, and no other reader misses a wake-up for it.
+/// An event leaves the queue in the poll that returns it. Dropping a waiting future or a handle
+/// before that loses no event and no other reader's wake-up.
 ///
-/// When the last handle is dropped, the events that wait are dropped, which rejects the
-/// connection requests among them, and listeners that report here stop listening.
-#[doc(alias("fi_eq_open", "fi_eq_read", "fi_eq_sread"))]
+/// When the last handle is dropped, unread events are dropped, which rejects the connection
+/// requests among them, and listeners that report to the queue stop listening.
+#[doc(alias = "fi_eq_open")]
 pub struct EventQueue {
     reader: EventReader,
     handles: Arc<Handles>,
@@ -102,7 +101,8 @@ impl EventQueue {
         }
     }
 
-    /// Takes the first event, if there is one (`fi_eq_read`). `None` also when the queue is closed.
+    /// Takes the first event, if there is one (`fi_eq_read`). Also `None` if the queue is closed.
+    #[doc(alias = "fi_eq_read")]
     pub fn try_next(&self) -> Option<Event> {
         self.ring().try_pop().or_else(|| {
             if self.handles.driven_changes() == 0 {
@@ -115,39 +115,41 @@ impl EventQueue {
         })
     }
 
-    /// Waits for an event and takes it (`fi_eq_sread`). `None` only once the queue is closed.
+    /// Waits for an event and takes it (`fi_eq_sread`). Returns `None` only once the queue is
+    /// closed.
     ///
-    /// May be called from several tasks at a time, unlike the stream's `next`, which wants the
-    /// handle for itself. For a deadline wrap it in `tokio::time::timeout`.
+    /// May be called from several tasks at the same time, unlike the stream's `next`, which needs
+    /// the handle exclusively. For a deadline wrap it in `tokio::time::timeout`.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: dropping the future takes no event.
+    #[doc(alias = "fi_eq_sread")]
     pub async fn next(&self) -> Option<Event> {
         let mut reader = self.reader.clone();
         poll_fn(|cx| reader.poll_pop(&self.handles, cx)).await
     }
 
     /// Shows the first event to `look` and leaves it in the queue (`fi_eq_read` with `FI_PEEK`).
-    /// `None` if there is none, or if another peek is looking at it right now.
+    /// `None` if there is none, or if another peek is in progress.
     ///
-    /// While `look` runs, no reader can pass the event: others find the queue empty, and are
-    /// woken afterwards. `look` may use the queue. Where several read, another may take the event
-    /// right after.
+    /// While `look` runs, no reader can take the event: other readers find the queue empty, and are
+    /// woken afterwards. `look` may use the queue. If there are several readers, another one may
+    /// take the event immediately afterwards.
     pub fn peek<R>(&self, look: impl FnOnce(&Event) -> R) -> Option<R> {
         self.ring().peek(look)
     }
 
-    /// Puts an event of the application's own at the end of the queue (`fi_eq_write`); a reader
-    /// gets it as [`Event::User`]. `code` and `data` mean what the application likes, and `data` is
-    /// not copied.
+    /// Appends an event of the application's own to the queue (`fi_eq_write`); a reader gets it as
+    /// [`Event::User`]. The application determines the meaning of `code` and `data`; `data` is not
+    /// copied.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Again`] when no place is free, those reserved for events to come counted in.
-    /// [`ErrorKind::InvalidArgument`] when the queue was not opened
+    /// [`ErrorKind::Again`] if no slot is free; slots reserved for future events are not free.
+    /// [`ErrorKind::InvalidArgument`] if the queue was not opened
     /// [`writable`](EventQueueBuilder::writable): "if the FI_WRITE flag is not set, then the
-    /// application may not invoke fi_eq_write". [`ErrorKind::BadState`] when it is closed.
+    /// application may not invoke fi_eq_write". [`ErrorKind::BadState`] if it is closed.
     #[doc(alias = "fi_eq_write")]
     pub fn write(&self, code: u32, data: Bytes) -> Result<()> {
         if !self.writable {
@@ -176,12 +178,12 @@ impl EventQueue {
         self.writable
     }
 
-    /// How many events the queue holds at most, those that have a place reserved counted in.
+    /// The largest number of events that the queue holds, including those with a reserved slot.
     pub fn capacity(&self) -> usize {
         self.ring().capacity()
     }
 
-    /// What it holds, and has held.
+    /// Statistics: how many entries the queue holds and has held.
     pub fn stats(&self) -> QueueStats {
         self.ring().stats()
     }
@@ -197,14 +199,14 @@ impl EventQueue {
     }
 
     /// Closes the queue for all its handles (`fi_close`): its streams end, waiting readers get
-    /// their `None`, and "any events which remain on the EQ when it is closed are lost": connection
-    /// requests among them are rejected, regions are released. Closing twice is no error. Dropping
-    /// all handles needs no close.
+    /// `None`, and "any events which remain on the EQ when it is closed are lost": connection
+    /// requests among them are rejected, regions are released. Closing twice is not an error. If
+    /// all handles are dropped, the queue need not be closed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Busy`] while domains or endpoints are bound to the queue, or an event has a
-    /// place reserved; the message names them, and nothing has changed then.
+    /// [`ErrorKind::Busy`] while domains or endpoints are bound to the queue, or a slot is reserved
+    /// for an event; the message names them, and the queue stays open.
     ///
     /// # Cancel safety
     ///
@@ -335,7 +337,18 @@ debug_fields!(EventQueue, self =>
     capacity: self.capacity(), len: self.len(), writable: self.writable, closed: self.is_closed()
 );
 
-/// Opens an [`EventQueue`] (`fi_eq_open`); made by the fabric.
+/// Opens an [`EventQueue`] (`fi_eq_open`). You get one from
+/// [`Fabric::event_queue`](crate::Fabric::event_queue).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Event, Fabric, Hints};
+///
+/// let events = Fabric::open(Hints::new())?.event_queue().size(16).writable().open()?;
+/// events.write(1, "of the application's own".into())?;
+/// assert!(matches!(events.next().await, Some(Event::User { code: 1, .. })));
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is opened before `open`"]
 pub struct EventQueueBuilder {
     /// Places; 0 is the default.
@@ -345,16 +358,16 @@ pub struct EventQueueBuilder {
 }
 
 impl EventQueueBuilder {
-    /// Places for events, those reserved for events to come counted in: the default, 256, for 0. An
-    /// endpoint takes two, a registration under way that asked for an event one. Too few make these
-    /// wait; each costs a few hundred bytes from the start.
+    /// The number of events the queue holds, including those with a reserved slot. Default, also
+    /// for 0: 256. An endpoint reserves two slots, and a registration that requested an event one.
+    /// If the queue is too small, these wait; each slot takes a few hundred bytes from the start.
     pub fn size(mut self, size: usize) -> Self {
         self.size = size;
         self
     }
 
-    /// Lets the application [`write`](EventQueue::write) events of its own (`FI_WRITE`). Without
-    /// it, which is the default, it may not.
+    /// Allows the application to [`write`](EventQueue::write) its own events (`FI_WRITE`). Default:
+    /// no.
     pub fn writable(mut self) -> Self {
         self.writable = true;
         self

@@ -49,8 +49,9 @@ impl fmt::Debug for Verdict {
     }
 }
 
-/// A peer asks for a connection (`FI_CONNREQ`). Dropping the request rejects it without data, so a
-/// request that is forgotten does not keep its peer waiting.
+/// A peer's request for a connection (`FI_CONNREQ`), to be accepted or rejected.
+///
+/// Dropping it rejects it without data, so that the peer of a forgotten request does not wait.
 ///
 /// ```
 /// use tokio_fabric::Event;
@@ -125,7 +126,7 @@ impl ConnRequest {
         self.progress.as_ref()
     }
 
-    /// The passive endpoint that was asked (the event's `fid`).
+    /// The passive endpoint that received the request (the event's `fid`).
     pub fn listener(&self) -> EndpointId {
         self.listener
     }
@@ -140,24 +141,26 @@ impl ConnRequest {
         self.local_addr
     }
 
-    /// What the peer gave to its `connect`: 256 bytes at most, empty if nothing.
+    /// The private data that the peer passed to `connect`: at most 256 bytes, empty by default.
     pub fn data(&self) -> &Bytes {
         &self.data
     }
 
-    /// True if the peer's endpoint has an authorization key (`auth_key` of `fi_endpoint(3)`): only
-    /// an endpoint with the same key can accept it, and one without a key a peer without one.
+    /// True if the peer's endpoint has an authorization key (`auth_key` of `fi_endpoint(3)`). Then
+    /// only an endpoint with the same key can accept the request; otherwise only an endpoint
+    /// without a key can.
     pub fn has_auth_key(&self) -> bool {
         self.has_auth_key
     }
 
-    /// The certificates that the peer proved itself by. `None` without TLS, and of a peer that was
-    /// not asked for any.
+    /// The certificates by which the peer has proven its identity. `None` without TLS, and if the
+    /// peer was not asked for any.
     pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
         self.certificates.as_ref()
     }
 
-    /// True once the peer has gone away, or the listener was closed, so that accepting must fail.
+    /// True once the peer is gone, or the listener was closed: the request can no longer be
+    /// accepted.
     pub fn is_withdrawn(&self) -> bool {
         self.ticket.is_abandoned()
     }

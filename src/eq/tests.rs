@@ -153,8 +153,7 @@ fn error_events_carry_err_data_up_to_the_limit() {
     }
 }
 
-/// Ruling 6: "`EventQueue: Stream<Item = Event>`; a failure is `Event::Error(EventError)`": the
-/// stream goes on.
+/// Ruling 6: "`EventQueue: Stream<Item = Event>`. A failure is `Event::Error`": the stream goes on.
 #[tokio::test]
 async fn a_failure_stands_in_line_and_does_not_end_the_stream() {
     let queue = queue(4);
@@ -169,8 +168,7 @@ async fn a_failure_stands_in_line_and_does_not_end_the_stream() {
     assert!(matches!(events[2], Event::User { code: 2, .. }));
 }
 
-/// Ruling 8: "Slots are reserved [...] An event is never lost and never needs memory that was not
-/// reserved."
+/// Ruling 8: "Slots of an event queue are reserved [...] No event is lost."
 #[test]
 fn a_reserved_event_always_finds_its_place() {
     let queue = queue(3);

@@ -2,37 +2,53 @@
 
 use std::fmt;
 
-/// Why the peer refused a write or a read ([`Error::refusal`](super::Error::refusal)): what
-/// `fi_domain(3)` calls unmatched RMA and RMA overruns, and `fi_mr(3)` an access that is not
-/// granted.
+/// Why the peer refused a write, a read or an atomic operation
+/// ([`Error::refusal`](super::Error::refusal)): what `fi_domain(3)` calls unmatched RMA and RMA
+/// overruns, and `fi_mr(3)` an access that is not granted.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::error::Refusal;
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![0u8; 8]).await?;
+/// region.revoke_now();
+/// let failed = endpoint.write("too late", region.remote()).await.unwrap_err();
+/// assert_eq!(failed.error().refusal(), Some(Refusal::Revoked));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No region has this key, and none had it lately, or none that may be reached from this
-    /// endpoint: a region with an authorization key is there for endpoints with the same only.
+    /// No region has this key and none had it recently, or this endpoint may not know of it: a
+    /// region with an authorization key exists only for endpoints with the same key.
     UnknownKey,
-    /// The range is not all within the region.
+    /// The range is not entirely within the region.
     OutOfBounds,
     /// The region does not grant this access.
     AccessDenied,
-    /// The region was revoked or deregistered, or dropped: lately, or in the middle of the
-    /// operation (of a write, some bytes may have landed). A domain remembers the keys of its last
-    /// 4,096 regions; older ones are [`UnknownKey`](Self::UnknownKey).
+    /// The region was revoked, deregistered or dropped: recently, or in the middle of the operation
+    /// (some bytes of a write may then have been written). A domain remembers the keys of its last
+    /// 4,096 regions; for older ones the reason is [`UnknownKey`](Self::UnknownKey).
     Revoked,
-    /// The region is quiesced, being refreshed or disabled. The same operation may succeed later.
+    /// The region is quiesced, is being refreshed, or is disabled. The same operation may succeed
+    /// later.
     Held,
-    /// The memory behind the region is not there (`FI_EFAULT`).
+    /// The memory behind the region does not exist (`FI_EFAULT`).
     Fault,
-    /// Of an atomic operation: the address of a number is no multiple of its size, or a number is
-    /// not all within one buffer of the region.
+    /// For an atomic operation: the address of a number is not a multiple of its size, or a number
+    /// is not entirely within one buffer of the region.
     Misaligned,
-    /// Of an atomic operation: the peer does not know the operation or the type, or has no atomics
-    /// on this memory, an [`AddressRange`](crate::buf::AddressRange).
+    /// For an atomic operation: the peer does not support the operation or the type, or atomic
+    /// operations on this memory (an [`AddressRange`](crate::buf::AddressRange)).
     Unsupported,
-    /// The endpoint that the access came to was opened without the capability for it: it admits no
-    /// RMA, or no atomic operations, or only reads or only writes.
+    /// The endpoint that received the access was opened without the necessary capability: it allows
+    /// no RMA, no atomic operations, or only reads or only writes.
     NoCapability,
-    /// A reason of a later version of this library, by its number.
+    /// A reason that a later version of this library introduced, by its number.
     Other(u8),
 }
 

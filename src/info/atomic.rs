@@ -4,8 +4,20 @@
 use crate::limits::ATOMIC_SIZE_MAX;
 
 /// A type of number for atomic operations (`enum fi_datatype`).
-/// [`Domain::atomic_attr`](crate::Domain::atomic_attr) and its kin say which types are offered, and
-/// with which operations.
+///
+/// [`Domain::atomic_attr`](crate::Domain::atomic_attr) and the related methods report which types
+/// are offered, and with which operations.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::{AtomicOp, AtomicType};
+/// use tokio_fabric::testing::Net;
+///
+/// let domain = Net::loopback().peer()?.domain;
+/// assert!(domain.atomic_attr(AtomicType::Double, AtomicOp::Sum).is_ok());
+/// assert!(domain.atomic_attr(AtomicType::Double, AtomicOp::BitOr).is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AtomicType {
@@ -35,7 +47,7 @@ pub enum AtomicType {
     DoubleComplex,
     /// C's `long double` (`FI_LONG_DOUBLE`). Not offered.
     LongDouble,
-    /// Two of those (`FI_LONG_DOUBLE_COMPLEX`). Not offered.
+    /// Two C `long double` (`FI_LONG_DOUBLE_COMPLEX`). Not offered.
     LongDoubleComplex,
     /// `i128` (`FI_INT128`). Not offered.
     Int128,
@@ -43,12 +55,26 @@ pub enum AtomicType {
     Uint128,
 }
 
-/// What an atomic operation makes of a number (`enum fi_op`). `target` is the number in the peer's
-/// memory, `operand` the one that was given.
+/// What an atomic operation does to a number (`enum fi_op`).
 ///
-/// Integers wrap around. Logical operations take 0 for false and everything else for true, and
-/// leave 0 or 1. What is compared and is no number (NaN) is neither smaller nor larger than
-/// anything, nor equal to it.
+/// `target` is the number in the peer's memory, `operand` the one that was passed.
+///
+/// Integers wrap around. Logical operations treat 0 as false and everything else as true, and store
+/// 0 or 1. NaN is neither smaller nor larger than any number, nor equal to it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AtomicOp;
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![0b0101u8]).await?;
+/// endpoint.atomic(AtomicOp::BitXor, 0b0011u8, region.remote()).await?;
+/// assert_eq!(region.deregister().await?, [0b0110]);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AtomicOp {
@@ -60,27 +86,43 @@ pub enum AtomicOp {
     Sum,
     /// `target * operand` (`FI_PROD`).
     Prod,
-    /// Whether one of both is not 0 (`FI_LOR`).
+    /// Whether at least one of the two is not 0 (`FI_LOR`).
     LogicalOr,
     /// Whether neither is 0 (`FI_LAND`).
     LogicalAnd,
-    /// `target | operand` (`FI_BOR`). Of integers only.
+    /// `target | operand` (`FI_BOR`). Integers only.
     BitOr,
-    /// `target & operand` (`FI_BAND`). Of integers only.
+    /// `target & operand` (`FI_BAND`). Integers only.
     BitAnd,
-    /// Whether exactly one of both is 0 (`FI_LXOR`).
+    /// Whether exactly one of the two is 0 (`FI_LXOR`).
     LogicalXor,
-    /// `target ^ operand` (`FI_BXOR`). Of integers only.
+    /// `target ^ operand` (`FI_BXOR`). Integers only.
     BitXor,
-    /// The value itself (`FI_ATOMIC_READ`): it is only returned. With
-    /// [`fetch_atomic`](crate::Endpoint::fetch_atomic) only.
+    /// `target`, which is only returned (`FI_ATOMIC_READ`). Only with
+    /// [`fetch_atomic`](crate::Endpoint::fetch_atomic).
     Read,
     /// The operand (`FI_ATOMIC_WRITE`).
     Write,
 }
 
-/// By which comparison an atomic operation puts the operand in the place of a number (`enum fi_op`,
-/// those of `fi_compare_atomic(3)`). What is said of [`AtomicOp`] about NaN holds here.
+/// The comparison by which an atomic operation decides whether to replace a number by the operand
+/// (`enum fi_op`, those of `fi_compare_atomic(3)`).
+///
+/// NaN compares as described at [`AtomicOp`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::CompareOp;
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![5u8]).await?;
+/// let before = endpoint.compare_atomic(CompareOp::Swap, 5u8, 9u8, region.remote()).await?;
+/// assert_eq!((before, region.deregister().await?), (5, vec![9]));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CompareOp {
@@ -96,18 +138,29 @@ pub enum CompareOp {
     SwapGreaterOrEqual,
     /// `compare > target` (`FI_CSWAP_GT`).
     SwapGreater,
-    /// Those bits of the operand that `compare` has, and the target's others (`FI_MSWAP`). Of
-    /// integers only.
+    /// The bits of the operand where `compare` has a 1, and the bits of the target elsewhere
+    /// (`FI_MSWAP`). Integers only.
     SwapMasked,
 }
 
-/// What one call of an atomic operation can do (`struct fi_atomic_attr`).
+/// The limits of one call of an atomic operation (`struct fi_atomic_attr`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::{AtomicOp, AtomicType};
+/// use tokio_fabric::testing::Net;
+///
+/// let domain = Net::loopback().peer()?.domain;
+/// let attr = domain.atomic_attr(AtomicType::Uint64, AtomicOp::Sum)?;
+/// assert_eq!((attr.count, attr.size), (512, 8));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct AtomicAttr {
-    /// Numbers that one call works on, at most.
+    /// Elements per call, at most.
     pub count: usize,
-    /// Bytes of each.
+    /// Size of an element, in bytes.
     pub size: usize,
 }
 
@@ -131,7 +184,7 @@ impl AtomicType {
         AtomicType::Uint128,
     ];
 
-    /// libfabric's number.
+    /// libfabric's number of the type (`enum fi_datatype`).
     pub fn to_number(self) -> u8 {
         self as u8
     }
@@ -181,7 +234,7 @@ impl AtomicOp {
         AtomicOp::Write,
     ];
 
-    /// libfabric's number.
+    /// libfabric's number of the operation (`enum fi_op`).
     pub fn to_number(self) -> u8 {
         self as u8
     }
@@ -211,7 +264,7 @@ impl CompareOp {
     /// The number of the first one: they stand behind all of [`AtomicOp`].
     const FIRST: u8 = AtomicOp::ALL.len() as u8;
 
-    /// libfabric's number.
+    /// libfabric's number of the operation (`enum fi_op`).
     pub fn to_number(self) -> u8 {
         Self::FIRST + self as u8
     }

@@ -1,6 +1,6 @@
-//! The attributes of a fabric, a domain, an endpoint and its two contexts, field by field as the
-//! man pages list them. In an answer every field says what is provided, which is at least what was
-//! asked for.
+//! The attributes of a fabric, a domain, an endpoint and its two contexts, in the order of the
+//! manual pages. In a result, every attribute states what is provided, which is at least what was
+//! requested.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,101 +14,126 @@ use super::kinds::{
 };
 use super::weak_domain::WeakDomain;
 
-/// A fabric: a subnet on which endpoints reach each other (`struct fi_fabric_attr`,
-/// `fi_fabric(3)`).
+/// The attributes of a fabric, a subnet whose endpoints can reach each other (`struct
+/// fi_fabric_attr` of `fi_fabric(3)`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let fabric = Fabric::open(Hints::new().node("127.0.0.1"))?;
+/// let attr = &fabric.infos()[0].fabric;
+/// assert_eq!((&attr.name[..], &attr.provider[..]), ("127.0.0.0/8", "tcp"));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FabricAttr {
-    /// The subnet, written `10.0.0.0/24`.
+    /// The subnet, for example `10.0.0.0/24`.
     pub name: String,
-    /// The name of the C provider whose protocol this library speaks: `tcp`, or `udp` for datagram
-    /// endpoints.
+    /// The C provider whose protocol this library speaks: `tcp`, or `udp` for datagram endpoints.
     pub provider: String,
     /// The version of this crate.
     pub provider_version: ApiVersion,
-    /// The interface version that was asked for.
+    /// The interface version that the hints requested; 1.17 by default.
     pub api_version: ApiVersion,
 }
 
-/// A domain: a network interface with all objects opened on it (`struct fi_domain_attr`,
-/// `fi_domain(3)`). Counts say how many can be open at a time: one more is refused with
-/// [`LimitReached`](crate::ErrorKind::LimitReached). They are what the hints asked for, by default
-/// so large that the system's limits on memory and descriptors are met first.
+/// The attributes of a domain (`struct fi_domain_attr` of `fi_domain(3)`).
+///
+/// The counts limit how many objects can be open at the same time; beyond them, opening fails with
+/// [`LimitReached`](crate::ErrorKind::LimitReached). They are the counts that the hints requested;
+/// the defaults are so large that the system's limits on memory and descriptors are reached first.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{ErrorKind, Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new().domain(|hints| hints.cq_cnt(1)))?.domain().open()?;
+/// assert_eq!(domain.info().domain.cq_cnt, 1);
+/// let _first = domain.completion_queue().open()?;
+/// let refused = domain.completion_queue().open().unwrap_err();
+/// assert_eq!(refused.kind(), ErrorKind::LimitReached);
+/// # Ok(()) }
+/// ```
 #[doc(alias = "fi_domain_attr")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DomainAttr {
-    /// The domain that the hints asked for, or else the one of this name that the program opened
-    /// first of those it has open; `None` if it has none.
+    /// The open domain that this result describes: the one that the hints requested, otherwise the
+    /// first that the program opened under this name and still has open. `None` if there is none.
     pub domain: Option<WeakDomain>,
-    /// The interface's name, for example `eth0`.
+    /// The network interface, for example `eth0`.
     pub name: String,
-    /// What the application promises about threads: as asked, else [`Threading::Safe`].
+    /// The application's promise about threads; [`Threading::Safe`] unless the hints say otherwise.
     pub threading: Threading,
-    /// What makes control operations progress (registration, connection management).
+    /// What makes control operations progress: registration and connection management.
     pub control_progress: Progress,
     /// What makes data transfers progress.
     pub data_progress: Progress,
-    /// What makes progress: [`Driver::Task`], or [`Driver::Manual`] where the hints ask for manual
-    /// progress, in an answer of `discover`; in an opened domain the one that serves it.
+    /// The driver. In an open domain it is the one in use. In a result of
+    /// [`discover`](crate::discover) it is [`Driver::Manual`] if the hints request manual progress,
+    /// otherwise [`Driver::Task`].
     pub driver: Driver,
     /// Always [`ResourceManagement::Enabled`].
     pub resource_mgmt: ResourceManagement,
-    /// As asked: address vectors of this type alone can be opened, or any. Connected endpoints use
-    /// none.
+    /// The type of address vectors that can be opened, if the hints request one; otherwise both.
+    /// Connected endpoints use none.
     pub av_type: AvType,
-    /// The rules of registration that the domain will hold the application to.
+    /// The registration rules that the domain enforces.
     ///
-    /// The library itself needs none, so of the modes that the application can cope with (hint
-    /// [`mr_mode`](super::DomainHints::mr_mode)), only `BASIC` remains here, as `fi_mr(3)` wants.
-    /// What [`required_mr_mode`](super::DomainHints::required_mr_mode) asks for remains here too.
-    /// [`MrMode::in_force`] spells the old names out.
+    /// The library itself needs none. Of the modes that the application supports (hint
+    /// [`mr_mode`](super::DomainHints::mr_mode)) it keeps only `BASIC`, as `fi_mr(3)` requires, and
+    /// it adds those that [`required_mr_mode`](super::DomainHints::required_mr_mode) requests.
+    /// [`MrMode::in_force`] translates the old names.
     pub mr_mode: MrMode,
-    /// Bytes of a region's key: 8, or 32 with [`MrMode::RAW`]. An application may choose any key of
-    /// 8 bytes that fits.
+    /// Bytes of a region's key: 8, or 32 with [`MrMode::RAW`]. An application that chooses its keys
+    /// may use all 64 bits.
     pub mr_key_size: usize,
-    /// Bytes of remote CQ data; 0 of datagram endpoints, whose messages have no room for it.
+    /// Bytes of immediate data (remote CQ data) that an operation can carry: 8. 0 for datagram
+    /// endpoints.
     pub cq_data_size: usize,
     /// Completion queues.
     pub cq_cnt: usize,
     /// Endpoints.
     pub ep_cnt: usize,
-    /// Transmit contexts of all endpoints together: one of each that can transmit, more of a
-    /// [scalable](crate::rdm::ScalableEndpoint) one.
+    /// Transmit contexts of all endpoints together. Each endpoint that can transmit has one; a
+    /// [scalable](crate::rdm::ScalableEndpoint) endpoint has several.
     pub tx_ctx_cnt: usize,
-    /// Receive contexts of all endpoints together: one of each that peers can reach, more of a
-    /// scalable one.
+    /// Receive contexts of all endpoints together. Each endpoint that peers can reach has one; a
+    /// scalable endpoint has several.
     pub rx_ctx_cnt: usize,
-    /// Transmit contexts of one endpoint, at most; 1 of other endpoints than connectionless ones.
+    /// Transmit contexts per endpoint; 1 unless endpoints are connectionless.
     pub max_ep_tx_ctx: usize,
-    /// Receive contexts of one endpoint, at most; 1 of other endpoints than connectionless ones.
+    /// Receive contexts per endpoint; 1 unless endpoints are connectionless.
     pub max_ep_rx_ctx: usize,
-    /// Endpoints that may share a transmit context; 0 while there are none.
+    /// Endpoints that can share a transmit context. Always 0: this is not supported.
     pub max_ep_stx_ctx: usize,
-    /// Endpoints that may share a receive context
-    /// ([`Domain::receive_context`](crate::Domain::receive_context)); 0 of other endpoints than
-    /// connected ones.
+    /// Endpoints that can share a receive context
+    /// ([`Domain::receive_context`](crate::Domain::receive_context)); 0 unless endpoints are
+    /// connected.
     pub max_ep_srx_ctx: usize,
     /// Completion counters.
     pub cntr_cnt: usize,
-    /// Pieces of memory that one region may consist of, at most.
+    /// Buffers per memory region.
     pub mr_iov_limit: usize,
-    /// Local and remote communication: remote not on the loopback interface, and not in the
-    /// in-process backend. And what address vectors can do.
+    /// The capabilities of the domain: [`Caps::LOCAL_COMM`], [`Caps::REMOTE_COMM`] (unless the
+    /// interface is the loopback interface or the backend works within the process), and those of
+    /// its address vectors.
     pub caps: Caps,
-    /// Always empty.
+    /// Always empty: the library imposes no modes.
     pub mode: Mode,
-    /// The key that endpoints and regions of the domain carry, unless they have their own.
+    /// The default authorization key of the domain's endpoints and regions.
     pub auth_key: Option<AuthKey>,
-    /// Bytes of data that come with an error event, at most.
+    /// Largest error data of an event, in bytes.
     pub max_err_data: usize,
     /// Memory regions.
     pub mr_cnt: usize,
-    /// The class of traffic of endpoints that choose none.
+    /// The default traffic class of the domain's endpoints.
     pub traffic_class: TrafficClass,
-    /// How writes are made persistent that are to be (`FI_COMMIT_COMPLETE`).
+    /// How writes with `FI_COMMIT_COMPLETE` are made persistent.
     pub persistence: Persistence,
-    /// Authorization keys of one connectionless endpoint, at most.
+    /// Authorization keys per connectionless endpoint.
     pub max_ep_auth_key: usize,
 }
 
@@ -127,89 +152,122 @@ impl DomainAttr {
     }
 }
 
-/// An endpoint (`struct fi_ep_attr`, `fi_endpoint(3)`).
+/// The attributes of an endpoint (`struct fi_ep_attr` of `fi_endpoint(3)`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// let fabric = Fabric::open(Hints::new().endpoint(EndpointType::Rdm))?;
+/// assert_eq!(fabric.infos()[0].endpoint.endpoint_type, EndpointType::Rdm);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndpointAttr {
-    /// The kind of communication.
+    /// The type of the endpoint.
     pub endpoint_type: EndpointType,
-    /// The protocol; peers must have the same.
+    /// The protocol. Both peers must use the same.
     pub protocol: Protocol,
-    /// Its version.
+    /// The protocol's version.
     pub protocol_version: u32,
-    /// Bytes of one transfer, at most.
+    /// Largest transfer, in bytes.
     pub max_msg_size: u64,
-    /// Bytes of header room in front of message buffers; always 0.
+    /// Bytes of header room that message buffers must begin with. Always 0.
     pub msg_prefix_size: usize,
-    /// Bytes up to which a read sees what an earlier write wrote. `u64::MAX`: any size.
+    /// Largest transfer, in bytes, for which a read sees the data of earlier writes. `u64::MAX`:
+    /// any size.
     pub max_order_raw_size: u64,
-    /// Bytes up to which a write leaves an earlier read its old data. 0: never promised.
+    /// Largest transfer, in bytes, for which a write does not affect earlier reads. Always 0: not
+    /// guaranteed.
     pub max_order_war_size: u64,
-    /// Bytes up to which the later of two writes wins. `u64::MAX`: any size.
+    /// Largest transfer, in bytes, for which the later of two writes determines the data.
+    /// `u64::MAX`: any size.
     pub max_order_waw_size: u64,
-    /// Fields of a message's tag, as asked for; 0 without tagged messages.
+    /// The fields of a tag, as the hints requested; 0 without tagged messages.
     pub mem_tag_format: u64,
-    /// Transmit contexts of the endpoint, if it is opened as a
-    /// [scalable](crate::rdm::ScalableEndpoint) one; any other has one.
+    /// Transmit contexts of the endpoint if it is opened as a
+    /// [scalable](crate::rdm::ScalableEndpoint) endpoint; any other has one.
     pub tx_ctx_cnt: ContextCount,
-    /// Receive contexts of the endpoint, likewise.
+    /// Receive contexts of the endpoint if it is opened as a scalable endpoint; any other has one.
     pub rx_ctx_cnt: ContextCount,
-    /// The key that peers of the endpoint must have. `None`: the domain's.
+    /// The authorization key that peers of the endpoint must prove. `None`: the domain's.
     pub auth_key: Option<AuthKey>,
 }
 
-/// The transmit side of an endpoint (`struct fi_tx_attr`, `fi_endpoint(3)`).
+/// The attributes of an endpoint's transmit context (`struct fi_tx_attr` of `fi_endpoint(3)`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let fabric = Fabric::open(Hints::new().tx(|tx| tx.size(1024)))?;
+/// let tx = &fabric.infos()[0].tx;
+/// assert_eq!((tx.size, tx.inject_size), (1024, 128));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TxAttr {
-    /// What it can do; a subset of the endpoint's capabilities.
+    /// The capabilities of the transmit context: a subset of the endpoint's.
     pub caps: Caps,
-    /// Always empty.
+    /// Always empty: the library imposes no modes.
     pub mode: Mode,
-    /// What operations do when their call says nothing.
+    /// Flags of operations whose call does not specify otherwise.
     pub op_flags: OpFlags,
-    /// The order in which operations reach the peer.
+    /// The order in which operations are processed at the peer.
     pub msg_order: MsgOrder,
-    /// The order in which operations are reported. Empty: as they end.
+    /// The order in which operations complete. Empty: any order.
     pub comp_order: CompOrder,
-    /// Bytes of an injected message or write, at most.
+    /// Largest injected message or write, in bytes.
     pub inject_size: usize,
-    /// Operations that may be in flight before the context is full.
+    /// Operations that can be outstanding.
     pub size: usize,
-    /// Local buffers of one operation, at most.
+    /// Local buffers per operation.
     pub iov_limit: usize,
-    /// Remote segments of one operation, at most.
+    /// Remote segments per operation.
     pub rma_iov_limit: usize,
-    /// The class of traffic.
+    /// The traffic class.
     pub traffic_class: TrafficClass,
 }
 
-/// The receive side of an endpoint (`struct fi_rx_attr`, `fi_endpoint(3)`).
+/// The attributes of an endpoint's receive context (`struct fi_rx_attr` of `fi_endpoint(3)`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let fabric = Fabric::open(Hints::new().rx(|rx| rx.size(1024)))?;
+/// assert_eq!(fabric.infos()[0].rx.size, 1024);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RxAttr {
-    /// What it can do; a subset of the endpoint's capabilities.
+    /// The capabilities of the receive context: a subset of the endpoint's.
     pub caps: Caps,
-    /// Always empty.
+    /// Always empty: the library imposes no modes.
     pub mode: Mode,
-    /// What operations do when their call says nothing.
+    /// Flags of receives whose call does not specify otherwise.
     pub op_flags: OpFlags,
-    /// The order in which the peer's operations are processed.
+    /// The order in which peers' operations are processed.
     pub msg_order: MsgOrder,
-    /// The order in which receives are reported.
+    /// The order in which receives complete.
     pub comp_order: CompOrder,
-    /// Bytes of messages kept while no receive is posted for them.
+    /// Bytes of unexpected messages that are kept; beyond it the endpoint stops reading from its
+    /// peer.
     pub total_buffered_recv: usize,
-    /// Receives that may be posted before the context is full.
+    /// Receives that can be posted.
     pub size: usize,
-    /// Buffers of one receive, at most.
+    /// Buffers per receive.
     pub iov_limit: usize,
 }
 
-/// An authorization key (`auth_key` of `fi_domain(3)`, `fi_endpoint(3)` and `fi_mr(3)`): an
-/// endpoint with a key communicates only with peers that prove the same. It should be 16 random
-/// bytes or more: a peer that an endpoint with a key connects to can try out guesses of it
-/// afterwards.
+/// An authorization key (`auth_key` of `fi_domain(3)`, `fi_endpoint(3)` and `fi_mr(3)`).
+///
+/// An endpoint with a key communicates only with peers that prove that they have the same key. Use
+/// at least 16 random bytes: a peer that an endpoint with a key connects to can afterwards try out
+/// guesses of it offline.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -223,8 +281,8 @@ pub struct RxAttr {
 /// # Ok(()) }
 /// ```
 ///
-/// `Debug` shows its length and nothing else. Its bytes are zeroed when the last clone is dropped;
-/// keys are compared in constant time.
+/// `Debug` shows only the length. The bytes are zeroed when the last clone is dropped, and keys are
+/// compared in constant time.
 #[doc(alias = "auth_key")]
 #[derive(Clone)]
 pub struct AuthKey(Source);
@@ -236,18 +294,18 @@ enum Source {
 }
 
 impl AuthKey {
-    /// A key of these bytes.
+    /// A key with these bytes.
     pub fn new(bytes: impl Into<Box<[u8]>>) -> Self {
         AuthKey(Source::Bytes(Arc::new(Zeroizing::new(bytes.into()))))
     }
 
-    /// Keys are those of the address vector's entries (`FI_AV_AUTH_KEY`).
+    /// Each peer has the key of its entry in the address vector (`FI_AV_AUTH_KEY`).
     #[doc(alias = "FI_AV_AUTH_KEY")]
     pub fn of_address_vector() -> Self {
         AuthKey(Source::AddressVector)
     }
 
-    /// Its length in bytes (`auth_key_size`); 0 when the keys are the address vector's.
+    /// The length in bytes (`auth_key_size`); 0 for [`of_address_vector`](Self::of_address_vector).
     pub fn len(&self) -> usize {
         match &self.0 {
             Source::Bytes(bytes) => bytes.len(),
@@ -255,8 +313,8 @@ impl AuthKey {
         }
     }
 
-    /// True for a key without bytes, which is as good as no key. Never true for the address
-    /// vector's keys.
+    /// True for a key without bytes, which is the same as no key. False for
+    /// [`of_address_vector`](Self::of_address_vector).
     pub fn is_empty(&self) -> bool {
         matches!(&self.0, Source::Bytes(bytes) if bytes.is_empty())
     }

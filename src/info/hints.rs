@@ -1,4 +1,4 @@
-//! What a program asks for.
+//! What a program requires of the objects that it opens.
 
 use std::net::SocketAddr;
 
@@ -61,24 +61,25 @@ macro_rules! hints {
 }
 
 impl Hints {
-    /// Asks for nothing; everything that is offered fits.
+    /// Hints without any requirement: everything that is offered matches.
+    #[doc(alias = "fi_allocinfo")]
     pub fn new() -> Self {
         Self::default()
     }
 }
 
 hints! {
-    #[doc(alias("fi_getinfo", "fi_allocinfo"))]
-    /// What a program wants of a fabric, a domain and an endpoint (the `hints`, `node`, `service`
-    /// and `flags` of `fi_getinfo(3)`).
+    #[doc(alias = "fi_getinfo")]
+    /// What a program requires of a fabric, a domain and an endpoint (the `hints`, `node`,
+    /// `service` and `flags` of `fi_getinfo(3)`).
     ///
-    /// Each hint is a demand: what cannot meet it is left out of the answer. A hint that is not
-    /// given, is 0, empty or `Unspec` is a wildcard. The one exception is [`mode`](Self::mode):
-    /// modes not given are modes the program does not support. Limits ask for *at least* that much;
-    /// sizes and counts of objects for that much.
+    /// Each hint is a requirement: results that do not meet it are left out. A hint that is not
+    /// given, or is 0, empty or `Unspec`, is a wildcard. The one exception is [`mode`](Self::mode):
+    /// modes that are not given are modes that the program does not support. Limits request *at
+    /// least* the given value; sizes and counts of objects request the given value.
     ///
-    /// Most programs name an [`endpoint`](Self::endpoint), sometimes [`caps`](Self::caps) and a
-    /// [`backend`](Self::backend). The attributes of single objects are in groups, as in
+    /// Most programs give an [`endpoint`](Self::endpoint), sometimes [`caps`](Self::caps) and a
+    /// [`backend`](Self::backend). The attributes of the individual objects are in groups, as in
     /// [`Info`](super::Info).
     ///
     /// ```
@@ -92,52 +93,55 @@ hints! {
     /// ```
     Hints
     values {
-        /// The kind of endpoint. Offered: [`EndpointType::Msg`], [`EndpointType::Rdm`], and
-        /// [`EndpointType::Dgram`]: provider `udp`, [`Protocol::UDP`] and [`Caps::MULTICAST`] mean
-        /// that too. Hints that name none get the reliable ones that fit, connected ones first.
+        /// The type of endpoint: [`EndpointType::Msg`], [`EndpointType::Rdm`], or
+        /// [`EndpointType::Dgram`], which the provider `udp`, [`Protocol::UDP`] and
+        /// [`Caps::MULTICAST`] also select. Without this hint the results contain the reliable
+        /// types that match, connected ones first.
         endpoint: EndpointType,
-        /// Capabilities. Primary ones without a direction mean all directions. Endpoints do what
-        /// they were opened for and nothing else; without this hint, all that there is.
+        /// Required capabilities. Endpoints have exactly the capabilities that they were opened
+        /// with; without this hint, all that are available.
         caps: Caps,
-        /// Modes the program can live with. None is ever imposed.
+        /// Modes that the program supports. The library never imposes any.
         mode: Mode,
-        /// The form of addresses, and with it the family.
+        /// The address format, which also determines the address family.
         address_format: AddressFormat,
-        /// The local address (`src_addr`). Port 0 leaves the port to the system; a wildcard
-        /// address (`0.0.0.0`) stays one. Ignored after [`node_is_source`](Self::node_is_source).
+        /// The local address (`src_addr`). With port 0 the system chooses a port. A wildcard
+        /// address (`0.0.0.0`) is kept as it is. Ignored with
+        /// [`node_is_source`](Self::node_is_source).
         source: SocketAddr,
-        /// The peer's address (`dest_addr`). Ignored when a node or service names the peer.
+        /// The peer's address (`dest_addr`). Ignored if [`node`](Self::node) or
+        /// [`service`](Self::service) name the peer.
         dest: SocketAddr,
-        /// Secures every connection by TLS 1.3: a peer without it is refused, and so is one that
-        /// is not who the configuration says it must be. Not a hint of libfabric's. Without the
-        /// hint there is no TLS. Datagrams have none, so kinds of endpoints for them do not fit.
+        /// Secures every connection with TLS 1.3: a peer without TLS is refused, and so is one that
+        /// does not prove the identity that the configuration requires. This hint does not exist in
+        /// libfabric. Without it there is no TLS. Datagram endpoints do not support TLS and do not
+        /// match.
         #[cfg(feature = "tls")]
         tls: TlsConfig,
     }
     texts {
-        /// The peer: an address in numbers, a name, or text such as
-        /// `fi_sockaddr://10.0.0.1:7471`, which excludes [`service`](Self::service). Only
-        /// addresses in numbers fill [`Info::dest`](super::Info::dest) here; names are looked up
-        /// when something is opened.
+        /// The peer: a numeric address, a host name, or text such as `fi_sockaddr://10.0.0.1:7471`,
+        /// which cannot be combined with [`service`](Self::service). Only numeric addresses appear
+        /// in [`Info::dest`](super::Info::dest); host names are resolved when an object is opened.
         node,
-        /// The peer's port, in numbers or by name. Without a [`node`](Self::node) it is a port of
-        /// this machine's loopback address.
+        /// The peer's port, as a number or a service name. Without a [`node`](Self::node) it is a
+        /// port of the loopback address.
         service,
         /// The name of a [`Backend`](crate::Backend): `epoll` (the default), `io-uring` or
         /// `loopback`.
         backend,
-        /// The provider: `tcp`, or a list such as `tcp,udp`, or, with `^` in front, a list of
-        /// those to leave out (as the variable `FI_PROVIDER`).
+        /// Providers: `tcp`, a list such as `tcp,udp`, or `^` followed by a list of providers to
+        /// exclude (as in the variable `FI_PROVIDER`).
         provider,
         /// The network interface to use (as the variable `FI_TCP_IFACE`).
         interface,
     }
     switches {
-        /// Node and service name the local side (`FI_SOURCE`), as listeners want. At least one of
+        /// Node and service name the local side (`FI_SOURCE`), as for listeners. At least one of
         /// them must be given.
         node_is_source,
-        /// The node is an address in numbers (`FI_NUMERICHOST`): a name is an error and is not
-        /// looked up.
+        /// The node must be a numeric address (`FI_NUMERICHOST`): a host name is an error and is
+        /// not resolved.
         numeric_host,
     }
     groups {
@@ -156,11 +160,21 @@ hints! {
 
 hints! {
     /// Hints about the fabric (`struct fi_fabric_attr` of `fi_fabric(3)`).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// use tokio_fabric::info::ApiVersion;
+    /// use tokio_fabric::{Fabric, Hints};
+    ///
+    /// let hints = Hints::new().fabric(|hints| hints.api_version(ApiVersion::new(1, 4)));
+    /// assert_eq!(Fabric::open(hints)?.infos()[0].fabric.api_version, ApiVersion::new(1, 4));
+    /// # Ok(()) }
+    /// ```
     FabricHints
     values {
-        /// The interface version the program was written for. Default 1.17.
+        /// The interface version that the program was written for. Default: 1.17.
         api_version: ApiVersion,
-        /// The version of the provider, at least.
+        /// The oldest acceptable version of the provider, which is this crate.
         provider_version: ApiVersion,
     }
     texts {
@@ -173,84 +187,99 @@ hints! {
 
 hints! {
     /// Hints about the domain (`struct fi_domain_attr` of `fi_domain(3)`).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// use tokio_fabric::{Fabric, Hints};
+    ///
+    /// let hints = Hints::new().domain(|hints| hints.name("lo").mr_cnt(1000));
+    /// assert_eq!(Fabric::open(hints)?.infos()[0].domain.mr_cnt, 1000);
+    /// # Ok(()) }
+    /// ```
     DomainHints
     values {
-        /// Only what can be had in this domain, which is open, as it was opened: with no other hint
-        /// of this group. What belongs to other domains is left out of the answer.
+        /// Restricts the results to this open domain, with the attributes that it was opened with.
+        /// Cannot be combined with other hints of this group.
         domain: WeakDomain,
-        /// The program's promise about threads. Default and strongest: [`Threading::Safe`].
+        /// The program's promise about threads. Default: [`Threading::Safe`], which promises
+        /// nothing.
         threading: Threading,
-        /// What makes control operations progress. Offered: [`Progress::Auto`],
-        /// [`Progress::Manual`] and [`Progress::ControlUnified`]. One driver makes all progress:
-        /// if either of the two attributes is asked to be automatic, both are.
+        /// What makes control operations progress: [`Progress::Auto`] (the default),
+        /// [`Progress::Manual`] or [`Progress::ControlUnified`]. One driver makes all progress, so
+        /// if either of `control_progress` and `data_progress` is automatic, both are.
         control_progress: Progress,
-        /// What makes data transfers progress. Offered: [`Progress::Auto`] and
+        /// What makes data transfers progress: [`Progress::Auto`] (the default) or
         /// [`Progress::Manual`].
         data_progress: Progress,
-        /// Protection against overruns. On in any case.
+        /// Protection against queue overruns. It is always enabled.
         resource_mgmt: ResourceManagement,
-        /// The kind of address vector; connected endpoints use none.
+        /// The type of address vectors. Connected endpoints use none.
         av_type: AvType,
-        /// Registration modes the program *can cope with*. The library needs none of them and
-        /// clears them in the answer; `BASIC` alone is a request and stays (`fi_mr(3)`). `BASIC`
-        /// stands alone or with `LOCAL`, `SCALABLE` alone: anything else is an error.
+        /// Registration modes that the program *supports*. The library needs none of them and
+        /// clears them in the result, except `BASIC` alone, which is a request and is kept
+        /// (`fi_mr(3)`). `BASIC` can only be combined with `LOCAL`, and `SCALABLE` with nothing;
+        /// anything else is an error.
         mr_mode: MrMode,
-        /// Registration modes the program *wants to be held to*, for instance because peers expect
-        /// virtual addresses. They stay in [`DomainAttr::mr_mode`](super::DomainAttr::mr_mode).
-        /// Offered: all but `COLLECTIVE`. Not a hint of
-        /// libfabric's, where only a provider can require a mode.
+        /// Registration modes that the program *wants to be enforced*, for instance because peers
+        /// expect virtual addresses. They are kept in
+        /// [`DomainAttr::mr_mode`](super::DomainAttr::mr_mode). All modes except `COLLECTIVE` are
+        /// available. This hint does not exist in libfabric, where only a provider can require a
+        /// mode.
         required_mr_mode: MrMode,
-        /// Bytes of a region's key; at most 8, or 32 with [`MrMode::RAW`] in
+        /// Bytes of a region's key: at most 8, or 32 with [`MrMode::RAW`] in
         /// [`required_mr_mode`](Self::required_mr_mode).
         mr_key_size: usize,
-        /// Bytes of remote CQ data; at most 8.
+        /// Bytes of immediate data (remote CQ data): at most 8, and 0 for datagram endpoints.
         cq_data_size: usize,
-        /// Completion queues of a domain: so many can be open, and one more is refused. Default,
-        /// and most: 1,048,576.
+        /// Completion queues that can be open at the same time. Default and maximum: 1,048,576.
         cq_cnt: usize,
-        /// Endpoints of a domain, likewise. Default, and most: 1,048,576.
+        /// Endpoints that can be open at the same time. Default and maximum: 1,048,576.
         ep_cnt: usize,
-        /// Transmit contexts of a domain, likewise: each endpoint that can transmit has one, a
-        /// scalable one more.
+        /// Transmit contexts of all endpoints together. Each endpoint that can transmit has one; a
+        /// scalable endpoint has several. Default and maximum: 1,048,576.
         tx_ctx_cnt: usize,
-        /// Receive contexts of a domain, likewise: each endpoint that peers can reach has one, a
-        /// scalable one more.
+        /// Receive contexts of all endpoints together. Each endpoint that peers can reach has one;
+        /// a scalable endpoint has several. Default and maximum: 1,048,576.
         rx_ctx_cnt: usize,
-        /// Transmit contexts that an endpoint may have: the limit is what is asked for, at most 64
-        /// of a connectionless endpoint and 1 of any other.
+        /// Transmit contexts per endpoint. Default and maximum: 64 for connectionless endpoints, 1
+        /// for others.
         max_ep_tx_ctx: usize,
-        /// Receive contexts that an endpoint may have, likewise.
+        /// Receive contexts per endpoint. Default and maximum: 64 for connectionless endpoints, 1
+        /// for others.
         max_ep_rx_ctx: usize,
-        /// Endpoints that may share a transmit context; not offered.
+        /// Endpoints that can share a transmit context. Only 0 is offered.
         max_ep_stx_ctx: usize,
-        /// Endpoints that may share a receive context: of connected ones all.
+        /// Endpoints that can share a receive context. Connected endpoints: at most as many as the
+        /// domain can have; others: only 0.
         max_ep_srx_ctx: usize,
-        /// Counters of a domain, likewise. Default, and most: 6,291,456.
+        /// Counters that can be open at the same time. Default and maximum: 6,291,456.
         cntr_cnt: usize,
-        /// Pieces of memory per region; at most 16.
+        /// Buffers per region: at most 16.
         mr_iov_limit: usize,
-        /// Capabilities of the domain: local and remote communication, user identifiers of
-        /// addresses, and [`Caps::DIRECTED_RECV`] of connectionless endpoints, which limits regions
-        /// to one authorization key of several.
+        /// Required capabilities of the domain: [`Caps::LOCAL_COMM`], [`Caps::REMOTE_COMM`],
+        /// [`Caps::SHARED_AV`], [`Caps::AV_USER_ID`] (identifiers that the application gives to
+        /// addresses) and [`Caps::DIRECTED_RECV`], which allows regions to be limited to one of
+        /// several authorization keys and is not available for connected endpoints.
         caps: Caps,
-        /// Modes of the domain the program can live with.
+        /// Domain modes that the program supports.
         mode: Mode,
-        /// The domain's authorization key. Ignored before version 1.5, and without bytes.
-        /// [`AuthKey::of_address_vector`] (`FI_AV_AUTH_KEY`) is offered for connectionless
-        /// endpoints: each peer then has a key of its own.
+        /// The default authorization key of the domain's endpoints and regions. Ignored before
+        /// interface version 1.5, and if it has no bytes. With [`AuthKey::of_address_vector`]
+        /// (`FI_AV_AUTH_KEY`; connectionless endpoints only) each peer has a key of its own.
         auth_key: AuthKey,
-        /// Bytes of data with an error event; at most 256.
+        /// Bytes of an event's error data: at most 256.
         max_err_data: usize,
-        /// Memory regions of a domain, likewise; tables are made for them when it is opened.
-        /// Default, and most: 16,777,216.
+        /// Memory regions that can be registered at the same time; the domain allocates a table for
+        /// them when it is opened. Default and maximum: 16,777,216.
         mr_cnt: usize,
-        /// The class of traffic of the domain's endpoints. Default: [`TrafficClass::BestEffort`].
+        /// The default traffic class of the domain's endpoints. Default:
+        /// [`TrafficClass::BestEffort`].
         traffic_class: TrafficClass,
-        /// Authorization keys of a connectionless endpoint; at most 64.
+        /// Authorization keys per connectionless endpoint: at most 64.
         max_ep_auth_key: usize,
     }
     texts {
-        /// The domain: the name of a network interface.
+        /// The name of a network interface, for example `eth0`.
         name,
     }
     switches {}
@@ -259,32 +288,46 @@ hints! {
 
 hints! {
     /// Hints about the endpoint (`struct fi_ep_attr` of `fi_endpoint(3)`).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// use tokio_fabric::info::Protocol;
+    /// use tokio_fabric::{EndpointType, Fabric, Hints};
+    ///
+    /// let hints = Hints::new().endpoint_attr(|hints| hints.protocol(Protocol::XNET));
+    /// assert_eq!(Fabric::open(hints)?.infos()[0].endpoint.endpoint_type, EndpointType::Rdm);
+    /// # Ok(()) }
+    /// ```
     EndpointHints
     values {
-        /// The protocol. Offered: [`Protocol::SOCK_TCP`] connected, [`Protocol::XNET`] reliable and
-        /// connectionless, [`Protocol::UDP`] for datagrams.
+        /// The protocol: [`Protocol::SOCK_TCP`] for connected endpoints, [`Protocol::XNET`] for
+        /// reliable connectionless ones, [`Protocol::UDP`] for datagrams.
         protocol: Protocol,
-        /// The protocol's version, at least. Offered: 0 connected, 1 connectionless.
+        /// The oldest acceptable version of the protocol. Offered: 1 for reliable connectionless
+        /// endpoints, 0 for others.
         protocol_version: u32,
-        /// Bytes of the largest transfer.
+        /// Largest transfer, in bytes.
         max_msg_size: u64,
-        /// Bytes of header room in front of message buffers; none is needed nor offered.
+        /// Bytes of header room in front of message buffers. Only 0 is offered.
         msg_prefix_size: usize,
-        /// Bytes up to which reads after writes are ordered.
+        /// Largest transfer, in bytes, for which reads after writes are ordered.
         max_order_raw_size: u64,
-        /// Bytes up to which writes after reads are ordered; not offered.
+        /// Largest transfer, in bytes, for which writes after reads are ordered. Only 0 is offered.
         max_order_war_size: u64,
-        /// Bytes up to which writes after writes are ordered.
+        /// Largest transfer, in bytes, for which writes after writes are ordered.
         max_order_waw_size: u64,
-        /// Fields of a tag, however they are cut; not offered without tagged messages.
+        /// The fields of a tag; any division is supported. Only 0 is offered without tagged
+        /// messages.
         mem_tag_format: u64,
-        /// Transmit contexts of the endpoint. Offered: one of its own, and of a connectionless
-        /// endpoint, if it is scalable, as many as the domain's `max_ep_tx_ctx`. A context is one
-        /// of either side: of both there are the larger number that is asked for.
+        /// Transmit contexts of a scalable endpoint, at most
+        /// [`max_ep_tx_ctx`](DomainHints::max_ep_tx_ctx). A context always has both directions, so
+        /// the larger of the two counts applies.
         tx_ctx_cnt: ContextCount,
-        /// Receive contexts of the endpoint, likewise; of a connected one also a shared one.
+        /// Receive contexts of a scalable endpoint, at most
+        /// [`max_ep_rx_ctx`](DomainHints::max_ep_rx_ctx); or [`ContextCount::Shared`] for connected
+        /// endpoints.
         rx_ctx_cnt: ContextCount,
-        /// The authorization key of endpoints, instead of the domain's. Ignored likewise.
+        /// The authorization key of endpoints, instead of the domain's. Ignored in the same cases.
         auth_key: AuthKey,
     }
     texts {
@@ -295,29 +338,39 @@ hints! {
 
 hints! {
     /// Hints about the transmit side (`struct fi_tx_attr` of `fi_endpoint(3)`).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// use tokio_fabric::{Fabric, Hints};
+    ///
+    /// let fabric = Fabric::open(Hints::new().tx(|tx| tx.size(64).iov_limit(2)))?;
+    /// assert_eq!(fabric.infos()[0].tx.size, 64);
+    /// # Ok(()) }
+    /// ```
     TxHints
     values {
-        /// Capabilities of the transmit side; a subset of [`Hints::caps`].
+        /// Required capabilities of the transmit context; a subset of [`Hints::caps`].
         caps: Caps,
-        /// Modes of the transmit side the program can live with.
+        /// Modes of the transmit context that the program supports.
         mode: Mode,
-        /// What transmit operations do when their call says nothing: a completion level
-        /// (`COMMIT_COMPLETE` with [`Caps::RMA_PMEM`]), `COMPLETION` on queues that are bound
-        /// selectively, `MULTICAST` of datagrams.
+        /// Flags of transmit operations whose call does not specify otherwise: a completion level
+        /// (`COMMIT_COMPLETE` only with [`Caps::RMA_PMEM`]), `COMPLETION` for queues that are bound
+        /// selectively, `MULTICAST` for datagrams.
         op_flags: OpFlags,
-        /// Order of transmit operations.
+        /// The required order of transmit operations.
         msg_order: MsgOrder,
-        /// Order of transmit completions. None is offered: operations are reported as they end.
+        /// The required order of transmit completions. Offered for datagrams:
+        /// [`CompOrder::STRICT`]; for others none, as operations are reported when they complete.
         comp_order: CompOrder,
-        /// Bytes of an injected transfer; at most 128.
+        /// Largest injected message or write, in bytes: at most 128, or one packet for datagrams.
         inject_size: usize,
-        /// Transmit operations in flight; default 256, at most 4096.
+        /// Transmit operations that can be outstanding. Default: 256; maximum: 4096.
         size: usize,
-        /// Local buffers per transmit operation; at most 4.
+        /// Local buffers per transmit operation: at most 4.
         iov_limit: usize,
-        /// Remote segments per operation; at most 4.
+        /// Remote segments per operation: at most 4, or 2 with [`MrMode::RAW`].
         rma_iov_limit: usize,
-        /// The endpoint's class of traffic. Default: the domain's.
+        /// The traffic class of endpoints. Default: the domain's.
         traffic_class: TrafficClass,
     }
     texts {
@@ -328,25 +381,35 @@ hints! {
 
 hints! {
     /// Hints about the receive side (`struct fi_rx_attr` of `fi_endpoint(3)`).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// use tokio_fabric::{Fabric, Hints};
+    ///
+    /// let fabric = Fabric::open(Hints::new().rx(|rx| rx.total_buffered_recv(4 << 20)))?;
+    /// assert_eq!(fabric.infos()[0].rx.total_buffered_recv, 4 << 20);
+    /// # Ok(()) }
+    /// ```
     RxHints
     values {
-        /// Capabilities of the receive side; a subset of [`Hints::caps`].
+        /// Required capabilities of the receive context; a subset of [`Hints::caps`].
         caps: Caps,
-        /// Modes of the receive side the program can live with.
+        /// Modes of the receive context that the program supports.
         mode: Mode,
-        /// The same of receives: `COMPLETION`, and `MULTI_RECV` of connectionless endpoints, which
-        /// makes untagged receives that report to a queue buffers for several messages.
+        /// Flags of receives whose call does not specify otherwise: `COMPLETION`, and for
+        /// connectionless endpoints `MULTI_RECV`, which makes each untagged receive that reports to
+        /// a queue a buffer for several messages.
         op_flags: OpFlags,
-        /// Order in which received operations are processed.
+        /// The required order in which peers' operations are processed.
         msg_order: MsgOrder,
-        /// Order of receive completions. Offered: [`CompOrder::STRICT`].
+        /// The required order of receive completions. Offered: [`CompOrder::STRICT`].
         comp_order: CompOrder,
-        /// Bytes of messages kept while no receive is posted; default 1 MiB. Beyond it the peer
-        /// waits.
+        /// Bytes of unexpected messages that are kept. Default: 1 MiB. Beyond it the endpoint stops
+        /// reading from its peer.
         total_buffered_recv: usize,
-        /// Posted receives; default 256, at most 65536.
+        /// Receives that can be posted. Default: 256; maximum: 65,536.
         size: usize,
-        /// Buffers per receive; at most 4.
+        /// Buffers per receive: at most 4.
         iov_limit: usize,
     }
     texts {

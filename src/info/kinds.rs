@@ -1,29 +1,48 @@
-//! Choices of one among several, with libfabric's names; and version numbers.
+//! Enumerated attributes with libfabric's names, and version numbers.
 
 use std::fmt;
 
-/// The kind of communication (`type` of `fi_endpoint(3)`).
+/// The type of an endpoint (`type` of `fi_endpoint(3)`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// let fabric = Fabric::open(Hints::new().endpoint(EndpointType::Rdm))?;
+/// assert_eq!(fabric.infos()[0].endpoint.endpoint_type, EndpointType::Rdm);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EndpointType {
-    /// No wish; the library chooses by the other hints.
+    /// No preference; the other hints determine the choice.
     #[default]
     Unspec,
-    /// Reliable, connected, keeps message boundaries.
+    /// Reliable and connected; message boundaries are preserved ([`Endpoint`](crate::Endpoint)).
     Msg,
-    /// Unreliable, connectionless.
+    /// Unreliable and connectionless ([`DgramEndpoint`](crate::DgramEndpoint)).
     Dgram,
-    /// Reliable, connectionless.
+    /// Reliable and connectionless ([`RdmEndpoint`](crate::RdmEndpoint)).
     Rdm,
-    /// A stream of bytes.
+    /// A byte stream. Not offered.
     SockStream,
-    /// Datagrams with the manners of a UDP socket.
+    /// Datagrams with the semantics of a UDP socket. Not offered.
     SockDgram,
 }
 
 /// What an application promises about calls from several threads (`threading` of `fi_domain(3)`).
-/// Asking for less than [`Safe`](Self::Safe) is a promise of the application's; it is never
-/// refused.
+///
+/// Any promise is accepted; whatever it is, the library is memory-safe.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::Threading;
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let hints = Hints::new().domain(|hints| hints.threading(Threading::Domain));
+/// assert_eq!(Fabric::open(hints)?.infos()[0].domain.threading, Threading::Domain);
+/// # Ok(()) }
+/// ```
 #[doc(alias(
     "FI_THREAD_SAFE",
     "FI_THREAD_UNSPEC",
@@ -35,44 +54,54 @@ pub enum EndpointType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Threading {
-    /// No wish; the answer is the model with the most parallelism.
+    /// No promise; the result is [`Safe`](Self::Safe).
     #[default]
     Unspec,
-    /// Any thread calls anything at any time.
+    /// None: any thread may make any call at any time.
     Safe,
-    /// One thread at a time for each object.
+    /// Each object is used by one thread at a time.
     Fid,
-    /// One thread at a time for all objects of a domain.
+    /// All objects of a domain are used by one thread at a time.
     Domain,
-    /// One thread at a time for all objects that share a completion queue or counter.
+    /// All objects that share a completion queue or counter are used by one thread at a time.
     Completion,
-    /// One thread at a time for each endpoint, with all its contexts.
+    /// Each endpoint, with all its contexts, is used by one thread at a time.
     Endpoint,
 }
 
 /// What makes accepted operations progress (`control_progress` and `data_progress` of
 /// `fi_domain(3)`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::Progress;
+/// use tokio_fabric::{Driver, Fabric, Hints};
+///
+/// let hints = Hints::new().domain(|hints| hints.data_progress(Progress::Manual));
+/// assert_eq!(Fabric::open(hints)?.infos()[0].domain.driver, Driver::Manual);
+/// # Ok(()) }
+/// ```
 #[doc(alias = "FI_PROGRESS_UNSPEC")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Progress {
-    /// No wish.
+    /// No preference.
     #[default]
     Unspec,
-    /// The library, without any call by the application.
+    /// The library makes progress without calls by the application.
     Auto,
-    /// The application, by reading or awaiting queues and counters.
+    /// The application makes progress when it reads or awaits queues, counters or operations.
     Manual,
-    /// The application, which also sees to it that control and data calls do not meet. Control
-    /// progress only, beside [`Manual`](Self::Manual) data progress.
+    /// As [`Manual`](Self::Manual), and the application ensures that control and data calls do not
+    /// overlap. For control progress only, with manual data progress.
     ControlUnified,
 }
 
-/// What makes a domain's progress: one of its own ([`Progress::Auto`]), or the application
-/// ([`Progress::Manual`]).
+/// Where a domain makes progress: in its own task or thread ([`Progress::Auto`]), or in the
+/// application's calls ([`Progress::Manual`]).
 ///
-/// Wakers are woken on the driver, and buffers of detached operations are dropped there: code of
-/// either that blocks stops the domain.
+/// The driver calls wakers and drops the buffers of detached operations: if their code blocks, the
+/// domain makes no progress.
 ///
 /// ```
 /// use tokio_fabric::{Driver, Fabric, Hints};
@@ -87,162 +116,237 @@ pub enum Progress {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Driver {
-    /// A task on the Tokio runtime that the domain is opened in: no thread more, and no hand-over
-    /// between threads on a `current_thread` runtime. Code that blocks such a runtime stops the
-    /// driver; the domain's operations end with the runtime.
+    /// A task on the Tokio runtime in which the domain is opened. It needs no additional thread,
+    /// and on a `current_thread` runtime no hand-over between threads. Code that blocks such a
+    /// runtime stops the driver; when the runtime shuts down, the domain's operations fail.
     #[default]
     Task,
-    /// A thread of the domain's own, whatever the application's threads and runtimes do: peers are
-    /// served while the application computes, and no runtime is needed. Each message that the
-    /// application waits for costs a wake from thread to thread. The in-process backend then lives
-    /// in real time, since there is no runtime whose time it could follow.
+    /// A thread of the domain. Peers are served while the application computes, and no runtime is
+    /// needed. Each message that the application waits for costs a wake-up from thread to thread.
+    /// With this driver the in-process backend uses real time, because there is no runtime whose
+    /// time it could follow.
     Thread,
-    /// The application, as it reads or awaits: nothing moves but within its calls. The way of the
-    /// lowest latency, since a message wakes the task that it is for, and no other.
+    /// The application's calls: data moves only while the application reads or awaits. This has the
+    /// lowest latency, because a message wakes only the task that waits for it.
     ///
-    /// Who awaits an operation, a queue, a counter or anything else of the domain drives all of
-    /// it meanwhile. Reading a completion queue or an event queue that is empty, and reading a
-    /// counter, drive for one turn, and so does [`Domain::progress`](crate::Domain::progress).
-    /// So a target of RMA has to do one of these too, and waiting for anything outside of this
-    /// library moves nothing. Peers take a side that does not drive for seconds, while they wait
-    /// for it, for dead ([`Liveness`](crate::ep::Liveness)).
+    /// A task that awaits an operation, a queue, a counter or anything else of the domain drives
+    /// the whole domain meanwhile. Reading an empty completion queue or event queue, reading a
+    /// counter, and [`Domain::progress`](crate::Domain::progress) each drive for one turn. A target
+    /// of RMA must do one of these too; waiting for anything outside this library makes no
+    /// progress. If a side does not drive its domain for seconds, peers that wait for it declare it
+    /// dead ([`Liveness`](crate::ep::Liveness)).
     ///
-    /// It works on any executor. In a Tokio runtime with what the backend needs it is woken by
-    /// that runtime's reactor; outside, a thread of the domain's own waits for sockets while
-    /// one of them sleeps, and moves nothing. A future that was polled and is neither polled again
-    /// when it is woken nor dropped is passed over after some milliseconds: others that wait for
-    /// the domain drive then. When the last handle of the domain and its endpoints is dropped, what
-    /// sockets do not take at once is lost: [`Domain::close`](crate::Domain::close) waits for an
-    /// orderly end.
+    /// It works on any executor. In a Tokio runtime that provides what the backend needs, that
+    /// runtime's reactor wakes the waiting tasks. Otherwise a thread of the domain waits for the
+    /// sockets while a task sleeps; it moves no data. A future that was woken and is neither polled
+    /// again nor dropped is skipped after some milliseconds: then another task that waits for the
+    /// domain drives it. When the last handle of the domain and its endpoints is dropped, data that
+    /// the sockets do not accept at once is lost; [`Domain::close`](crate::Domain::close) closes
+    /// gracefully.
     #[doc(alias("FI_PROGRESS_MANUAL", "FI_PROGRESS_CONTROL_UNIFIED"))]
     Manual,
 }
 
-/// Whether queues are protected against overruns (`resource_mgmt` of `fi_domain(3)`). Protection
-/// costs nothing here, so it is always on.
+/// Whether queues are protected against overruns (`resource_mgmt` of `fi_domain(3)`).
+///
+/// Protection is always enabled; it costs nothing here.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::ResourceManagement;
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let info = Fabric::open(Hints::new())?.infos()[0].clone();
+/// assert_eq!(info.domain.resource_mgmt, ResourceManagement::Enabled);
+/// # Ok(()) }
+/// ```
 #[doc(alias("FI_RM_ENABLED", "FI_RM_UNSPEC", "FI_RM_DISABLED"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ResourceManagement {
-    /// No wish.
+    /// No preference.
     #[default]
     Unspec,
-    /// The application takes care itself.
+    /// The application prevents overruns.
     Disabled,
-    /// The library takes care.
+    /// The library prevents overruns.
     Enabled,
 }
 
-/// The kind of address vector (`av_type` of `fi_domain(3)`, `type` of `fi_av(3)`). Connected
-/// endpoints use none.
+/// The type of an address vector (`av_type` of `fi_domain(3)`, `type` of `fi_av(3)`).
+///
+/// Connected endpoints use none.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AvType;
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new().node("127.0.0.1"))?.domain().open()?;
+/// assert_eq!(domain.address_vector().open()?.av_type(), AvType::Table);
+/// assert_eq!(domain.address_vector().av_type(AvType::Map).open()?.av_type(), AvType::Map);
+/// # Ok(()) }
+/// ```
 #[doc(alias("FI_AV_MAP", "FI_AV_TABLE", "FI_AV_UNSPEC"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AvType {
-    /// Either. A vector that is opened so is a table.
+    /// No preference; an address vector that is opened with this type is a table.
     #[default]
     Unspec,
     /// Addresses are named by opaque values.
     Map,
-    /// Addresses are named by values with an index in them that can be foretold.
+    /// Addresses are named by values that contain a predictable index.
     Table,
 }
 
-/// The form of addresses (ADDRESSING FORMATS of `fi_getinfo(3)`).
+/// The format of addresses (ADDRESSING FORMATS of `fi_getinfo(3)`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AddressFormat;
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let fabric = Fabric::open(Hints::new().node("127.0.0.1"))?;
+/// assert_eq!(fabric.infos()[0].address_format, AddressFormat::SockaddrIn);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AddressFormat {
-    /// No wish.
+    /// No preference.
     #[default]
     Unspec,
     /// Any socket address.
     Sockaddr,
-    /// IPv4 and port.
+    /// IPv4 address and port.
     SockaddrIn,
-    /// IPv6 and port.
+    /// IPv6 address and port.
     SockaddrIn6,
-    /// IPv4 or IPv6 and port (libfabric 2).
+    /// IPv4 or IPv6 address and port (libfabric 2).
     SockaddrIp,
-    /// Text such as `fi_sockaddr://10.0.0.1:7471`. As a node it is always understood.
+    /// Text such as `fi_sockaddr://10.0.0.1:7471`. A node may have this form whatever the format.
     Str,
 }
 
 /// The protocol between two endpoints (`protocol` of `fi_endpoint(3)`), with libfabric's numbers.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::Protocol;
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// let fabric = Fabric::open(Hints::new().endpoint(EndpointType::Rdm))?;
+/// assert_eq!(fabric.infos()[0].endpoint.protocol, Protocol::XNET);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Protocol(pub u32);
 
 impl Protocol {
-    /// No wish (`FI_PROTO_UNSPEC`).
+    /// No preference (`FI_PROTO_UNSPEC`).
     pub const UNSPEC: Protocol = Protocol(0);
     /// UDP datagrams (`FI_PROTO_UDP`).
     pub const UDP: Protocol = Protocol(5);
-    /// libfabric's `tcp` provider, connected endpoints (`FI_PROTO_SOCK_TCP`).
+    /// libfabric's `tcp` provider with connected endpoints (`FI_PROTO_SOCK_TCP`).
     pub const SOCK_TCP: Protocol = Protocol(6);
-    /// Connectionless over connected endpoints (`FI_PROTO_RXM`).
+    /// Connectionless endpoints over connected ones (`FI_PROTO_RXM`). Not offered.
     pub const RXM: Protocol = Protocol(11);
-    /// Reliable over datagrams (`FI_PROTO_RXD`).
+    /// Reliable endpoints over datagrams (`FI_PROTO_RXD`). Not offered.
     pub const RXD: Protocol = Protocol(12);
-    /// libfabric's `tcp` provider, connectionless endpoints (`FI_PROTO_XNET`).
+    /// libfabric's `tcp` provider with connectionless endpoints (`FI_PROTO_XNET`).
     pub const XNET: Protocol = Protocol(25);
 }
 
-/// How many contexts of one direction an endpoint has (`tx_ctx_cnt` and `rx_ctx_cnt` of
-/// `struct fi_ep_attr`).
+/// How many contexts an endpoint has for one direction (`tx_ctx_cnt` and `rx_ctx_cnt` of `struct
+/// fi_ep_attr`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::ContextCount;
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// let hints = Hints::new().endpoint(EndpointType::Rdm);
+/// let hints = hints.endpoint_attr(|hints| hints.tx_ctx_cnt(ContextCount::Own(4)));
+/// let domain = Fabric::open(hints.node("127.0.0.1"))?.domain().open()?;
+/// assert_eq!(domain.scalable_endpoint().open()?.contexts().len(), 4);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ContextCount {
-    /// This many of its own. As a hint, 0 is no wish; in an answer, 0 says that the capabilities
-    /// leave nothing to do in this direction.
+    /// Contexts that belong to the endpoint. 0 means no preference in hints; in results, that the
+    /// endpoint has no capability for this direction.
     Own(usize),
-    /// One that it shares with other endpoints (`FI_SHARED_CONTEXT`).
+    /// One context, shared with other endpoints (`FI_SHARED_CONTEXT`).
     Shared,
 }
 
 /// How a peer's write to a region registered with
 /// [`MrFlags::RMA_PMEM`](crate::mr::MrFlags::RMA_PMEM) is made persistent.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::Persistence;
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let info = Fabric::open(Hints::new())?.infos()[0].clone();
+/// assert_eq!(info.domain.persistence, Persistence::Synchronize);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Persistence {
-    /// The kernel writes the pages back to the mapped file and waits for its device (`msync`); for
-    /// a file on persistent memory, mapped directly, it flushes the processor's caches instead.
+    /// The kernel writes the pages back to the mapped file and waits for the storage device
+    /// (`msync`). For a file on persistent memory that is mapped directly, it flushes the
+    /// processor's caches instead.
     #[default]
     Synchronize,
 }
 
-/// How the network shall treat the traffic (`tclass` of `fi_endpoint(3)`).
+/// The priority that the network should give to the traffic (`tclass` of `fi_endpoint(3)`).
 ///
-/// The sockets of an endpoint mark what they send with a differentiated services code point
-/// ([`dscp`](Self::dscp); `IP_TOS`, `IPV6_TCLASS`), which routers and switches may heed, and with a
-/// priority in the queues of this machine's interfaces ([`priority`](Self::priority);
-/// `SO_PRIORITY`). The packets that open a TCP connection go before that, without a mark. The
-/// in-process backend has no network, and any class.
+/// An endpoint's sockets mark their packets with a differentiated services code point
+/// ([`dscp`](Self::dscp); `IP_TOS`, `IPV6_TCLASS`), which routers and switches may respect, and
+/// with a priority for the queues of this machine's interfaces ([`priority`](Self::priority);
+/// `SO_PRIORITY`). The packets that open a TCP connection are sent earlier and are not marked. The
+/// in-process backend accepts every class and ignores it.
+///
+/// ```
+/// use tokio_fabric::info::TrafficClass;
+///
+/// assert_eq!(TrafficClass::LowLatency.dscp(), 18); // AF21
+/// assert_eq!(TrafficClass::Dscp(46).dscp(), 46);
+/// ```
 #[doc(alias("fi_tc_dscp_get", "fi_tc_dscp_set"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TrafficClass {
-    /// No wish; an endpoint takes its domain's class.
+    /// No preference; an endpoint takes its domain's class.
     #[default]
     Unspec,
-    /// Shares the network fairly; the default.
+    /// Fair share of the network; the default of domains.
     BestEffort,
     /// Small, urgent messages.
     LowLatency,
-    /// Above all but network control.
+    /// Precedence over everything except network control.
     DedicatedAccess,
-    /// Large, lasting transfers.
+    /// Large, long-lasting transfers.
     BulkData,
-    /// Whatever others leave.
+    /// Only capacity that other traffic does not use.
     Scavenger,
     /// Management of the network itself.
     NetworkCtrl,
-    /// A differentiated services code point, 0 to 63.
+    /// A specific differentiated services code point, 0 to 63.
     Dscp(u8),
 }
 
 impl TrafficClass {
-    /// The differentiated services code point of the class, as RFC 4594 and RFC 8622 advise: low
-    /// latency is their low-latency data (AF21), dedicated access their telephony (EF), bulk data
-    /// their high-throughput data (AF11), scavenger their lower effort (LE), network control CS6.
+    /// The differentiated services code point of the class, following RFC 4594 and RFC 8622: AF21
+    /// (low-latency data) for [`LowLatency`](Self::LowLatency), EF (telephony) for
+    /// [`DedicatedAccess`](Self::DedicatedAccess), AF11 (high-throughput data) for
+    /// [`BulkData`](Self::BulkData), LE (lower effort) for [`Scavenger`](Self::Scavenger), CS6 for
+    /// [`NetworkCtrl`](Self::NetworkCtrl).
     pub fn dscp(self) -> u8 {
         match self {
             TrafficClass::Unspec | TrafficClass::BestEffort => 0,
@@ -255,9 +359,10 @@ impl TrafficClass {
         }
     }
 
-    /// The priority of the class in the queues of this machine's interfaces: those that Linux names
-    /// filler, bulk, interactive bulk and interactive. The highest, 7, takes a privilege, so 6 is
-    /// the highest here. Of a code point it is the upper three bits, its class selector.
+    /// The priority of the class in the queues of this machine's interfaces: Linux's priorities
+    /// filler (1), bulk (2), interactive bulk (4) and interactive (6). Priority 7 requires a
+    /// privilege and is not used. For a code point it is the upper three bits (the class selector),
+    /// at most 6.
     pub fn priority(self) -> u8 {
         match self {
             TrafficClass::Unspec | TrafficClass::BestEffort => 0,
@@ -269,7 +374,7 @@ impl TrafficClass {
         }
     }
 
-    /// libfabric's number for the class; for a code point, what `fi_tc_dscp_set` makes of it.
+    /// libfabric's number of the class; for a code point, the result of `fi_tc_dscp_set`.
     pub fn to_bits(self) -> u32 {
         match self {
             TrafficClass::Unspec => 0,
@@ -284,15 +389,24 @@ impl TrafficClass {
     }
 }
 
-/// A version of libfabric's interface (`FI_VERSION(major, minor)` of `fi_getinfo(3)`). It decides
-/// what old hints mean, see [`MrMode`](super::MrMode).
+/// A version of libfabric's interface (`FI_VERSION(major, minor)` of `fi_getinfo(3)`).
+///
+/// It determines how older hints are interpreted; see [`MrMode`](super::MrMode).
+///
+/// ```
+/// use tokio_fabric::info::ApiVersion;
+///
+/// assert!(ApiVersion::new(1, 4) < ApiVersion::new(1, 5));
+/// let version = ApiVersion::new(1, 17);
+/// assert_eq!((version.major(), version.minor()), (1, 17));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ApiVersion(u32);
 
 impl ApiVersion {
-    /// The oldest version there is.
+    /// The oldest version.
     pub const OLDEST: ApiVersion = ApiVersion::new(1, 0);
-    /// The newest version whose pages this crate answers to.
+    /// The newest version whose manual pages this crate follows.
     pub const NEWEST: ApiVersion = ApiVersion::new(2, 6);
     /// From here on an empty `mr_mode` means scalable, and authorization keys count.
     pub(super) const MODE_BITS: ApiVersion = ApiVersion::new(1, 5);
@@ -302,22 +416,22 @@ impl ApiVersion {
         self >= ApiVersion::MODE_BITS
     }
 
-    /// `major.minor`.
+    /// The version `major.minor`.
     pub const fn new(major: u16, minor: u16) -> Self {
         ApiVersion((major as u32) << 16 | minor as u32)
     }
 
-    /// The number before the dot.
+    /// The major number.
     pub fn major(self) -> u16 {
         (self.0 >> 16) as u16
     }
 
-    /// The number after the dot.
+    /// The minor number.
     pub fn minor(self) -> u16 {
         (self.0 & 0xffff) as u16
     }
 
-    /// The number that C programs pass.
+    /// The number that C programs pass (`FI_VERSION`).
     pub fn to_bits(self) -> u32 {
         self.0
     }

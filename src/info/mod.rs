@@ -1,9 +1,10 @@
-//! What is offered and what is asked for: `fi_getinfo(3)`.
+//! Hints and attributes (`fi_getinfo(3)`).
 //!
-//! [`Hints`] say what a program wants; each [`Info`] is one way to have it, best first. The answer
-//! is worked out from values alone: the machine's interfaces come in as a list, names are looked
-//! up by the caller, and nothing here opens a socket, reads a variable or a clock. When nothing
-//! fits, the error names the hint that could not be met, what was asked and what is offered.
+//! [`Hints`] say what a program needs; each [`Info`] is one way to meet them, the best first. If
+//! nothing fits, the error names the hint that could not be met, the value asked for and the values
+//! offered. The result depends on values only: the machine's interfaces are passed in as a list,
+//! the caller looks names up, and nothing in this module opens a socket or reads a variable or a
+//! clock.
 
 #![forbid(unsafe_code)]
 
@@ -37,29 +38,40 @@ pub(crate) use resolve::resolve;
 pub(crate) use sides::SideCaps;
 pub use weak_domain::WeakDomain;
 
-/// One way to communicate that fits the hints: a network interface, the address on it, and every
-/// attribute of the fabric, domain and endpoint to be had there (`struct fi_info` of
-/// `fi_getinfo(3)`). An `Info` is a plain value: keep it, clone it, open any number of domains
-/// and endpoints with it.
+/// One way to communicate that matches the hints (`struct fi_info` of `fi_getinfo(3)`): a network
+/// interface, its address, and the attributes of a fabric, a domain and an endpoint on it.
+///
+/// An `Info` is a plain value: keep it, clone it, and open any number of domains and endpoints with
+/// it.
+///
+/// ```
+/// use tokio_fabric::{EndpointType, Hints, discover};
+///
+/// # fn main() -> tokio_fabric::Result<()> {
+/// for info in discover(&Hints::new().endpoint(EndpointType::Msg))? {
+///     println!("{}: {:?}", info.interface.name, info.caps);
+/// }
+/// # Ok(()) }
+/// ```
 #[doc(alias("fi_info", "fi_dupinfo", "fi_freeinfo"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// What an endpoint opened with this can do: the primary capabilities that were asked for (all
-    /// that are offered, if none were) with their directions, and secondary ones on top. A call
-    /// that takes another one is refused with [`NoCapability`](crate::ErrorKind::NoCapability), and
-    /// a peer's access with [`Refusal::NoCapability`](crate::error::Refusal::NoCapability). An
-    /// endpoint of another kind has what its kind offers of the same hints.
+    /// The capabilities of endpoints: the primary capabilities that the hints requested (all that
+    /// are offered, if none were requested) with their directions, and secondary ones. A call that
+    /// needs another capability fails with [`NoCapability`](crate::ErrorKind::NoCapability), and a
+    /// peer's access with [`Refusal::NoCapability`](crate::error::Refusal::NoCapability). Endpoints
+    /// of another type have those of the requested capabilities that their type offers.
     pub caps: Caps,
-    /// What the application must do in its calls. Always empty: no mode makes this library faster.
+    /// The obligations of the application. Always empty: the library imposes none.
     pub mode: Mode,
-    /// The form of [`source`](Self::source) and [`dest`](Self::dest): IPv4 or IPv6.
+    /// The format of [`source`](Self::source) and [`dest`](Self::dest): IPv4 or IPv6.
     pub address_format: AddressFormat,
-    /// The address that a local endpoint binds. Port 0 leaves the choice to the system. `None`:
-    /// the destination is not on this interface's subnet and no hint chose a local side, so
-    /// routing chooses the address when the endpoint connects.
+    /// The local address of endpoints. With port 0 the system chooses a port. `None`: the
+    /// destination is not on this interface's subnet and no hint names a local address, so routing
+    /// determines the address when the endpoint connects.
     pub source: Option<SocketAddr>,
-    /// The peer's address, when the hints gave one in numbers.
+    /// The peer's address, if the hints contain a numeric one.
     pub dest: Option<SocketAddr>,
     /// The fabric (`fi_fabric(3)`).
     pub fabric: FabricAttr,
@@ -67,14 +79,14 @@ pub struct Info {
     pub domain: DomainAttr,
     /// The endpoint (`fi_endpoint(3)`).
     pub endpoint: EndpointAttr,
-    /// Its transmit context (`fi_endpoint(3)`).
+    /// The endpoint's transmit context (`fi_endpoint(3)`).
     pub tx: TxAttr,
-    /// Its receive context (`fi_endpoint(3)`).
+    /// The endpoint's receive context (`fi_endpoint(3)`).
     pub rx: RxAttr,
-    /// The interface behind the domain (stands for `fi_nic(3)`).
+    /// The network interface of the domain (in place of `fi_nic(3)`).
     pub interface: Interface,
-    /// The I/O backend the hints named. Whether it can be had is found out when a domain is
-    /// opened; `None` is `epoll`.
+    /// The I/O backend that the hints requested; `None`: `epoll`. Whether it is available is
+    /// determined when a domain is opened.
     pub backend: Option<String>,
     /// The capabilities that the hints asked for: what endpoints of other kinds get in a domain of
     /// this Info.
@@ -116,24 +128,36 @@ impl fmt::Display for Info {
     }
 }
 
-/// One address of one network interface of this machine. An interface with several addresses is
-/// listed once for each.
+/// One address of a network interface of this machine.
+///
+/// An interface with several addresses is listed once for each of them.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let fabric = Fabric::open(Hints::new().node("127.0.0.1"))?;
+/// let interface = &fabric.infos()[0].interface;
+/// assert!(interface.loopback && interface.contains([127, 0, 0, 2].into()));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interface {
-    /// The system's name for it, for example `eth0`.
+    /// The system's name of the interface, for example `eth0`.
     pub name: String,
     /// The address.
     pub address: IpAddr,
-    /// Bits of the address that name its subnet: at most 32 for IPv4, 128 for IPv6.
+    /// Length of the subnet's prefix in bits: at most 32 for IPv4, 128 for IPv6.
     pub prefix_len: u8,
-    /// The zone of a link-local IPv6 address, which is the interface's index. 0 for all others.
+    /// The zone of a link-local IPv6 address, which is the index of the interface. 0 for all other
+    /// addresses.
     pub scope_id: u32,
     /// Link speed in megabits per second, if the system knows it.
     pub speed_mbps: Option<u64>,
-    /// True for the interface that reaches only this machine.
+    /// True for the loopback interface, which reaches only this machine.
     pub loopback: bool,
-    /// Bytes of the largest packet, if the system knows it.
+    /// Largest packet in bytes (MTU), if the system knows it.
     pub mtu: Option<u32>,
 }
 
@@ -152,7 +176,7 @@ impl Interface {
         room.min(max) as usize
     }
 
-    /// The subnet of this address, written `10.0.0.0/24`; the fabric's name.
+    /// The subnet of this address, for example `10.0.0.0/24`; it is the name of the fabric.
     pub fn subnet(&self) -> String {
         let (network, prefix_len) = match self.address {
             IpAddr::V4(v4) => {
@@ -173,7 +197,7 @@ impl Interface {
         format!("{network}/{prefix_len}")
     }
 
-    /// True if the address lies in this interface's subnet.
+    /// True if the address is in the subnet of this address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {

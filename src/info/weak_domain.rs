@@ -6,9 +6,21 @@ use std::sync::Arc;
 
 use crate::id::DomainId;
 
-/// Names an opened domain and does not keep it open
+/// A reference to an opened domain that does not keep it open
 /// ([`Domain::downgrade`](crate::Domain::downgrade); `struct fid_domain` in the `fi_domain_attr` of
 /// `fi_domain(3)`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// let weak = domain.downgrade();
+/// assert!(weak.upgrade().is_some());
+/// drop(domain);
+/// assert!(weak.upgrade().is_none());
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct WeakDomain {
     id: DomainId,

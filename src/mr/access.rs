@@ -10,6 +10,20 @@ bitflags! {
     /// libfabric's values.
     ///
     /// Rights are enforced one by one: `WRITE` does not bring `SEND` with it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// use tokio_fabric::testing::{Net, connect};
+    /// use tokio_fabric::{Access, ErrorKind};
+    ///
+    /// let net = Net::loopback();
+    /// let (a, b) = (net.peer()?, net.peer()?);
+    /// let (endpoint, _other) = connect(&a, &b).await?;
+    /// let region = a.domain.register(vec![0u8; 64]).access(Access::REMOTE_READ).await?;
+    /// let refused = endpoint.send(region.slice(..)?).await.unwrap_err(); // It lacks `SEND`.
+    /// assert_eq!(refused.kind(), ErrorKind::AccessDenied);
+    /// # Ok(()) }
+    /// ```
     #[doc(alias("FI_SEND", "FI_RECV", "FI_READ", "FI_WRITE", "FI_REMOTE_READ", "FI_REMOTE_WRITE"))]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Access: u64 {
@@ -29,16 +43,17 @@ bitflags! {
 }
 
 impl Access {
-    /// Everything that local operations can ask for: `SEND | RECV | READ | WRITE`.
+    /// All rights of local operations: `SEND | RECV | READ | WRITE`.
     pub const LOCAL: Access = Access::SEND
         .union(Access::RECV)
         .union(Access::READ)
         .union(Access::WRITE);
 
-    /// Everything that peers can ask for: `REMOTE_READ | REMOTE_WRITE`.
+    /// All rights of peers: `REMOTE_READ | REMOTE_WRITE`.
     pub const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 
-    /// The rights that do not change the memory: all that a read-only region can grant.
+    /// The rights that do not change the memory, which are all that a read-only region can grant:
+    /// `SEND | WRITE | REMOTE_READ`.
     pub const READ_ONLY: Access = Access::SEND.union(Access::WRITE).union(Access::REMOTE_READ);
 
     /// The right that a local use of a registered buffer takes.

@@ -5,6 +5,17 @@ use super::region::MemoryRegion;
 use crate::error::{Error, ErrorKind, Result};
 
 /// An integer type for atomic access to regions: `u8` to `u64`, `i8` to `i64`. Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let domain = Net::loopback().peer()?.domain;
+/// let region = domain.register(vec![41u8, 0, 0, 0]).await?;
+/// assert_eq!(region.fetch_add(0, 1u8)?, 41);
+/// assert_eq!(region.load::<u8>(0)?, 42);
+/// # Ok(()) }
+/// ```
 pub trait AtomicInteger: Integer {}
 
 /// What atomic operations do with an integer. Seals [`AtomicInteger`].
@@ -65,21 +76,21 @@ macro_rules! integers {
 
 integers! { u8 u16 u32 u64 i8 i16 i32 i64 }
 
-/// Atomic access by this process: each call sees and changes all bytes of the integer at once, with
-/// regard to every other such call on the memory, also through another region or domain. Loads
-/// acquire, stores release. Bytes that a peer writes, and copies by
-/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at), are whole only in so far as the
-/// kernel and the copy are. Integers have this machine's byte order.
+/// Atomic access by this process. Each call reads and changes the whole integer at once with
+/// respect to every other such call on the memory, also through other regions and domains, and to
+/// peers' atomic operations. Loads have acquire ordering, stores release ordering. Writes of peers
+/// and [`write_at`](Self::write_at) are not atomic: a load can see a part of one. Integers have
+/// this machine's byte order.
 ///
-/// Every call fails with `InvalidArgument` if the address of the integer (not the offset: buffers
-/// of bytes may begin anywhere) is not a multiple of its size, or it is not all within one buffer
-/// of the region; with `Unsupported` on address ranges, where there are no atomics; with `BadState`
-/// if the region is deregistered, and `Busy` while it is quiesced or refreshed.
+/// Every call fails with `InvalidArgument` if the address of the integer (not its offset: a buffer
+/// of bytes may begin anywhere) is not a multiple of its size, or if the integer is not within one
+/// buffer of the region; with `Unsupported` for address ranges; with `BadState` if the region is
+/// deregistered; and with `Busy` while it is quiesced or refreshed.
 impl<B: 'static> MemoryRegion<B> {
     /// Loads the integer at `offset`.
     ///
     /// # Errors
-    /// As said above.
+    /// The errors of all atomic methods, described above.
     pub fn load<T: AtomicInteger>(&self, offset: usize) -> Result<T> {
         self.update(offset, |_| None)
     }
@@ -87,24 +98,24 @@ impl<B: 'static> MemoryRegion<B> {
     /// Stores an integer at `offset`.
     ///
     /// # Errors
-    /// As said above.
+    /// The errors of all atomic methods, described above.
     pub fn store<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<()> {
         self.update(offset, |_: T| Some(value)).map(|_| ())
     }
 
-    /// Stores an integer at `offset` and returns the value before.
+    /// Stores an integer at `offset` and returns the previous value.
     ///
     /// # Errors
-    /// As said above.
+    /// The errors of all atomic methods, described above.
     pub fn swap<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
         self.update(offset, |_| Some(value))
     }
 
-    /// Stores `new` at `offset` if the value there is `current`. Returns the value before: `Ok` if
-    /// it was replaced, `Err` if not.
+    /// Stores `new` at `offset` if the current value is `current`. Returns the previous value: `Ok`
+    /// if it was replaced, otherwise `Err`.
     ///
     /// # Errors
-    /// As said above.
+    /// The errors of all atomic methods, described above.
     pub fn compare_exchange<T: AtomicInteger>(
         &self,
         offset: usize,
@@ -115,60 +126,60 @@ impl<B: 'static> MemoryRegion<B> {
         Ok(if seen == current { Ok(seen) } else { Err(seen) })
     }
 
-    /// Adds to the integer at `offset`, wrapping around, and returns the value before. To subtract,
+    /// Adds to the integer at `offset`, with wrapping, and returns the previous value. To subtract,
     /// add `value.wrapping_neg()`.
     ///
     /// # Errors
-    /// As said above.
+    /// The errors of all atomic methods, described above.
     pub fn fetch_add<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
         self.update(offset, |seen: T| Some(seen.plus(value)))
     }
 
-    /// Bitwise AND of the integer at `offset` with `value`; returns the value before.
+    /// Bitwise AND of the integer at `offset` and `value`; returns the previous value.
     ///
     /// # Errors
-    /// As said above.
+    /// The errors of all atomic methods, described above.
     pub fn fetch_and<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
         self.update(offset, |seen: T| Some(seen.and(value)))
     }
 
-    /// Bitwise OR of the integer at `offset` with `value`; returns the value before.
+    /// Bitwise OR of the integer at `offset` and `value`; returns the previous value.
     ///
     /// # Errors
-    /// As said above.
+    /// The errors of all atomic methods, described above.
     pub fn fetch_or<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
         self.update(offset, |seen: T| Some(seen.or(value)))
     }
 
-    /// Bitwise XOR of the integer at `offset` with `value`; returns the value before.
+    /// Bitwise XOR of the integer at `offset` and `value`; returns the previous value.
     ///
     /// # Errors
-    /// As said above.
+    /// The errors of all atomic methods, described above.
     pub fn fetch_xor<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
         self.update(offset, |seen: T| Some(seen.xor(value)))
     }
 
-    /// Stores the smaller of the integer at `offset` and `value`; returns the value before.
+    /// Stores the smaller of the integer at `offset` and `value`; returns the previous value.
     ///
     /// # Errors
-    /// As said above.
+    /// The errors of all atomic methods, described above.
     pub fn fetch_min<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
         self.update(offset, |seen: T| Some(seen.min(value)))
     }
 
-    /// Stores the larger of the integer at `offset` and `value`; returns the value before.
+    /// Stores the larger of the integer at `offset` and `value`; returns the previous value.
     ///
     /// # Errors
-    /// As said above.
+    /// The errors of all atomic methods, described above.
     pub fn fetch_max<T: AtomicInteger>(&self, offset: usize, value: T) -> Result<T> {
         self.update(offset, |seen: T| Some(seen.max(value)))
     }
 
-    /// Calls `change` with the integer at `offset` and stores the result, if there is one; if the
-    /// integer changed in between, calls it again. Returns the value before.
+    /// Calls `change` with the integer at `offset` and stores the result, if there is one. If the
+    /// integer was changed in between, calls it again. Returns the previous value.
     ///
     /// # Errors
-    /// As said above.
+    /// The errors of all atomic methods, described above.
     pub fn update<T: AtomicInteger>(
         &self,
         offset: usize,

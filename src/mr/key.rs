@@ -5,8 +5,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{KEY_DRAWS_MAX, KEY_POOL_LEN};
 use crate::random::RandomSource;
 
-/// What takes the place of a key where there is none (`FI_KEY_NOTAVAIL` of `fi_mr(3)`): the
-/// registration has not ended, or the region is reached by its raw key. No key has this value.
+/// The value in place of a key if there is none (`FI_KEY_NOTAVAIL` of `fi_mr(3)`): the registration
+/// has not completed, or the region is addressed by its raw key. No key has this value.
 pub const KEY_NOT_AVAILABLE: u64 = u64::MAX;
 
 /// Which side chooses keys in a domain.

@@ -77,9 +77,26 @@ debug_fields!(MappedKeys, self =>
     count: self.keys.lock("count mapped keys").len(), required: self.required
 );
 
-/// A peer's raw key, mapped to a key that operations of this domain take (`fi_mr_map_raw`). It is
-/// released by [`unmap`](Self::unmap), or when it is dropped; until then its domain cannot be
+/// A peer's raw key, mapped to a key that operations of this domain accept (`fi_mr_map_raw`).
+///
+/// [`unmap`](Self::unmap) or dropping the value releases it; until then its domain cannot be
 /// closed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(b"hello".to_vec()).await?;
+/// let (base, raw_key) = region.raw_key(); // The server sends both.
+///
+/// let mapped = client.domain.map_raw(base, &raw_key)?;
+/// let (_, bytes) = endpoint.read(vec![0; 5], mapped.remote(5)).await?;
+/// assert_eq!(bytes, b"hello");
+/// # Ok(()) }
+/// ```
 #[must_use = "the key is released when this is dropped"]
 pub struct MappedKey {
     key: u64,
@@ -89,13 +106,13 @@ pub struct MappedKey {
 }
 
 impl MappedKey {
-    /// The key: 64 bits that mean something in this domain only.
+    /// The key: 64 bits that are valid only in this domain.
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// The peer's region, of `len` bytes from its base address on, for operations of this domain.
-    /// All rights of peers are assumed; the target knows better and decides.
+    /// The peer's region, `len` bytes from its base address on, for operations of this domain. The
+    /// value claims all rights of peers; the target decides.
     pub fn remote(&self, len: u64) -> RemoteRegion {
         RemoteRegion {
             addr: self.base,
@@ -105,8 +122,8 @@ impl MappedKey {
         }
     }
 
-    /// Releases the key (`fi_mr_unmap_key`). Operations posted before go on; those posted later
-    /// with this key are refused here or by the target.
+    /// Releases the key (`fi_mr_unmap_key`). Operations that have been posted continue; later ones
+    /// with this key are refused, here or by the target.
     #[doc(alias = "fi_mr_unmap_key")]
     pub fn unmap(self) {}
 }

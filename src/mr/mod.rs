@@ -1,10 +1,10 @@
-//! Memory regions (`fi_mr(3)`): memory that a domain knows, with the rights local operations and
-//! peers have to it.
+//! Memory regions (`fi_mr(3)`): memory that is registered with a domain, and the rights that local
+//! operations and peers have to it.
 //!
 //! - [`MemoryRegion`] owns writable memory, [`ReadOnlyRegion`] memory that never changes.
-//! - [`RegionSlice`] is a range of either, to be used as the buffer of a local operation.
-//! - [`RemoteRegion`] is what a peer needs to address a region: a small plain value.
-//! - [`RawKey`] is a larger key, [`MappedKey`] what a peer makes of it.
+//! - [`RegionSlice`] is a range of either. Use it as the buffer of a local operation.
+//! - [`RemoteRegion`] contains everything a peer needs to address a region: a small plain value.
+//! - [`RawKey`] is a key of 32 bytes; a peer maps it to a [`MappedKey`] before it uses it.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,6 @@
 // forgotten before its region's buffers go back to the application. No range check overflows.
 
 mod access;
-mod atomic;
 mod auth;
 mod cache;
 mod core;
@@ -31,6 +30,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod typed;
+
+// The documentation lists methods in the order of the modules; these are for few programs.
+mod atomic;
 
 #[cfg(loom)]
 pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {

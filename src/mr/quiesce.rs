@@ -6,13 +6,14 @@ use std::ops::{Deref, DerefMut};
 use super::region::MemoryRegion;
 use crate::buf::QuiescedAccess;
 
-/// Exclusive access to a region's bytes, made by [`MemoryRegion::quiesce`]. Peers and local
-/// operations are refused until it is dropped. It owns a handle of the region, so it may be sent
-/// and stored; leaked, it leaves the region quiesced for good, and `deregister` then answers
-/// `Busy`.
+/// Exclusive access to a region's bytes, made by [`MemoryRegion::quiesce`].
 ///
-/// It derefs to the bytes of the region's first buffer, which is all of it unless it was registered
-/// from several; [`segments_mut`](Self::segments_mut) gives the rest.
+/// Accesses by peers and local operations are refused until the guard is dropped. The guard owns a
+/// handle of the region, so it may be sent and stored. If it is leaked, the region stays quiesced,
+/// and `deregister` fails with `Busy`.
+///
+/// The guard derefs to the bytes of the region's first buffer. If the region was registered from
+/// several buffers, [`segments_mut`](Self::segments_mut) gives them all.
 ///
 /// ```
 /// use tokio_fabric::Access;

@@ -28,27 +28,43 @@ const DEMAND: u8 = 1;
 /// The authentication tag of a raw key.
 pub(crate) type Tag = [u8; 16];
 
-/// A region's key in its large form (`fi_mr_raw_attr`), to be sent to the peers that may access the
-/// region. A peer maps it to a key for operations by [`Domain::map_raw`](crate::Domain::map_raw).
+/// The 32-byte key of a region in a domain with `FI_MR_RAW` (`fi_mr_raw_attr`).
 ///
-/// It is a secret: `Debug` does not show it.
+/// Send it to the peers that may access the region; a peer maps it with
+/// [`Domain::map_raw`](crate::Domain::map_raw) to a key for operations.
+///
+/// The key is a secret: `Debug` does not show it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::mr::RawKey;
+/// use tokio_fabric::testing::Net;
+///
+/// let domain = Net::loopback().peer()?.domain;
+/// let region = domain.register(vec![0u8; 64]).await?;
+/// let (_base, key) = region.raw_key();
+/// let received = RawKey::from_bytes(&key.to_bytes())?; // As a peer receives it.
+/// assert!(domain.is_own_raw_key(&received));
+/// # Ok(()) }
+/// ```
 #[doc(alias = "FI_ETOOSMALL")]
 #[derive(Clone, Copy)]
 pub struct RawKey([u8; RawKey::LEN]);
 
 impl RawKey {
-    /// Bytes of a raw key: what `mr_key_size` says in a domain with `FI_MR_RAW`.
+    /// Length of a raw key in bytes: the `mr_key_size` of a domain with `FI_MR_RAW`.
     pub const LEN: usize = crate::limits::RAW_KEY_SIZE;
 
-    /// The bytes, to be sent to a peer.
+    /// The key as bytes, to be sent to a peer.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         self.0
     }
 
-    /// A raw key that a peer has sent.
+    /// The raw key that a peer has sent as bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if these are not [`RawKey::LEN`] bytes, or not such a key.
+    /// [`ErrorKind::InvalidArgument`] if there are not exactly [`RawKey::LEN`] bytes, or if they
+    /// are not a raw key.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let invalid = |what| Error::new(ErrorKind::InvalidArgument, what);
         let bytes: [u8; Self::LEN] =
@@ -96,7 +112,17 @@ impl fmt::Debug for RawKey {
     }
 }
 
-/// A key that does not fit the buffer it was to be put into (`FI_ETOOSMALL` of `fi_mr_raw_attr`).
+/// The buffer for a raw key is too small (`FI_ETOOSMALL` of `fi_mr_raw_attr`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let region = Net::loopback().peer()?.domain.register(vec![0u8; 64]).await?;
+/// let too_small = region.raw_attr(&mut [0; 8]).unwrap_err();
+/// assert_eq!(too_small.key_size, 32);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawKeyTooSmall {
     /// The size of the buffer that is needed, in bytes.

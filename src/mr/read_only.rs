@@ -16,15 +16,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
 use crate::stats::RegionStats;
 
-/// Registered memory that never changes: made of `Bytes`, `Arc<[u8]>` or a static slice, with
-/// rights among [`Access::SEND`], [`Access::WRITE`] and [`Access::REMOTE_READ`]. So it derefs to
-/// its bytes, and may be shared with any number of regions, domains and readers.
+/// Registered memory that never changes: `Bytes`, `Arc<[u8]>` or a static slice.
 ///
-/// Clones are handles of the same region. When the last one is dropped, the key is void at once,
-/// and the memory is released as soon as no operation uses it any more.
+/// Its rights are among [`Access::SEND`], [`Access::WRITE`] and [`Access::REMOTE_READ`]. The region
+/// therefore derefs to its bytes, and the memory may be shared with any number of regions, domains
+/// and readers.
 ///
-/// `B` is the type it was registered from, and what [`deregister`](Self::deregister) gives back; of
-/// a handle without it, a [`Buffer`].
+/// Clones are handles of the same region. When the last one is dropped, the key becomes invalid at
+/// once, and the memory is released as soon as no operation uses it.
+///
+/// `B` is the type of the registered buffer, which [`deregister`](Self::deregister) returns. A
+/// handle without this type returns a [`Buffer`].
 ///
 /// ```
 /// use bytes::Bytes;
@@ -62,15 +64,15 @@ impl<B: IoBuf> ReadOnlyRegion<B> {
         RegionCore::create(parts).map(|core| ReadOnlyRegion::of(Arc::new(core)))
     }
 
-    /// Takes the region out of the domain and gives its buffer back; as
-    /// [`MemoryRegion::deregister`](super::MemoryRegion::deregister). Other handles can still read
-    /// the bytes, and share the buffer with the one given back.
+    /// Removes the region from the domain and returns its buffer, as
+    /// [`MemoryRegion::deregister`](super::MemoryRegion::deregister) does. Other handles can still
+    /// read the bytes, and share the buffer with the returned one.
     ///
     /// # Errors
     /// None at present.
     ///
     /// # Cancel safety
-    /// From the first poll on the region is closed; calling again gives the buffer.
+    /// From the first poll on the region is closed; calling it again returns the buffer.
     pub fn deregister(&self) -> impl Future<Output = Result<B>> + Send + 'static + use<B> {
         Deregistration::new(&self.core)
     }
@@ -89,7 +91,7 @@ impl<B: 'static> ReadOnlyRegion<B> {
         ReadOnlyRegion::of(Arc::clone(&self.core))
     }
 
-    /// The key peers name the region by (`fi_mr_key(3)`).
+    /// The key by which peers name the region (`fi_mr_key(3)`).
     pub fn key(&self) -> u64 {
         self.core.key()
     }
@@ -99,12 +101,12 @@ impl<B: 'static> ReadOnlyRegion<B> {
         self.core.access()
     }
 
-    /// The context given at its registration, if any.
+    /// The context that was given to its registration, if any.
     pub fn context(&self) -> Option<UserContext> {
         self.core.context()
     }
 
-    /// What peers have done with it; nothing once it is deregistered.
+    /// Statistics: peers' accesses to the region. All zero once it is deregistered.
     pub fn stats(&self) -> RegionStats {
         self.core.stats()
     }
@@ -117,21 +119,22 @@ impl<B: 'static> ReadOnlyRegion<B> {
     /// A range of it, in bytes, as the source of a local operation.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range is not all within the region.
+    /// `InvalidArgument` if the range is not within the region.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice> {
         self.core.slice(range)
     }
 
-    /// Ends all access by peers, for good; as
-    /// [`MemoryRegion::revoke`](super::MemoryRegion::revoke).
+    /// Ends all access by peers, permanently, as
+    /// [`MemoryRegion::revoke`](super::MemoryRegion::revoke) does.
     ///
     /// # Cancel safety
-    /// The first poll refuses peers for good; dropping the future only gives up waiting.
+    /// From the first poll on peers are refused permanently; dropping the future only stops
+    /// waiting.
     pub fn revoke(&self) -> impl Future<Output = ()> + Send + 'static + use<B> {
         Arc::clone(&self.core).revoke()
     }
 
-    /// The part of that which needs no waiting; as
+    /// The part of [`revoke`](Self::revoke) that does not wait, as
     /// [`MemoryRegion::revoke_now`](super::MemoryRegion::revoke_now).
     pub fn revoke_now(&self) -> bool {
         self.core.revoke_now()

@@ -22,20 +22,22 @@ use crate::id::UserContext;
 use crate::stats::RegionStats;
 use crate::sync::{ManualProgress, await_driving};
 
-/// Memory registered with a domain (`fi_mr(3)`): it owns the buffers it was made of, lets local
-/// operations use them as [`RegionSlice`]s and peers by its key, each within the rights granted.
+/// Writable memory that is registered with a domain (`fi_mr(3)`).
 ///
-/// Since a peer may write at any time, there is no `&[u8]` into it. Copy with
-/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at), or get exclusive access for a while
-/// with [`quiesce`](Self::quiesce), or the buffers back with [`deregister`](Self::deregister).
-/// Bytes that are written while they are read are seen old or new, byte by byte.
+/// The region owns its buffers. Local operations use them as [`RegionSlice`]s, peers by the
+/// region's key, both within the rights granted.
 ///
-/// `B` is what it was registered from, and what [`deregister`](Self::deregister) gives back. An
-/// event carries a region without it, as does [`erase`](Self::erase): `MemoryRegion`, which gives
-/// [`Buffer`]s back.
+/// Since a peer may write at any time, a region gives no `&[u8]` to its bytes. Copy them with
+/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at), get exclusive access with
+/// [`quiesce`](Self::quiesce), or take the buffers back with [`deregister`](Self::deregister). A
+/// byte that is written while it is read has either its old or its new value.
 ///
-/// Clones are handles of the same region. When the last one is dropped, the key is void at once,
-/// and the memory is freed as soon as no operation uses it any more.
+/// `B` is the type of the registered buffers, which [`deregister`](Self::deregister) returns. The
+/// region in an event has no such type, nor has one returned by [`erase`](Self::erase): it is a
+/// plain `MemoryRegion`, which returns [`Buffer`]s.
+///
+/// Clones are handles of the same region. When the last one is dropped, the key becomes invalid at
+/// once, and the memory is freed as soon as no operation uses it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -76,21 +78,21 @@ impl<B: RegionContents> MemoryRegion<B> {
         RegionCore::create(parts).map(|core| MemoryRegion::of(Arc::new(core)))
     }
 
-    /// Takes the region out of the domain and gives its buffers back (`fi_close` of `fi_mr(3)`):
-    /// the very buffers it was made of. The key is void at once and all new use is refused;
-    /// accesses on behalf of peers are cut short, local operations are waited for to their own end.
-    /// A posted receive into the region ends by a message or by being cancelled.
+    /// Removes the region from the domain and returns its buffers (`fi_close` of `fi_mr(3)`): the
+    /// buffers that it was made from. The key becomes invalid immediately and new accesses are
+    /// refused; accesses of peers are cut short, local operations run to completion. A receive
+    /// posted into the region ends when it gets a message or is cancelled.
     ///
-    /// Other handles stay behind empty-handed: their calls are answered with `BadState`.
+    /// Other handles remain without memory: their calls fail with `BadState`.
     ///
     /// # Errors
-    /// - `Busy` while a [`Quiesced`] guard is out, leaked ones included, or while a counter or an
-    ///   endpoint that is bound to it is open; nothing has changed then.
+    /// - `Busy` while a [`Quiesced`] guard exists, even a leaked one, or while a counter or an
+    ///   endpoint that is bound to the region is open; nothing has changed then.
     /// - `BadState` if another handle has got the buffers.
     ///
     /// # Cancel safety
-    /// Not to be undone: from the first poll on the region is closed. If the future is dropped the
-    /// buffers stay with the region: call again to get them, or they are freed with the last
+    /// Cannot be undone: from the first poll on the region is closed. If the future is dropped, the
+    /// buffers stay with the region: call it again to get them, or they are freed with the last
     /// handle.
     #[doc(alias = "fi_close")]
     pub fn deregister(&self) -> impl Future<Output = Result<B>> + Send + 'static + use<B> {
@@ -114,7 +116,7 @@ impl<B: 'static> MemoryRegion<B> {
         MemoryRegion::of(Arc::clone(&self.core))
     }
 
-    /// The key peers name the region by (`fi_mr_key`). In a domain with
+    /// The key by which peers name the region (`fi_mr_key`). In a domain with
     /// [`MrMode::RAW`](crate::info::MrMode::RAW) it is
     /// [`KEY_NOT_AVAILABLE`](crate::mr::KEY_NOT_AVAILABLE): peers need the [raw
     /// key](Self::raw_key).
@@ -129,12 +131,12 @@ impl<B: 'static> MemoryRegion<B> {
         self.core.raw_key()
     }
 
-    /// As [`raw_key`](Self::raw_key), into a buffer of the caller's: puts the raw key at its start,
-    /// and says the base address and the size of the key in bytes.
+    /// As [`raw_key`](Self::raw_key), into a buffer of the caller's: writes the raw key to its
+    /// start, and returns the base address and the size of the key in bytes.
     ///
     /// # Errors
-    /// [`RawKeyTooSmall`], with the size that is needed, if the key does not fit; nothing is
-    /// written then.
+    /// [`RawKeyTooSmall`], with the necessary size, if the key does not fit; nothing is written
+    /// then.
     #[doc(alias = "fi_mr_raw_attr")]
     pub fn raw_attr(&self, raw_key: &mut [u8]) -> Result<(u64, usize), RawKeyTooSmall> {
         let key_size = RawKey::LEN;
@@ -146,7 +148,7 @@ impl<B: 'static> MemoryRegion<B> {
         Ok((base_addr, key_size))
     }
 
-    /// What it was registered for.
+    /// The flags of its registration.
     pub fn flags(&self) -> MrFlags {
         MrFlags::from_bits_truncate(self.core.memory().traits().flags)
     }
@@ -182,8 +184,8 @@ impl<B: 'static> MemoryRegion<B> {
         self.core.memory().is_empty()
     }
 
-    /// How many buffers it was made of (`fi_mr_regv(3)`); they are addressed as one range, in
-    /// order.
+    /// The number of buffers that it was registered from (`fi_mr_regv(3)`). They are addressed as
+    /// one range of bytes, in order.
     pub fn segment_count(&self) -> usize {
         self.core.memory().segment_count()
     }
@@ -193,12 +195,12 @@ impl<B: 'static> MemoryRegion<B> {
         self.core.access()
     }
 
-    /// The context given at its registration, if any.
+    /// The context that was given to its registration, if any.
     pub fn context(&self) -> Option<UserContext> {
         self.core.context()
     }
 
-    /// What peers have done with it; nothing once it is deregistered.
+    /// Statistics: peers' accesses to the region. All zero once it is deregistered.
     pub fn stats(&self) -> RegionStats {
         self.core.stats()
     }
@@ -212,7 +214,7 @@ impl<B: 'static> MemoryRegion<B> {
     /// slice is posted.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range is not all within the region.
+    /// `InvalidArgument` if the range is not within the region.
     #[doc(alias = "fi_mr_desc")]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice> {
         self.core.slice(range)
@@ -221,7 +223,7 @@ impl<B: 'static> MemoryRegion<B> {
     /// Copies `into.len()` bytes at `offset` out of the region.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range is not all within the region, `BadState` if it is
+    /// `InvalidArgument` if the range is not within the region, `BadState` if it is
     /// deregistered, `Busy` if it is quiesced or refreshed, `BadAddress` if it is an address range
     /// and a page is not there; bytes before that page may have been copied.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
@@ -238,19 +240,19 @@ impl<B: 'static> MemoryRegion<B> {
         memory.write_at(offset, from).map_err(access_error)
     }
 
-    /// Gives exclusive access to the bytes: from the first poll on, peers' accesses and local
-    /// operations on the region are refused (they get an error, they do not wait), and once those
-    /// in flight have ended, the guard gives `&mut [u8]`. Dropping the guard ends the exclusion. A
-    /// guard that is leaked leaves the region quiesced for good.
+    /// Gives exclusive access to the bytes. From the first poll on, accesses of peers and local
+    /// operations on the region are refused (they fail, they do not wait). When those in progress
+    /// have completed, the guard gives `&mut [u8]`. Dropping the guard ends the exclusion. If the
+    /// guard is leaked, the region stays quiesced.
     ///
-    /// Local operations are waited for to their own end: a posted receive ends by a message or by
-    /// being cancelled.
+    /// Local operations run to completion: a posted receive ends when it gets a message or is
+    /// cancelled.
     ///
     /// # Errors
-    /// `Busy` if a guard is out or on its way already, or a refresh is; `BadState` if the region is
-    /// deregistered; `Unsupported` for a region of address ranges or device memory, which has no
-    /// bytes to show, and of a [`SharedWindow`](crate::buf::SharedWindow), whose bytes others have
-    /// too.
+    /// `Busy` if there is a guard, another `quiesce` waits, or a refresh runs; `BadState` if the
+    /// region is deregistered; `Unsupported` for a region of address ranges or device memory, whose
+    /// bytes cannot be accessed as a slice, and of a [`SharedWindow`](crate::buf::SharedWindow),
+    /// whose bytes have other owners.
     ///
     /// # Cancel safety
     /// Dropping the future ends the exclusion; nothing else has happened.
@@ -274,23 +276,23 @@ impl<B: 'static> MemoryRegion<B> {
         }
     }
 
-    /// Ends all access by peers, for good. Once this returns, no byte of the region is read or
-    /// written by a peer, even one that stalled in the middle of a transfer. Local use goes on, the
-    /// memory stays registered, and the key stays taken until the region is deregistered.
+    /// Ends all access by peers, permanently. Once this returns, no peer reads or writes a byte of
+    /// the region, even if it stalled in the middle of a transfer. Local use continues, the memory
+    /// stays registered, and the key stays in use until the region is deregistered.
     ///
-    /// A peer's transfer in progress ends with an error, as any later one does.
+    /// A peer's transfer in progress fails, and so does any later one.
     ///
     /// # Cancel safety
-    /// The first poll refuses peers for good; dropping the future only gives up waiting for what
-    /// the kernel is doing. Calling it again waits again.
+    /// From the first poll on peers are refused permanently; dropping the future only stops waiting
+    /// for what the kernel is doing. Calling it again waits again.
     pub fn revoke(&self) -> impl Future<Output = ()> + Send + 'static + use<B> {
         Arc::clone(&self.core).revoke()
     }
 
-    /// The part of [`revoke`](Self::revoke) that needs no waiting, for a `Drop`: from now on every
-    /// new access by a peer is refused, for good, and what is in flight is being cut short. True if
-    /// nothing is in flight, and no peer reads or writes a byte any more; else awaiting `revoke`
-    /// says when that is so.
+    /// The part of [`revoke`](Self::revoke) that does not wait, for use in a `Drop`: from now on
+    /// every new access by a peer is refused, permanently, and accesses in progress are being
+    /// cancelled. Returns true if none is in progress, so that no peer reads or writes the region
+    /// any more. Otherwise await `revoke` for that.
     ///
     /// ```
     /// # use tokio_fabric::MemoryRegion;

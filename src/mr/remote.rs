@@ -1,16 +1,16 @@
-//! What a peer needs to address a region.
+//! The description of a region that a peer needs for RMA.
 
 use std::ops::{Bound, RangeBounds};
 
 use super::access::Access;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A peer's region, or a range of one, as RMA operations name it: address, length, key and rights.
+/// A peer's region, or a range of one, as RMA operations address it: address, length, key and
+/// rights.
 ///
-/// A plain value: send it in any message to the peers that may read or write the memory. It keeps
-/// nothing alive; the target checks every access, so that a value that is outdated or made up leads
-/// to an error there and to nothing else. The key alone permits access, so `Debug` does not show
-/// it.
+/// It is a plain value: send it, in any message, to the peers that may read or write the memory. It
+/// does not keep the region alive. The target checks every access, so an outdated or forged value
+/// only leads to an error. Anyone who has the key has access, so `Debug` does not show the key.
 ///
 /// ```
 /// use tokio_fabric::{Access, RemoteRegion};
@@ -29,23 +29,23 @@ use crate::error::{Error, ErrorKind, Result};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(from = "Plain", into = "Plain"))]
 pub struct RemoteRegion {
-    /// Where it begins: an offset in bytes from the region's start, or the target's virtual address
-    /// if its domain was opened with `FI_MR_VIRT_ADDR`.
+    /// Start of the range: an offset in bytes from the start of the region, or a virtual address if
+    /// the target's domain has `FI_MR_VIRT_ADDR`.
     pub addr: u64,
     /// Length in bytes.
     pub len: u64,
     /// The region's key (`fi_mr_key(3)`).
     pub key: u64,
-    /// The rights that peers were granted, as far as known.
+    /// The rights of peers, as far as they are known here.
     pub access: Access,
 }
 
 impl RemoteRegion {
-    /// Bytes of the fixed encoding.
+    /// Length of the encoding of [`to_bytes`](Self::to_bytes), in bytes.
     pub const ENCODED_LEN: usize = 32;
 
-    /// A region that a peer described in a format of its own, as C programs do: they send address,
-    /// length and key. All rights of peers are assumed; the target knows better and decides.
+    /// A region that a peer described in a format of its own: C programs send address, length and
+    /// key. The value claims all rights of peers; the target decides.
     pub fn new(addr: u64, len: u64, key: u64) -> Self {
         RemoteRegion {
             addr,
@@ -55,10 +55,10 @@ impl RemoteRegion {
         }
     }
 
-    /// A range of it, counted in bytes from its start.
+    /// A part of this range. The bounds are in bytes from its start.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range is not all within.
+    /// `InvalidArgument` if the part is not within the range.
     pub fn slice(self, range: impl RangeBounds<u64>) -> Result<RemoteRegion> {
         let (start, end) = resolve_range(range, self.len)?;
         // The start may be anything a peer claimed, so even this may not add up.
@@ -75,8 +75,8 @@ impl RemoteRegion {
         })
     }
 
-    /// A fixed encoding, the same on every machine: address, length, key and rights, each as eight
-    /// bytes, least significant first.
+    /// Encodes the value in 32 bytes, the same on every machine: address, length, key and rights,
+    /// each as a little-endian 64-bit number.
     pub fn to_bytes(self) -> [u8; Self::ENCODED_LEN] {
         let words = [self.addr, self.len, self.key, self.access.bits()];
         let mut bytes = [0; Self::ENCODED_LEN];
@@ -86,7 +86,8 @@ impl RemoteRegion {
         bytes
     }
 
-    /// Reads what [`RemoteRegion::to_bytes`] wrote. Rights unknown to this version are left out.
+    /// Decodes a value that [`RemoteRegion::to_bytes`] encoded. Rights that this version does not
+    /// know are ignored.
     ///
     /// # Errors
     /// `InvalidArgument` if there are not exactly [`RemoteRegion::ENCODED_LEN`] bytes.

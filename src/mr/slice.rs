@@ -10,19 +10,21 @@ use crate::buf::{
 };
 use crate::error::{Error, ErrorKind, Result};
 
-/// A range of a registered region, to be given to operations in place of a buffer (what the local
-/// descriptor of `fi_mr_desc(3)` is for). The bytes stay in the region; the slice comes back with
-/// the operation's result, like any buffer.
+/// A range of a registered region that an operation uses in place of a buffer (in C, a buffer with
+/// the descriptor of `fi_mr_desc(3)`).
 ///
-/// The region may be shared at the same time with peers and other operations: the slice gives no
-/// exclusive access. It is not a handle of the region either. When the last handle is dropped, or
-/// the region is deregistered or quiesced, an operation posted with the slice is refused; one
-/// posted before keeps the memory until it ends.
+/// The bytes stay in the region; the slice is returned with the operation's result, like any
+/// buffer.
 ///
-/// Rights are judged when it is posted: sending takes [`Access::SEND`], receiving [`Access::RECV`],
-/// the destination of an RMA read [`Access::READ`], the source of an RMA write [`Access::WRITE`].
-/// In a domain opened with `FI_MR_LOCAL` only slices of its own regions may be posted; without it
-/// those of other domains' regions may, too.
+/// A slice gives no exclusive access: peers and other operations may use the region at the same
+/// time. It does not keep the region registered either. When the last handle of the region is
+/// dropped, or the region is deregistered or quiesced, an operation posted with the slice is
+/// refused; an operation posted before keeps the memory until it completes.
+///
+/// Rights are checked when the operation is posted: sending takes [`Access::SEND`], receiving
+/// [`Access::RECV`], the destination of an RMA read [`Access::READ`], the source of an RMA write
+/// [`Access::WRITE`]. In a domain opened with `FI_MR_LOCAL` only slices of the domain's own regions
+/// may be posted; otherwise slices of other domains' regions are accepted too.
 ///
 /// ```
 /// use tokio_fabric::testing::{Net, connect};
@@ -63,20 +65,20 @@ impl RegionSlice {
         self.len == 0
     }
 
-    /// Where it begins in the region, in bytes.
+    /// Offset of its first byte in the region, in bytes.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The rights its region was registered with.
+    /// The rights of its region.
     pub fn access(&self) -> Access {
         Access::from_bits_truncate(self.memory.rights())
     }
 
-    /// A range of this slice, counted in bytes from its start.
+    /// A part of this slice. The bounds are in bytes from its start.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range is not all within.
+    /// `InvalidArgument` if the part is not within the slice.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice> {
         let (offset, len) = local_range(range, self.len)?;
         Ok(RegionSlice::new(
@@ -86,7 +88,7 @@ impl RegionSlice {
         ))
     }
 
-    /// Copies its bytes out. What peers or operations write at the same time may be seen in part.
+    /// Copies its bytes. Concurrent writes of peers or operations may be seen in part.
     ///
     /// # Errors
     /// `BadState` if the region is deregistered, `Busy` if it is quiesced.

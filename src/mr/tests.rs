@@ -183,8 +183,8 @@ fn ekeyrejected_where_the_provider_chooses_keys() {
     assert!(one.key() != 0 && one.key() != u64::MAX);
 }
 
-/// Ruling 23: "Keys chosen by the library are 64 random bits, drawn from a keyed BLAKE3 stream". In
-/// a small key space they stay within it, are never taken ones, and end with an error, not a loop.
+/// Ruling 23: "Keys chosen by the library are 64 random bits from the operating system". In a small
+/// key space they stay within it, are never taken ones, and end with an error, not a loop.
 #[test]
 fn chosen_keys_are_free_and_in_range_down_to_the_last() {
     let keys = KeyPolicy::Application { key_size: 1 };
@@ -245,7 +245,7 @@ fn access_rights_are_judged_per_operation() {
 }
 
 /// House rule 18: "Buffers go in by value and come back in the result, also on error"; ruling 17:
-/// "region slices pass" where FI_MR_LOCAL asks for registered buffers.
+/// with `FI_MR_LOCAL` slices of the domain's own regions are accepted.
 #[test]
 fn refused_vector_of_slices_comes_back_whole() {
     let domain = test_domain();

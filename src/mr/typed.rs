@@ -11,8 +11,9 @@ use super::region::MemoryRegion;
 use crate::error::{Error, ErrorKind, Result};
 
 impl<B: 'static> MemoryRegion<B> {
-    /// Copies a value out of the region, from `offset` on, which need not be aligned. Any bytes
-    /// make one; those that are written meanwhile are seen old or new, byte by byte.
+    /// Copies a value out of the region, from `offset` on, which need not be aligned. Every byte
+    /// pattern is a valid value; a byte that is written meanwhile has either its old or its new
+    /// value.
     ///
     /// # Errors
     /// As for [`read_at`](Self::read_at).
@@ -39,7 +40,7 @@ impl Quiesced {
     /// A range of the region's first buffer as a value, or as a slice of values.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range is not all within the buffer, not as long as the value (or a
+    /// `InvalidArgument` if the range is not within the buffer, not as long as the value (or a
     /// whole number of them), or not aligned for it in memory.
     pub fn view<T>(&self, range: impl RangeBounds<usize>) -> Result<&T>
     where
@@ -49,10 +50,10 @@ impl Quiesced {
         T::ref_from_bytes(&self[offset..offset + len]).map_err(|_| unfit())
     }
 
-    /// As [`view`](Self::view), for change.
+    /// As [`view`](Self::view), mutably.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`view`](Self::view).
     pub fn view_mut<T>(&mut self, range: impl RangeBounds<usize>) -> Result<&mut T>
     where
         T: FromBytes + IntoBytes + KnownLayout + ?Sized,

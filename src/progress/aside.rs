@@ -109,7 +109,7 @@ impl Clock for RunningClock {
         self.began + self.since.elapsed()
     }
 
-    fn poll_deadline(&mut self, _at: Instant, _cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_deadline(&mut self, _at: Instant, _: Instant, _cx: &mut Context<'_>) -> Poll<()> {
         unreachable!("a turn waits for no deadline")
     }
 }

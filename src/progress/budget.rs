@@ -14,6 +14,8 @@ pub(super) struct Budget {
     bytes: usize,
     /// By the backend's clock.
     until: Option<Instant>,
+    /// When it was last looked at.
+    ticked: Option<Instant>,
 }
 
 impl Budget {
@@ -30,6 +32,7 @@ impl Budget {
         Budget {
             bytes: TURN_BYTES_MAX,
             until: None,
+            ticked: None,
         }
     }
 
@@ -45,9 +48,15 @@ impl Budget {
 
     /// Spends all that is left if the time is over.
     pub(super) fn tick(&mut self, now: Instant) {
+        self.ticked = Some(now);
         if self.until.is_some_and(|until| until <= now) {
             self.bytes = 0;
         }
+    }
+
+    /// The time as it was last looked at, if that was after this.
+    pub(super) fn ticked_since(&self, then: Instant) -> Option<Instant> {
+        self.ticked.filter(|at| *at > then)
     }
 
     pub(super) fn is_spent(&self) -> bool {

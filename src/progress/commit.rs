@@ -44,7 +44,16 @@ impl Drop for EndGuard {
 impl Port {
     /// Starts what the machine wants to be made persistent, and reports the end to it. Called by
     /// the driver only, which is inside of a runtime. True if there was an end.
+    #[inline]
     pub(super) fn commit(&self, state: &mut PortState) -> bool {
+        if state.committing.is_none() && !state.machine.wants_commit() {
+            return false;
+        }
+        self.commit_some(state)
+    }
+
+    #[inline(never)]
+    fn commit_some(&self, state: &mut PortState) -> bool {
         let ended = state.committing.as_ref().and_then(|commit| commit.take());
         let any = ended.is_some();
         if let Some((memory, result)) = ended {

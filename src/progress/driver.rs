@@ -138,13 +138,29 @@ impl Driver {
             return now;
         }
         let turned = port.turn(now, &*self.clock, budget);
-        let ended = self.clock.now();
+        self.turned_at(now, key, &*port, turned, budget)
+    }
+
+    /// A turn that began then is over. Returns when it was.
+    fn turned_at(
+        &mut self,
+        now: Instant,
+        key: Key,
+        port: &dyn Pollable,
+        turned: TurnResult,
+        budget: &mut Budget,
+    ) -> Instant {
         budget.spend_step();
+        // What moves looks at the clock when it has.
+        let ended = match budget.ticked_since(now) {
+            Some(ended) => ended,
+            None => self.clock.now(),
+        };
         budget.tick(ended);
         let took = ended.saturating_duration_since(now).as_nanos() as u64; // Of 585 years.
         self.counts.turn_time += took;
         self.counts.longest_turn = self.counts.longest_turn.max(took);
-        self.turned(key, &*port, turned);
+        self.turned(key, port, turned);
         ended
     }
 
@@ -283,14 +299,14 @@ impl Driver {
     }
 
     /// Step 6: alarms and heartbeats that are due by now. True if there are more.
-    fn fire_timers(&mut self, cx: &mut Context<'_>) -> bool {
+    fn fire_timers(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let mut budget = None;
         loop {
             let (alarm, heartbeat) = (self.alarms.first(), self.heartbeats.first());
             let Some(&(at, key)) = alarm.into_iter().chain(heartbeat).min() else {
                 return false;
             };
-            if self.clock.poll_deadline(at, cx).is_pending() {
+            if self.clock.poll_deadline(at, now, cx).is_pending() {
                 return false;
             }
             let budget = budget.get_or_insert_with(|| Budget::of_poll(self.clock.now()));
@@ -317,23 +333,38 @@ impl Driver {
             && self.engine.transport.try_park(cx.waker())
     }
 
+    /// The port that had the last turn, and most often has the next one too.
+    fn last_port(&self) -> Option<(Key, Arc<dyn Pollable>)> {
+        let key = self.spin.last_port()?;
+        Some((key, self.port(key)?))
+    }
+
+    /// Tries the port's socket. If there is anything it has a turn, which begins now.
+    fn try_turn(
+        &mut self,
+        now: Instant,
+        key: Key,
+        port: &dyn Pollable,
+        budget: &mut Budget,
+    ) -> Option<TurnResult> {
+        let turned = port.try_turn(now, &*self.clock, budget)?;
+        self.turned_at(now, key, port, turned, budget);
+        Some(turned)
+    }
+
     /// Spins for a moment before the runtime polls other tasks: on the transport, and on the port
     /// that had the last turn, which has another if there is anything for it.
     fn spin(&mut self, active: bool, budget: &mut Budget) -> SpinResult {
         let Some(until) = self.spin.window().filter(|_| !active) else {
             return SpinResult::Nothing;
         };
-        let last = self
-            .spin
-            .last_port()
-            .filter(|_| !self.engine.copies_block());
-        let port = last.and_then(|key| Some((key, self.port(key)?)));
+        let last = self.last_port().filter(|_| !self.engine.copies_block());
         while !self.engine.transport.has_completions() {
-            if let Some((key, port)) = &port
-                && port.try_link()
-            {
-                self.turn(*key, budget);
-                return SpinResult::Bytes;
+            if let Some((key, port)) = &last {
+                let now = self.clock.now();
+                if self.try_turn(now, *key, &**port, budget).is_some() {
+                    return SpinResult::Bytes;
+                }
             }
             std::hint::spin_loop();
             if until <= Instant::now() {
@@ -406,7 +437,7 @@ impl Future for Driver {
             this.moved |= active;
             now = this.turns(now, &mut budget);
             this.visit_all_ports(&mut budget);
-            is_more_due |= this.fire_timers(cx);
+            is_more_due |= this.fire_timers(now, cx);
             if this.engine.is_stopping() && this.engine.lock_ports().len() == 0 {
                 return Poll::Ready(());
             }
@@ -436,17 +467,18 @@ impl Future for Driver {
 
 impl ProgressTask for Driver {
     fn is_due(&mut self) -> bool {
-        // Most often the port that had the last turn has the next one too: its socket is tried.
-        let last = self.spin.last_port();
-        if let Some((key, port)) = last.and_then(|key| Some((key, self.port(key)?)))
-            && port.try_link()
+        let now = self.clock.now();
+        let mut is_due = self.engine.transport.has_completions();
+        if let Some((key, port)) = self.last_port()
+            && let Some(turned) = self.try_turn(now, key, &*port, &mut Budget::of_poll(now))
         {
-            self.requeued.push_back(key);
-            return true;
+            self.moved = true;
+            self.engine.publish_counts(&self.counts);
+            // What the turn leaves to the driver.
+            is_due |= turned.next != NextTurn::WhenWoken || turned.alarm.is_some();
         }
         let timers = [self.alarms.first(), self.heartbeats.first()];
-        let next = timers.into_iter().flatten().map(|(at, _)| *at).min();
-        self.engine.transport.has_completions() || next.is_some_and(|at| at <= self.clock.now())
+        is_due || timers.into_iter().flatten().any(|(at, _)| *at <= now)
     }
 
     fn has_moved(&mut self) -> bool {

@@ -1,7 +1,7 @@
 //! The engine of a domain: what handles and the driver share.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -17,8 +17,10 @@ use crate::transport::{Executor, Transport};
 use super::aside::TurnOutcome;
 use super::driver::Driver;
 use super::end_report::EndReport;
+use super::liveness::spread;
 use super::pollable::Pollable;
 use super::port::Port;
+use super::ready::ReadyList;
 use super::spin::SpinState;
 
 /// What an engine is opened with.
@@ -47,7 +49,7 @@ pub(crate) struct Engine {
     /// By which peers distinguish this domain from earlier ones of the process; not 0.
     incarnation: u64,
     pub(super) ports: Mutex<Slab<Arc<dyn Pollable>>>,
-    ready: Mutex<ReadyList>,
+    pub(super) ready: Arc<ReadyList>,
     stopping: AtomicBool,
     /// Why nothing makes progress any more.
     gone: OnceLock<Error>,
@@ -62,6 +64,8 @@ pub(crate) struct Engine {
     regions_changed: AtomicBool,
     /// Copies of device memory may wait.
     copies_block: AtomicBool,
+    /// Ports that have been opened.
+    ports_opened: AtomicU64,
 }
 
 /// What the driver counts, published when it looks at the ready list.
@@ -73,18 +77,6 @@ pub(super) struct DriverCounts {
     /// Nanoseconds.
     pub(super) turn_time: u64,
     pub(super) longest_turn: u64,
-}
-
-#[derive(Default)]
-struct ReadyList {
-    ports: VecDeque<Key>,
-    /// Ports that asked for heartbeats.
-    new_heartbeats: VecDeque<Key>,
-    /// Turns beside the driver that are over.
-    turned: Vec<(Key, TurnOutcome)>,
-    driver: Option<Waker>,
-    /// What the driver had done when it last looked.
-    counts: DriverCounts,
 }
 
 impl Engine {
@@ -100,7 +92,7 @@ impl Engine {
             random: config.random,
             span: config.span,
             ports: Mutex::new(Slab::new()),
-            ready: Mutex::new(ReadyList::default()),
+            ready: Arc::default(),
             stopping: AtomicBool::new(false),
             gone: OnceLock::new(),
             gone_wakers: Mutex::default(),
@@ -108,6 +100,7 @@ impl Engine {
             end_report: Mutex::default(),
             regions_changed: AtomicBool::new(false),
             copies_block: AtomicBool::new(false),
+            ports_opened: AtomicU64::new(0),
         });
         let spin = SpinState::new(config.busy_poll);
         let is_manual = matches!(config.executor, Executor::Manual(_));
@@ -125,7 +118,7 @@ impl Engine {
     /// What its driver has done.
     pub(crate) fn stats(&self) -> DriverStats {
         let ports = self.lock_ports().len();
-        let counts = self.lock_ready().counts;
+        let counts = self.ready.lock().counts;
         DriverStats {
             wakes: counts.wakes,
             turns: counts.turns,
@@ -204,8 +197,15 @@ impl Engine {
     pub(crate) fn check_alive(&self) -> Result<()> {
         match self.gone.get() {
             Some(error) => Err(error.clone()),
-            None => Ok(()),
+            None => self.transport.check_up(),
         }
+    }
+
+    /// Where in their interval the next port's idle heartbeats lie. It follows from the domain's
+    /// random numbers and from what was opened in it before, of which a test has its own.
+    pub(super) fn next_spread(&self) -> f64 {
+        let number = self.ports_opened.fetch_add(1, Ordering::Relaxed);
+        spread(number, self.incarnation)
     }
 
     /// By which peers distinguish this domain from earlier ones of the process; not 0.
@@ -224,45 +224,27 @@ impl Engine {
     }
 
     pub(super) fn take_regions_changed(&self) -> bool {
-        self.regions_changed.swap(false, Ordering::AcqRel)
+        self.regions_changed.load(Ordering::Acquire)
+            && self.regions_changed.swap(false, Ordering::AcqRel)
     }
 
     pub(super) fn lock_ports(&self) -> std::sync::MutexGuard<'_, Slab<Arc<dyn Pollable>>> {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_ready(&self) -> std::sync::MutexGuard<'_, ReadyList> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts a port on the ready list and wakes the driver.
-    pub(super) fn make_ready(&self, port: Key) {
-        self.wake_driver_for(|ready| ready.ports.push_back(port));
-    }
-
     /// Has the driver begin a port's heartbeats.
     pub(super) fn register_heartbeat(&self, port: Key) {
-        self.wake_driver_for(|ready| ready.new_heartbeats.push_back(port));
+        self.ready
+            .wake_driver_for(|ready| ready.new_heartbeats.push_back(port));
     }
 
     fn wake_driver(&self) {
-        self.wake_driver_for(|_| ());
-    }
-
-    fn wake_driver_for(&self, add: impl FnOnce(&mut ReadyList)) {
-        let driver = {
-            let mut ready = self.lock_ready();
-            add(&mut ready);
-            ready.driver.take()
-        };
-        if let Some(driver) = driver {
-            driver.wake();
-        }
+        self.ready.wake_driver_for(|_| ());
     }
 
     /// The driver is awake, and will take what is ready before it parks: it need not be woken.
     pub(super) fn driver_is_awake(&self) {
-        self.lock_ready().driver = None;
+        self.ready.lock().driver = None;
     }
 
     /// Moves the ports that are ready now to the end of `into`, those that asked for heartbeats to
@@ -274,11 +256,16 @@ impl Engine {
         heartbeats: &mut VecDeque<Key>,
         counts: &DriverCounts,
     ) {
-        let mut ready = self.lock_ready();
+        let mut ready = self.ready.lock();
         ready.counts = *counts;
         append(into, &mut ready.ports);
         append(heartbeats, &mut ready.new_heartbeats);
         ready.driver = None;
+    }
+
+    /// What the driver has done without looking at the ready list.
+    pub(super) fn publish_counts(&self, counts: &DriverCounts) {
+        self.ready.lock().counts = *counts;
     }
 
     /// From now on copies of device memory may wait, and turns are made beside the driver.
@@ -294,12 +281,13 @@ impl Engine {
 
     /// A turn beside the driver is over.
     pub(super) fn turned(&self, port: Key, result: TurnOutcome) {
-        self.wake_driver_for(|ready| ready.turned.push((port, result)));
+        self.ready
+            .wake_driver_for(|ready| ready.turned.push((port, result)));
     }
 
     /// The turns beside the driver that are over.
     pub(super) fn take_turned(&self) -> Vec<(Key, TurnOutcome)> {
-        std::mem::take(&mut self.lock_ready().turned)
+        std::mem::take(&mut self.ready.lock().turned)
     }
 
     /// True if there is nothing to do for the driver, which may know already that the engine stops:
@@ -311,7 +299,7 @@ impl Engine {
         counts: &DriverCounts,
     ) -> bool {
         {
-            let mut ready = self.lock_ready();
+            let mut ready = self.ready.lock();
             ready.counts = *counts;
             let is_due = !ready.ports.is_empty() || !ready.turned.is_empty();
             if is_due || !ready.new_heartbeats.is_empty() {

@@ -41,6 +41,7 @@ mod port;
 mod posting;
 mod publish;
 mod rdm;
+mod ready;
 mod receive_context;
 mod report;
 mod shards;
@@ -67,7 +68,7 @@ pub(crate) use receive_context::{
 pub(crate) use report::{OpCell, Report};
 pub(crate) use shards::Shards;
 
-pub(crate) use crate::proto::{DgramSizes, PostOptions, SendOrder};
+pub(crate) use crate::proto::{DgramSizes, LongMessages, PostOptions, SendOrder};
 
 #[cfg(loom)]
 pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {
@@ -80,4 +81,5 @@ pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {
 pub(crate) fn drop_kept() {
     OpCell::drop_kept();
     deferred::drop_kept();
+    crate::buf::Stage::drop_kept();
 }

@@ -11,19 +11,14 @@ use super::link_life::LinkState;
 use super::port::{Port, PortState};
 
 impl Port {
-    /// Polls the link although the reactor has not reported it ready. True if there was an outcome:
-    /// a turn is due.
-    pub(super) fn try_link(&self) -> bool {
-        self.try_receive(&mut self.lock("try the link"))
-    }
-
     /// Takes what the link has now, be it known to the reactor or not. True if there was anything:
     /// a turn is due.
     pub(super) fn read_more(&self, state: &mut PortState) -> bool {
         self.take_outcomes(state, &mut Budget::of_call()) || self.try_receive(state)
     }
 
-    fn try_receive(&self, state: &mut PortState) -> bool {
+    /// Polls the link although the reactor has not reported it ready. True if there was an outcome.
+    pub(super) fn try_receive(&self, state: &mut PortState) -> bool {
         if state.io.stage.is_some() {
             return false;
         }

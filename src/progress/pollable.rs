@@ -36,9 +36,11 @@ pub(super) trait Pollable: Send + Sync {
     /// One turn that begins now, within the budget, but for one step of each kind.
     fn turn(&self, now: Instant, clock: &dyn Clock, budget: &mut Budget) -> TurnResult;
 
-    /// Polls its socket although the reactor has not reported it ready. True if there was anything:
-    /// a turn is due.
-    fn try_link(&self) -> bool;
+    /// A turn that begins now, if its socket has anything although the reactor has not reported it
+    /// ready.
+    fn try_turn(&self, _: Instant, _: &dyn Clock, _: &mut Budget) -> Option<TurnResult> {
+        None
+    }
 
     /// A region was closed: takes kernel operations on it back. True if there were any.
     fn regions_changed(&self) -> bool {
@@ -78,8 +80,8 @@ impl Pollable for Port {
         self.turn(now, clock, budget)
     }
 
-    fn try_link(&self) -> bool {
-        self.try_link()
+    fn try_turn(&self, now: Instant, clock: &dyn Clock, budget: &mut Budget) -> Option<TurnResult> {
+        self.try_turn(now, clock, budget)
     }
 
     fn regions_changed(&self) -> bool {

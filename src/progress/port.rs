@@ -126,8 +126,7 @@ impl Port {
         let mut parts = parts(&waker);
         let key = extension.auth_key.as_ref();
         demand_key(&mut parts.machine, key, &engine.random)?;
-        let spread = id.spread(engine.incarnation());
-        let liveness = PortLiveness::new(extension.liveness, spread);
+        let liveness = PortLiveness::new(extension.liveness, engine.next_spread());
         let span = tracing::info_span!(
             parent: &engine.span,
             "connection",
@@ -239,23 +238,30 @@ impl DerefMut for PortGuard<'_> {
 }
 
 impl Drop for PortGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(mut state) = self.state.take() {
+        if let Some(state) = self.state.take() {
             #[cfg(debug_assertions)]
             if !std::thread::panicking() {
                 state.check(self.superseded.get());
             }
             let shared = state.receives.as_ref();
-            if state.deferred.is_empty() && shared.is_none_or(|it| !it.has_deferred()) {
-                return; // The usual case of a post.
+            // Nothing is, after the usual post.
+            if !state.deferred.is_empty() || shared.is_some_and(|it| it.has_deferred()) {
+                run_deferred(state);
             }
-            let deferred = state.deferred.take();
-            let shared = state.receives.as_mut().map(|it| it.take_deferred());
-            drop(state);
-            deferred.run();
-            drop(shared);
         }
     }
+}
+
+/// Releases the lock, and runs what was deferred under it.
+#[inline(never)]
+fn run_deferred(mut state: MutexGuard<'_, PortState>) {
+    let deferred = state.deferred.take();
+    let shared = state.receives.as_mut().map(|it| it.take_deferred());
+    drop(state);
+    deferred.run();
+    drop(shared);
 }
 
 debug_fields!(Port, self => id: self.id);

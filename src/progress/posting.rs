@@ -44,8 +44,8 @@ impl Port {
         let kind = operation.operation();
         let mut state = self.lock("post");
         state.activity += 1;
-        let was_idle = state.machine.is_transmit_idle();
-        let was_paused = state.machine.is_read_paused();
+        let was_idle = !is_receive && state.machine.is_transmit_idle();
+        let was_paused = is_receive && state.machine.is_read_paused();
         // 1. The machine admits the operation, or lets it wait for room.
         if let Err(error) = state.check_closing() {
             return Err(RefusedPost::new(state.about_peer(error), operation));
@@ -153,10 +153,9 @@ impl Port {
                     if end.is_message() {
                         let (len, overflow, data) = (end.len, end.overflow, end.data);
                         let machine = &mut state.machine;
-                        machine.requeue_message(end.payload, len, overflow, data, end.order);
-                    } else {
-                        state.deferred.drops.push(end.payload);
+                        machine.requeue_message(&end.payload, len, overflow, data, end.order);
                     }
+                    state.deferred.drops.push(end.payload);
                 }
             }
         }

@@ -31,6 +31,7 @@ impl Port {
         }
     }
 
+    #[inline(never)]
     fn count_injected(&self, state: &mut PortState) {
         let InjectedEnds { sent, failed } = state.machine.take_injected_ends();
         let sends = &mut state.counts.operations.sends;
@@ -47,6 +48,7 @@ impl Port {
         }
     }
 
+    #[inline(never)]
     fn publish_events(&self, state: &mut PortState) {
         let mut is_new = false;
         while state.machine.has_events() {
@@ -176,10 +178,10 @@ impl Port {
         let Some(receives) = &mut state.receives else {
             return state.deferred.drops.push(result.payload);
         };
-        match message_of(*result) {
-            Ok(message) => receives.requeue_message(message),
-            Err(payload) => state.deferred.drops.push(payload),
+        if let Some(message) = message_of(&result) {
+            receives.requeue_message(message);
         }
+        state.deferred.drops.push(result.payload);
     }
 
     /// A peer has accessed this memory: the endpoint's counter and those of the regions count one

@@ -1,6 +1,7 @@
 //! Where an operation reports: to its future, to a completion queue, or nowhere (ruling 2).
 
 use std::cell::RefCell;
+use std::mem;
 use std::sync::{Arc, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -8,7 +9,7 @@ use crate::cq::{CompletionFlags, CompletionQueue, CqSlot};
 use crate::id::UserContext;
 use crate::limits::CELLS_PER_THREAD_MAX;
 use crate::proto::OpResult;
-use crate::sync::{Mutex, MutexGuard, WakeList, thread_local};
+use crate::sync::{Mutex, MutexGuard, NO_TASK, WakeList, thread_local};
 
 use super::receive_context::{MultiReceive, TimedReport};
 
@@ -25,17 +26,19 @@ pub(crate) struct OpCell {
 
 #[derive(Debug)]
 struct CellState {
-    result: ResultState,
+    phase: CellPhase,
+    /// Of an operation that has completed, until the future fetches it; else empty.
+    result: OpResult,
     waker: Option<Waker>,
 }
 
-#[derive(Debug)]
-enum ResultState {
+#[derive(Clone, Copy, Debug)]
+enum CellPhase {
     Pending,
     /// A waiting operation that reports to a queue was accepted: the queue has its completion.
     Accepted,
     /// Until the future fetches it.
-    Completed(OpResult),
+    Completed,
     Taken,
     /// The future was dropped before the completion: the operation was withdrawn, or is to be.
     Abandoned,
@@ -57,34 +60,38 @@ pub(super) enum Delivery {
 impl CellState {
     /// A waker that is replaced goes to `stale`, to be dropped after unlocking: the last waker of a
     /// task may run its destructor.
+    #[inline]
     fn poll<R>(
         &mut self,
         waker: &Waker,
         stale: &mut Option<Waker>,
         fetch: impl FnOnce(&mut OpResult) -> R,
     ) -> Poll<R> {
-        match &mut self.result {
-            ResultState::Pending => {
-                if !self
-                    .waker
-                    .as_ref()
-                    .is_some_and(|held| held.will_wake(waker))
-                {
-                    *stale = self.waker.replace(waker.clone());
-                }
+        match self.phase {
+            CellPhase::Pending => {
+                *stale = self.register(waker);
                 Poll::Pending
             }
-            ResultState::Completed(result) => {
-                let fetched = fetch(result);
-                self.result = ResultState::Taken;
+            CellPhase::Completed => {
+                let fetched = fetch(&mut self.result);
+                self.result = OpResult::empty();
+                self.phase = CellPhase::Taken;
                 Poll::Ready(fetched)
             }
-            ResultState::Accepted
-            | ResultState::Taken
-            | ResultState::Abandoned
-            | ResultState::Detached => {
+            CellPhase::Accepted | CellPhase::Taken | CellPhase::Abandoned | CellPhase::Detached => {
                 panic!("an operation's future was polled after it ended")
             }
+        }
+    }
+
+    fn register(&mut self, waker: &Waker) -> Option<Waker> {
+        let held = self.waker.as_ref();
+        if waker.will_wake(NO_TASK) {
+            self.waker.take()
+        } else if !held.is_some_and(|held| held.will_wake(waker)) {
+            self.waker.replace(waker.clone())
+        } else {
+            None
         }
     }
 
@@ -102,7 +109,8 @@ impl OpCell {
         free.ok().flatten().unwrap_or_else(|| {
             Arc::new(OpCell {
                 state: Mutex::new(CellState {
-                    result: ResultState::Pending,
+                    phase: CellPhase::Pending,
+                    result: OpResult::empty(),
                     waker: None,
                 }),
             })
@@ -117,10 +125,10 @@ impl OpCell {
         };
         let state = state.get_mut().unwrap_or_else(PoisonError::into_inner);
         debug_assert!(
-            matches!(state.result, ResultState::Taken),
+            matches!(state.phase, CellPhase::Taken),
             "its result was fetched"
         );
-        state.result = ResultState::Pending;
+        state.phase = CellPhase::Pending;
         state.waker = None;
         // A thread that is ending has no free list any more.
         let _ = FREE_CELLS.try_with(|cells| {
@@ -145,39 +153,39 @@ impl OpCell {
     /// dropped. A result that no future awaits stays where it is.
     pub(super) fn complete(&self, result: &mut OpResult, wakes: &mut WakeList) -> Delivery {
         let mut state = self.lock();
-        match state.result {
-            ResultState::Pending => {
+        match state.phase {
+            CellPhase::Pending => {
                 state.wake(wakes);
-                state.result = ResultState::Completed(result.take());
+                // Its own is empty. Swapped, since it is large.
+                mem::swap(&mut state.result, result);
+                state.phase = CellPhase::Completed;
                 Delivery::Delivered
             }
-            ResultState::Abandoned => Delivery::Abandoned,
-            ResultState::Detached => Delivery::Detached,
+            CellPhase::Abandoned => Delivery::Abandoned,
+            CellPhase::Detached => Delivery::Detached,
             // It has completed before, which is not to be undone.
-            ResultState::Accepted | ResultState::Completed(_) | ResultState::Taken => {
-                Delivery::Delivered
-            }
+            CellPhase::Accepted | CellPhase::Completed | CellPhase::Taken => Delivery::Delivered,
         }
     }
 
     /// The future is dropped: its result if there is one. Else the completion finds it abandoned.
     pub(crate) fn abandon(&self) -> Option<OpResult> {
-        self.set_result(ResultState::Abandoned)
+        self.set_phase(CellPhase::Abandoned)
     }
 
     /// The operation goes on without a future: its result if there is one.
     pub(crate) fn detach(&self) -> Option<OpResult> {
-        self.set_result(ResultState::Detached)
+        self.set_phase(CellPhase::Detached)
     }
 
     /// Goes to this state, and gives the result if there is one. The waker is dropped with the cell
     /// unlocked.
-    fn set_result(&self, to: ResultState) -> Option<OpResult> {
+    fn set_phase(&self, to: CellPhase) -> Option<OpResult> {
         let _waker; // Declared before the guard, and so dropped after it.
         let mut state = self.lock();
         _waker = state.waker.take();
-        match std::mem::replace(&mut state.result, to) {
-            ResultState::Completed(result) => Some(result),
+        match mem::replace(&mut state.phase, to) {
+            CellPhase::Completed => Some(state.result.take()),
             _ => None,
         }
     }
@@ -185,9 +193,9 @@ impl OpCell {
     /// A waiting operation is accepted now and will complete elsewhere.
     pub(crate) fn accept(&self, wakes: &mut WakeList) {
         let mut state = self.lock();
-        if matches!(state.result, ResultState::Pending) {
+        if matches!(state.phase, CellPhase::Pending) {
             state.wake(wakes);
-            state.result = ResultState::Accepted;
+            state.phase = CellPhase::Accepted;
         }
     }
 
@@ -196,8 +204,8 @@ impl OpCell {
     pub(crate) fn poll_accepted(&self, waker: &Waker) -> Poll<Result<(), OpResult>> {
         let mut stale = None; // Declared before the guard, and so dropped after it.
         let mut state = self.lock();
-        match state.result {
-            ResultState::Accepted => Poll::Ready(Ok(())),
+        match state.phase {
+            CellPhase::Accepted => Poll::Ready(Ok(())),
             _ => state.poll(waker, &mut stale, OpResult::take).map(Err),
         }
     }
@@ -212,11 +220,11 @@ impl OpCell {
 
     /// The result if there is one, for a future that is being dropped.
     pub(crate) fn take(&self) -> Option<OpResult> {
-        self.set_result(ResultState::Taken)
+        self.set_phase(CellPhase::Taken)
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        !matches!(self.lock().result, ResultState::Pending)
+        !matches!(self.lock().phase, CellPhase::Pending)
     }
 }
 

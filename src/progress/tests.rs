@@ -81,8 +81,8 @@ async fn run_all() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-/// Ruling 3: "`post()`/await wait in one FIFO per context": all of them are let in, without anybody
-/// doing anything more.
+/// Ruling 3: "`post` and `.await` wait in one FIFO per context": all of them are let in, without
+/// anybody doing anything more.
 #[test]
 fn operations_that_wait_for_a_context_all_get_in() {
     run(|net| async move {
@@ -328,7 +328,7 @@ fn a_listener_takes_any_handshake_timeout() {
     });
 }
 
-/// Ruling 8: "a listener with no slot left stops accepting", and goes on when there is one.
+/// Ruling 8: "A listener without a free slot stops accepting", and goes on when there is one.
 #[test]
 fn a_listener_goes_on_when_its_queue_has_room_again() {
     run(|net| async move {
@@ -479,7 +479,7 @@ fn a_connection_is_accepted_in_another_runtime() {
     }
 }
 
-/// Ruling 13, and "nearly nothing for idle connections": minutes pass over connections with and
+/// Ruling 13, and idle connections cost nearly nothing: minutes pass over connections with and
 /// without outstanding operations, and over one that does not read.
 #[test]
 fn minutes_pass_over_living_connections() {

@@ -16,8 +16,9 @@
 
 use std::time::Instant;
 
+use crate::buf::Stage;
 use crate::proto::{Outgoing, ReceivePlan};
-use crate::transport::{Clock, DirectBuffer, Outcome, Receive, SendBatch};
+use crate::transport::{Clock, DirectBuffer, Outcome, Receive, SendBatch, wake_bytes};
 
 use super::arming::{PeerStream, RecvState, SendState};
 use super::budget::Budget;
@@ -30,12 +31,34 @@ impl Port {
     pub(super) fn turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> TurnResult {
         // Who wakes the port from here on puts it on the ready list again.
         self.port_waker.mark_dequeued();
+        let _entered = self.span.enter();
+        self.turn_of(&mut self.lock("turn"), now, clock, left)
+    }
+
+    /// A turn, if the link has anything although the reactor has not reported it ready. The port
+    /// stays on the ready list, if it is there.
+    pub(super) fn try_turn(
+        &self,
+        now: Instant,
+        clock: &dyn Clock,
+        left: &mut Budget,
+    ) -> Option<TurnResult> {
+        let _entered = self.span.enter();
+        let mut state = self.lock("try the link");
+        let found = self.try_receive(&mut state);
+        found.then(|| self.turn_of(&mut state, now, clock, left))
+    }
+
+    fn turn_of(
+        &self,
+        state: &mut PortState,
+        now: Instant,
+        clock: &dyn Clock,
+        left: &mut Budget,
+    ) -> TurnResult {
         #[cfg(test)]
         self.turns
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let _entered = self.span.enter();
-        let mut guard = self.lock("turn");
-        let state = &mut *guard;
         self.begin_turn(state, now);
         let published = state.counts.published;
         let mut may_follow = true;
@@ -60,15 +83,19 @@ impl Port {
             let sent = self.transmit(state, left);
             // 4. Arm the next receive, in the place that the machine plans for what comes next.
             self.arm(state);
-            // 5. Deliver: completions, counters, events, in order. Wakers wait for the unlock.
+            // 5. Deliver: completions, counters, events, in order. Wakers wait for the unlock. What
+            //    came behind them may be delivered by others now.
             self.publish(state);
+            let released = (state.receives.as_mut()).is_some_and(|shared| shared.release());
             // 6. Move the life of the link on, which may end operations.
             self.advance_link(state, now);
             self.publish(state);
 
             // Completed operations make room for those in the backlog, and answers that went out
             // let reading go on: no outcome will report either.
-            let again = state.machine.wants_admission() || sent && state.machine.is_read_paused();
+            let again = released
+                || state.machine.wants_admission()
+                || sent && state.machine.is_read_paused();
             if !moved && !again {
                 break;
             }
@@ -97,6 +124,10 @@ impl Port {
         state.inline_send.on_turn();
         state.machine.handle_time(now);
         state.life.start_limit(now);
+        if state.life.is_overdue(now) {
+            // Bytes that show otherwise may lie in the socket, too few to be worth a wake-up.
+            self.try_receive(state);
+        }
         let machine = &state.machine;
         state
             .timers
@@ -147,10 +178,15 @@ impl Port {
 
     /// Step 2: the machine takes what it can of the staging buffer. What it leaves waits for a
     /// receive, or for room.
+    #[inline]
     fn feed(&self, state: &mut PortState) {
-        let Some(mut stage) = state.io.stage.take() else {
-            return;
-        };
+        if let Some(stage) = state.io.stage.take() {
+            self.feed_stage(state, stage);
+        }
+    }
+
+    #[inline(never)]
+    fn feed_stage(&self, state: &mut PortState, mut stage: Stage) {
         let taken = with_host!(self, state, |machine, host| machine
             .handle_stage(&stage, host));
         stage.advance(taken);
@@ -194,7 +230,8 @@ impl Port {
             }
             left.spend(outcome.bytes());
             self.handle_outcome(state, outcome);
-            if left.is_spent() {
+            // What is due by itself is asked for by the next round, or turn.
+            if left.is_spent() || state.machine.is_transmit_idle() {
                 break;
             }
         }
@@ -234,13 +271,16 @@ impl Port {
                 offset,
                 len,
                 leases,
+                frame_len,
+                frame_left,
             } => {
                 let region = !leases.is_empty();
                 link.receive(Receive::Direct(DirectBuffer {
                     payload,
                     offset,
-                    len,
+                    len: len as u32, // at most a piece
                     leases,
+                    wake_bytes: wake_bytes(frame_len, frame_left),
                 }));
                 region
             }

@@ -526,10 +526,11 @@ impl<T> Dgram<T> {
     }
 
     /// A receive has ended whose owner never looked: its datagram goes back to the head of those
-    /// kept, or to the next receive that takes it.
+    /// kept, or to the next receive that takes it. The datagram is copied: what waits is memory of
+    /// our own.
     pub(crate) fn give_back(
         &mut self,
-        payload: Payload,
+        payload: &Payload,
         len: usize,
         overflow: usize,
         from: SocketAddr,
@@ -537,8 +538,8 @@ impl<T> Dgram<T> {
         if self.closed.is_some() {
             return;
         }
-        // A region is not where a datagram waits. One that is taken away took it along.
-        let Ok(payload) = payload.apart_from_regions(len) else {
+        // A region that is taken away took it along.
+        let Ok(payload) = payload.copy_front(len) else {
             return;
         };
         let unexpected = UnexpectedDatagram {

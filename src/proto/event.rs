@@ -16,8 +16,8 @@ pub(crate) enum ConnEvent {
     /// An operation has completed: its record has the result, until the owner has
     /// [delivered](super::Connection::deliver) it.
     Completed(OpKey),
-    /// The slot that was reserved for a peer's write with CQ data is free: the write was refused on
-    /// its way.
+    /// The slot that was reserved for a peer's write with CQ data is free: the write was refused
+    /// after all, since it could not be made persistent.
     RemoteDataVoid,
     /// A peer's write has landed in this memory, or an answer to its read has left it; of an answer
     /// that was cut up, only the regions that count are given. A slot was reserved for what comes

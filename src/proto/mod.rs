@@ -27,8 +27,8 @@ mod tests;
 
 pub(crate) use conn::{
     Challenge, ChallengeResult, ConnIds, Connection, ExtensionParams, InjectedEnds, Lifecycle,
-    OFFERED, Outgoing, ProvenKey, RdmParams, ReceivePlan, SendOrder, SharedParams, Sizes,
-    Withdrawn, no_contexts,
+    LongMessages, OFFERED, Outgoing, ProvenKey, RdmParams, ReceivePlan, SendOrder, SharedParams,
+    Sizes, Withdrawn, no_contexts,
 };
 pub(crate) use dgram::{Dgram, DgramSizes};
 pub(crate) use event::ConnEvent;

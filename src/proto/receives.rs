@@ -36,8 +36,14 @@ pub(crate) trait Receives<T> {
     fn begin_message(&mut self, arrival: &mut Arrival) -> ArrivalOutcome<T>;
 
     /// An admitted message has come in full: it is stored, or completes a receive that was posted
-    /// meanwhile.
+    /// meanwhile. Behind receives that are not reported yet it is held before.
     fn store_message(&mut self, message: UnexpectedMessage);
+
+    /// True while a message is held: the connection reads no further, so that its messages are
+    /// matched and reported in order.
+    fn is_holding(&self) -> bool {
+        false
+    }
 
     /// An admitted message will not come in full.
     fn abort_message(&mut self, arrival: &Arrival);

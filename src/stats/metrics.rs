@@ -140,7 +140,12 @@ const DURATION: Description = (
     "From the post of an operation to its end, of one in sixty-four",
 );
 
-/// Describes all metrics to the recorder that is installed: once, before the first are recorded.
+/// Describes all metrics to the installed recorder. Call it once, before the first metrics are
+/// recorded.
+///
+/// ```
+/// tokio_fabric::stats::describe_metrics(); // Does nothing without a recorder.
+/// ```
 pub fn describe_metrics() {
     for (name, unit, what) in COUNTERS {
         metrics::describe_counter!(name, unit, what);

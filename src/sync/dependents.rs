@@ -134,7 +134,7 @@ impl Drop for Dependence {
 mod tests {
     use super::*;
 
-    /// Ruling 22: "`close().await` of an object that others depend on: Busy, with their names."
+    /// Ruling 22: "Closing an object that others depend on fails with Busy and their names."
     #[test]
     fn close_names_those_who_depend_and_succeeds_once_they_are_gone() {
         let dependents = Dependents::new();

@@ -14,16 +14,16 @@
 //! The waiter that was polled last is asked first: its task is the one that is at work, so a
 //! message wakes the task that it is for. Who is asked drives at its next poll. Four steps see to
 //! it that none is left without a driver, and the models beside this file show it: a waiter that
-//! goes away while one is asked asks the next; one that registers while none could be asked asks
+//! goes away while one is asked asks the next; one that comes while something is to be done drives
 //! itself; the end of a turn asks again for what came during it; and where one is asked whose task
 //! does not poll it (a future that was polled once and is kept), an alarm asks the next.
 
 #[cfg(loom)]
 pub(super) mod models;
+mod state;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,14 +31,18 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::{AtomicUsize, Lock, MutexGuard, Ordering};
-use crate::edges::{MachineState, check_edge};
+use super::{AtomicUsize, Lock, Ordering};
 use crate::limits::MANUAL_END_TURNS;
+use state::{AskedWaiter, ProgressPhase, ProgressState};
+
+/// The waker of none, by which those that drive poll what they wait for: what their own turn ends
+/// must not wake the task that runs it. One for all, since two of `Waker::noop` may not be alike.
+pub(crate) static NO_TASK: &Waker = Waker::noop();
 
 /// What makes progress when it is polled, and ends when its work is over.
 pub(crate) trait ProgressTask: Future<Output = ()> + Send + Unpin {
-    /// Looks for what no waker reports, as timers and sockets whose reactor does not run. True if
-    /// it is to be polled.
+    /// Looks for what no waker reports, as timers and sockets whose reactor does not run, and may
+    /// serve what it finds. True if it is to be polled.
     fn is_due(&mut self) -> bool;
 
     /// Whether anything has moved since this was last asked.
@@ -47,8 +51,10 @@ pub(crate) trait ProgressTask: Future<Output = ()> + Send + Unpin {
 
 /// Where what is driven learns that sockets are ready, besides the reactor of a runtime.
 pub(crate) trait ReadinessSource: Send + Sync {
-    /// Takes in what is ready now, which wakes whom it is for. Never blocks.
-    fn poll_now(&self) {}
+    /// Takes in what is ready now, which wakes whom it is for. Never blocks. False: nothing is.
+    fn poll_now(&self) -> bool {
+        false
+    }
 
     /// From here on a waiter sleeps until something is ready.
     fn watch(&self) {}
@@ -61,104 +67,13 @@ pub(crate) trait ReadinessSource: Send + Sync {
     fn set_alarm(&self, _alarm: &Waker) {}
 }
 
-/// What is known of the need to drive, and of who does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ProgressPhase {
-    /// Nothing is to be done.
-    Parked,
-    /// Something is, and the first waiter, if there is one, has been asked.
-    Woken,
-    /// A thread drives.
-    Driving,
-    /// A thread drives, and more has come.
-    DrivingWoken,
-}
-
-impl MachineState for ProgressPhase {
-    const EDGES: &'static [(ProgressPhase, ProgressPhase)] = {
-        use ProgressPhase::*;
-        &[
-            (Parked, Woken),
-            (Parked, Driving),
-            (Woken, Driving),
-            (Driving, DrivingWoken),
-            (Driving, Parked),
-            (Driving, Woken),
-            (DrivingWoken, Driving),
-            (DrivingWoken, Woken),
-        ]
-    };
-}
-
-struct State {
-    phase: ProgressPhase,
-    /// Those who wait, by the order in which they were last polled.
-    waiters: BTreeMap<u64, Waker>,
-    next_place: u64,
-    /// The place of the waiter that was asked last.
-    asked: u64,
-    /// The alarm is set. It is while something is to be done and several wait.
-    has_alarm: bool,
-    /// A turn has begun since the alarm was set.
+/// The part of the one that drives.
+struct Turn {
+    tasks: Vec<TaskSlot>,
+    /// What is driven was polled; if not, all is left to be done.
     has_driven: bool,
-    /// What was added since the last turn.
-    added: Vec<TaskSlot>,
-    /// The last handle of what is driven has gone.
-    ended: bool,
-}
-
-impl State {
-    fn go(&mut self, to: ProgressPhase) {
-        check_edge(self.phase, to);
-        self.phase = to;
-    }
-
-    /// The waiter that is asked first.
-    fn first(&mut self) -> Option<AskedWaiter> {
-        self.asked = u64::MAX;
-        let waker = self.next()?;
-        let sets_alarm = !self.has_alarm && self.waiters.len() > 1;
-        if sets_alarm {
-            self.has_alarm = true;
-            self.has_driven = false;
-        }
-        Some(AskedWaiter { waker, sets_alarm })
-    }
-
-    /// The waker of the one behind that which was asked last.
-    fn next(&mut self) -> Option<Waker> {
-        let (place, waker) = self.waiters.range(..self.asked).next_back()?;
-        self.asked = *place;
-        Some(waker.clone())
-    }
-
-    /// Makes a waiter the first to be asked. A waker that this replaces comes back.
-    fn put_first(&mut self, place: &mut Option<u64>, waker: &Waker) -> Option<Waker> {
-        // A task that waits for several things keeps their places while it is the first.
-        let is_ours = |held: Option<&Waker>| held.is_some_and(|held| held.will_wake(waker));
-        let held = place.and_then(|place| self.waiters.get(&place));
-        if is_ours(held) && is_ours(self.waiters.values().next_back()) {
-            return None;
-        }
-        let stale = self.remove(place);
-        self.waiters.insert(self.next_place, waker.clone());
-        *place = Some(self.next_place);
-        self.next_place += 1;
-        stale
-    }
-
-    /// Takes a waiter out; its waker comes back.
-    fn remove(&mut self, place: &mut Option<u64>) -> Option<Waker> {
-        self.waiters.remove(&place.take()?)
-    }
-}
-
-/// A waiter that is to be asked.
-struct AskedWaiter {
-    waker: Waker,
-    /// There are others, and nothing sees to it yet that one of them is asked if this one does not
-    /// answer.
-    sets_alarm: bool,
+    /// None waited as it began.
+    is_alone: bool,
 }
 
 /// What is driven, with the waker that it is polled with, by any waiter.
@@ -205,9 +120,7 @@ impl Wake for AnswerAlarm {
 
 /// Progress that is made by those who wait for it.
 pub(crate) struct ManualProgress {
-    state: Lock<State>,
-    /// Locked by the thread that drives.
-    tasks: Lock<Vec<TaskSlot>>,
+    state: Lock<ProgressState>,
     readiness: Box<dyn ReadinessSource>,
     /// Itself, for the wakers of what is driven.
     itself: Weak<ManualProgress>,
@@ -218,17 +131,7 @@ pub(crate) struct ManualProgress {
 impl ManualProgress {
     pub(crate) fn new(readiness: Box<dyn ReadinessSource>) -> Arc<Self> {
         Arc::new_cyclic(|itself| ManualProgress {
-            state: Lock::new(State {
-                phase: ProgressPhase::Parked,
-                waiters: BTreeMap::new(),
-                next_place: 0,
-                asked: 0,
-                has_alarm: false,
-                has_driven: false,
-                added: Vec::new(),
-                ended: false,
-            }),
-            tasks: Lock::new(Vec::new()),
+            state: Lock::new(ProgressState::default()),
             readiness,
             itself: Weak::clone(itself),
             alarm: Waker::from(Arc::new(AnswerAlarm {
@@ -248,50 +151,50 @@ impl ManualProgress {
             waker: Waker::from(Arc::clone(&wake)),
             wake,
         };
-        self.state.lock("add what is driven").added.push(task_slot);
+        self.state.lock("add what is driven").tasks.push(task_slot);
         self.wake();
     }
 
     /// One bounded turn, beside those who wait. True if anything moved; false also while another
     /// thread drives. Never blocks.
     pub(crate) fn turn(&self) -> bool {
-        if !self.begin(true) {
+        let Some(mut turn) = self.begin() else {
             return false;
-        }
-        let moved = self.poll_and_drive();
-        self.update_waiter(Some(true), &mut None, None);
+        };
+        let moved = self.look_and_drive(&mut turn);
+        self.end_turn(turn, &mut None, None);
         moved
     }
 
     /// The last handle of what is driven has gone: what goes without waiting goes, then all ends.
     pub(crate) fn end(&self) {
-        if !self.begin(true) {
+        let Some(mut turn) = self.begin() else {
             // The thread that drives now ends it.
             self.state.lock("end progress").ended = true;
             return;
-        }
+        };
         for _ in 0..MANUAL_END_TURNS {
-            if !self.poll_and_drive() {
+            if !self.look_and_drive(&mut turn) {
                 break;
             }
         }
         self.state.lock("end progress").ended = true;
-        self.update_waiter(Some(true), &mut None, None);
+        self.end_turn(turn, &mut None, None);
     }
 
-    fn poll_and_drive(&self) -> bool {
-        self.readiness.poll_now();
-        let mut state = self.state.lock("a turn is asked for");
-        // What was found is served by this turn.
-        if state.phase == ProgressPhase::DrivingWoken {
-            state.go(ProgressPhase::Driving);
-        }
-        let nobody_waits = state.waiters.is_empty();
-        self.take_added(state);
-        if nobody_waits {
+    /// A turn that is asked for. The source of readiness comes first, so that who always finds
+    /// something by itself holds none up, and what is found by that is not held up by the question.
+    fn look_and_drive(&self, turn: &mut Turn) -> bool {
+        if turn.is_alone {
             self.readiness.unwatch();
         }
-        self.drive(true)
+        if self.readiness.poll_now() {
+            let mut state = self.state.lock("serve what was found");
+            if state.phase == ProgressPhase::DrivingWoken {
+                state.go(ProgressPhase::Driving);
+            }
+        }
+        turn.drive(true)
     }
 
     /// Something driven is to be polled: asks the first waiter, unless it is known already.
@@ -313,90 +216,60 @@ impl ManualProgress {
         self.ask(asked);
     }
 
-    /// Makes the caller the driver, if anything is to be done or it insists; unless there is one.
-    fn begin(&self, insists: bool) -> bool {
+    /// Makes the caller the driver, unless there is one.
+    fn begin(&self) -> Option<Turn> {
         let mut state = self.state.lock("begin to drive");
-        let begins = match state.phase {
-            _ if state.ended => false,
-            ProgressPhase::Woken => true,
-            ProgressPhase::Parked => insists,
-            ProgressPhase::Driving | ProgressPhase::DrivingWoken => false,
-        };
-        if begins {
-            state.go(ProgressPhase::Driving);
-            state.has_driven = true;
-            self.take_added(state);
-        }
-        begins
+        let may_begin = matches!(state.phase, ProgressPhase::Woken | ProgressPhase::Parked);
+        (may_begin && !state.ended).then(|| state.begin())
     }
 
-    /// What was added is driven from now on. Called by the driver.
-    fn take_added(&self, mut state: MutexGuard<'_, State>) {
-        if !state.added.is_empty() {
-            let added = std::mem::take(&mut state.added);
-            drop(state);
-            self.tasks.lock("add what is driven").extend(added);
-        }
-    }
-
-    /// Polls what was woken, and with `looks` also what finds that it is due. True if anything
-    /// moved. Called by the driver.
-    fn drive(&self, looks: bool) -> bool {
-        let mut tasks = self.tasks.lock("drive");
-        let mut moved = false;
-        let mut at = 0;
-        while let Some(task_slot) = tasks.get_mut(at) {
-            // A panic (a waker's, a buffer's drop) ends what is driven as the end of a task would.
-            let polled = catch_unwind(AssertUnwindSafe(|| task_slot.poll(looks)));
-            let ended = polled.unwrap_or_else(|_| {
-                tracing::error!("what was driven by hand panicked, and ends");
-                true
-            });
-            moved |= ended || task_slot.driven.has_moved();
-            match ended {
-                true => drop_quietly(tasks.swap_remove(at)),
-                false => at += 1,
-            }
-        }
-        moved
-    }
-
-    /// Has the caller wait on (`waker`), as the first to be asked, or no longer. If it has a turn,
-    /// that ends: one in which nothing was driven leaves all to be done. What is to be done then is
-    /// for the first waiter.
-    fn update_waiter(
-        &self,
-        has_driven: Option<bool>,
-        place: &mut Option<u64>,
-        waker: Option<&Waker>,
-    ) {
+    /// Makes the caller the driver, if something is to be done and there is none; else has it wait
+    /// on (`waker`), as the first to be asked, or no longer.
+    fn begin_or_wait(&self, place: &mut Option<u64>, waker: Option<&Waker>) -> Option<Turn> {
         let _stale; // Declared before the guard, so the waker is dropped after it.
-        let mut state = self.state.lock("wait for progress");
-        _stale = match waker {
-            Some(waker) => state.put_first(place, waker),
-            None => state.remove(place),
-        };
-        match has_driven {
-            None => {}
-            Some(_) if state.ended => return self.drop_driven(state),
-            Some(true) if state.phase == ProgressPhase::Driving => state.go(ProgressPhase::Parked),
-            Some(_) => state.go(ProgressPhase::Woken),
+        let mut state = self.state.lock("begin to drive, or wait");
+        if state.phase == ProgressPhase::Woken && !state.ended {
+            return Some(state.begin());
         }
+        _stale = state.waiters.update(place, waker);
+        None
+    }
+
+    /// A turn ends, and its waiter waits on (`waker`), or no longer. A turn in which nothing was
+    /// driven leaves all to be done. What is to be done then is for the first waiter.
+    fn end_turn(&self, mut turn: Turn, place: &mut Option<u64>, waker: Option<&Waker>) {
+        let _stale; // As above.
+        let mut state = self.state.lock("end a turn");
+        _stale = state.waiters.update(place, waker);
+        turn.tasks.append(&mut state.tasks);
+        if state.ended {
+            drop(state);
+            // All is over: none drives again.
+            return turn.tasks.into_iter().for_each(drop_quietly);
+        }
+        state.tasks = turn.tasks;
+        let asked = if turn.has_driven && state.phase == ProgressPhase::Driving {
+            state.go(ProgressPhase::Parked);
+            None
+        } else {
+            state.go(ProgressPhase::Woken);
+            state.first()
+        };
+        drop(state);
+        self.ask(asked);
+    }
+
+    /// A waiter goes away. What is to be done is for the next.
+    fn remove_waiter(&self, place: &mut Option<u64>) {
+        let _gone; // As above.
+        let mut state = self.state.lock("wait no longer");
+        _gone = state.waiters.remove(place);
         let asked = match state.phase {
             ProgressPhase::Woken => state.first(),
             _ => None,
         };
         drop(state);
         self.ask(asked);
-    }
-
-    /// All is over: none drives again.
-    #[cold]
-    fn drop_driven(&self, mut state: MutexGuard<'_, State>) {
-        let added = std::mem::take(&mut state.added);
-        drop(state);
-        let tasks = std::mem::take(&mut *self.tasks.lock("end what is driven"));
-        tasks.into_iter().chain(added).for_each(drop_quietly);
     }
 
     /// Called with no lock held.
@@ -427,6 +300,30 @@ impl ManualProgress {
             next.wake();
         }
         goes_on
+    }
+}
+
+impl Turn {
+    /// Polls what was woken, and with `looks` also what finds that it is due. True if anything
+    /// moved.
+    fn drive(&mut self, looks: bool) -> bool {
+        self.has_driven = true;
+        let mut moved = false;
+        let mut at = 0;
+        while let Some(task_slot) = self.tasks.get_mut(at) {
+            // A panic (a waker's, a buffer's drop) ends what is driven as the end of a task would.
+            let polled = catch_unwind(AssertUnwindSafe(|| task_slot.poll(looks)));
+            let ended = polled.unwrap_or_else(|_| {
+                tracing::error!("what was driven by hand panicked, and ends");
+                true
+            });
+            moved |= ended || task_slot.driven.has_moved();
+            match ended {
+                true => drop_quietly(self.tasks.swap_remove(at)),
+                false => at += 1,
+            }
+        }
+        moved
     }
 }
 
@@ -500,16 +397,31 @@ impl ProgressWaiter {
         }
     }
 
-    /// Waits on, or no longer; its turn ends, if it has one.
-    fn update(&mut self, has_driven: Option<bool>, waker: Option<&Waker>) {
+    /// Has a turn if something is to be done, else waits on.
+    fn begin(&mut self, waker: Option<&Waker>) -> Option<Turn> {
+        let progress = self.progress.as_ref()?;
+        let turn = progress.begin_or_wait(&mut self.place, waker);
+        if turn.is_none() && waker.is_some() {
+            progress.readiness.watch();
+        }
+        turn
+    }
+
+    /// Its turn ends; it waits on, or no longer.
+    fn end_turn(&mut self, turn: Turn, waker: Option<&Waker>) {
         let Some(progress) = &self.progress else {
             return;
         };
-        if has_driven.is_some() || waker.is_some() || self.place.is_some() {
-            progress.update_waiter(has_driven, &mut self.place, waker);
-        }
+        progress.end_turn(turn, &mut self.place, waker);
         if waker.is_some() {
             progress.readiness.watch();
+        }
+    }
+
+    /// Waits no longer.
+    fn stop_waiting(&mut self) {
+        if let (Some(progress), Some(_)) = (&self.progress, self.place) {
+            progress.remove_waiter(&mut self.place);
         }
     }
 }
@@ -523,7 +435,7 @@ impl Clone for ProgressWaiter {
 
 impl Drop for ProgressWaiter {
     fn drop(&mut self) {
-        self.update(None, None);
+        self.stop_waiting();
     }
 }
 
@@ -539,16 +451,18 @@ pub(crate) async fn await_driving<F: Future>(
 }
 
 /// The turn of a waiter, which ends also when what is waited for panics.
-struct Turn {
-    /// `None` once its waiter sees to its end.
-    progress: Option<Arc<ManualProgress>>,
-    has_driven: bool,
+struct WaiterTurn<'a> {
+    waiter: &'a mut ProgressWaiter,
+    /// Until its end.
+    turn: Option<Turn>,
+    /// With which the waiter waits on then.
+    waker: Option<&'a Waker>,
 }
 
-impl Drop for Turn {
+impl Drop for WaiterTurn<'_> {
     fn drop(&mut self) {
-        if let Some(progress) = &self.progress {
-            progress.update_waiter(Some(self.has_driven), &mut None, None);
+        if let Some(turn) = self.turn.take() {
+            self.waiter.end_turn(turn, self.waker);
         }
     }
 }
@@ -560,38 +474,47 @@ pub(crate) fn poll_driving<R>(
     cx: &mut Context<'_>,
     mut ready: impl FnMut(&mut Context<'_>) -> Poll<R>,
 ) -> Poll<R> {
-    let mut turn = None;
     let mut polled = Poll::Pending;
-    for (at, waiter) in waiters.iter().enumerate() {
-        let Some(progress) = waiter.progress.as_ref().filter(|it| it.begin(false)) else {
+    let is_ready = &mut |cx: &mut Context<'_>| {
+        polled = ready(cx);
+        polled.is_ready()
+    };
+    drive_until(waiters, cx, is_ready);
+    polled
+}
+
+fn drive_until(
+    waiters: &mut [ProgressWaiter],
+    cx: &mut Context<'_>,
+    is_ready: &mut dyn FnMut(&mut Context<'_>) -> bool,
+) {
+    // A waker that wakes no task cannot be asked: who has one polls on by itself.
+    let waker = Some(cx.waker()).filter(|waker| !waker.will_wake(Waker::noop()));
+    let mut last = None;
+    let mut ended = false;
+    for waiter in &mut *waiters {
+        let Some(turn) = waiter.begin(waker) else {
             continue;
         };
-        let begun = Turn {
-            progress: Some(Arc::clone(progress)),
-            has_driven: false,
-        };
         // The turn before it ends, if there was one.
-        let (_, turn) = turn.insert((at, begun));
-        // Without the task's waker: what this turn ends must not wake the task that runs it.
-        polled = ready(&mut Context::from_waker(Waker::noop()));
-        if polled.is_ready() {
+        let begun = last.insert(WaiterTurn {
+            waiter,
+            turn: Some(turn),
+            waker,
+        });
+        ended = is_ready(&mut Context::from_waker(NO_TASK));
+        if ended {
             break;
         }
-        turn.has_driven = true;
-        progress.drive(false);
+        if let Some(turn) = &mut begun.turn {
+            turn.drive(false);
+        }
     }
-    if polled.is_pending() {
-        polled = ready(cx);
+    if ended || is_ready(cx) {
+        if let Some(last) = &mut last {
+            last.waker = None;
+        }
+        drop(last);
+        waiters.iter_mut().for_each(ProgressWaiter::stop_waiting);
     }
-    // A waker that wakes no task cannot be asked: who has one polls on by itself.
-    let waits = polled.is_pending() && !cx.waker().will_wake(Waker::noop());
-    for (at, waiter) in waiters.iter_mut().enumerate() {
-        // The last turn ends as its waiter is updated.
-        let turn = turn.as_mut().filter(|(of, _)| *of == at).map(|(_, turn)| {
-            turn.progress = None;
-            turn.has_driven
-        });
-        waiter.update(turn, waits.then(|| cx.waker()));
-    }
-    polled
 }

@@ -20,7 +20,8 @@ pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use gate::{Drain, DrainScope, Gate, GateError, GateGuard, HasGate, Role};
 pub(crate) use lock::Lock;
 pub(crate) use manual::{
-    ManualProgress, ProgressTask, ProgressWaiter, ReadinessSource, await_driving, poll_driving,
+    ManualProgress, NO_TASK, ProgressTask, ProgressWaiter, ReadinessSource, await_driving,
+    poll_driving,
 };
 pub(crate) use primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, thread_local};
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};

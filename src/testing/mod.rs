@@ -71,8 +71,14 @@ use crate::transport::{Backend, Faults, Host, LoopbackNet, TransportOptions};
 pub use self::node::{Node, Wiring};
 pub use crate::transport::FaultPlan;
 
-/// Frees what is kept of operations that have ended, to be used again by the next: small, bounded
-/// stores of the process and of the calling thread. For tests that count memory.
+/// Frees the memory of completed operations that the library keeps for later ones: small, bounded
+/// pools of the process and of the calling thread.
+///
+/// For tests that measure memory.
+///
+/// ```
+/// tokio_fabric::testing::drop_kept_memory();
+/// ```
 pub fn drop_kept_memory() {
     crate::endpoint::drop_kept();
 }
@@ -108,10 +114,10 @@ pub struct Net {
 }
 
 impl Net {
-    /// A private in-process network without faults; addresses in it mean nothing outside. All that
-    /// is random in it (keys, incarnations, proofs, pauses between attempts) is drawn from the
+    /// A private in-process network without faults; its addresses mean nothing outside of it.
+    /// Everything random in it (keys, incarnations, proofs, retry intervals) is derived from the
     /// seed, and its time is Tokio's: in a `current_thread` runtime with `start_paused`, the same
-    /// seed gives the same run. Keys can be guessed by who knows the seed: it is for tests.
+    /// seed gives the same run. Anyone who knows the seed can guess the keys: it is for tests only.
     pub fn new(seed: u64) -> Net {
         Net::with(Backend::Loopback, seed, RandomSource::seeded(seed))
     }
@@ -121,9 +127,9 @@ impl Net {
         Net::new(0)
     }
 
-    /// A network on this backend as a program has it that names the backend: without a seed, with
+    /// A network on this backend, with the properties it has in production: without a seed, with
     /// random numbers of the operating system and blocking work on threads. Sockets stay on this
-    /// machine's loopback interface and follow the machine's time.
+    /// machine's loopback interface and use real time.
     pub fn on(backend: Backend) -> Net {
         Net::with(backend, 0, RandomSource::default())
     }
@@ -147,16 +153,16 @@ impl Net {
         self.seed
     }
 
-    /// The same network with these faults on each side of every connection.
+    /// The same network with these faults on both sides of every connection.
     pub fn faults(mut self, plan: FaultPlan) -> Net {
         self.is_faulty = true;
         self.set_faults(plan);
         self
     }
 
-    /// From now on these faults happen on each side of every connection, those that are at work
-    /// already included. Bytes until a cut count from here. In a network without a seed
-    /// ([`Net::on`]) this concerns domains that were opened after [`Net::faults`].
+    /// From now on these faults occur on both sides of every connection, including existing ones.
+    /// The bytes until a cut are counted from now on. In a network without a seed ([`Net::on`])
+    /// this affects only domains that are opened after [`Net::faults`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -178,14 +184,14 @@ impl Net {
         self.faults.set(plan);
     }
 
-    /// The same network with domains and listeners that are driven so, unless their builders say
-    /// otherwise.
+    /// The same network, whose domains and listeners have this driver unless their builders set
+    /// another.
     pub fn driver(mut self, driver: Driver) -> Net {
         self.driver = driver;
         self
     }
 
-    /// The same network, whose fabrics are opened with this, unless their hints say otherwise.
+    /// The same network, whose fabrics use this TLS configuration unless their hints set another.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::tls::TlsConfig) -> Net {
         self.tls = Some(tls);
@@ -200,15 +206,15 @@ impl Net {
     /// A fabric in this network.
     ///
     /// # Errors
-    /// As [`Fabric::open`], without a lookup.
+    /// As for [`Fabric::open`], without a lookup.
     pub fn fabric(&self) -> Result<Fabric> {
         self.fabric_with(Hints::new())
     }
 
-    /// A fabric in this network that fits these hints.
+    /// A fabric in this network that matches these hints.
     ///
     /// # Errors
-    /// As [`Fabric::open`].
+    /// As for [`Fabric::open`].
     pub fn fabric_with(&self, hints: Hints) -> Result<Fabric> {
         self.open(hints, self.random.clone(), None)
     }
@@ -236,20 +242,20 @@ impl Net {
         Ok(Fabric::with_transport(&hints, infos, transport))
     }
 
-    /// Two connected endpoints in domains of their own.
+    /// Two connected endpoints, each in a domain of its own.
     ///
     /// # Errors
-    /// Those of opening, listening and connecting.
+    /// The errors of opening, listening and connecting.
     ///
     /// # Cancel safety
-    /// Dropped, it closes what it has opened.
+    /// Dropping the future closes what it has opened.
     pub async fn pair(&self) -> Result<(Endpoint, Endpoint)> {
         let (a, b) = (self.peer()?, self.peer()?);
         connect(&a, &b).await
     }
 
-    /// Two connectionless endpoints in domains of their own, each with the other in its address
-    /// vector. Nothing is connected yet: the first operation does that.
+    /// Two connectionless endpoints, each in a domain of its own and with the other in its address
+    /// vector. They are not connected yet: the first operation connects them.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -263,7 +269,7 @@ impl Net {
     /// ```
     ///
     /// # Errors
-    /// Whatever opening meets.
+    /// The errors of opening.
     pub fn rdm_pair(&self) -> Result<(RdmSide, RdmSide)> {
         let (a, b) = (self.peer()?, self.peer()?);
         let (x, y) = (a.rdm_endpoint()?, b.rdm_endpoint()?);
@@ -285,13 +291,24 @@ impl Net {
     /// A peer: a domain bound to an event queue, and its fabric.
     ///
     /// # Errors
-    /// Whatever opening meets.
+    /// The errors of opening.
     pub fn peer(&self) -> Result<Peer> {
         Peer::of(self.fabric()?)
     }
 }
 
 /// One side of a test: its fabric, its domain, and the event queue the domain is bound to.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (a, b) = (net.peer()?, net.peer()?);
+/// let (endpoint, _other) = connect(&a, &b).await?;
+/// assert_eq!(endpoint.domain().region_count(), a.domain.region_count());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// The fabric.
@@ -303,10 +320,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A peer of this fabric: a domain bound to an event queue of its own.
+    /// A peer of this fabric: a domain, bound to an event queue of its own.
     ///
     /// # Errors
-    /// Whatever opening meets.
+    /// The errors of opening.
     pub fn of(fabric: Fabric) -> Result<Peer> {
         let events = fabric.event_queue().open()?;
         let domain = fabric.domain().open()?;
@@ -321,32 +338,54 @@ impl Peer {
     /// A connectionless endpoint of this peer, at a port of its own.
     ///
     /// # Errors
-    /// Whatever opening meets.
+    /// The errors of opening.
     pub fn rdm_endpoint(&self) -> Result<RdmEndpoint> {
         let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
         self.domain.rdm_endpoint().listen_at(any).open()
     }
 }
 
-/// One side of a pair of connectionless endpoints.
+/// One side of a pair of connectionless endpoints, which [`Net::rdm_pair`] returns.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().rdm_pair()?;
+/// a.endpoint.send("hello", a.other).await?;
+/// let (received, _) = b.endpoint.recv(vec![0; 8]).await?;
+/// assert_eq!(received.source, Some(b.other));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RdmSide {
     /// The endpoint.
     pub endpoint: RdmEndpoint,
-    /// What names the other side's endpoint here.
+    /// The name of the other side's endpoint in this side's address vector.
     pub other: FabricAddr,
-    /// What the endpoint was opened from.
+    /// The peer that the endpoint belongs to.
     pub peer: Peer,
 }
 
-/// Connects a fresh endpoint of `a` to a fresh endpoint of `b`, over a listener that lives no
-/// longer than this call. Both Connected events have been reported.
+/// Connects a new endpoint of `a` to a new endpoint of `b`, through a listener that exists only
+/// during this call. Both Connected events have been reported when it returns.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (a, b) = connect(&client, &server).await?;
+/// assert!(a.is_connected() && b.is_connected());
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
-/// Those of opening, listening and connecting.
+/// The errors of opening, listening and connecting.
 ///
 /// # Cancel safety
-/// Dropped, it closes what it has opened.
+/// Dropping the future closes what it has opened.
 pub async fn connect(a: &Peer, b: &Peer) -> Result<(Endpoint, Endpoint)> {
     let active = a.domain.endpoint().open()?;
     let passive = b.domain.endpoint().open()?;
@@ -354,13 +393,29 @@ pub async fn connect(a: &Peer, b: &Peer) -> Result<(Endpoint, Endpoint)> {
     Ok((active, passive))
 }
 
-/// Connects two idle endpoints; `fabric` is the passive one's.
+/// Connects two endpoints that are not connected; `fabric` is that of the passive one. Use it for
+/// endpoints that are bound to queues or counters.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::{Net, connect_endpoints};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let queue = client.domain.completion_queue().open()?;
+/// let a = client.domain.endpoint().completion_queue(&queue).open()?;
+/// let b = server.domain.endpoint().open()?;
+/// connect_endpoints(&a, &b, &server.fabric).await?;
+/// a.send("hello").queue(1).await?;
+/// assert!(queue.next().await.expect("it is open").result.is_ok());
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
-/// Whatever listening or connecting meets.
+/// The errors of listening and connecting.
 ///
 /// # Cancel safety
-/// Dropped, it leaves both endpoints as they are by then.
+/// Dropping the future leaves both endpoints in their current state.
 pub async fn connect_endpoints(
     active: &Endpoint,
     passive: &Endpoint,

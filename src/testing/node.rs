@@ -14,7 +14,24 @@ use crate::random::RandomSource;
 use crate::transport::Host;
 
 /// A node of a [`Net`]: a machine with an address of its own and one process, from its start to its
-/// crash. [`Net::node`] gives it.
+/// crash.
+///
+/// You get one from [`Net::node`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+/// use tokio_fabric::ErrorKind;
+///
+/// let net = Net::new(7);
+/// let node = net.node("a");
+/// net.crash("a");
+/// let gone = node.peer().unwrap_err();
+/// assert_eq!(gone.kind(), ErrorKind::DriverGone);
+/// net.restart("a");
+/// assert!(net.node("a").peer().is_ok()); // Its next life.
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Node {
     net: Net,
@@ -23,35 +40,35 @@ pub struct Node {
 }
 
 impl Node {
-    /// Its name.
+    /// The node's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its address. What listens at the address of any machine itself (`127.0.0.1`) or at all
-    /// addresses (`0.0.0.0`) listens here.
+    /// The node's address. Listeners that the node opens at the loopback address (`127.0.0.1`) or
+    /// at all addresses (`0.0.0.0`) listen at this address.
     pub fn ip(&self) -> IpAddr {
         self.host.ip()
     }
 
-    /// Its address with a port, for others to connect to.
+    /// The node's address with a port, for others to connect to.
     pub fn addr(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.ip(), port)
     }
 
-    /// A fabric at this node.
+    /// A fabric on this node.
     ///
     /// # Errors
     /// [`ErrorKind::DriverGone`](crate::ErrorKind::DriverGone) if the node has crashed since
-    /// [`Net::node`] gave it; else as [`Fabric::open`].
+    /// [`Net::node`] returned it; otherwise as for [`Fabric::open`].
     pub fn fabric(&self) -> Result<Fabric> {
         self.fabric_with(Hints::new())
     }
 
-    /// A fabric at this node that fits these hints.
+    /// A fabric on this node that matches these hints.
     ///
     /// # Errors
-    /// As [`fabric`](Self::fabric).
+    /// As for [`fabric`](Self::fabric).
     pub fn fabric_with(&self, hints: Hints) -> Result<Fabric> {
         self.host.check_up()?;
         // A name and a life of a node have numbers of their own, whatever the others draw.
@@ -64,17 +81,16 @@ impl Node {
         self.net.open(hints, random, Some(self.host.clone()))
     }
 
-    /// A peer at this node: a domain bound to an event queue, and its fabric.
+    /// A peer on this node: a domain that is bound to an event queue, and its fabric.
     ///
     /// # Errors
-    /// As [`fabric`](Self::fabric), and whatever opening meets.
+    /// As for [`fabric`](Self::fabric), and the errors of opening.
     pub fn peer(&self) -> Result<Peer> {
         Peer::of(self.fabric()?)
     }
 
-    /// Spawns a task of this node's program: it stands still while the node hangs, and is aborted
-    /// when the node crashes. [`tokio::spawn`] makes one that goes on, as something outside of the
-    /// network.
+    /// Spawns a task of this node's program: it does not run while the node hangs, and is aborted
+    /// when the node crashes. Use [`tokio::spawn`] for tasks outside of the network.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -126,10 +142,12 @@ debug_fields!(Node, self => name: self.name, host: self.host);
 /// # Ok(()) }
 /// ```
 impl Net {
-    /// The node of this name, as it lives now; made at the first call. For in-process networks.
+    /// The node with this name, in its present life; the first call creates it. Only for in-process
+    /// networks.
     ///
-    /// Each node has an address of its own. What is opened without a node ([`Net::peer`]) is at one
-    /// more machine, at 127.0.0.1, which has no name and to which nothing happens.
+    /// Each node has an address of its own. What is opened without a node ([`Net::peer`]) belongs
+    /// to one further machine, at 127.0.0.1, which has no name and is not affected by the methods
+    /// below.
     ///
     /// # Panics
     /// In a network of sockets, and for an empty name.
@@ -144,36 +162,37 @@ impl Net {
         }
     }
 
-    /// Cuts both directions between two nodes. Nothing is lost by it: what is on its way, and what
-    /// is sent from now on, waits as TCP would try again, until the partition [heals](Net::heal) or
-    /// an end gives up (its [`Liveness`](crate::ep::Liveness), a time limit). Datagrams are lost.
+    /// Cuts both directions between two nodes. Nothing is lost: data that is on its way, and data
+    /// that is sent from now on, waits as if TCP were retransmitting it, until the partition
+    /// [heals](Net::heal) or a side gives up (because of [`Liveness`](crate::ep::Liveness) or a
+    /// time limit). Datagrams are lost.
     ///
     /// # Panics
-    /// Where there is no node of a name, as all methods that name some.
+    /// If there is no node of that name, like all methods that take names.
     pub fn partition(&self, one: impl AsRef<str>, other: impl AsRef<str>) {
         self.cut(one.as_ref(), other.as_ref(), true);
         self.cut(other.as_ref(), one.as_ref(), true);
     }
 
-    /// Cuts one direction: what `from` sends does not reach `to`.
+    /// Cuts one direction: data that `from` sends does not reach `to`.
     pub fn partition_one_way(&self, from: impl AsRef<str>, to: impl AsRef<str>) {
         self.cut(from.as_ref(), to.as_ref(), true);
     }
 
-    /// Cuts this node off from all other nodes there are.
+    /// Cuts this node off from all other nodes.
     pub fn isolate(&self, node: impl AsRef<str>) {
         for other in self.others(node.as_ref()) {
             self.partition(&node, other);
         }
     }
 
-    /// Both directions between two nodes are whole again; what has waited leaves.
+    /// Restores both directions between two nodes; waiting data is delivered.
     pub fn heal(&self, one: impl AsRef<str>, other: impl AsRef<str>) {
         self.cut(one.as_ref(), other.as_ref(), false);
         self.cut(other.as_ref(), one.as_ref(), false);
     }
 
-    /// All directions between all nodes are whole again.
+    /// Restores all directions between all nodes.
     pub fn heal_all(&self) {
         for node in self.loopback.host_names() {
             for other in self.others(&node) {
@@ -182,16 +201,16 @@ impl Net {
         }
     }
 
-    /// The process at this node ends: its connections are reset at their peers (when the reset gets
-    /// there), its listeners are gone, its [tasks](Node::spawn) are aborted, and whatever is left
-    /// of its objects answers [`ErrorKind::DriverGone`](crate::ErrorKind::DriverGone). No memory of
-    /// it survives.
+    /// The process at this node ends: its connections are reset at their peers (when the reset
+    /// arrives), its listeners are gone, its [tasks](Node::spawn) are aborted, and its remaining
+    /// objects fail with [`ErrorKind::DriverGone`](crate::ErrorKind::DriverGone). None of its
+    /// memory survives.
     pub fn crash(&self, node: impl AsRef<str>) {
         self.known(node.as_ref()).crash();
     }
 
-    /// A new process at a node that has crashed, at the same address; at one that lives, after a
-    /// crash. [`Net::node`] gives it, and its program is the test's to run.
+    /// Starts a new process at a node that has crashed, at the same address; a node that is alive
+    /// crashes first. [`Net::node`] returns it, and the test runs its program.
     pub fn restart(&self, node: impl AsRef<str>) -> Node {
         let host = self.known(node.as_ref());
         if host.check_up().is_ok() {
@@ -201,19 +220,19 @@ impl Net {
         self.node(node)
     }
 
-    /// Stops the process at this node where it stands, as `SIGSTOP` does: its drivers and
-    /// [tasks](Node::spawn) do nothing, its sockets take what they have room for, and its peers'
-    /// [`Liveness`](crate::ep::Liveness) finds it dead in time.
+    /// Stops the process at this node, as `SIGSTOP` does: its drivers and [tasks](Node::spawn) do
+    /// nothing, its sockets accept as much as they have room for, and its peers'
+    /// [`Liveness`](crate::ep::Liveness) detects that it is dead.
     pub fn hang(&self, node: impl AsRef<str>) {
         self.known(node.as_ref()).hang();
     }
 
-    /// A process that hangs goes on; it finds that time has passed.
+    /// Lets a process that hangs continue.
     pub fn resume(&self, node: impl AsRef<str>) {
         self.known(node.as_ref()).resume();
     }
 
-    /// What lies between two nodes, to be changed at any time, both directions alike.
+    /// The link between two nodes, which can be changed at any time, for both directions.
     pub fn link(&self, one: impl AsRef<str>, other: impl AsRef<str>) -> Wiring {
         let (one, other) = (self.known(one.as_ref()), self.known(other.as_ref()));
         Wiring {
@@ -242,7 +261,26 @@ impl Net {
     }
 }
 
-/// The wires between two nodes, given by [`Net::link`]. What has left already keeps its time.
+/// The link between two nodes, which [`Net::link`] returns.
+///
+/// Data that is already on its way is not affected by changes.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> tokio_fabric::Result<()> {
+/// use std::time::Duration;
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::new(7);
+/// let (a, b) = (net.node("a").peer()?, net.node("b").peer()?);
+/// let (to_b, at_b) = connect(&a, &b).await?;
+/// net.link("a", "b").latency(Duration::from_millis(20));
+/// let start = tokio::time::Instant::now();
+/// to_b.send("later").await?;
+/// at_b.recv(vec![0; 8]).await?;
+/// assert!(start.elapsed() >= Duration::from_millis(20));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Wiring {
     net: Net,
@@ -250,14 +288,14 @@ pub struct Wiring {
 }
 
 impl Wiring {
-    /// How long bytes are on their way, each way. Default: no time. To the millisecond, as Tokio's
-    /// timers.
+    /// How long data is on its way, in each direction. Default: no time. The resolution is a
+    /// millisecond, as of Tokio's timers.
     pub fn latency(self, latency: Duration) -> Self {
         self.change(|wire| wire.latency = latency)
     }
 
-    /// Bytes per second and direction, which all connections between the two nodes share. Default:
-    /// any number at once.
+    /// Bytes per second in each direction, shared by all connections between the two nodes.
+    /// Default: unlimited.
     pub fn bandwidth(self, bytes_per_second: u64) -> Self {
         self.change(|wire| wire.bandwidth = Some(bytes_per_second))
     }

@@ -7,23 +7,28 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
 
+use super::exporter::ExporterLog;
+
 /// The protocol that is agreed on within TLS (ALPN): a peer of another protocol that has a
 /// certificate of the same authority is not taken for one of this.
 pub(crate) const ALPN: &[u8] = b"fabric/1";
 
 type ServerNames = dyn Fn(SocketAddr) -> ServerName<'static> + Send + Sync;
 
-/// How connections are secured: rustls configurations of the application's own, with its
-/// certificates, its verifiers, its session store and its cryptography
-/// ([`rustls`](super::rustls) without defaults brings none; the features `ring` or `aws-lc-rs` do).
+/// How connections are secured: the application's rustls configurations, with its certificates,
+/// verifiers, session store and cryptography.
 ///
-/// What connects needs a [`client`](Self::client) configuration, what listens a
-/// [`server`](Self::server) one, a connectionless endpoint both. Who is authenticated is said
-/// there: a server always; a client where the server's configuration asks for it. The peer's
-/// certificates come with the connection request and the `Connected` event.
+/// This crate depends on [`rustls`](super::rustls) without default features, and so without
+/// cryptography: enable its feature `ring` or `aws-lc-rs`.
 ///
-/// The library changes copies of them where its promises depend on it: the protocol agreed on is
-/// `fabric/1`, there is no early data, and records have the size that the library gives them.
+/// Connecting requires a [`client`](Self::client) configuration, listening a
+/// [`server`](Self::server) configuration, and a connectionless endpoint both. They also determine
+/// who is authenticated: a server always, a client if the server's configuration requests it. The
+/// peer's certificates are in the connection request and in the `Connected` event.
+///
+/// The library changes some settings in copies of the configurations: the application protocol
+/// (ALPN) is `fabric/1`, and early data is disabled. After the handshake by rustls the library
+/// itself encrypts and decrypts the records, with the configuration's cryptography.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,39 +66,44 @@ pub struct TlsConfig {
 }
 
 impl TlsConfig {
-    /// Without any configuration: what needs one is refused.
+    /// A configuration for neither connecting nor listening: both are refused.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How this side connects.
+    /// The configuration for connecting.
     pub fn client(mut self, config: Arc<ClientConfig>) -> Self {
         let mut own = ClientConfig::clone(&config);
         own.alpn_protocols = vec![ALPN.to_vec()];
         own.enable_early_data = false;
         own.max_fragment_size = None;
+        own.enable_secret_extraction = true;
+        own.key_log = ExporterLog::before(own.key_log);
         self.client = Some(Arc::new(own));
         self
     }
 
-    /// How this side is connected to.
+    /// The configuration for listening.
     pub fn server(mut self, config: Arc<ServerConfig>) -> Self {
         let mut own = ServerConfig::clone(&config);
         own.alpn_protocols = vec![ALPN.to_vec()];
         own.max_early_data_size = 0;
         own.send_half_rtt_data = false;
         own.max_fragment_size = None;
+        own.enable_secret_extraction = true;
+        own.key_log = ExporterLog::before(own.key_log);
         self.server = Some(Arc::new(own));
         self
     }
 
-    /// The name that the certificates of all listeners connected to must be for. Default: the
-    /// address that is connected to.
+    /// The name that the certificates of all listeners must be issued for. Default: the address
+    /// that is connected to.
     pub fn server_name(self, name: ServerName<'static>) -> Self {
         self.server_names(move |_| name.clone())
     }
 
-    /// The name that the certificate of the listener at an address must be for.
+    /// The name that the certificate of a listener must be issued for, as a function of its
+    /// address.
     pub fn server_names(
         mut self,
         name: impl Fn(SocketAddr) -> ServerName<'static> + Send + Sync + 'static,

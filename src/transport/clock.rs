@@ -33,7 +33,7 @@ impl Clock for TokioClock {
         tokio::time::Instant::now().into_std()
     }
 
-    fn poll_deadline(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_deadline(&mut self, at: Instant, _now: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let _runtime = self.runtime.enter();
         let at = tokio::time::Instant::from_std(at);
         let sleep = self

@@ -17,17 +17,30 @@ mod datagrams;
 
 use datagrams::FaultDatagrams;
 
+use super::wrapped::leave_to_inner;
 use super::{
-    Backend, Clock, DatagramOptions, DatagramSocket, IoSizes, KeepAliveConfig, Link, LinkStats,
-    Listener, Outcome, RawLink, Receive, Received, SendBatch, TrafficMark, Transport,
+    Clock, DatagramOptions, DatagramSocket, IoSizes, KeepAliveConfig, Link, LinkStats, Listener,
+    Outcome, RawLink, Receive, Received, SendBatch, TrafficMark, Transport,
 };
-use crate::buf::Stage;
 use crate::error::Result;
 use crate::identity::PeerIdentity;
 use crate::random::SplitMix;
 
-/// What shall go wrong, and the seed that repeats it. `Debug` shows the seed: a test that fails
-/// prints its plan, and the plan replays the failure.
+/// Faults to be injected, and the seed that reproduces them.
+///
+/// `Debug` shows the seed: a failing test prints its plan, and the plan reproduces the failure.
+/// Pass it to [`Net::faults`](crate::testing::Net::faults).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::{FaultPlan, Net};
+///
+/// let net = Net::new(7).faults(FaultPlan::seeded(7).short_io(0.5));
+/// let (a, b) = net.pair().await?;
+/// a.send(vec![1; 4096]).await?; // In small pieces.
+/// assert_eq!(b.recv(vec![0; 4096]).await?.1, [1; 4096]);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultPlan {
     seed: u64,
@@ -53,43 +66,44 @@ impl FaultPlan {
         }
     }
 
-    /// The probability, 0 to 1, that a send or a receive moves a few bytes only. None by default.
+    /// The probability, 0 to 1, that a send or a receive transfers only a few bytes. Default: 0.
     #[must_use]
     pub fn short_io(mut self, probability: f64) -> Self {
         self.short_io = probability.clamp(0.0, 1.0);
         self
     }
 
-    /// How long the end of each send, receive and connect is withheld. Not at all by default.
+    /// How long the completion of each send, receive and connect is delayed. Default: no delay.
     #[must_use]
     pub fn delay(mut self, range: RangeInclusive<Duration>) -> Self {
         self.delay = Some(range);
         self
     }
 
-    /// After how many bytes, both directions together, a connection is reset. Never by default.
+    /// The number of bytes, in both directions together, after which a connection is reset.
+    /// Default: never.
     #[must_use]
     pub fn cut_after_bytes(mut self, range: RangeInclusive<u64>) -> Self {
         self.cut_after_bytes = Some(range);
         self
     }
 
-    /// The probability, 0 to 1, that a datagram is lost on its way. None by default.
+    /// The probability, 0 to 1, that a datagram is lost. Default: 0.
     #[must_use]
     pub fn lose(mut self, probability: f64) -> Self {
         self.lose = probability.clamp(0.0, 1.0);
         self
     }
 
-    /// The probability, 0 to 1, that a datagram comes twice. None by default.
+    /// The probability, 0 to 1, that a datagram is delivered twice. Default: 0.
     #[must_use]
     pub fn duplicate(mut self, probability: f64) -> Self {
         self.duplicate = probability.clamp(0.0, 1.0);
         self
     }
 
-    /// The probability, 0 to 1, that a datagram is overtaken by the next one of its socket, for
-    /// which it waits. None by default.
+    /// The probability, 0 to 1, that a datagram is delayed until the next one of its socket has
+    /// overtaken it. Default: 0.
     #[must_use]
     pub fn reorder(mut self, probability: f64) -> Self {
         self.reorder = probability.clamp(0.0, 1.0);
@@ -184,9 +198,7 @@ impl FaultInjector {
 }
 
 impl Transport for FaultInjector {
-    fn backend(&self) -> Backend {
-        self.inner.backend()
-    }
+    leave_to_inner!();
 
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
         self.inner.listen(address)
@@ -218,30 +230,6 @@ impl Transport for FaultInjector {
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         let faults = self.faults.clone();
         Ok(Box::new(FaultDatagrams::new(inner, faults, number)))
-    }
-
-    fn take_stage(&self) -> Stage {
-        self.inner.take_stage()
-    }
-
-    fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner.poll_drive(cx)
-    }
-
-    fn try_park(&self, driver: &Waker) -> bool {
-        self.inner.try_park(driver)
-    }
-
-    fn has_completions(&self) -> bool {
-        self.inner.has_completions()
-    }
-
-    fn shutdown(&self) {
-        self.inner.shutdown();
-    }
-
-    fn open_clock(&self) -> Result<Box<dyn Clock>> {
-        self.inner.open_clock()
     }
 }
 
@@ -372,7 +360,8 @@ impl FaultLink {
         let (at, _) = self.late.front()?;
         let clock = self.clock.as_mut()?;
         let mut cx = Context::from_waker(&self.waker);
-        match clock.poll_deadline(*at, &mut cx) {
+        let now = clock.now();
+        match clock.poll_deadline(*at, now, &mut cx) {
             Poll::Ready(()) => self.late.pop_front().map(|(_, outcome)| outcome),
             Poll::Pending => None,
         }

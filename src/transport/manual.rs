@@ -9,11 +9,12 @@
 //!
 //! Before it drives, a waiter polls with a waker that wakes no task, since what its own turn ends
 //! must not wake its task again. Reading without waiting, and `Domain::progress`, take one turn
-//! that looks: at the last port's socket, at the ring's queue, at timers, and at an epoll
-//! descriptor of our own (`epoll/watched.rs`), since the reactor of a runtime does not run while a
-//! task does not yield. The runtime's reactor wakes sleepers directly: one that had ours inside
-//! would cost a system call more per message. An event queue drives what reports to it: its reader
-//! is a waiter of each. Threads still look names up and fault pages in; they move nothing else.
+//! that looks: at an epoll descriptor of our own (`epoll/watched.rs`), since the reactor of a
+//! runtime does not run while a task does not yield, and, where that has nothing, at the socket of
+//! the last port, at the ring's queue and at timers. The runtime's reactor wakes sleepers directly:
+//! one that had ours inside would cost a system call more per message. An event queue drives what
+//! reports to it: its reader is a waiter of each. Threads still look names up and fault pages in;
+//! they move nothing else.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -123,10 +124,8 @@ struct ManualReadiness {
 }
 
 impl ReadinessSource for ManualReadiness {
-    fn poll_now(&self) {
-        if let Some(poller) = &self.poller {
-            poller.poll_now();
-        }
+    fn poll_now(&self) -> bool {
+        (self.poller.as_ref()).is_some_and(|poller| poller.poll_now())
     }
 
     fn watch(&self) {
@@ -144,11 +143,12 @@ impl ReadinessSource for ManualReadiness {
     fn set_alarm(&self, alarm: &Waker) {
         let is_over = {
             let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-            let at = clock.now() + MANUAL_ANSWER_MAX;
+            let now = clock.now();
+            let at = now + MANUAL_ANSWER_MAX;
             // Outside of Tokio's cooperative budget, which belongs to the task that asks. Tokio
             // says by a panic that the runtime is ending: then nothing is driven any more.
             let polled = catch_unwind(AssertUnwindSafe(|| {
-                let over = poll_fn(|cx| clock.poll_deadline(at, cx));
+                let over = poll_fn(|cx| clock.poll_deadline(at, now, cx));
                 pin!(tokio::task::unconstrained(over)).poll(&mut Context::from_waker(alarm))
             }));
             polled.is_ok_and(|polled| polled.is_ready())

@@ -30,7 +30,8 @@
 //! A link has one waker, given when it is made. The rule, in full:
 //!
 //! 1. Once [`Link::poll_outcome`] has returned `None`, the waker is woken when it may return
-//!    something again. After `Some`, poll again.
+//!    something again. After `Some`, poll again. Bytes of a large payload that are too few to be
+//!    worth a wake-up ([`wake_bytes`]) may wait for more: [`Link::try_receive`] takes them.
 //! 2. Submitting outside of a `poll_outcome` loop keeps rule 1 true: the call registers the waker,
 //!    or wakes it. The one exception is [`Link::send`]: it does not wake for an outcome that is
 //!    there when it returns, since its caller takes it at once.
@@ -69,6 +70,8 @@ mod udp;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 #[allow(unsafe_code)]
 mod uring;
+#[cfg(any(test, feature = "test-util", feature = "tls"))]
+mod wrapped;
 
 #[cfg(test)]
 mod tests;
@@ -84,6 +87,7 @@ use std::time::{Duration, Instant};
 use crate::buf::{Leases, OutFrame, Payload, SpanList, Stage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
+use crate::limits::{DIRECT_PIECE_MAX, WAKE_BYTES_MIN, WAKES_PER_PAYLOAD};
 
 pub use address::PortRange;
 #[cfg(any(test, feature = "test-util"))]
@@ -102,23 +106,39 @@ pub(crate) use udp::{
     RecvStatus, too_long,
 };
 
-/// How bytes travel between endpoints; chosen when a fabric is opened.
+/// How bytes are moved between endpoints; chosen by [`Hints::backend`](crate::Hints::backend).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Backend, Fabric, Hints};
+///
+/// // A program that prefers io_uring, and works without.
+/// let open = |hints| Fabric::open(hints)?.domain().open();
+/// let domain = match open(Hints::new().backend("io-uring")) {
+///     Ok(domain) => domain,
+///     Err(_) => open(Hints::new())?,
+/// };
+/// assert!(matches!(domain.backend(), Backend::IoUring | Backend::Epoll));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// TCP sockets, polled for readiness by Tokio's reactor. The default.
+    /// TCP sockets with readiness from Tokio's reactor. The default.
     Epoll,
-    /// TCP sockets, driven by an io_uring: Linux 6.1 or later, feature `io-uring`. A domain whose
-    /// driver is a task takes about a tenth less processor time with 16 to 256 connections at work,
-    /// and more with fewer or many more. Opening a domain fails with [`ErrorKind::Unsupported`]
-    /// where the kernel or a container refuses it; the error says why.
+    /// TCP sockets through io_uring: Linux 6.1 or later, feature `io-uring`. With a driver that is
+    /// a task, it takes about a tenth less processor time than [`Epoll`](Self::Epoll) if 16 to 256
+    /// connections are busy, and more if there are fewer or many more. Opening a domain fails with
+    /// [`ErrorKind::Unsupported`] if the kernel or a container does not allow it; the error states
+    /// the reason.
     IoUring,
-    /// In-process byte pipes: no sockets, no kernel. Time is Tokio's, so a test may pause it.
+    /// Byte pipes within the process: no sockets and no kernel. Time is Tokio's, so a test may
+    /// pause it.
     Loopback,
 }
 
 impl Backend {
-    /// The name that [`Display`](fmt::Display) writes and [`FromStr`] reads.
+    /// The name that [`Display`](fmt::Display) writes and [`FromStr`] parses.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Epoll => "epoll",
@@ -188,9 +208,6 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
         waker: Waker,
     ) -> Result<Box<dyn DatagramSocket>>;
 
-    /// Takes a staging buffer, which returns to its pool when it is dropped.
-    fn take_stage(&self) -> Stage;
-
     /// Does the backend's own work: harvests and submits to a ring. The driver calls it first in
     /// each of its polls, since it makes links ready. Ready when there was something to do; pending
     /// registers the driver. Backends without such work are always pending and register nothing.
@@ -204,6 +221,13 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// [`Transport::poll_drive`], which is to be called again.
     fn try_park(&self, _driver: &Waker) -> bool {
         true
+    }
+
+    /// # Errors
+    /// [`ErrorKind::DriverGone`] once its machine is down, which its driver has yet to notice. Only
+    /// machines of a network for tests go down.
+    fn check_up(&self) -> Result<()> {
+        Ok(())
     }
 
     /// True if [`Transport::poll_drive`] would find anything; for a driver that spins. No system
@@ -229,9 +253,10 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
 pub(crate) trait Clock: Send {
     fn now(&self) -> Instant;
 
-    /// Ready once `at` has passed; else the task of `cx` is woken then. Another `at` replaces the
-    /// one before. A clock that is not polled wakes no task, save once for a deadline already set.
-    fn poll_deadline(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()>;
+    /// Ready once `at` has passed, by `now` at least, which the caller has read lately; else the
+    /// task of `cx` is woken then. Another `at` replaces the one before. A clock that is not polled
+    /// wakes no task, save once for a deadline already set.
+    fn poll_deadline(&mut self, at: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()>;
 }
 
 /// Accepts connections at one address.
@@ -354,8 +379,9 @@ pub(crate) trait Link: Send {
         None
     }
 
-    /// Tries the submitted receive without asking the reactor; for a driver that spins. What
-    /// [`Link::poll_outcome`] has registered stays so. After `Some`, call that.
+    /// Tries the submitted receive without asking the reactor; for a driver that spins, and before
+    /// it counts that nothing has come. What [`Link::poll_outcome`] has registered stays so. After
+    /// `Some`, call that.
     fn try_receive(&mut self) -> Option<Outcome>;
 
     /// Bounds the bytes of each following send and receive (at least 1 each), for the fault
@@ -400,8 +426,8 @@ pub(crate) struct IoSizes {
 impl Default for IoSizes {
     fn default() -> Self {
         IoSizes {
-            send: crate::limits::DIRECT_PIECE_MAX,
-            receive: crate::limits::DIRECT_PIECE_MAX,
+            send: DIRECT_PIECE_MAX,
+            receive: DIRECT_PIECE_MAX,
         }
     }
 }
@@ -455,10 +481,27 @@ impl SendBatch {
 /// Where the next bytes of the stream go.
 #[derive(Debug)]
 pub(crate) enum Receive {
-    /// Into a staging buffer, taken from the pool only when there is something to read.
+    /// Into a staging buffer, taken only when there is something to read.
     Stage,
+    /// The same, for bytes of a payload.
+    #[cfg_attr(
+        not(feature = "tls"),
+        allow(dead_code, reason = "only TLS receives payloads by stages")
+    )]
+    StageOf { wake_bytes: u32 },
     /// Straight into their destination.
     Direct(DirectBuffer),
+}
+
+impl Receive {
+    /// Bytes that are worth a wake-up.
+    fn wake_bytes(&self) -> u32 {
+        match self {
+            Receive::Stage => 1,
+            Receive::StageOf { wake_bytes } => *wake_bytes,
+            Receive::Direct(direct) => direct.wake_bytes,
+        }
+    }
 }
 
 /// `payload[offset..offset + len]`, a destination for stream bytes; `len` is at least 1. The leases
@@ -467,8 +510,21 @@ pub(crate) enum Receive {
 pub(crate) struct DirectBuffer {
     pub(crate) payload: Payload,
     pub(crate) offset: usize,
-    pub(crate) len: usize,
+    pub(crate) len: u32,
     pub(crate) leases: Leases,
+    /// Fewer bytes may stay in the socket without a wake-up: see [`wake_bytes`].
+    pub(crate) wake_bytes: u32,
+}
+
+/// Bytes that are worth a wake-up while a payload of `len` bytes is on its way, of which `left`
+/// have not been received: a fraction of it, if it is large. The peer sends what is left whatever
+/// this side does, so it is never more than that.
+pub(crate) fn wake_bytes(len: u64, left: u64) -> u32 {
+    let worth = len / WAKES_PER_PAYLOAD;
+    if worth < WAKE_BYTES_MIN {
+        return 1;
+    }
+    worth.min(DIRECT_PIECE_MAX as u64).min(left).max(1) as u32
 }
 
 /// How something submitted ended, or a change of the connection.

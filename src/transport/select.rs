@@ -16,9 +16,7 @@ use super::run::{Executor, thread_runtime};
 #[cfg(feature = "tls")]
 use super::tls::TlsTransport;
 use super::{Backend, PortRange, Transport};
-use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::IDLE_STAGES_DEFAULT;
 use crate::random::RandomSource;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConfig;
@@ -44,8 +42,6 @@ pub(crate) struct TransportOptions {
     pub(crate) tls: Option<TlsConfig>,
     /// Where keys, incarnations and the like are drawn.
     pub(crate) random: RandomSource,
-    /// Staging buffers kept while none is in use.
-    pub(crate) idle_stages_max: usize,
     /// What it is to be driven by.
     pub(crate) runner: Runner,
 }
@@ -75,7 +71,6 @@ impl Default for TransportOptions {
             #[cfg(feature = "tls")]
             tls: None,
             random: RandomSource::default(),
-            idle_stages_max: IDLE_STAGES_DEFAULT,
             runner: Runner::Task,
         }
     }
@@ -123,8 +118,7 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
     #[cfg(feature = "tls")]
     let selection = match &options.tls {
         Some(tls) => {
-            let idle_max = options.idle_stages_max;
-            let transport = TlsTransport::new(selection.transport, tls.clone(), idle_max);
+            let transport = TlsTransport::new(selection.transport, tls.clone());
             Selection::new(transport, selection.executor)
         }
         None => selection,
@@ -149,20 +143,18 @@ fn runtime_of(options: &TransportOptions, backend: Backend) -> Result<(Executor,
 
 fn epoll(options: &TransportOptions) -> Result<Selection> {
     let (executor, runtime) = runtime_of(options, Backend::Epoll)?;
-    let stages = StagePool::new(options.idle_stages_max);
     let poller = match &options.runner {
         Runner::Manual(reactor) => reactor.poller().cloned(),
         Runner::Task | Runner::Thread => None,
     };
-    let transport = EpollTransport::new(runtime, options.ports, stages).with_poller(poller);
+    let transport = EpollTransport::new(runtime, options.ports).with_poller(poller);
     Ok(Selection::new(transport, executor))
 }
 
 fn loopback(options: &TransportOptions) -> Result<Selection> {
     let (executor, runtime) = runtime_of(options, Backend::Loopback)?;
-    let stages = StagePool::new(options.idle_stages_max);
     let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
-    let transport = LoopbackTransport::new(net, runtime, options.ports, stages);
+    let transport = LoopbackTransport::new(net, runtime, options.ports);
     #[cfg(any(test, feature = "test-util"))]
     if let Some(host) = &options.host {
         return hosted(transport, executor, host.clone());
@@ -187,16 +179,15 @@ fn hosted(transport: LoopbackTransport, executor: Executor, host: Host) -> Resul
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 fn io_uring(options: &TransportOptions) -> Result<Selection> {
     use super::uring::UringTransport;
-    let stages = StagePool::new(options.idle_stages_max);
     if let Runner::Thread = options.runner {
-        let (transport, reactor) = UringTransport::for_thread(options.ports, stages)?;
+        let (transport, reactor) = UringTransport::for_thread(options.ports)?;
         return Ok(Selection::new(
             transport,
             Executor::Thread(Box::new(reactor)),
         ));
     }
     let (executor, runtime) = runtime_of(options, Backend::IoUring)?;
-    let transport = UringTransport::new(runtime, options.ports, stages)?;
+    let transport = UringTransport::new(runtime, options.ports)?;
     Ok(Selection::new(transport, executor))
 }
 
@@ -317,7 +308,7 @@ mod tests {
         }
     }
 
-    /// The guide, 10: "TCP sockets by readiness; the default".
+    /// The guide, 10: "readiness-based TCP sockets, like Tokio's own | the default".
     #[tokio::test]
     async fn who_names_no_backend_gets_epoll() {
         for options in [TransportOptions::default(), of_thread(None)] {
@@ -336,8 +327,8 @@ mod tests {
         [open(&task), open(&of_thread(Some(Backend::IoUring)))]
     }
 
-    /// The guide, 10: "A backend that was named and cannot be had is an error", with the system's
-    /// reason.
+    /// The guide, 10: "Requesting a backend that is not available fails with an error that says
+    /// why", which is the system's reason.
     #[cfg(all(feature = "io-uring", target_os = "linux"))]
     #[tokio::test]
     async fn where_io_uring_is_refused_the_error_says_why() {

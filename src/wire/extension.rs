@@ -150,6 +150,8 @@ pub(crate) enum CloseReason {
     /// Its peer has sent a message to an endpoint that receives none, and it hears nothing of it
     /// any more.
     NoReceive,
+    /// The same of a message that is longer than its endpoint takes.
+    TooLong,
 }
 
 impl CloseReason {
@@ -158,6 +160,7 @@ impl CloseReason {
         match byte {
             1 => CloseReason::Refusals,
             2 => CloseReason::NoReceive,
+            3 => CloseReason::TooLong,
             _ => CloseReason::Done,
         }
     }
@@ -167,6 +170,7 @@ impl CloseReason {
             CloseReason::Done => 0,
             CloseReason::Refusals => 1,
             CloseReason::NoReceive => 2,
+            CloseReason::TooLong => 3,
         }
     }
 }

@@ -116,6 +116,11 @@ impl PeerData {
         }
     }
 
+    /// The same request or response, after which no message may be announced.
+    pub(crate) fn without_announcements(self) -> Self {
+        PeerData { version: 0, ..self }
+    }
+
     /// Reads what a peer sent. What is behind the eight bytes without our magic is
     /// skipped.
     pub(crate) fn read(data: &[u8]) -> Result<Self, WireError> {

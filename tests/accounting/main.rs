@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[allow(dead_code, reason = "what other programs need of it")]
 mod counting;
 mod flight;
 mod steady;

@@ -54,9 +54,9 @@ impl Setup {
     }
 }
 
-/// docs/performance.md: "A message or an RMA asks nothing of the allocator, at either end, once a
-/// connection is at work". Of the backends with sockets: what passes between two ends in a process
-/// is allocated in pieces.
+/// docs/performance.md: "Messages and RMA do not allocate, at either end, once a connection has
+/// warmed up". Of the backends with sockets: what passes between two ends in a process is allocated
+/// in pieces.
 #[test]
 fn a_message_or_an_rma_asks_nothing_of_the_allocator() {
     let _alone = ALONE.lock();

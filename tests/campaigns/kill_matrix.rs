@@ -2,10 +2,12 @@
 //! dials or is dialed, on each backend with sockets. `docs/reliability.md` has the table that this
 //! prints.
 
-mod cell;
+pub mod cell;
 pub mod death;
 pub mod ledger;
 mod libfabric;
+#[cfg(feature = "tls")]
+mod over_tls;
 mod sockets;
 mod step;
 mod table;
@@ -40,8 +42,9 @@ fn backends() -> Vec<Backend> {
     backends
 }
 
-/// Each step, role and backend, `times` times. `TOKIO_FABRIC_STEP=name` chooses one step.
-fn cells(death: Death, times: usize) -> Vec<Cell> {
+/// Each step, role and backend, `times` times, with victims that speak these protocols.
+/// `TOKIO_FABRIC_STEP=name` chooses one step.
+fn cells(death: Death, protocols: &[Protocol], times: usize) -> Vec<Cell> {
     let only = std::env::var("TOKIO_FABRIC_STEP");
     let only = only.ok().map(|name| Step::named(&name));
     let mut cells = Vec::new();
@@ -50,7 +53,7 @@ fn cells(death: Death, times: usize) -> Vec<Cell> {
             if only.is_some_and(|only| only != step) {
                 continue;
             }
-            for protocol in Protocol::ALL {
+            for &protocol in protocols {
                 for victim in Victim::ALL {
                     cells.extend(backends().into_iter().map(|backend| Cell {
                         step,
@@ -105,14 +108,30 @@ fn play_all(cells: Vec<Cell>, at_once: usize) -> Vec<Outcome> {
     })
 }
 
+/// Prints the outcomes, and demands that everything has ended in time.
+fn assert_all(outcomes: &[Outcome], protocols: &[Protocol], is_in_time: fn(&Outcome) -> bool) {
+    println!("{}", table::markdown(outcomes, &backends(), protocols));
+    for outcome in outcomes {
+        assert_eq!(outcome.missing, 0, "{outcome:?}: operations without an end");
+        assert!(is_in_time(outcome), "{outcome:?}");
+    }
+}
+
+fn is_killed_in_time(outcome: &Outcome) -> bool {
+    outcome.time.is_some_and(|time| time < KILLED_LIMIT)
+}
+
+fn is_found_in_time(outcome: &Outcome) -> bool {
+    outcome.time.is_none_or(|time| time < STOPPED_LIMIT)
+}
+
 /// "At each protocol step x both roles x both socket backends": `kill -9` of the peer
 /// ends every operation once, with a typed error, then the connection, with one event.
 #[test]
 fn a_killed_peer_ends_everything_at_every_step() {
     let _alone = ALONE.lock();
     let (times, at_once) = if is_deep() { (25, 1) } else { (1, 6) };
-    let outcomes = play_all(cells(Death::Killed, times), at_once);
-    println!("{}", table::markdown(&outcomes, &backends()));
+    let outcomes = play_all(cells(Death::Killed, &Protocol::ALL, times), at_once);
     // Without the half-open connections, whose end is seen in the kernel's table only.
     let posted = outcomes.iter().filter(|outcome| outcome.posted > 0);
     let mut times: Vec<Duration> = posted.filter_map(|outcome| outcome.time).collect();
@@ -121,30 +140,21 @@ fn a_killed_peer_ends_everything_at_every_step() {
         "{count} deaths with something to end: p99 {p99:?}, max {:?}",
         times[count - 1]
     );
-    for outcome in &outcomes {
-        assert_eq!(outcome.missing, 0, "{outcome:?}: operations without an end");
-        let in_time = outcome.time.is_some_and(|time| time < KILLED_LIMIT);
-        assert!(in_time, "{outcome:?}");
-    }
+    assert_all(&outcomes, &Protocol::ALL, is_killed_in_time);
 }
 
-/// Ruling 13: "Between our own peers: heartbeats in the extension": a stopped peer is found at
-/// every step at which we read from it, by its silence or by the handshake's deadline. A stopped
-/// (SIGSTOP) C peer looks like a slow one: nothing happens to it.
+/// Ruling 13: "Peers that use this library are probed": a stopped peer is found at every step at
+/// which we read from it, by its silence or by the handshake's deadline. A stopped (SIGSTOP) C peer
+/// looks like a slow one: nothing happens to it.
 #[test]
 fn a_stopped_peer_is_found_if_it_could_have_answered() {
     let _alone = ALONE.lock();
     let (times, at_once) = if is_deep() { (5, 12) } else { (1, 20) };
-    let mut cells = cells(Death::Stopped, times);
+    let mut cells = cells(Death::Stopped, &Protocol::ALL, times);
     // Most of it is waiting: those that wait longest go first.
     cells.sort_by_key(|cell| !cell.is_found());
     let outcomes = play_all(cells, at_once);
-    println!("{}", table::markdown(&outcomes, &backends()));
-    for outcome in &outcomes {
-        assert_eq!(outcome.missing, 0, "{outcome:?}: operations without an end");
-        let in_time = outcome.time.is_none_or(|time| time < STOPPED_LIMIT);
-        assert!(in_time, "{outcome:?}");
-    }
+    assert_all(&outcomes, &Protocol::ALL, is_found_in_time);
 }
 
 /// A send that waits for room when the peer ends its stream, and reads no more, is taken back, also
@@ -152,7 +162,7 @@ fn a_stopped_peer_is_found_if_it_could_have_answered() {
 #[test]
 fn a_stuck_send_ends_when_the_peer_has_closed() {
     let _alone = ALONE.lock();
-    let mut cells = cells(Death::Stopped, 4);
+    let mut cells = cells(Death::Stopped, &Protocol::ALL, 4);
     cells.retain(|cell| cell.step == Step::ItsClose && cell.backend == Backend::IoUring);
     for outcome in play_all(cells, 4) {
         assert_eq!(outcome.missing, 0, "{outcome:?}: operations without an end");

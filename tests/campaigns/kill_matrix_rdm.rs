@@ -4,6 +4,8 @@
 
 mod cell;
 mod keys;
+#[cfg(feature = "tls")]
+mod over_tls;
 mod step;
 mod victim;
 
@@ -69,6 +71,8 @@ fn plays(step: Step, protocol: Protocol) -> bool {
         Step::HalfData,
     ];
     match protocol {
+        Protocol::Secure => !step.is_of_proof(),
+        _ if step.is_of_tls() => false,
         Protocol::Plain | Protocol::Extended => !step.is_of_proof(),
         Protocol::Keyed if step.is_of(Victim::Both) => false,
         Protocol::Keyed => step.is_of_proof() || is_deep() || behind_the_proof.contains(&step),
@@ -151,9 +155,9 @@ fn a_killed_peer_ends_everything_at_every_step() {
     assert!(all_timed, "every death is seen");
 }
 
-/// Ruling 13: "Between our own peers: heartbeats in the extension": a stopped peer is found, by its
-/// silence or by the deadline for reaching it. A stopped (SIGSTOP) C peer looks like a slow one:
-/// nothing happens to it.
+/// Ruling 13: "Peers that use this library are probed": a stopped peer is found, by its silence or
+/// by the deadline for reaching it. A stopped (SIGSTOP) C peer looks like a slow one: nothing
+/// happens to it.
 #[test]
 fn a_stopped_peer_is_found_if_it_could_have_answered() {
     let _alone = ALONE.lock();

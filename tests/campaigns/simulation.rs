@@ -14,7 +14,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tokio_fabric::testing::{FaultPlan, Net};
+use tokio_fabric::ErrorKind;
+use tokio_fabric::ep::Liveness;
+use tokio_fabric::testing::{FaultPlan, Net, connect_endpoints};
 
 /// A run in a runtime whose time is paused.
 fn paused<T>(run: impl Future<Output = T>) -> T {
@@ -78,6 +80,36 @@ fn pauses_between_attempts_follow_the_seed() {
     let other: Vec<_> = (0..6)
         .map(|seed| paused(after_restart(Net::new(seed))))
         .collect();
+    assert!(other.windows(2).any(|t| t[0] != t[1]), "{other:?}");
+}
+
+/// A receive from a peer that is cut off: the time in which that counts as dead. It is the end of
+/// the connection, as an error of a later post says too.
+async fn silence(net: Net) -> Duration {
+    let (a, b) = (net.node("a").peer().unwrap(), net.node("b").peer().unwrap());
+    let quick = Liveness::default().idle_interval(Duration::from_secs(1));
+    let ends = a.domain.endpoint().liveness(quick).open().unwrap();
+    let other = b.domain.endpoint().liveness(quick).open().unwrap();
+    connect_endpoints(&ends, &other, &b.fabric).await.unwrap();
+    net.partition("a", "b");
+    let start = Instant::now();
+    let silent = ends.recv(vec![0; 8]).await.unwrap_err();
+    let took = start.elapsed();
+    let posted = ends.recv(vec![0; 8]).await.unwrap_err();
+    for error in [silent.error(), posted.error()] {
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(error.is_connection_lost(), "{error}");
+    }
+    took
+}
+
+/// `testing::Net`: "the same seed gives the same run": what else the process has opened does not
+/// move the time at which an idle peer is asked whether it lives.
+#[test]
+fn the_time_in_which_silence_is_noticed_follows_the_seed() {
+    let times: Vec<_> = (0..6).map(|_| paused(silence(Net::new(7)))).collect();
+    assert!(times.windows(2).all(|t| t[0] == t[1]), "{times:?}");
+    let other: Vec<_> = (0..6).map(|seed| paused(silence(Net::new(seed)))).collect();
     assert!(other.windows(2).any(|t| t[0] != t[1]), "{other:?}");
 }
 

@@ -12,8 +12,10 @@ pub mod peers;
 pub mod proof;
 pub mod raw;
 pub mod seed;
+pub mod ticks;
 #[cfg(feature = "tls")]
 pub mod tls;
+pub mod wire;
 
 use std::io::Write;
 use std::sync::Once;
@@ -176,6 +178,18 @@ where
             }
         }
     });
+}
+
+/// Runs the test over each of these networks, on `current_thread` runtimes, at the same time.
+pub fn run_at_once<F, T>(nets: Vec<Net>, test: F)
+where
+    F: Fn(Net) -> T + Sync,
+    T: Future<Output = ()>,
+{
+    at_once(
+        |cells| cells.extend(nets.into_iter().map(|it| (0, it))),
+        &test,
+    );
 }
 
 /// Runs the test over one backend on a `current_thread` runtime.

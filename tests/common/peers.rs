@@ -1,6 +1,7 @@
 //! Peers with hints, listeners, and short words for what tests of promises look at.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::LazyLock;
 
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
@@ -114,10 +115,10 @@ pub fn bytes_of<B: 'static>(region: &MemoryRegion<B>) -> Vec<u8> {
     bytes
 }
 
-/// An address of this machine where no process listens.
+/// An address of this machine where no process listens, nor will while this process lives.
 pub fn no_listener() -> SocketAddr {
-    let held = std::net::TcpListener::bind(any()).expect("a port");
-    held.local_addr().expect("a bound address")
+    static HELD: LazyLock<(tokio::net::TcpSocket, SocketAddr)> = LazyLock::new(reserved);
+    HELD.1
 }
 
 /// A connectionless endpoint of this peer, bound to a completion queue.

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::rdm_all_to_all::process::{Running, assert_well, text};
+use crate::rdm_all_to_all::process::{self, Running, assert_well, text};
 
 /// The example's program is built beside this one.
 fn top(arguments: &[&str]) -> Command {
@@ -55,6 +55,17 @@ impl Drop for Serving {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A path that names a file by mistake: its bytes stay.
+#[test]
+fn statistics_are_not_served_in_place_of_a_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "precious").unwrap();
+    let at = file.path().to_str().unwrap();
+    let output = process::run(&["--seconds", "1", "--stats", at]);
+    assert!(!output.status.success());
+    assert_eq!(std::fs::read(file.path()).unwrap(), b"precious");
 }
 
 /// `rdm_all_to_all --stats PATH`, `top PATH`, `top PATH --prometheus PORT`.

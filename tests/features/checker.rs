@@ -282,7 +282,7 @@ const ROWS: &str = "a.a | mr | `fi_a` | works | src/x.rs::t\n\
                     a.b | mr | `fi_b` | stronger | src/x.rs::t\n\
                     a.c | domain | `fi_c` | declined:D1 | -\n\
                     a.d | domain | `fi_d` | not-yet | -\n";
-const SUBJECTS: &str = "| `fi_a` | [`Region::new`] | yes | |\n\
+const SUBJECTS: &str = "| `fi_a` | [`Region::new`] | works | |\n\
                         | `fi_b` | [`Region`] | stronger | more |\n\
                         | `fi_c` | - | declined D1 | |\n\
                         | `fi_d` | - | not yet | |\n";
@@ -350,11 +350,11 @@ fn counts_that_differ_from_the_ledger() {
 #[test]
 fn a_subject_that_says_otherwise_than_the_ledger() {
     for (was, is, part) in [
-        ("| yes |", "| not yet |", "says Works of `fi_a`"),
-        ("| stronger |", "| yes |", "says Stronger of `fi_b`"),
+        ("| works |", "| not yet |", "says Works of `fi_a`"),
+        ("| stronger |", "| works |", "says Stronger of `fi_b`"),
         (
             "| declined D1 |",
-            "| yes |",
+            "| works |",
             "says Declined(\"D1\") of `fi_c`",
         ),
         (
@@ -362,8 +362,8 @@ fn a_subject_that_says_otherwise_than_the_ledger() {
             "| declined D2 |",
             "says Declined(\"D1\")",
         ),
-        ("| not yet |", "| yes |", "says NotYet of `fi_d`"),
-        ("| yes |", "| mostly |", "`mostly` is no state"),
+        ("| not yet |", "| works |", "says NotYet of `fi_d`"),
+        ("| works |", "| mostly |", "`mostly` is no state"),
         ("| stronger | more |", "| stronger |", "has four cells"),
     ] {
         one(&page_of(&SUBJECTS.replace(was, is)), part);

@@ -96,6 +96,8 @@ fn names_of_libfabric_lead_to_items() {
     for page in [&read("docs/features.md"), &table] {
         aliases::check(page, &aliases, &mut complaints);
     }
+    let aliased = aliases::aliased(files.values().map(String::as_str));
+    aliases::check_rows(&table, &aliased, &mut complaints);
     aliases::check_items(&table, &Exports::new(&files), &mut complaints);
     let listed: Vec<&str> = table.split('`').skip(1).step_by(2).collect();
     let calls = CALLS.split_whitespace();

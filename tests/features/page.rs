@@ -10,7 +10,7 @@ use crate::ledger::{Ledger, PAGES, Promise, State, promise};
 const PAGE_SIZE_MAX: usize = 20_000;
 
 pub const COUNTS_HEAD: &str = "| page | works | stronger | declined | explains | not yet | rows |\n|---|---|---|---|---|---|---|\n";
-pub const SUBJECTS_HEAD: &str = "| libfabric | here | state | note |\n|---|---|---|---|\n";
+pub const SUBJECTS_HEAD: &str = "| libfabric | tokio-fabric | status | note |\n|---|---|---|---|\n";
 
 /// The table of counts as the ledger has it.
 pub fn counts(ledger: &Ledger) -> String {
@@ -85,11 +85,11 @@ fn check_subject(line: &str, named: &HashMap<&str, Vec<&State>>) -> Result<(), S
         return Err("a subject has four cells".into());
     };
     let paragraph = state.strip_prefix("declined ");
-    if !["yes", "stronger", "not yet"].contains(&state) && paragraph.is_none() {
+    if !["works", "stronger", "not yet"].contains(&state) && paragraph.is_none() {
         return Err(format!("`{state}` is no state"));
     }
     let agrees = |row: &State| match row {
-        State::Works | State::Explains => ["yes", "stronger"].contains(&state),
+        State::Works | State::Explains => ["works", "stronger"].contains(&state),
         State::Stronger => state == "stronger",
         State::NotYet => state == "not yet",
         State::Declined(number) => paragraph == Some(number),

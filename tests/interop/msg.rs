@@ -388,15 +388,16 @@ fn c_that_listens_is_left_by_an_endpoint_that_demands_a_key() {
     crate::auth::c_that_listens();
 }
 
-/// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": C peers next to
-/// extended ones at one listener, all at work, and every byte of C's connections read.
+/// docs/extension.md: "A C peer never sees it: what a C peer receives is libfabric's protocol": C
+/// peers next to extended ones at one listener, all at work, and every byte of C's connections
+/// read.
 #[test]
 fn c_works_next_to_extended_peers() {
     crate::company::c_dials(tokio_fabric::Backend::Epoll);
 }
 
-/// docs/extension.md: "but for eight bytes of the control frame that C peers send as zero and never
-/// read": what a C listener gets from us is an offer there, and libfabric's protocol else.
+/// docs/extension.md: "except for eight bytes of the control frame that C peers send as zero and
+/// never read": what a C listener gets from us is an offer there, and libfabric's protocol else.
 #[test]
 fn c_that_listens_gets_an_offer_and_no_more() {
     crate::company::c_listens();

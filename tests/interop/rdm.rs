@@ -203,15 +203,15 @@ fn rma_from_c() {
     on_sockets("rma", Role::Target, memory::rma);
 }
 
-/// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": we dial, and
-/// every byte is libfabric's protocol but what is behind the private data's first eight.
+/// docs/extension.md: "A C peer never sees it: what a C peer receives is libfabric's protocol": we
+/// dial, and every byte is libfabric's protocol but what is behind the private data's first eight.
 #[test]
 fn c_that_is_dialled_gets_an_offer_and_no_more() {
     on_sockets_at_once(|net| watched::all(net, Role::Initiator));
 }
 
-/// docs/extension.md: "A C peer never sees it: its bytes are the protocol's own": C dials, and is
-/// answered with eight bytes of private data and libfabric's frames.
+/// docs/extension.md: "A C peer never sees it: what a C peer receives is libfabric's protocol": C
+/// dials, and is answered with eight bytes of private data and libfabric's frames.
 #[test]
 fn c_that_dials_sees_nothing_of_the_extension() {
     on_sockets_at_once(|net| watched::all(net, Role::Target));

@@ -248,7 +248,6 @@ fn no_debug_form_shows_a_key() {
 fn errors_have_libfabrics_numbers() {
     use ErrorKind::*;
     for (kind, number) in [
-        (WrongThread, 1),
         (Again, 11),
         (LimitReached, 12),
         (AccessDenied, 13),

@@ -259,8 +259,8 @@ fn keys_that_cannot_be_used_are_refused_at_once() {
     });
 }
 
-/// docs/extension.md, section 9: "that of the accept waits for the proof": it goes to who
-/// has proven the key, whole.
+/// docs/extension.md, section 9: "The private data of the accept is sent only after the proof": it
+/// goes to who has proven the key, whole.
 #[test]
 fn private_data_is_for_who_has_proven_the_key() {
     on_every_backend(|net| async move {
@@ -303,8 +303,8 @@ async fn stranger(to: std::net::SocketAddr, offers: &[u8; 8], then: &[u8]) -> Ve
     seen
 }
 
-/// docs/extension.md, section 9: "what a side without the key gets to see are the control frames,
-/// random bytes, and that it is refused", and others at the same listener notice nothing.
+/// docs/extension.md, section 9: "A side without the key sees only the control frames, random
+/// bytes, and that it is refused", and others at the same listener notice nothing.
 #[test]
 fn strangers_learn_nothing_and_harm_no_peer() {
     for backend in crate::common::backends() {

@@ -99,8 +99,9 @@ async fn withdraw<B: tokio_fabric::buf::IoBufs + std::fmt::Debug>(op: Op<B>, dee
     deed == Deed::Leak
 }
 
-/// Ruling 4: "not yet started → withdrawn": a send, a write and a read that wait for room, or are
-/// queued behind a frame on its way, never reach the peer, and their memory is freed at once.
+/// Ruling 4: "If it has not started, it never starts": a send, a write and a read that wait for
+/// room, or are queued behind a frame on its way, never reach the peer, and their memory is freed
+/// at once.
 #[test]
 fn what_has_not_started_is_withdrawn() {
     on_every_backend(|net| async move {
@@ -163,9 +164,9 @@ fn what_has_not_started_is_withdrawn() {
     });
 }
 
-/// Ruling 4: "started → runs to its end": a send that moves, and one, a write and a read that
-/// await the peer's answer, arrive whatever becomes of their futures; "the buffer lives as long as
-/// needed".
+/// Ruling 4: "If it has started, it runs to completion": a send that moves, and one, a write and a
+/// read that await the peer's answer, arrive whatever becomes of their futures; "its buffers live
+/// as long as needed".
 #[test]
 fn what_has_started_runs_to_its_end() {
     on_every_backend(|net| async move {
@@ -228,8 +229,9 @@ fn what_has_started_runs_to_its_end() {
     });
 }
 
-/// Ruling 4: "Dropping a *receive* (or timing it out) un-posts it; a message already matched to it
-/// goes back to the head of the unexpected store", in every state of the receive.
+/// Ruling 4: "A receive that is dropped, or whose time limit passes, is removed from the queue; a
+/// message that was already matched to it returns to the head of the unexpected messages", in every
+/// state of the receive.
 #[test]
 fn a_dropped_receive_loses_no_message() {
     on_every_backend(|net| async move {
@@ -369,8 +371,8 @@ fn connecting_and_accepting_futures_may_be_dropped() {
     });
 }
 
-/// Ruling 7: "Future dropped → registration undone, and one Canceled event if a context was
-/// given".
+/// Ruling 7: "If the future is dropped, the registration is undone, with one Canceled event if a
+/// context was given".
 #[test]
 fn a_dropped_registration_is_undone() {
     on_every_backend(|net| async move {

@@ -8,8 +8,8 @@ use tokio_fabric::{Access, Hints, error::Phase, info::MsgOrder};
 /// Bytes of unexpected messages that the receiver keeps.
 const BUDGET: usize = 10_000;
 
-/// docs/extension.md: "The sender holds back a message that would break this, and all messages
-/// behind it, and nothing else: RMA, acks, probes and their answers pass."
+/// docs/extension.md: "The sender holds back a message that meets neither condition, and all
+/// messages behind it, and nothing else: RMA, acknowledgements, probes and their answers are sent."
 #[test]
 fn a_stalled_receiver_stops_messages_and_never_rma() {
     on_every_backend(|net| async move {

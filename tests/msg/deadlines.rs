@@ -56,24 +56,32 @@ fn a_receive_that_nothing_comes_for_ends() {
 #[test]
 fn what_has_not_started_is_withdrawn() {
     on_every_backend_at_once(|net| async move {
-        let (_a, _b, x, y) = deaf(&net).await;
-        let moving = x.send(vec![1; 20 << 20]).post().unwrap();
-        let late: Vec<_> = (0..8)
-            .map(|at| x.send(vec![at; 100]).timeout(SHORT).post().unwrap())
-            .collect();
-        let kept = x.send(vec![9; 9]).post().unwrap();
-        assert_eq!(late[0].phase(), Phase::Queued);
-        assert_eq!(late[7].phase(), Phase::Waiting);
-        for (at, op) in late.into_iter().enumerate() {
-            let failed = op.await.unwrap_err();
-            assert_eq!(failed.kind(), ErrorKind::TimedOut);
-            assert_eq!(failed.into_parts().1, Some(vec![at as u8; 100]));
+        // Of the four places one is that of the message which moves: behind it those with a time
+        // limit are queued, or three without one are, and those with one wait for room.
+        for (queued, late, phase) in [(0, 3, Phase::Queued), (3, 5, Phase::Waiting)] {
+            let (_a, _b, x, y) = deaf(&net).await;
+            let send = |byte, len| x.send(vec![byte; len]);
+            let moving = send(1, 20 << 20).post().unwrap();
+            let mut kept: Vec<_> = (0..queued).map(|_| send(8, 8).post().unwrap()).collect();
+            let late: Vec<_> = (0..late)
+                .map(|at| send(at, 100).timeout(SHORT).post().unwrap())
+                .collect();
+            kept.push(send(9, 9).post().unwrap());
+            for (at, op) in late.into_iter().enumerate() {
+                let failed = op.await.unwrap_err();
+                assert_eq!(failed.kind(), ErrorKind::TimedOut);
+                assert_eq!(failed.error().phase(), Some(phase));
+                assert_eq!(failed.into_parts().1, Some(vec![at as u8; 100]));
+            }
+            y.recv(vec![0; 20 << 20]).await.unwrap();
+            moving.await.unwrap();
+            for (at, op) in kept.into_iter().enumerate() {
+                let byte = if at < queued { 8 } else { 9 };
+                let (received, buffer) = y.recv(vec![0; 100]).await.unwrap();
+                assert_eq!(buffer[..received.len], vec![byte; byte.into()]);
+                op.await.unwrap();
+            }
         }
-        y.recv(vec![0; 20 << 20]).await.unwrap();
-        let (received, buffer) = y.recv(vec![0; 100]).await.unwrap();
-        assert_eq!(buffer[..received.len], [9; 9]);
-        moving.await.unwrap();
-        kept.await.unwrap();
     });
 }
 
@@ -177,8 +185,9 @@ fn a_message_under_way_goes_on_without_its_owner() {
     });
 }
 
-/// Ruling 4: "Dropping a receive (or timing it out) un-posts it; a message already matched to it
-/// goes back to the head": none is lost.
+/// Ruling 4: "A receive that is dropped, or whose time limit passes, is removed from the queue; a
+/// message that was already matched to it returns to the head of the unexpected messages": none is
+/// lost.
 #[test]
 fn a_message_that_lands_too_late_is_the_next_receives() {
     on_every_backend_at_once(|net| async move {

@@ -73,7 +73,7 @@ fn a_connections_life_is_a_stream() {
     });
 }
 
-/// Ruling 8: "a listener with no slot left stops accepting. An event is never lost": ten peers, one
+/// Ruling 8: "A listener without a free slot stops accepting. No event is lost": ten peers, one
 /// slot.
 #[test]
 fn a_full_queue_stops_the_listener_and_loses_nothing() {
@@ -117,8 +117,8 @@ fn a_full_queue_stops_the_listener_and_loses_nothing() {
     });
 }
 
-/// Ruling 9: "`Connected` precedes every completion of its endpoint; `Shutdown` comes once and
-/// last, after all operations of the endpoint have ended."
+/// Ruling 9: "`Connected` precedes every completion of its endpoint; `Shutdown` is reported once,
+/// after all of them."
 #[test]
 fn connected_comes_first_and_shutdown_last() {
     on_every_backend(|net| async move {

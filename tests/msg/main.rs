@@ -17,6 +17,7 @@ mod credit;
 mod deadlines;
 mod eq;
 mod extension;
+mod max_message_size;
 mod moved;
 mod op_flags;
 mod refusal;

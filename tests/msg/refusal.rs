@@ -103,9 +103,9 @@ async fn until_shutdown(events: &EventQueue, endpoint: &Endpoint) -> Option<Erro
     }
 }
 
-/// Ruling 15: "the operation ends with its typed reason", and opted in to on both sides "the
-/// connection lives": each reason, whichever way the operation reports, with its buffers back,
-/// counted as a failure, and with good operations around it.
+/// Ruling 15: "An access with a bad key, or without the right, fails with its reason", and if both
+/// sides chose so "the connection stays open": each reason, whichever way the operation reports,
+/// with its buffers back, counted as a failure, and with good operations around it.
 /// fi_domain(3): "RMA operations that attempt to access a memory address that is either not
 /// registered for such operations, or attempt to access outside of the target memory region will
 /// fail, resulting in a transmit error."
@@ -183,8 +183,8 @@ fn a_refused_operation_ends_with_its_reason_and_the_connection_lives() {
 
 /// fi_domain(3): "For connected endpoints, the connection is torn down and must be re-established."
 /// fi_domain(3): "Any operations which have not already completed will fail and be discarded."
-/// fi_mr(3), ruling 15: "The target's endpoint is unaffected" until it sees that end, and so are
-/// other connections.
+/// fi_mr(3), ruling 15: the target's endpoint is not affected until it sees that end; "Other
+/// connections of the target are not affected."
 #[test]
 fn by_default_the_initiators_connection_is_torn_down_after_the_operation() {
     on_every_backend(|net| async move {
@@ -239,8 +239,8 @@ fn an_injected_write_that_is_refused_counts_as_a_failure() {
     });
 }
 
-/// docs/extension.md: "After `n` refusals for reasons 1 to 3 the target ends it", the smaller of
-/// both limits; all are answered before.
+/// docs/extension.md: "After `n` refusals for reasons 1 to 3 within a minute the target closes it",
+/// the smaller of both limits; all are answered before.
 #[test]
 fn after_the_agreed_number_of_guesses_the_target_ends_the_connection() {
     on_every_backend(|net| async move {
@@ -276,9 +276,9 @@ fn after_the_agreed_number_of_guesses_the_target_ends_the_connection() {
     });
 }
 
-/// Ruling 15: "Keys of regions that were revoked or deregistered lately are no guesses": a call
-/// whose caller gave up takes its region away, and the answer that comes too late is refused, as
-/// often as that happens.
+/// Ruling 15: "Keys of regions that were revoked or deregistered recently are not counted as
+/// guesses": a call whose caller gave up takes its region away, and the answer that comes too late
+/// is refused, as often as that happens.
 #[test]
 fn answers_that_come_too_late_for_their_region_never_end_the_connection() {
     on_every_backend(|net| async move {
@@ -483,8 +483,8 @@ fn a_region_revoked_in_mid_payload_ends_the_operation_and_not_the_connection() {
     }
 }
 
-/// Ruling 15: "toward a C peer without the extension, closing the connection is all the wire can
-/// say."
+/// Ruling 15: "Towards a peer without the extension the only possible reaction is to close the
+/// connection."
 #[test]
 fn toward_a_plain_peer_the_connection_is_closed() {
     on_every_backend(|net| async move {

@@ -48,8 +48,8 @@ async fn send(x: &RdmEndpoint, to: FabricAddr) -> Result<(), Error> {
 }
 
 async fn talk(x: &RdmEndpoint, to: FabricAddr, y: &RdmEndpoint) {
-    let (sent, received) = join(send(x, to), y.recv(vec![0; 8]).into_future()).await;
-    sent.unwrap();
+    let sent = async { send(x, to).await.unwrap() };
+    let ((), received) = join(sent, y.recv(vec![0; 8]).into_future()).await;
     assert_eq!(received.unwrap().1[..5], *b"hello");
 }
 

@@ -2,6 +2,7 @@
 //! its own (`fi_scalable_ep`, `fi_rx_addr`; `fi_av(3)`, `fi_domain(3)`, `fi_endpoint(3)`).
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -38,9 +39,17 @@ fn peer_with(net: &Net, hints: Hints) -> Peer {
 }
 
 fn scalable(peer: &Peer, contexts: usize) -> (ScalableEndpoint, AddressVector) {
+    scalable_at(peer, contexts, any())
+}
+
+fn scalable_at(
+    peer: &Peer,
+    contexts: usize,
+    address: SocketAddr,
+) -> (ScalableEndpoint, AddressVector) {
     let vector = peer.domain.address_vector().rx_ctx_bits(2).open().unwrap();
     let builder = peer.domain.scalable_endpoint().contexts(contexts);
-    let builder = builder.address_vector(&vector).listen_at(any());
+    let builder = builder.address_vector(&vector).listen_at(address);
     (builder.open().unwrap(), vector)
 }
 
@@ -295,7 +304,10 @@ fn every_driver_serves_contexts() {
         on(Backend::Epoll, move |net| async move {
             let net = net.driver(driver);
             let (one, two) = (peer_with(&net, rdm()), peer_with(&net, rdm()));
-            let ((client, to), (server, _)) = (scalable(&one, 2), scalable(&two, 2));
+            // An address of no other test, which could listen at the same port by the time that
+            // nothing is expected to listen there.
+            let own = SocketAddr::from(([127, 0, 0, 2], 0));
+            let ((client, to), (server, _)) = (scalable(&one, 2), scalable_at(&two, 2, own));
             let peer = client.contexts()[0].insert(server.local_addr()).unwrap();
             for (index, to) in contexts_of(&to, peer, 2).into_iter().enumerate() {
                 let (from, at) = (&client.contexts()[1 - index], &server.contexts()[index]);
@@ -315,7 +327,6 @@ fn every_driver_serves_contexts() {
                 .0
                 .unwrap();
             server.shutdown().await.unwrap();
-            // Not by listening there again: a dialled connection of another test may have the port.
             let refused = tokio::net::TcpStream::connect(address).await.unwrap_err();
             assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
         });

@@ -313,9 +313,9 @@ fn truncation_reports_both_lengths_and_the_connection_lives() {
     });
 }
 
-/// Ruling 4: "Dropping a *receive* (or timing it out) un-posts it; a message already matched to it
-/// goes back to the head of the unexpected store." One whose bytes were asked for by the dropped
-/// receive comes back when they are there.
+/// Ruling 4: "A receive that is dropped, or whose time limit passes, is removed from the queue; a
+/// message that was already matched to it returns to the head of the unexpected messages." One
+/// whose bytes were asked for by the dropped receive comes back when they are there.
 #[test]
 fn a_dropped_receive_loses_no_message() {
     on_every_backend(|net| async move {
@@ -350,8 +350,8 @@ fn a_dropped_receive_loses_no_message() {
     });
 }
 
-/// Ruling 4, "or timing it out": a message that is landing when the time of its receive passes
-/// keeps its place before those behind it.
+/// Ruling 4, a receive "whose time limit passes": a message that is landing when the time of its
+/// receive passes keeps its place before those behind it.
 #[test]
 fn a_receive_that_times_out_keeps_the_order() {
     on_every_backend(|net| async move {

@@ -346,8 +346,8 @@ fn basic_is_virtual_addresses_and_the_librarys_keys() {
     });
 }
 
-/// Ruling 17: "buffers without registration are refused (EINVAL naming the mode); region slices
-/// pass; inject copies and passes."
+/// Ruling 17: "buffers that are not slices of the domain's own regions are refused
+/// (`InvalidArgument`, naming the mode); inject copies its bytes and is accepted."
 /// fi_domain(3): `FI_MR_LOCAL`, mode bit.
 /// fi_domain(3): "Data buffers used in send and receive operations and as the source buffer for RMA
 /// and atomic operations must be registered"
@@ -486,8 +486,8 @@ fn a_closed_region_is_released_and_peers_get_an_error() {
     });
 }
 
-/// Ruling 16: "A region being refreshed, quiesced, disabled or revoked refuses peers' access (an
-/// error there); it never makes them wait".
+/// Ruling 16: "A region that is quiesced, refreshed, disabled, revoked or closed refuses accesses
+/// by peers. It never makes them wait".
 #[test]
 fn quiesced_and_revoked_regions_refuse_peers() {
     on_every_backend(|net| async move {

@@ -68,11 +68,17 @@ impl Server {
 
     /// The next completion, which is of this message.
     async fn takes(&self, from: &Endpoint, len: usize, offset: usize) {
-        let mut told = self.next().await;
-        told.result.as_ref().unwrap();
-        assert_eq!((told.endpoint, told.context), (from.id(), UserContext(7)));
-        assert_eq!((told.len, told.offset), (len, offset));
-        assert!(told.take_buffer().is_none(), "the bytes are in the region");
+        let mut completion = self.next().await;
+        completion.result.as_ref().unwrap();
+        assert_eq!(
+            (completion.endpoint, completion.context),
+            (from.id(), UserContext(7))
+        );
+        assert_eq!((completion.len, completion.offset), (len, offset));
+        assert!(
+            completion.take_buffer().is_none(),
+            "the bytes are in the region"
+        );
     }
 }
 
@@ -109,13 +115,13 @@ fn one_slice_takes_the_messages_of_many_connections() {
             expected[1_000 + offset..][..len].fill(value as u8 + 1);
             offset += len;
         }
-        // The last one is longer than what is left.
+        // The last one is longer than the rest of the buffer.
         let (client, own) = &server.connections[0];
         let rest = 189_000 - offset;
         client.send(vec![9; rest + 1]).await.unwrap();
-        let told = server.next().await;
-        assert_eq!((told.endpoint, told.offset), (own.id(), offset));
-        let failed = told.result.unwrap_err();
+        let completion = server.next().await;
+        assert_eq!((completion.endpoint, completion.offset), (own.id(), offset));
+        let failed = completion.result.unwrap_err();
         assert_eq!(
             (failed.error.kind(), failed.overflow_len),
             (ErrorKind::Truncated, 1)
@@ -208,9 +214,9 @@ fn a_message_on_a_page_that_is_not_there_ends_alone() {
             match comes {
                 true => server.takes(own, len, offset).await,
                 false => {
-                    let told = server.next().await;
-                    assert_eq!((told.endpoint, told.offset), (own.id(), offset));
-                    let error = told.result.unwrap_err().error;
+                    let completion = server.next().await;
+                    assert_eq!((completion.endpoint, completion.offset), (own.id(), offset));
+                    let error = completion.result.unwrap_err().error;
                     assert_eq!(error.kind(), ErrorKind::BadAddress, "{error}");
                 }
             }

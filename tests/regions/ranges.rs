@@ -55,7 +55,7 @@ fn any_range_of_addresses_is_registered_and_its_pages_are_used_once_they_are_the
     });
 }
 
-/// Ruling 19: "an unmapped page fails that access with EFAULT and not the process".
+/// Ruling 19: "an access to an unmapped page fails with `FI_EFAULT`", and the process does not.
 #[test]
 fn an_access_to_a_page_that_is_not_there_fails_and_nothing_else() {
     on_every_backend(|net| async move {
@@ -136,7 +136,7 @@ fn a_hole_deep_in_a_large_transfer_fails_that_transfer() {
     });
 }
 
-/// Ruling 19: "such memory is touched only through the kernel", by its owner's calls too.
+/// Ruling 19: "accessed only through the kernel", by its owner's calls too.
 #[tokio::test]
 async fn the_owners_copies_fail_where_no_page_is() {
     let domain = Net::loopback().peer().unwrap().domain;

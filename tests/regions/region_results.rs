@@ -52,9 +52,9 @@ fn an_ended_operation_does_not_hold_its_region() {
     });
 }
 
-/// Ruling 4: "a message already matched to it goes back to the head of the unexpected store": when
-/// it had come into a region, the region is free again and what is written there does not change
-/// it.
+/// Ruling 4: "a message that was already matched to it returns to the head of the unexpected
+/// messages": when it had come into a region, the region is free again and what is written there
+/// does not change it.
 #[test]
 fn a_message_given_back_does_not_stay_in_its_region() {
     crate::common::on_every_backend(|net: Net| async move {

@@ -204,7 +204,7 @@ fn the_work_of_registration_runs_beside_the_runtime() {
     });
 }
 
-/// The guide, 2: "does its slow part, bringing pages into memory, on other threads"; `lazily` leaves
+/// The guide, 2: "a registration also faults the pages in, on blocking threads"; `lazily` leaves
 /// it, and so does a domain that registers within the call.
 /// docs/memory-model.md: address ranges are not ours to touch, and read-only bytes never change.
 #[test]
@@ -264,7 +264,7 @@ fn resident(start: usize, len: usize) -> usize {
     present.min(len.div_ceil(4096))
 }
 
-/// Ruling 7: "Order: result stored, then event readable, then wake."
+/// Ruling 7: "The order is: result stored, event readable, wakers called."
 /// fi_mr(3): "the mr output parameter will be written before any event associated with the
 /// operation may be read by the application."
 /// fi_mr(3): "The mr address must remain valid until the registration operation completes."
@@ -323,7 +323,7 @@ fn no_event_of_a_registration_that_was_not_submitted() {
     });
 }
 
-/// Ruling 7: "Registration fails later → one error event (if a context was given)."
+/// Ruling 7: "If the registration fails later, there is one error event if a context was given."
 #[test]
 fn a_registration_that_fails_reports_one_error() {
     on_every_backend(|net| async move {
@@ -362,7 +362,8 @@ fn a_registration_that_fails_reports_one_error() {
     });
 }
 
-/// Ruling 7: "Future dropped → registration undone, and one Canceled event if a context was given."
+/// Ruling 7: "If the future is dropped, the registration is undone, with one Canceled event if a
+/// context was given."
 #[test]
 fn a_dropped_registration_is_undone_and_reported_once() {
     on_every_backend(|net| async move {
@@ -556,8 +557,8 @@ fn one_builder_describes_all_of_a_registration() {
     });
 }
 
-/// Ruling 8: "Not draining the queue harms only those who asked for events": registrations without
-/// a context go on when the queue is full.
+/// Ruling 8: "Not reading the queue delays only the objects that report to it": registrations
+/// without a context go on when the queue is full.
 #[test]
 fn a_full_queue_harms_only_those_who_asked_for_events() {
     on_every_backend(|net| async move {

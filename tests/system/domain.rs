@@ -416,7 +416,7 @@ fn two_domains_live_side_by_side() {
     });
 }
 
-/// Ruling 11: "Engine gone → every pending and later operation fails with `DriverGone`."
+/// Ruling 11: "If the runtime stops, every pending and later operation fails with `DriverGone`."
 #[test]
 fn when_the_runtime_ends_everything_says_so() {
     for backend in backends() {

@@ -94,8 +94,9 @@ fn serves_while_computing(net: &Net, driver: Driver, patience: Duration) -> bool
     is_served
 }
 
-/// Ruling 10: "AUTO is given by a task on the current runtime (default) or by a thread of the
-/// domain's own". "Blocking code on a `current_thread` runtime stops a task driver".
+/// Ruling 10: "Progress is automatic: by a task on the runtime in which the domain was opened (the
+/// default), or by a thread of the domain". "Code that blocks a `current_thread` runtime also
+/// blocks a driver that is a task".
 /// fi_domain(3): "forcing the use of FI_PROGRESS_AUTO may result in threads being allocated below
 /// the fabric interfaces."
 #[test]
@@ -184,7 +185,8 @@ async fn scene(
     (near, far, a, b, region)
 }
 
-/// The guide, 10: "a domain and a listener with threads of their own need no runtime at all".
+/// The guide, 10: "A domain and a listener that both have `.driver(Driver::Thread)` need no Tokio
+/// runtime".
 #[test]
 fn a_thread_needs_no_runtime() {
     for backend in backends() {
@@ -200,7 +202,7 @@ fn a_thread_needs_no_runtime() {
     }
 }
 
-/// The guide, 10: "Nothing of the application's stops it but dropping the domain".
+/// The guide, 10: "The application cannot stall it; dropping the domain stops it".
 #[test]
 fn a_thread_outlives_the_applications_runtime() {
     for backend in backends() {
@@ -266,7 +268,7 @@ impl Wake for Broken {
     }
 }
 
-/// The guide, 10: "If it panics, the driver ends as if its runtime had": `DriverGone` for all.
+/// The guide, 10: "the driver stops as if its runtime had shut down": `DriverGone` for all.
 #[test]
 fn a_driver_that_panics_is_gone_for_all_operations() {
     for backend in backends() {
@@ -364,7 +366,7 @@ fn threads_named(name: &str) -> (usize, Duration) {
     found
 }
 
-/// The guide, 10: "the driver spins for so long after the last activity, then sleeps".
+/// The guide, 10: it spins "for `duration` after the last activity before it sleeps".
 /// fi_domain(3): "progress threads cannot be blocked when communication is idle, which results in
 /// threads spinning in progress functions." These sleep, a thread's and a task's alike.
 #[test]

@@ -13,6 +13,7 @@ mod opened;
 mod overruns;
 mod peer_death;
 mod shards;
+mod slow_link;
 mod stats;
 mod threading;
 mod traffic;

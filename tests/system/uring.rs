@@ -19,8 +19,8 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// The guide, 10: "A backend that was named and cannot be had is an error"; who names none is not
-/// concerned.
+/// The guide, 10: "Requesting a backend that is not available fails with an error that says why";
+/// who names none is not concerned.
 #[test]
 fn where_a_filter_forbids_io_uring_epoll_serves() {
     let printed = alone("uring::under_a_filter");
@@ -167,7 +167,7 @@ fn many_runtimes_end() {
     assert_eq!(open(), before);
 }
 
-/// docs/rulings.md, 5: "while many connections of a ring are at work, one call sends for all":
+/// docs/rulings.md, 5: "while many connections of a ring are active, one call sends for all":
 /// every message arrives once and in order all the same, posted one at a time
 /// or in bursts.
 #[test]

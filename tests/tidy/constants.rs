@@ -1,7 +1,7 @@
 //! Numbers that tune the library stand in `src/limits.rs`. A number or a time that is a constant
 //! elsewhere belongs to a format: of the wire (`src/wire`), or one of [`FORMATS`].
 
-use crate::source::Source;
+use crate::source::{Source, text};
 
 /// Where constants of a format stand, which ones, and what fixes them. `*`: all of the file.
 const FORMATS: &[(&str, &str, &str)] = &[
@@ -80,6 +80,7 @@ const FORMATS: &[(&str, &str, &str)] = &[
         "FIRST_EPHEMERAL_PORT",
         "RFC 6335",
     ),
+    ("src/transport/tls/record.rs", "*", "TLS 1.3"),
     (
         "src/transport/uring/bufs.rs",
         "GROUP",
@@ -104,6 +105,34 @@ const OUTSIDE: [&str; 4] = [
 const TYPES: [&str; 12] = [
     "usize", "u64", "u32", "u16", "u8", "isize", "i64", "i32", "i16", "i8", "f64", "Duration",
 ];
+
+/// Public times of a file of limits whose comment does not end in "Value: 10 s." or the like.
+pub fn check_times(path: &str) -> Vec<String> {
+    let (mut wrong, mut comment) = (Vec::new(), String::new());
+    for line in text(path).lines() {
+        let value = line
+            .strip_prefix("pub const ")
+            .and_then(|it| it.split_once(": Duration = Duration::from_"))
+            .map(|(_, value)| value.trim_end_matches(");"));
+        if let Some((unit, number)) = value.and_then(|it| it.split_once('(')) {
+            let said = match (unit, number) {
+                ("secs", "60 * 60") => "1 h".to_owned(),
+                ("secs", number) => format!("{number} s"),
+                ("millis", number) => format!("{number} ms"),
+                (_, number) => format!("{number} µs"),
+            };
+            if !comment.ends_with(&format!("Value: {said}.")) {
+                wrong.push(format!(
+                    "{path}: {line} Its comment ends in `Value: {said}.`"
+                ));
+            }
+        }
+        if line.starts_with("///") {
+            comment = line.to_owned();
+        }
+    }
+    wrong
+}
 
 /// Thresholds that stand elsewhere than in `src/limits.rs`.
 pub fn check(source: &Source) -> Vec<String> {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_fabric::Hints;
 use tokio_fabric::tls::TlsConfig;
@@ -39,6 +40,12 @@ impl Identity {
             certificate,
             key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
         }
+    }
+
+    /// As a resolver of a configuration gives it.
+    pub fn certified(&self) -> CertifiedKey {
+        let key = rustls::crypto::ring::sign::any_supported_type(&self.key).unwrap();
+        CertifiedKey::new(vec![self.certificate.clone()], key)
     }
 
     /// The same key with another certificate.

@@ -2,12 +2,15 @@
 //! must be is refused.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::join;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
 use rustls::pki_types::CertificateDer;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_fabric::testing::Peer;
@@ -289,5 +292,43 @@ fn a_slow_handshake_ends_in_time() {
             !matches!(stream.read(&mut byte).await, Ok(1..)),
             "it is closed"
         );
+    });
+}
+
+/// The certificate of a listener, which cannot be had the first time.
+#[derive(Debug)]
+struct Fragile {
+    key: Arc<CertifiedKey>,
+    is_broken: AtomicBool,
+}
+
+impl ResolvesServerCert for Fragile {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        assert!(!self.is_broken.swap(false, SeqCst), "as the test has it");
+        Some(Arc::clone(&self.key))
+    }
+}
+
+/// A panic of what the application has configured ends the connection that it is about.
+#[test]
+fn a_configuration_that_panics_costs_one_connection() {
+    let authority = Authority::new();
+    on_threads(0, Backend::Epoll, async |net| {
+        let fragile = Fragile {
+            key: Arc::new(authority.node().certified()),
+            is_broken: AtomicBool::new(true),
+        };
+        let server = rustls::ServerConfig::builder().with_no_client_auth();
+        let tls = both(
+            authority.client(),
+            server.with_cert_resolver(Arc::new(fragile)),
+        );
+        let (a, b) = (peer(&net, &tls), peer(&net, &tls));
+        let (listener, requests) = listener(&b);
+        let connect = async || endpoint(&a).connect(listener.local_addr()).await;
+        connect().await.unwrap_err();
+        let accepting = async { request(&requests).await.accept(&b.domain).await };
+        let (connected, accepted) = join(connect(), accepting).await;
+        assert!(connected.is_ok() && accepted.is_ok(), "{connected:?}");
     });
 }

@@ -1,5 +1,5 @@
 //! What a buffer may be used for never grows on its way through an operation, a region or a cache:
-//! docs/memory-model.md, "From a weaker right to a stronger one".
+//! docs/memory-model.md, "Ways to a stronger right, and why they are closed".
 
 use std::any::type_name;
 use std::sync::Arc;
@@ -94,6 +94,20 @@ fn an_erased_buffer_is_no_memory_of_a_region() {
     let several: Vec<Buffer> = one_of_each().into_iter().map(|(_, it)| it).collect();
     let (_, back) = several.into_owned_buffers().err().unwrap();
     assert_eq!(back.len(), one_of_each().len(), "all come back");
+}
+
+/// What is sent is seen as a slice, unless it is opaque.
+#[cfg(feature = "tls")]
+#[test]
+fn no_slice_is_sent_of_opaque_memory() {
+    for (name, buffer) in one_of_each() {
+        let owned = buffer.into_owned_buffer();
+        let (is_opaque, len) = (owned.is_opaque(), owned.len());
+        let payload = Payload::from(owned);
+        let mut slices = Slices::new();
+        assert!(len > 0, "{name}");
+        assert_eq!(payload.slices(0, len, &mut slices), !is_opaque, "{name}");
+    }
 }
 
 /// "No writer ever gets the span of one that is not writable": regions of read-only and writable

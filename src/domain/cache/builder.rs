@@ -11,8 +11,8 @@ use super::RegistrationCache;
 use crate::domain::Domain;
 
 impl Domain {
-    /// Starts a registration cache of this domain (`fi_mr(3)`, "memory registration cache"). A
-    /// domain has none unless it is asked for, and may have several.
+    /// Starts building a registration cache of this domain (`fi_mr(3)`, "memory registration
+    /// cache"). A domain has none by default, and may have several.
     #[doc(alias(
         "FI_MR_CACHE_MAX_SIZE",
         "FI_MR_CACHE_MAX_COUNT",
@@ -29,8 +29,20 @@ impl Domain {
     }
 }
 
-/// Opens a [`RegistrationCache`]; made by [`Domain::cache`]. What is not said here is taken from
-/// the environment.
+/// Opens a [`RegistrationCache`].
+///
+/// You get one from [`Domain::cache`]. Settings that are not given here are taken from the
+/// environment.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let domain = Fabric::open(Hints::new())?.domain().open()?;
+/// let cache = domain.cache().max_size(64 << 20).max_count(1000).merge_regions(true).open()?;
+/// assert_eq!((cache.max_count(), cache.merges_regions()), (1000, true));
+/// # Ok(()) }
+/// ```
 #[must_use = "a builder opens nothing until `open`"]
 #[derive(Debug)]
 pub struct RegistrationCacheBuilder {
@@ -42,45 +54,47 @@ pub struct RegistrationCacheBuilder {
 }
 
 impl RegistrationCacheBuilder {
-    /// Bytes of all regions that it keeps track of, as `FI_MR_CACHE_MAX_SIZE`. Default: no limit.
-    /// Larger regions, and those for which only regions in use could make room, are registered and
-    /// end with their last handle.
+    /// The largest total size in bytes of the regions that the cache tracks
+    /// (`FI_MR_CACHE_MAX_SIZE`). Default: no limit. A region that is larger, or that would fit only
+    /// if regions in use were removed, is registered without being tracked, and ends with its last
+    /// handle.
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.size_max = Some(bytes);
         self
     }
 
-    /// Regions that it keeps track of, whatever their size, as `FI_MR_CACHE_MAX_COUNT`. Default:
+    /// The largest number of regions that the cache tracks, whatever their size
+    /// (`FI_MR_CACHE_MAX_COUNT`). Default:
     /// [`limits::CACHE_COUNT_DEFAULT`](crate::limits::CACHE_COUNT_DEFAULT). Zero turns caching off:
-    /// every request is a registration of its own.
+    /// every request makes a new registration.
     pub fn max_count(mut self, regions: usize) -> Self {
         self.count_max = Some(regions);
         self
     }
 
-    /// Whether ranges that overlap or are adjacent are registered as one, as
-    /// `FI_MR_CACHE_MERGE_REGIONS`. Default: no. Peers then reach all of what was merged by one
-    /// key.
+    /// Whether ranges that overlap or are adjacent are registered as one region
+    /// (`FI_MR_CACHE_MERGE_REGIONS`). Default: no. With merging, one key gives peers access to all
+    /// merged ranges.
     pub fn merge_regions(mut self, merge: bool) -> Self {
         self.merges = Some(merge);
         self
     }
 
-    /// How the cache learns that address ranges are unmapped. Default: from the system where it
-    /// can, else from the caller; [`RegistrationCache::watch`] says which. Without effect on owned
-    /// memory.
+    /// How the cache learns that address ranges are unmapped. Default: from the system if possible,
+    /// otherwise from the caller; [`RegistrationCache::watch`] returns the choice. Has no effect on
+    /// owned memory.
     pub fn watch(mut self, watch: CacheWatch) -> Self {
         self.watch = Some(watch);
         self
     }
 
-    /// Opens the cache. Environment variables with an invalid value change nothing, and the process
-    /// logs one warning of them.
+    /// Opens the cache. Environment variables with invalid values are ignored; the process logs one
+    /// warning about them.
     ///
     /// # Errors
     /// [`ErrorKind::BadState`] if the domain is closed; [`ErrorKind::Unsupported`] in a domain with
-    /// [`MrMode::ENDPOINT`] or [`MrMode::MMU_NOTIFY`], whose regions are bound or refreshed one by
-    /// one, and for [`CacheWatch::System`] where `userfaultfd` is not available.
+    /// [`MrMode::ENDPOINT`] or [`MrMode::MMU_NOTIFY`], whose regions are bound or refreshed
+    /// individually, and for [`CacheWatch::System`] if `userfaultfd` is not available.
     pub fn open(self) -> Result<RegistrationCache> {
         // A cache by itself does not keep the domain from being closed; its registrations do.
         drop(self.domain.keep_open("registration cache")?);

@@ -17,32 +17,49 @@ use super::Domain;
 pub use builder::RegistrationCacheBuilder;
 pub use register::{CacheRegister, CacheRegistration};
 
-/// Registrations that are kept while they are idle, and found again by their addresses: it "avoids
-/// the overhead of registering and unregistering a data buffer with each transfer" (`fi_mr(3)`). It
-/// is also the way to meet [`MrMode::LOCAL`](crate::info::MrMode::LOCAL) in a program whose buffers
-/// come and go.
+/// A cache of memory registrations.
 ///
-/// It is explicit, and memory is given to it that its owners share ([`SharedMemory`]), so that a
-/// registration found by its addresses is always of the memory that is there now: no function of
-/// the C library is replaced, and any allocator will do. (For an
-/// [`AddressRange`](crate::buf::AddressRange), which owns no memory, [`CacheWatch`] says how the
-/// cache learns that it was unmapped.) A registration keeps its memory; the cache removes an idle
-/// one when
+/// It keeps idle registrations and finds them again by address, and so "avoids the overhead of
+/// registering and unregistering a data buffer with each transfer" (`fi_mr(3)`). It is also a way
+/// to satisfy [`MrMode::LOCAL`](crate::info::MrMode::LOCAL) in a program that allocates and frees
+/// many buffers.
+///
+/// The cache is explicit: you pass it memory that all its owners share ([`SharedMemory`]), so a
+/// registration that is found by address is always one of the memory that is there now. It does not
+/// intercept functions of the C library, and works with any allocator. (An
+/// [`AddressRange`](crate::buf::AddressRange) owns no memory; [`CacheWatch`] determines how the
+/// cache learns that it was unmapped.) A registration keeps its memory alive. The cache removes an
+/// idle registration when
 /// - the last handle of its [`SharedBuffer`](crate::buf::SharedBuffer) is dropped, or
-/// - no owner but the cache has its `Bytes` or `Arc<[u8]>` any more, which is checked now and then,
-///   or
-/// - others need its place ([`max_size`](RegistrationCacheBuilder::max_size),
-///   [`max_count`](RegistrationCacheBuilder::max_count)): the one that was not used for the longest
-///   time goes first, or
+/// - the cache is the only remaining owner of its `Bytes` or `Arc<[u8]>`, which is checked from
+///   time to time, or
+/// - other registrations need its place ([`max_size`](RegistrationCacheBuilder::max_size),
+///   [`max_count`](RegistrationCacheBuilder::max_count)); the least recently used one is removed
+///   first, or
 /// - the application calls [`forget`](Self::forget) or [`clear`](Self::clear).
 ///
-/// While a registration has no handle, peers and operations are refused. A request is served by a
-/// registration of the same rights that covers the range; with rights for peers in them, by one of
-/// the very same range only (unless regions are merged), since a peer's key opens all of a
-/// registration.
+/// While a registration has no handle, peers and operations are refused. A registration serves
+/// requests for ranges that it covers and for the same rights. If these include rights for peers,
+/// it serves only requests for exactly its range (unless regions are merged), because its key gives
+/// a peer access to all of it.
 ///
-/// Clones are handles of the same cache. When the last is dropped, registrations in use go on to
-/// the end of their last handle.
+/// Clones are handles of the same cache. When the last one is dropped, registrations in use
+/// continue until their last handle is dropped.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::buf::SharedBuffer;
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let cache = Fabric::open(Hints::new())?.domain().open()?.cache().open()?;
+/// let buffer = SharedBuffer::new(vec![0u8; 4096]);
+/// for _ in 0..10 {
+///     let region = cache.register(&buffer, 0..1024).await?;
+///     region.write_at(0, b"used by one request")?;
+/// }
+/// assert_eq!((cache.stats().misses, cache.stats().hits), (1, 9));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct RegistrationCache {
     domain: Domain,
@@ -50,8 +67,9 @@ pub struct RegistrationCache {
 }
 
 impl RegistrationCache {
-    /// Asks for a registration of a range of this memory, in bytes from its start. Found, it takes
-    /// no wait and no allocation; else it is made, as [`Domain::register`] would.
+    /// Requests a registration of a range of this memory, in bytes from its start. If it is in the
+    /// cache, the request completes immediately and without an allocation; otherwise the memory is
+    /// registered, as [`Domain::register`] would do it.
     pub fn register<'a, M: SharedMemory>(
         &'a self,
         memory: &'a M,
@@ -60,12 +78,12 @@ impl RegistrationCache {
         CacheRegister::new(self, memory, resolve(memory.addresses(), range))
     }
 
-    /// Gives up every registration of this range of memory, or of any part of it: an owner's notice
-    /// that it changes or goes away. Those in use end with their last handle. Says how many
-    /// registrations there were.
+    /// Removes every registration of any part of this range of memory. The owner of the memory
+    /// calls it before the memory changes or goes away. Registrations in use end with their last
+    /// handle. Returns the number of registrations.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the range is not all within the memory.
+    /// [`ErrorKind::InvalidArgument`] if the range is not entirely within the memory.
     pub fn forget<M: SharedMemory>(
         &self,
         memory: &M,
@@ -85,17 +103,17 @@ impl RegistrationCache {
         self.shared.stats()
     }
 
-    /// Bytes of all regions that it keeps track of at most; `None`: no limit.
+    /// The largest total size in bytes of the regions that it tracks; `None`: no limit.
     pub fn max_size(&self) -> Option<usize> {
         Some(self.shared.settings().size_max).filter(|max| *max < usize::MAX)
     }
 
-    /// Regions that it keeps track of at most.
+    /// The largest number of regions that it tracks.
     pub fn max_count(&self) -> usize {
         self.shared.settings().count_max
     }
 
-    /// Whether ranges that overlap or lie side by side are registered as one.
+    /// Whether ranges that overlap or are adjacent are registered as one region.
     pub fn merges_regions(&self) -> bool {
         self.shared.settings().merges
     }
@@ -110,7 +128,7 @@ impl RegistrationCache {
         self.shared.settings().watch
     }
 
-    /// The domain whose registrations it keeps.
+    /// The domain whose registrations it caches.
     pub fn domain(&self) -> &Domain {
         &self.domain
     }

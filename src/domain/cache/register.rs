@@ -21,7 +21,20 @@ use crate::sync::ProgressWaiter;
 
 use super::{RegistrationCache, outside};
 
-/// A request to a cache. Await it, or end it by [`now`](Self::now).
+/// A request to a [`RegistrationCache`] that has not started yet. Await it, or finish it with
+/// [`now`](Self::now).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::buf::SharedBuffer;
+/// use tokio_fabric::{Access, Fabric, Hints};
+///
+/// let cache = Fabric::open(Hints::new())?.domain().open()?.cache().open()?;
+/// let buffer = SharedBuffer::new(vec![0u8; 4096]);
+/// let lent = cache.register(&buffer, 0..1024).access(Access::REMOTE_WRITE).await?;
+/// assert_eq!(lent.remote().len, 1024);
+/// # Ok(()) }
+/// ```
 #[must_use = "a request does nothing until it is awaited, or ended by `now`"]
 pub struct CacheRegister<'a, M: SharedMemory> {
     cache: &'a RegistrationCache,
@@ -61,14 +74,14 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
         }
     }
 
-    /// What the region may be used for. Default: all that operations of this process may do with
-    /// such memory, and nothing for peers.
+    /// What the region may be used for. Default: everything that this process's operations can do
+    /// with such memory, and nothing for peers.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// Counts the bytes that are ready there, if it takes a registration; see
+    /// Counts the ready bytes in `progress`, if a registration is necessary; see
     /// [`Register::progress`](crate::domain::Register::progress).
     pub fn progress(mut self, progress: &RegistrationProgress) -> Self {
         self.progress = Some(progress.clone());
@@ -78,8 +91,8 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     /// Returns the region within this call.
     ///
     /// # Errors
-    /// Those of awaiting; and [`ErrorKind::BadState`] if it takes a registration and the domain is
-    /// bound with `REG_MR`, which registers asynchronously only.
+    /// The errors of awaiting it, and [`ErrorKind::BadState`] if a registration is necessary and
+    /// the domain is bound with `REG_MR`, which makes all registrations asynchronous.
     pub fn now(self) -> Result<CachedRegion> {
         match self.find()? {
             Some(region) => Ok(region),
@@ -199,12 +212,26 @@ impl<M: SharedMemory> IntoFuture for CacheRegister<'_, M> {
 
 /// The future of a request to a cache.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use std::future::IntoFuture;
+/// use tokio_fabric::buf::SharedBuffer;
+/// use tokio_fabric::domain::CacheRegistration;
+/// use tokio_fabric::{Fabric, Hints};
+///
+/// let cache = Fabric::open(Hints::new())?.domain().open()?.cache().open()?;
+/// let buffer = SharedBuffer::new(vec![0u8; 4096]);
+/// let registration: CacheRegistration<_> = cache.register(&buffer, 0..1024).into_future();
+/// assert_eq!(registration.await?.len(), 1024);
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`] for a range that is not all within the memory and for rights that
-/// the memory cannot grant; else those of a registration.
+/// [`ErrorKind::InvalidArgument`] if the range is not entirely within the memory or the memory
+/// cannot grant the rights; otherwise the errors of a registration.
 ///
 /// # Cancel safety
-/// Dropped before its end, the registration is undone if it is not ready, and nothing is cached.
+/// If the future is dropped before it completes, the registration is undone and nothing is cached.
 #[must_use = "a registration that is dropped is undone"]
 pub struct CacheRegistration<M: SharedMemory> {
     state: State<M>,

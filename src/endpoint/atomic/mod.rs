@@ -27,44 +27,52 @@ pub(super) use builder::AtomicSpec;
 pub use operands::{AtomicMemory, AtomicResults, AtomicValue, NumbersOf, Operands};
 
 impl Endpoint {
-    /// Changes numbers in the peer's memory, each atomically (`fi_atomic`, `fi_atomicv`,
-    /// `fi_atomicmsg`): one, or an array of them, in one remote range or up to four, one after the
-    /// other. It ends when all of them have been changed, or refused.
+    /// Atomically changes numbers in the peer's memory (`fi_atomic`, `fi_atomicv`, `fi_atomicmsg`):
+    /// one, or an array of them, in one remote range or in up to four, which are used in order. The
+    /// operation completes when all of them have been changed, or when the peer has refused it.
     ///
-    /// ```no_run
-    /// # async fn count(endpoint: tokio_fabric::Endpoint, remote: tokio_fabric::RemoteRegion)
-    /// # -> tokio_fabric::Result<()> {
-    /// use tokio_fabric::{info::{AtomicOp, CompareOp}};
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// use tokio_fabric::buf::MappedBuffer;
+    /// use tokio_fabric::info::{AtomicOp, CompareOp};
+    /// use tokio_fabric::testing::{Net, connect};
     ///
-    /// let word = remote.slice(..8)?;
+    /// let net = Net::loopback();
+    /// let (client, server) = (net.peer()?, net.peer()?);
+    /// let (endpoint, _server) = connect(&client, &server).await?;
+    /// let region = server.domain.register(MappedBuffer::new(4096)?).await?;
+    ///
+    /// let word = region.remote().slice(..8)?; // The server sends this to its peers.
     /// endpoint.atomic(AtomicOp::Sum, 1u64, word).await?;
     /// let before: u64 = endpoint.fetch_atomic(AtomicOp::Sum, 1u64, word).await?;
     /// let seen = endpoint.compare_atomic(CompareOp::Swap, 2u64, 0u64, word).await?;
-    /// # assert_eq!((before, seen), (1, 2));
+    /// assert_eq!((before, seen), (1, 2));
     /// # Ok(()) }
     /// ```
     ///
-    /// At the peer each number is changed by the processor, at once: with regard to other such
-    /// operations, of whatever endpoint and domain, and to those of
-    /// [`MemoryRegion`](crate::MemoryRegion) there. Writes, receives and copies are not among
-    /// these. An array is changed number by number, and others may see it half done. Operations to
-    /// one peer are done in the order in which they were posted, those that fetch included.
+    /// The peer's processor changes each number atomically with respect to other atomic operations,
+    /// whatever their endpoint and domain, and to the atomic methods of the peer's
+    /// [`MemoryRegion`](crate::MemoryRegion). It is not atomic with respect to writes, receives and
+    /// copies. The numbers of an array are changed one by one, so others may see it half changed.
+    /// Operations to one peer, including those that fetch, are performed in the order in which they
+    /// were posted.
     ///
     /// The peer's region must have been registered with
-    /// [`Access::REMOTE_WRITE`](crate::Access::REMOTE_WRITE); what is fetched takes
-    /// [`Access::REMOTE_READ`](crate::Access::REMOTE_READ). The addresses must be multiples of the
+    /// [`Access::REMOTE_WRITE`](crate::Access::REMOTE_WRITE); operations that fetch also need
+    /// [`Access::REMOTE_READ`](crate::Access::REMOTE_READ). Addresses must be multiples of the
     /// number's size (a `Vec<u8>` may begin anywhere; a [`MappedBuffer`](crate::buf::MappedBuffer)
-    /// begins with a page). What is refused for whatever [reason](crate::error::Refusal) leaves all
-    /// numbers as they were, and does to the connection what
-    /// [`on_refusal`](crate::ep::EndpointBuilder::on_refusal) says.
+    /// begins at a page). A refused operation, whatever the [reason](crate::error::Refusal),
+    /// changes no number; [`on_refusal`](crate::ep::EndpointBuilder::on_refusal) determines what
+    /// happens to the connection.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the operation is not offered for the type
-    /// ([`Domain::atomic_attr`](crate::Domain::atomic_attr)), and toward a peer that has no atomic
-    /// operations, as every C peer: libfabric's protocol has none.
-    /// [`TooLarge`](crate::ErrorKind::TooLarge) for more numbers than one operation takes
-    /// (`FI_EMSGSIZE`). In a domain with [`MrMode::LOCAL`](crate::info::MrMode::LOCAL) operands and
-    /// results are in regions, or [`InvalidArgument`](crate::ErrorKind::InvalidArgument).
+    /// - [`Unsupported`](crate::ErrorKind::Unsupported) if the operation is not offered for the
+    ///   type ([`Domain::atomic_attr`](crate::Domain::atomic_attr)), and if the peer has no atomic
+    ///   operations. C peers have none, since libfabric's protocol has none.
+    /// - [`TooLarge`](crate::ErrorKind::TooLarge) for more numbers than one operation can process
+    ///   (`FI_EMSGSIZE`).
+    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) in a domain with
+    ///   [`MrMode::LOCAL`](crate::info::MrMode::LOCAL) for operands or results outside of regions.
     #[doc(alias("fi_atomic", "fi_atomicv", "fi_atomicmsg"))]
     pub fn atomic<O: Operands>(
         &self,
@@ -76,9 +84,9 @@ impl Endpoint {
         Atomic(Described::update(target, op, operands, remote.into()))
     }
 
-    /// As [`atomic`](Self::atomic), and gives the numbers that were there before
-    /// (`fi_fetch_atomic`). [`AtomicOp::Read`] changes nothing: of its operands only the type and
-    /// the count are looked at.
+    /// As [`atomic`](Self::atomic), and returns the previous values of the numbers
+    /// (`fi_fetch_atomic`). [`AtomicOp::Read`] changes nothing: it uses only the type and the count
+    /// of its operands.
     #[doc(alias("fi_fetch_atomic", "fi_fetch_atomicv", "fi_fetch_atomicmsg"))]
     pub fn fetch_atomic<O: Operands>(
         &self,
@@ -90,9 +98,9 @@ impl Endpoint {
         FetchAtomic::new(Described::fetch(target, op, operands, remote.into()))
     }
 
-    /// Puts the operand in the place of each number for which the comparison holds, and gives the
-    /// numbers that were there before (`fi_compare_atomic`); else as [`atomic`](Self::atomic).
-    /// `compare` holds as many numbers as `operands`.
+    /// Replaces each number for which the comparison is true by the operand, and returns the
+    /// previous values of all numbers (`fi_compare_atomic`); otherwise as [`atomic`](Self::atomic).
+    /// `compare` contains as many numbers as `operands`.
     #[doc(alias("fi_compare_atomic", "fi_compare_atomicv", "fi_compare_atomicmsg"))]
     pub fn compare_atomic<O: Operands, C: Operands<Value = O::Value>>(
         &self,
@@ -106,7 +114,7 @@ impl Endpoint {
         FetchAtomic::new(described)
     }
 
-    /// An [`atomic`](Self::atomic) operation of at most 128 bytes that is forgotten
+    /// Posts an [`atomic`](Self::atomic) operation of at most 128 bytes without a completion
     /// (`fi_inject_atomic`). Counters count it.
     ///
     /// # Errors
@@ -123,8 +131,8 @@ impl Endpoint {
 }
 
 impl RdmEndpoint {
-    /// Changes numbers in a peer's memory, as [`Endpoint::atomic`] does. If it turns out when the
-    /// connection is made that the peer has no atomic operations, those that were posted end as
+    /// Changes numbers in a peer's memory, as [`Endpoint::atomic`] does. If the peer turns out to
+    /// have no atomic operations when the connection is made, the posted operations fail with
     /// [`Unsupported`](crate::ErrorKind::Unsupported).
     pub fn atomic<O: Operands>(
         &self,
@@ -137,7 +145,8 @@ impl RdmEndpoint {
         Atomic(Described::update(target, op, operands, remote.into()))
     }
 
-    /// The same, and gives the numbers that were there before, as [`Endpoint::fetch_atomic`].
+    /// As [`atomic`](Self::atomic), and returns the previous values, as [`Endpoint::fetch_atomic`]
+    /// does.
     pub fn fetch_atomic<O: Operands>(
         &self,
         op: AtomicOp,
@@ -149,7 +158,7 @@ impl RdmEndpoint {
         FetchAtomic::new(Described::fetch(target, op, operands, remote.into()))
     }
 
-    /// The same by comparing, as [`Endpoint::compare_atomic`].
+    /// Compares and replaces numbers, as [`Endpoint::compare_atomic`] does.
     pub fn compare_atomic<O: Operands, C: Operands<Value = O::Value>>(
         &self,
         op: CompareOp,
@@ -163,7 +172,7 @@ impl RdmEndpoint {
         FetchAtomic::new(described)
     }
 
-    /// An [`atomic`](Self::atomic) operation of at most 128 bytes that is forgotten
+    /// Posts an [`atomic`](Self::atomic) operation of at most 128 bytes without a completion
     /// (`fi_inject_atomic`). Counters count it.
     ///
     /// # Errors
@@ -179,20 +188,59 @@ impl RdmEndpoint {
     }
 }
 
-/// An atomic operation to be posted; see [`Endpoint::atomic`] and [`RdmEndpoint::atomic`].
+/// An atomic operation that has not been posted yet; see [`Endpoint::atomic`] and
+/// [`RdmEndpoint::atomic`].
+///
+/// Await it, or [`post`](Self::post) it and await it later.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AtomicOp;
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![0u8; 4]).await?;
+///
+/// let bits = region.remote();
+/// let first = endpoint.atomic(AtomicOp::BitOr, [1u8, 0, 0, 4], bits).post()?;
+/// let second = endpoint.atomic(AtomicOp::BitOr, [2u8, 0, 0, 0], bits).post()?;
+/// tokio::try_join!(first, second)?; // Performed in this order.
+/// let mut bytes = [0; 4];
+/// region.read_at(0, &mut bytes)?;
+/// assert_eq!(bytes, [3, 0, 0, 4]);
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is changed until this is awaited or posted"]
 pub struct Atomic(Described);
 
 impl Atomic {
-    /// Ends only when the numbers at the peer have been changed (`FI_DELIVERY_COMPLETE`), which is
-    /// so in any case.
+    /// Completes only when the numbers at the peer have been changed (`FI_DELIVERY_COMPLETE`),
+    /// which is always the case.
     pub fn delivery_complete(self) -> Self {
         self
     }
 }
 
-/// An atomic operation to be posted that gives what was there before; see
+/// An atomic operation that returns the previous values and has not been posted yet; see
 /// [`Endpoint::fetch_atomic`] and [`Endpoint::compare_atomic`].
+///
+/// Await it, or [`post`](Self::post) it and await it later.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AtomicOp;
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![7u8, 9]).await?;
+/// let before = endpoint.fetch_atomic(AtomicOp::Max, [8u8, 8], region.remote()).await?;
+/// assert_eq!(before, [7, 9]); // The region contains 8 and 9 now.
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is changed until this is awaited or posted"]
 pub struct FetchAtomic<R>(Described, PhantomData<fn() -> R>);
 
@@ -201,8 +249,8 @@ impl<R> FetchAtomic<R> {
         FetchAtomic(described, PhantomData)
     }
 
-    /// Puts the results into this part of a region, which comes back; it takes
-    /// [`Access::READ`](crate::Access::READ). They have this machine's byte order.
+    /// Writes the results, in this machine's byte order, to this part of a region, which is
+    /// returned. Needs [`Access::READ`](crate::Access::READ).
     pub fn results_into(mut self, slice: RegionSlice) -> FetchAtomic<RegionSlice> {
         self.0.put_results_into(slice);
         FetchAtomic::new(self.0)
@@ -213,54 +261,56 @@ impl<R> FetchAtomic<R> {
 macro_rules! atomic_forms {
     ($builder:ident $(<$results:ident>)?, $output:ty) => {
         impl$(<$results: AtomicResults>)? $builder$(<$results>)? {
-            /// More is to come: hold it back, to be gathered with the next posts (`FI_MORE`).
+            /// Announces more operations: this one may be held back, to be sent together with the
+            /// next posts (`FI_MORE`).
             pub fn more(mut self) -> Self {
                 self.0.options.more = true;
                 self
             }
 
-            /// Goes out only when all that was posted to the same peer before has ended, and before
-            /// anything that is posted later (`FI_FENCE`).
+            /// Sends the operation only when all operations posted to the same peer before have
+            /// completed, and before any that is posted later (`FI_FENCE`).
             pub fn fence(mut self) -> Self {
                 self.0.options.fence = true;
                 self
             }
 
-            /// Ends it with [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when it has taken
-            /// this long, the time included in which it waits for its turn. Default: no limit. What
-            /// has gone out may have been done.
+            /// Fails with [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) if the operation has
+            /// not completed after this time, which includes the time it waits for room. Default:
+            /// no limit. If it has been sent, it may have been performed.
             pub fn timeout(mut self, timeout: Duration) -> Self {
                 self.0.options.timeout = Some(timeout);
                 self
             }
 
             /// Posts now and returns the operation's future. If the context is full, the operation
-            /// waits its turn within the future.
+            /// waits for room, whether or not the future is polled.
             ///
             /// # Errors
-            /// What can be known now, as of [`Endpoint::atomic`]; the endpoint is not connected.
+            /// Errors of [`Endpoint::atomic`] that can be detected before anything is sent;
+            /// [`NotConnected`](crate::ErrorKind::NotConnected).
             pub fn post(self) -> Result<PostedAtomic<$output>> {
                 PostedAtomic::post(self.0, true)
             }
 
-            /// As [`post`](Self::post), but a full context is
-            /// [`ErrorKind::Again`](crate::ErrorKind::Again).
+            /// As [`post`](Self::post), but fails with
+            /// [`ErrorKind::Again`](crate::ErrorKind::Again) if the context is full.
             pub fn try_post(self) -> Result<PostedAtomic<$output>> {
                 PostedAtomic::post(self.0, false)
             }
 
-            /// Posts now and lets the operation go on to its end without a future
+            /// Posts now and lets the operation run to completion without a future
             /// ([`Op::detach`](crate::op::Op::detach)).
             ///
             /// # Errors
-            /// As of [`post`](Self::post).
+            /// As for [`post`](Self::post).
             pub fn detach(self) -> Result<()> {
                 self.post().map(PostedAtomic::detach)
             }
 
             /// Reports to the endpoint's completion queue, with this context, instead of a future.
-            /// There, results are the buffer of the [`Completion`](crate::Completion), in this
-            /// machine's byte order, unless they went into a region.
+            /// The results are then the buffer of the [`Completion`](crate::Completion), in this
+            /// machine's byte order, unless they were written to a region.
             pub fn queue(self, context: impl Into<UserContext>) -> Queued<Self> {
                 Queued::new(self, context.into())
             }
@@ -277,7 +327,7 @@ macro_rules! atomic_forms {
         }
 
         impl$(<$results: AtomicResults>)? Queued<$builder$(<$results>)?> {
-            /// Posts now. The future that is returned is of the operation's acceptance only.
+            /// Posts now. The returned future only waits until the operation is accepted.
             ///
             /// # Errors
             /// As for the form without a queue; [`ErrorKind::BadState`](crate::ErrorKind::BadState)
@@ -287,8 +337,8 @@ macro_rules! atomic_forms {
                 post_queued(prepared.map_err(|it| Failed::new(it, None))?, true)
             }
 
-            /// As [`post`](Self::post), but a full context or queue is
-            /// [`ErrorKind::Again`](crate::ErrorKind::Again).
+            /// As [`post`](Self::post), but fails with
+            /// [`ErrorKind::Again`](crate::ErrorKind::Again) if the context or the queue is full.
             pub fn try_post(self) -> Result<OperationId, Failed<AtomicMemory>> {
                 let prepared = self.prepare(|it| it.0.prepare());
                 let posted = post_queued(prepared.map_err(|it| Failed::new(it, None))?, false);
@@ -318,13 +368,29 @@ macro_rules! atomic_forms {
 atomic_forms!(Atomic, ());
 atomic_forms!(FetchAtomic<R>, R);
 
-/// A posted atomic operation: a future of what it gives. It runs whether or not the future is
-/// polled.
+/// The future of an atomic operation that has been posted.
+///
+/// The operation runs whether or not the future is polled.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AtomicOp;
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![41u8]).await?;
+/// let posted = endpoint.fetch_atomic(AtomicOp::Sum, 1u8, region.remote()).post()?;
+/// // Other work, while the operation is in progress.
+/// assert_eq!(posted.await?, 41);
+/// # Ok(()) }
+/// ```
 ///
 /// # Cancel safety
-/// Dropping it withdraws the operation: one that has not started never does; one that has runs to
-/// its end. [`detach`](Self::detach) lets it go on without a future.
-/// `tokio::time::timeout(limit, op)` is always legal.
+/// Dropping the future withdraws the operation: if it has not started, it never does; if it has, it
+/// runs to completion. [`detach`](Self::detach) lets it run to completion in either case.
+/// `tokio::time::timeout(limit, op)` is safe.
 #[must_use = "dropped, it is withdrawn if it has not started; `detach` lets it go on"]
 pub struct PostedAtomic<R> {
     op: Op<AtomicMemory>,
@@ -340,23 +406,23 @@ impl<R: AtomicResults> PostedAtomic<R> {
         })
     }
 
-    /// Its name, unique within the endpoint.
+    /// Its id, unique within the endpoint.
     pub fn id(&self) -> OperationId {
         self.op.id()
     }
 
-    /// How far it has come.
+    /// How far it has got.
     pub fn phase(&self) -> Phase {
         self.op.phase()
     }
 
-    /// Asks it to end early (`fi_cancel`); the answer is its own end: Canceled, or its result when
-    /// it had started. `true` if it was still to be had.
+    /// Requests cancellation (`fi_cancel`). The operation then fails with Canceled, or returns its
+    /// result if it had started. Returns `true` if it had not.
     pub fn cancel(&self) -> bool {
         self.op.cancel()
     }
 
-    /// Lets it go on to its end without a future, as [`Op::detach`].
+    /// Lets it run to completion without a future, as [`Op::detach`] does.
     pub fn detach(self) {
         self.op.detach();
     }
@@ -378,7 +444,28 @@ impl<R> fmt::Debug for PostedAtomic<R> {
     }
 }
 
-/// A posted atomic operation's future, or the reason why it was not posted.
+/// The future of an atomic operation that was posted by awaiting it: that of the
+/// [posted operation](PostedAtomic), or of the error if it could not be posted.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use std::future::IntoFuture;
+/// use tokio_fabric::info::AtomicOp;
+/// use tokio_fabric::op::PostingAtomic;
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![41u8]).await?;
+/// let future: PostingAtomic<u8> =
+///     endpoint.fetch_atomic(AtomicOp::Sum, 1u8, region.remote()).into_future();
+/// assert_eq!(future.await?, 41);
+/// # Ok(()) }
+/// ```
+///
+/// # Cancel safety
+/// As for [`PostedAtomic`].
 #[must_use = "an operation that is dropped before it starts is withdrawn"]
 #[derive(Debug)]
 pub struct PostingAtomic<R>(Option<Result<PostedAtomic<R>>>);

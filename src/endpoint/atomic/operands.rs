@@ -8,24 +8,75 @@ use crate::buf::{Convert, IoBuf, IoBufMut, LocalUse, Memory, OwnedBuffer, Refuse
 use crate::info::AtomicType;
 use crate::mr::RegionSlice;
 
-/// A number that peers' memory can be changed by atomically: `u8` to `u64`, `i8` to `i64`, `f32`,
-/// `f64`. Sealed.
+/// A type of number that atomic operations support: `u8` to `u64`, `i8` to `i64`, `f32`, `f64`.
+/// Sealed.
+///
+/// ```
+/// use tokio_fabric::info::AtomicType;
+/// use tokio_fabric::op::AtomicValue;
+///
+/// assert_eq!(u64::TYPE, AtomicType::Uint64);
+/// assert_eq!(f32::TYPE, AtomicType::Float);
+/// ```
 pub trait AtomicValue: sealed::Value + FromBytes + IntoBytes + Immutable {
     /// libfabric's name of the type.
     const TYPE: AtomicType;
 }
 
-/// The operands of an atomic operation: one [`AtomicValue`], an array or `Vec` of them, or
-/// [`NumbersOf`] a region. The operation works on as many numbers as there are. Sealed.
+/// The operands of an atomic operation: one [`AtomicValue`], an array or `Vec` of them, or the
+/// [`NumbersOf`] a region.
+///
+/// The operation works on as many numbers as there are operands. Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AtomicOp;
+/// use tokio_fabric::op::Operands;
+/// use tokio_fabric::testing::{Net, connect};
+/// use tokio_fabric::{Endpoint, RemoteRegion, Result};
+///
+/// async fn add<O: Operands>(to: &Endpoint, numbers: O, at: RemoteRegion) -> Result<O::Results> {
+///     to.fetch_atomic(AtomicOp::Sum, numbers, at).await
+/// }
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![5u8, 6]).await?;
+/// assert_eq!(add(&endpoint, [1u8, 2], region.remote()).await?, [5, 6]);
+/// assert_eq!(add(&endpoint, 1u8, region.remote().slice(..1)?).await?, 6);
+/// # Ok(()) }
+/// ```
 pub trait Operands: sealed::IntoOperands {
-    /// What they are.
+    /// The type of the numbers.
     type Value: AtomicValue;
-    /// What an operation that fetches gives: as many numbers, in the same form; of a region's in a
-    /// `Vec`.
+    /// What an operation that fetches returns: as many numbers, in the same form; for a region's
+    /// numbers, a `Vec`.
     type Results: AtomicResults;
 }
 
-/// What an atomic operation gives when it is awaited. Sealed.
+/// What an atomic operation returns when it is awaited: nothing, or the previous values in the form
+/// of its [`Operands`]. Sealed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AtomicOp;
+/// use tokio_fabric::op::{AtomicResults, FetchAtomic};
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// /// Works for one number and for several.
+/// async fn fetch<R: AtomicResults>(what: FetchAtomic<R>) -> tokio_fabric::Result<R> {
+///     what.await
+/// }
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let region = server.domain.register(vec![5u8, 6]).await?;
+/// let both = endpoint.fetch_atomic(AtomicOp::Read, vec![0u8; 2], region.remote());
+/// assert_eq!(fetch(both).await?, [5, 6]);
+/// # Ok(()) }
+/// ```
 pub trait AtomicResults: sealed::FromMemory {}
 
 pub(super) mod sealed {
@@ -45,7 +96,23 @@ pub(super) mod sealed {
     }
 }
 
-/// The numbers of type `T` in a range of a region, as operands: see [`RegionSlice::numbers_of`].
+/// The numbers of type `T` in a range of a region, as operands. You get them from
+/// [`RegionSlice::numbers_of`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AtomicOp;
+/// use tokio_fabric::testing::{Net, connect};
+///
+/// let net = Net::loopback();
+/// let (client, server) = (net.peer()?, net.peer()?);
+/// let (endpoint, _server) = connect(&client, &server).await?;
+/// let (from, to) = (client.domain.register(vec![1u8, 2]), server.domain.register(vec![5u8, 6]));
+/// let (from, to) = (from.await?, to.await?);
+/// endpoint.atomic(AtomicOp::Sum, from.slice(..)?.numbers_of::<u8>(), to.remote()).await?;
+/// assert_eq!(to.deregister().await?, [6, 8]);
+/// # Ok(()) }
+/// ```
 pub struct NumbersOf<T> {
     slice: RegionSlice,
     value: PhantomData<fn() -> T>,
@@ -54,9 +121,9 @@ pub struct NumbersOf<T> {
 debug_fields!([T: AtomicValue] NumbersOf<T>, self => datatype: T::TYPE, slice: self.slice);
 
 impl RegionSlice {
-    /// The numbers of this type that the slice holds, as operands of an atomic operation. They need
-    /// not be aligned here; there must be a whole number of them. Takes
-    /// [`Access::WRITE`](crate::Access::WRITE) when it is posted.
+    /// The numbers of this type that the slice contains, as operands of an atomic operation. They
+    /// need not be aligned; the slice must contain a whole number of them. Posting needs
+    /// [`Access::WRITE`](crate::Access::WRITE).
     pub fn numbers_of<T: AtomicValue>(self) -> NumbersOf<T> {
         NumbersOf {
             slice: self,
@@ -65,8 +132,24 @@ impl RegionSlice {
     }
 }
 
-/// The memory of an atomic operation: numbers of its own, or a range of a region. It shows only
-/// where an operation that reports to a queue was not accepted.
+/// The memory of an atomic operation: numbers of its own, or a range of a region.
+///
+/// You only see it in the error of an operation that reports to a queue and was not accepted.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::info::AtomicOp;
+/// use tokio_fabric::op::AtomicMemory;
+/// use tokio_fabric::testing::Net;
+/// use tokio_fabric::{ErrorKind, Failed, RemoteRegion};
+///
+/// let endpoint = Net::loopback().peer()?.domain.endpoint().open()?;
+/// let nowhere = RemoteRegion::new(0, 8, 1);
+/// let failed: Failed<AtomicMemory> =
+///     endpoint.atomic(AtomicOp::Sum, 1u64, nowhere).queue(1).post().unwrap_err();
+/// assert_eq!(failed.kind(), ErrorKind::BadState); // The endpoint has no queue.
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct AtomicMemory(Kind);
 

@@ -18,8 +18,23 @@ use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{CounterSet, DgramConfig, DgramPort, DgramSizes};
 use crate::transport::DatagramOptions;
 
-/// Opens a datagram endpoint; made by [`Domain::dgram_endpoint`]. What an endpoint is bound to is
-/// said here, before it is opened, so that no binding can come too late.
+/// Opens a [`DgramEndpoint`].
+///
+/// You get one from [`Domain::dgram_endpoint`]. Queues, counters and the address vector are passed
+/// to the builder, before the endpoint is opened (`fi_ep_bind`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// let hints = Hints::new().endpoint(EndpointType::Dgram).interface("lo");
+/// let domain = Fabric::open(hints)?.domain().open()?;
+/// let peers = domain.address_vector().open()?;
+/// let builder = domain.dgram_endpoint().address_vector(&peers);
+/// let endpoint = builder.bind(([127, 0, 0, 1], 0).into()).unexpected_bytes(1 << 16).open()?;
+/// assert_ne!(endpoint.local_addr().port(), 0); // The system has chosen one.
+/// # Ok(()) }
+/// ```
 #[must_use = "a builder opens nothing until `open`"]
 #[derive(Debug)]
 pub struct DgramEndpointBuilder {
@@ -37,10 +52,11 @@ pub struct DgramEndpointBuilder {
 }
 
 impl Domain {
-    /// Starts a datagram endpoint of this domain (`fi_endpoint` with `FI_EP_DGRAM`).
+    /// Starts building a datagram endpoint of this domain (`fi_endpoint` with `FI_EP_DGRAM`).
     ///
-    /// A domain of any Info can have them. One whose Info is for [`EndpointType::Dgram`] gives them
-    /// its attributes; in others they have those that an Info of its interface would have.
+    /// Every domain can have datagram endpoints. A domain whose Info is for [`EndpointType::Dgram`]
+    /// gives them its attributes; in other domains they have the attributes that an Info for
+    /// datagrams on the same interface would have.
     pub fn dgram_endpoint(&self) -> DgramEndpointBuilder {
         let info = self.info();
         let size = |size: usize| {
@@ -71,7 +87,7 @@ impl Domain {
 }
 
 impl DgramEndpointBuilder {
-    /// The peers it talks to (`fi_ep_bind` with an address vector). Must be given.
+    /// The address vector that contains its peers (`fi_ep_bind` with an address vector). Required.
     pub fn address_vector(mut self, vector: &AddressVector) -> Self {
         self.vector = Some(vector.clone());
         self
@@ -109,78 +125,80 @@ impl DgramEndpointBuilder {
         self
     }
 
-    /// Counts sends that ended (`FI_SEND`), injected ones included.
+    /// Counts completed sends (`FI_SEND`), including injected ones.
     pub fn send_counter(mut self, counter: &Counter) -> Self {
         self.counters.send = Some(counter.clone());
         self
     }
 
-    /// Counts receives that ended (`FI_RECV`).
+    /// Counts completed receives (`FI_RECV`).
     pub fn receive_counter(mut self, counter: &Counter) -> Self {
         self.counters.receive = Some(counter.clone());
         self
     }
 
     /// The local address (`fi_setname`); port 0 lets the system choose. Default: the source address
-    /// of the domain's Info, or any. All addresses (`0.0.0.0`, `::`) are what hears multicast
-    /// groups.
+    /// of the domain's Info, or any. To receive from multicast groups, the endpoint must be bound
+    /// to all addresses (`0.0.0.0`, `::`).
     pub fn bind(mut self, address: SocketAddr) -> Self {
         self.bind = Some(address);
         self
     }
 
-    /// Others who ask for this too may have the same address; each of them then gets the datagrams
-    /// of groups it has joined, and one of them those for the address itself. Default: no.
+    /// Allows other sockets that also request it to have the same address. Each of them receives
+    /// the datagrams of the groups that it has joined; only one of them receives those for the
+    /// address itself. Default: no.
     pub fn shared(mut self, shared: bool) -> Self {
         self.shared = shared;
         self
     }
 
-    /// Sends the transmit context holds, 1 to 4,096 (`tx_attr->size`). Default: the Info's, 256.
-    /// Further posts wait, or end with Again.
+    /// The number of sends that the transmit context holds, 1 to 4,096 (`tx_attr->size`). Default:
+    /// the Info's, 256. Further posts wait, or fail with Again.
     pub fn transmit_size(mut self, operations: usize) -> Self {
         self.sizes.tx_size = operations;
         self
     }
 
-    /// Receives the receive context holds, 1 to 65,536 (`rx_attr->size`). Default: the Info's, 256.
+    /// The number of receives that the receive context holds, 1 to 65,536 (`rx_attr->size`).
+    /// Default: the Info's, 256.
     pub fn receive_size(mut self, operations: usize) -> Self {
         self.sizes.rx_size = operations;
         self
     }
 
-    /// Bytes of datagrams kept while no receive is posted for them. Default 1 MiB. Each counts 128
-    /// bytes of bookkeeping besides its own. Beyond it, datagrams are dropped; with 0 every one
-    /// that finds no receive.
+    /// The number of bytes of datagrams that are kept while no receive is posted for them. Default:
+    /// 1 MiB. Each datagram counts 128 bytes for bookkeeping in addition to its own length. Beyond
+    /// this limit datagrams are dropped; 0 drops every datagram that finds no receive.
     pub fn unexpected_bytes(mut self, bytes: usize) -> Self {
         self.sizes.unexpected_bytes = bytes;
         self
     }
 
-    /// Bytes that the system keeps for the socket, each way, until the driver takes them in: what a
-    /// burst needs. Default: the system's, some 200 KiB. It gives no more than `rmem_max` and
-    /// `wmem_max` of `net.core` allow.
+    /// The size in bytes of the system's buffers of the socket, in each direction, which must hold
+    /// a burst until the driver reads it. Default: the system's, about 200 KiB. The system limits
+    /// it to `rmem_max` and `wmem_max` of `net.core`.
     pub fn socket_buffer(mut self, bytes: usize) -> Self {
         self.buffer_bytes = Some(bytes);
         self
     }
 
-    /// How the network shall treat what the endpoint sends (`tclass` of `fi_endpoint(3)`). Default,
-    /// and for [`TrafficClass::Unspec`]: the Info's, which is the domain's unless the hints say
-    /// otherwise.
+    /// How the network is asked to treat the endpoint's traffic (`tclass` of `fi_endpoint(3)`).
+    /// Default, and for [`TrafficClass::Unspec`]: the Info's, which is the domain's unless the
+    /// hints specify another.
     pub fn traffic_class(mut self, class: TrafficClass) -> Self {
         self.traffic_class = class;
         self
     }
 
-    /// Opens the endpoint: from now on datagrams are taken in.
+    /// Opens the endpoint, which receives datagrams from now on.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] without an address vector, or for a size out of range;
-    /// [`ErrorKind::AddressInUse`], [`ErrorKind::AddressNotAvailable`] for the local address;
-    /// [`ErrorKind::Unsupported`] in a domain with an authorization key;
-    /// [`ErrorKind::BadState`] if the domain, the address vector, a queue or a counter is closed;
-    /// [`ErrorKind::DriverGone`] if the domain's runtime has ended.
+    /// [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for the local address;
+    /// [`ErrorKind::Unsupported`] in a domain with an authorization key; [`ErrorKind::BadState`] if
+    /// the domain, the address vector, a queue or a counter is closed; [`ErrorKind::DriverGone`] if
+    /// the domain's runtime has ended.
     pub fn open(self) -> Result<DgramEndpoint> {
         for (size, max, name) in [
             (self.sizes.tx_size, TRANSMIT_SIZE_MAX, "transmit_size"),

@@ -25,16 +25,16 @@ pub use msg::{RecvDatagram, SendDatagram};
 pub use multicast::{Join, MulticastGroup};
 
 /// A datagram endpoint (`FI_EP_DGRAM`; `struct fid_ep`): messages over UDP to and from many peers,
-/// each a datagram of its own.
+/// each message one datagram.
 ///
-/// Nothing is reliable: a datagram may get lost, come twice, or be overtaken, and no error says so.
-/// A send has ended well when the datagram has left, not when it has come; the messages of an
-/// endpoint are bare UDP payloads, so any program that speaks UDP can be its peer.
+/// Delivery is unreliable: a datagram may be lost, duplicated or reordered, without an error. A
+/// send succeeds when the datagram has been passed to the kernel, not when it has arrived. Messages
+/// are plain UDP payloads, so any program that uses UDP can be a peer.
 ///
-/// A datagram that comes takes the oldest receive that fits it. One for which no receive is posted
-/// is kept up to a budget ([`DgramEndpointBuilder::unexpected_bytes`]); beyond that it is dropped,
-/// and counted by [`dropped`](Self::dropped). One that is longer than its receive's buffers is cut
-/// off: the receive ends as [`Truncated`](crate::ErrorKind::Truncated).
+/// A datagram is received by the oldest receive that matches. If no receive matches, the datagram
+/// is buffered up to a budget ([`DgramEndpointBuilder::unexpected_bytes`]); beyond it the datagram
+/// is dropped, and counted by [`dropped`](Self::dropped). If the datagram is longer than the
+/// receive's buffers, the receive fails with [`Truncated`](crate::ErrorKind::Truncated).
 ///
 /// Clones are handles to the same endpoint. Dropping the last one closes it (`fi_close`).
 ///
@@ -87,7 +87,7 @@ impl Inner {
 }
 
 impl DgramEndpoint {
-    /// The name of this endpoint in completions.
+    /// The id of this endpoint in completions.
     pub fn id(&self) -> EndpointId {
         self.inner.common.id
     }
@@ -107,48 +107,50 @@ impl DgramEndpoint {
         self.inner.port.local_addr()
     }
 
-    /// Bytes of the largest message (`max_msg_size`): what fits one packet of the interface.
+    /// The size in bytes of the largest message (`max_msg_size`): what fits into one packet of the
+    /// interface.
     pub fn max_message_size(&self) -> usize {
         self.inner.port.message_max()
     }
 
-    /// The queue that takes this endpoint's receive completions. An endpoint opened without one has
-    /// its own.
+    /// The queue for this endpoint's receive completions. An endpoint that was opened without one
+    /// has a queue of its own.
     pub fn receive_queue(&self) -> &CompletionQueue {
         &self.inner.common.receive_queue
     }
 
-    /// Bytes of datagrams that wait for a receive now, each with 128 of bookkeeping.
+    /// Bytes of datagrams that currently wait for a receive, each with 128 bytes for bookkeeping.
     pub fn unexpected_bytes(&self) -> usize {
         self.inner.port.unexpected_bytes()
     }
 
-    /// Datagrams that came and were dropped: by the endpoint, since no receive was posted and there
-    /// was no room to keep them; by the system, since its buffer was full; or since the memory of
-    /// their receive was not there.
+    /// The number of datagrams that arrived and were dropped: by the endpoint, because no receive
+    /// was posted and there was no room to keep them, or because the memory of their receive did
+    /// not exist; or by the system, because its buffer was full.
     pub fn dropped(&self) -> u64 {
         self.inner.port.dropped()
     }
 
-    /// What it has done, and what is under way.
+    /// Statistics: completed and outstanding operations.
     pub fn stats(&self) -> DgramStats {
         self.inner.port.stats()
     }
 
-    /// Asks a queued operation to end early (`fi_cancel`). `true`: its completion says Canceled.
-    /// `false`: it has ended.
+    /// Requests cancellation of a queued operation (`fi_cancel`). Returns `true` if the operation
+    /// had not started; its completion then has the error Canceled. Returns `false` if it has
+    /// completed.
     pub fn cancel(&self, operation: OperationId) -> bool {
         cancel_named(&*self.inner, operation)
     }
 
-    /// Closes the endpoint (`fi_close`): sends that are queued go out, if there is room for them
-    /// within a second, and everything else ends as Canceled.
+    /// Closes the endpoint (`fi_close`): queued sends are sent if there is room for them within a
+    /// second, and everything else fails with Canceled.
     ///
     /// # Errors
-    /// None. Each operation says by itself how it ended.
+    /// None. Each operation reports its own result.
     ///
     /// # Cancel safety
-    /// The end has begun once this is polled, and goes on if the future is dropped.
+    /// Once the future has been polled, the endpoint closes even if the future is dropped.
     pub async fn shutdown(&self) -> Result<()> {
         self.inner.port.begin_close();
         let progress = self.domain().progress_by_hand();

@@ -17,15 +17,15 @@ use crate::proto::MatchCriteria;
 use crate::transport::too_long;
 
 impl DgramEndpoint {
-    /// Sends a message (`fi_send`, `fi_sendv`) to a peer, or to a multicast group: one buffer, or
-    /// up to four as one datagram. Ends when it has left, or cannot leave; whether it arrives is
-    /// not known.
+    /// Sends a message (`fi_send`, `fi_sendv`) to a peer or a multicast group: one buffer, or up to
+    /// four as one datagram. Completes when the datagram has been passed to the kernel, or could
+    /// not be; whether it arrives is unknown.
     ///
     /// An error concerns this datagram only: [`TooLarge`](crate::ErrorKind::TooLarge) for more than
     /// [`max_message_size`](Self::max_message_size) bytes,
     /// [`Unreachable`](crate::ErrorKind::Unreachable) without a route,
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a peer that is not in the address
-    /// vector or of another IP version. A peer that does not listen is no error.
+    /// vector or has another IP version. It is not an error if the peer does not listen.
     #[doc(alias("fi_send", "fi_sendv", "fi_sendmsg"))]
     pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> SendDatagram<B> {
         SendDatagram {
@@ -36,12 +36,12 @@ impl DgramEndpoint {
         }
     }
 
-    /// Receives one message (`fi_recv`, `fi_recvv`) into a buffer, or spread over up to four, of
-    /// any peer or [of one](RecvDatagram::from).
+    /// Receives one message (`fi_recv`, `fi_recvv`) into one buffer or up to four, from any peer or
+    /// [from one](RecvDatagram::from).
     ///
-    /// A message longer than the buffers ends the receive with
-    /// [`Truncated`](crate::ErrorKind::Truncated); the buffers hold what fits, and the rest is
-    /// lost.
+    /// If a message is longer than the buffers, the receive fails with
+    /// [`Truncated`](crate::ErrorKind::Truncated); the buffers contain the part that fits, and the
+    /// rest is lost.
     #[doc(alias("fi_recv", "fi_recvv", "fi_recvmsg"))]
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvDatagram<B> {
         RecvDatagram {
@@ -54,8 +54,8 @@ impl DgramEndpoint {
         }
     }
 
-    /// Copies and sends a message of at most `inject_size` bytes (`fi_inject`), which here is as
-    /// much as a message may have. No completion is reported; counters count it.
+    /// Copies and sends a message of at most `inject_size` bytes (`fi_inject`), which for datagrams
+    /// is the largest message. It has no completion; counters count it.
     ///
     /// # Errors
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more bytes, [`Again`](crate::ErrorKind::Again)
@@ -75,7 +75,25 @@ impl DgramEndpoint {
     }
 }
 
-/// A datagram to be sent; see [`DgramEndpoint::send`]. Await it, or [`post`](Self::post) it.
+/// A datagram that has not been posted yet; see [`DgramEndpoint::send`].
+///
+/// Await it, or [`post`](Self::post) it and await it later.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// let hints = Hints::new().endpoint(EndpointType::Dgram).interface("lo");
+/// let domain = Fabric::open(hints)?.domain().open()?;
+/// let peers = domain.address_vector().open()?;
+/// let builder = domain.dgram_endpoint().address_vector(&peers);
+/// let endpoint = builder.bind(([127, 0, 0, 1], 0).into()).open()?;
+/// let itself = peers.insert(endpoint.local_addr()).now()?;
+/// let first = endpoint.send("one", itself).more().post()?; // One system call sends both.
+/// let second = endpoint.send("two", itself).post()?;
+/// tokio::try_join!(first, second)?;
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is sent until this is awaited or posted"]
 pub struct SendDatagram<B: IoBufs> {
     target: PostTarget,
@@ -85,8 +103,8 @@ pub struct SendDatagram<B: IoBufs> {
 }
 
 impl<B: IoBufs> SendDatagram<B> {
-    /// More is to come: hold it back, to be sent with the next posts by one system call
-    /// (`FI_MORE`). It goes out at the driver's next turn in any case.
+    /// Announces more datagrams: this one may be held back, to be sent with the next ones by one
+    /// system call (`FI_MORE`). It is sent at the driver's next turn in any case.
     pub fn more(mut self) -> Self {
         self.more = true;
         self
@@ -130,7 +148,26 @@ impl<B: IoBufs> OpBuilder<B> for SendDatagram<B> {
 
 posting_forms!(SendDatagram, IoBufs, usize);
 
-/// A receive to be posted; see [`DgramEndpoint::recv`].
+/// A receive that has not been posted yet; see [`DgramEndpoint::recv`].
+///
+/// Await it, or [`post`](Self::post) it and await it later.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// let hints = Hints::new().endpoint(EndpointType::Dgram).interface("lo");
+/// let domain = Fabric::open(hints)?.domain().open()?;
+/// let peers = domain.address_vector().open()?;
+/// let builder = domain.dgram_endpoint().address_vector(&peers);
+/// let endpoint = builder.bind(([127, 0, 0, 1], 0).into()).open()?;
+/// let itself = peers.insert(endpoint.local_addr()).now()?;
+/// let receive = endpoint.recv([vec![0; 4], vec![0; 4]]).post()?; // Two buffers, one datagram.
+/// endpoint.send("heads or", itself).await?;
+/// let (received, [first, second]) = receive.await?;
+/// assert_eq!((received.len, first, second), (8, b"head".to_vec(), b"s or".to_vec()));
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is received until this is awaited or posted"]
 pub struct RecvDatagram<B: IoBufsMut> {
     target: PostTarget,
@@ -139,8 +176,9 @@ pub struct RecvDatagram<B: IoBufsMut> {
 }
 
 impl<B: IoBufsMut> RecvDatagram<B> {
-    /// Takes a message of this peer only (`FI_DIRECTED_RECV`), which the domain's Info must offer,
-    /// else posting is [`NoCapability`](crate::ErrorKind::NoCapability). Default: of any.
+    /// Receives messages from this peer only (`FI_DIRECTED_RECV`). The domain's Info must offer it,
+    /// otherwise the post fails with [`NoCapability`](crate::ErrorKind::NoCapability). Default:
+    /// from any peer.
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.target.select_source(peer);
         self

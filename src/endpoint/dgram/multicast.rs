@@ -10,8 +10,9 @@ use crate::info::Caps;
 use crate::transport::Membership;
 
 impl DgramEndpoint {
-    /// Starts to join a multicast group (`fi_join`): its address with the port that its datagrams
-    /// are sent to. To hear them, the endpoint is bound to that port of all addresses.
+    /// Joins a multicast group (`fi_join`), once the returned [`Join`] is started with
+    /// [`Join::now`]. The group's address includes the port that its datagrams are sent to. To
+    /// receive them, the endpoint must be bound to that port of all addresses.
     #[doc(alias = "fi_join")]
     pub fn join(&self, group: SocketAddr) -> Join {
         Join {
@@ -23,7 +24,18 @@ impl DgramEndpoint {
     }
 }
 
-/// A group to be joined; see [`DgramEndpoint::join`].
+/// A multicast group to be joined; see [`DgramEndpoint::join`].
+///
+/// ```no_run
+/// # // It needs an interface that multicasts.
+/// # async fn join(endpoint: tokio_fabric::DgramEndpoint) -> tokio_fabric::Result<()> {
+/// use std::net::Ipv4Addr;
+///
+/// let group = (Ipv4Addr::new(239, 1, 2, 3), 7471).into();
+/// let membership = endpoint.join(group).send_only().now()?;
+/// endpoint.send("to all members", membership.addr()).await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is joined until `now`"]
 pub struct Join {
     endpoint: DgramEndpoint,
@@ -39,22 +51,22 @@ impl Join {
         self
     }
 
-    /// The interface, by an IPv4 address of it. Default: the one that the hints chose the local
-    /// address on, else the system's choice. An IPv6 group's interface is the zone of its address
-    /// (`ff02::1%2`).
+    /// The interface, given by one of its IPv4 addresses. Default: the interface of the local
+    /// address that the hints chose, otherwise the system's choice. The interface of an IPv6 group
+    /// is the zone of its address (`ff02::1%2`).
     pub fn interface(mut self, address: IpAddr) -> Self {
         self.interface = Some(address);
         self
     }
 
-    /// Joins the group, at once: there is no FI_JOIN_COMPLETE to wait for. Its address comes into
-    /// the endpoint's address vector, if it is not there yet. (A vector that inserts
-    /// asynchronously, or with user ids, must be given it before.)
+    /// Joins the group immediately: there is no FI_JOIN_COMPLETE to wait for. The group's address
+    /// is inserted into the endpoint's address vector, unless it is there already. (If the vector
+    /// inserts asynchronously or with user ids, insert the address before.)
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for an address that is no group's, of another IP version, or
-    /// for an endpoint that is bound to one address and so hears none;
-    /// [`ErrorKind::AddressInUse`] if the endpoint is in the group already;
+    /// [`ErrorKind::InvalidArgument`] for an address that is not a multicast address or has another
+    /// IP version, and for an endpoint that is bound to one address and so cannot receive from a
+    /// group; [`ErrorKind::AddressInUse`] if the endpoint is already a member;
     /// [`ErrorKind::NoCapability`] if it was opened without [`Caps::MULTICAST`], or without the
     /// direction.
     pub fn now(self) -> Result<MulticastGroup> {
@@ -109,8 +121,21 @@ impl Join {
 
 debug_fields!(Join, self => endpoint: self.endpoint.id(), group: self.group);
 
-/// An endpoint's membership in a group (`struct fid_mc`). Dropping it leaves the group
-/// (`fi_close`), and takes the group's address out of the vector, if joining put it there.
+/// The membership of an endpoint in a multicast group (`struct fid_mc`).
+///
+/// Dropping it leaves the group (`fi_close`), and removes the group's address from the vector if
+/// joining inserted it.
+///
+/// ```no_run
+/// # // It needs an interface that multicasts.
+/// # async fn listen(endpoint: tokio_fabric::DgramEndpoint) -> tokio_fabric::Result<()> {
+/// let group = (std::net::Ipv4Addr::new(239, 1, 2, 3), 7471).into();
+/// let membership = endpoint.join(group).now()?;
+/// let (received, bytes) = endpoint.recv(vec![0; 1500]).await?;
+/// println!("{:?} to {}", &bytes[..received.len], membership.group());
+/// drop(membership); // Leaves the group.
+/// # Ok(()) }
+/// ```
 #[doc(alias = "fi_mc_addr")]
 #[must_use = "dropping it leaves the group"]
 pub struct MulticastGroup {
@@ -122,12 +147,12 @@ pub struct MulticastGroup {
 }
 
 impl MulticastGroup {
-    /// What to send to in order to reach the group (`fi_mc_addr`).
+    /// The address to send to in order to reach the group (`fi_mc_addr`).
     pub fn addr(&self) -> FabricAddr {
         self.address
     }
 
-    /// The group.
+    /// The group's address.
     pub fn group(&self) -> SocketAddr {
         self.group
     }

@@ -20,12 +20,27 @@ use crate::limits::{
     UNEXPECTED_BYTES_PER_PEER_DEFAULT,
 };
 use crate::progress::{
-    IdlePolicy, RdmBindings, RdmConfig, ReceiveConfig, ReceiveContext, SourceAddresses,
+    IdlePolicy, LongMessages, RdmBindings, RdmConfig, ReceiveConfig, ReceiveContext,
+    SourceAddresses,
 };
 
-/// Opens a connectionless endpoint; made by [`Domain::rdm_endpoint`]. What it is bound to is said
-/// here, before it is opened, so that no binding can come too late.
-#[doc(alias("fi_ep_bind", "fi_enable"))]
+/// Opens an [`RdmEndpoint`].
+///
+/// You get one from [`Domain::rdm_endpoint`]. Queues, counters and the address vector are passed to
+/// the builder, before the endpoint is opened (`fi_ep_bind`).
+///
+/// ```
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let domain = Fabric::open(Hints::new().endpoint(EndpointType::Rdm))?.domain().open()?;
+/// let peers = domain.address_vector().open()?;
+/// let builder = domain.rdm_endpoint().address_vector(&peers);
+/// let endpoint = builder.listen_at(([127, 0, 0, 1], 0).into()).open()?;
+/// assert_ne!(endpoint.local_addr().port(), 0); // The system has chosen one.
+/// # Ok(()) }
+/// ```
+#[doc(alias = "fi_ep_bind")]
 #[must_use = "a builder opens nothing until `open`"]
 #[derive(Debug)]
 pub struct RdmEndpointBuilder {
@@ -34,17 +49,18 @@ pub struct RdmEndpointBuilder {
     pub(super) listen_at: Option<SocketAddr>,
     unexpected_bytes_per_peer: usize,
     rendezvous_min: usize,
+    max_message_size: Option<usize>,
     idle: IdlePolicy,
     connect_deadline: Duration,
     free_min: usize,
 }
 
 impl Domain {
-    /// Starts a connectionless endpoint of this domain (`fi_endpoint` with `FI_EP_RDM`).
+    /// Starts building a connectionless endpoint of this domain (`fi_endpoint` with `FI_EP_RDM`).
     ///
-    /// A domain whose Info is not of connectionless endpoints can have them too; they then have
-    /// the capabilities that an Info of theirs would have for the same hints: all there are, if the
-    /// hints asked for none.
+    /// A domain whose Info is not for connectionless endpoints can have them too. They then have
+    /// the capabilities that an Info for connectionless endpoints would have for the same hints:
+    /// all available ones, if the hints did not ask for any.
     pub fn rdm_endpoint(&self) -> RdmEndpointBuilder {
         RdmEndpointBuilder {
             binding: Binding::new(self, EndpointType::Rdm),
@@ -52,6 +68,7 @@ impl Domain {
             listen_at: None,
             unexpected_bytes_per_peer: UNEXPECTED_BYTES_PER_PEER_DEFAULT,
             rendezvous_min: RENDEZVOUS_MIN_DEFAULT,
+            max_message_size: None,
             idle: IdlePolicy::default(),
             connect_deadline: RDM_CONNECT_DEADLINE_DEFAULT,
             free_min: MULTI_RECV_FREE_MIN_DEFAULT,
@@ -62,76 +79,91 @@ impl Domain {
 binding_setters!(RdmEndpointBuilder);
 
 impl RdmEndpointBuilder {
-    /// The address vector whose peers it talks to (`fi_ep_bind`). Several endpoints may share one.
-    /// Default: one of its own.
+    /// The address vector that contains its peers (`fi_ep_bind`). Several endpoints may share one.
+    /// Default: a vector of its own.
     pub fn address_vector(mut self, vector: &AddressVector) -> Self {
         self.vector = Some(vector.clone());
         self
     }
 
-    /// Where it listens; port 0 lets the system choose. Peers know the endpoint by this address,
-    /// and its connections leave from it, so it should be one that they can reach; with a wildcard
-    /// (`0.0.0.0`) routing chooses the address that each peer sees. Default: the source of the
-    /// domain's Info, any port of it.
+    /// The address at which it listens; port 0 lets the system choose. Peers know the endpoint by
+    /// this address, and its connections are made from it, so it should be one that they can reach.
+    /// With a wildcard (`0.0.0.0`) the routing table determines the address that each peer sees.
+    /// Default: the source of the domain's Info, with any port.
     #[doc(alias = "fi_setname")]
     pub fn listen_at(mut self, address: SocketAddr) -> Self {
         self.listen_at = Some(address);
         self
     }
 
-    /// A value of the application's that belongs to the endpoint. Default: none.
+    /// An application value that is stored with the endpoint. Default: none.
     pub fn context(mut self, context: impl Into<UserContext>) -> Self {
         self.binding.context = Some(context.into());
         self
     }
 
-    /// Operations that may be in flight to one peer, 1 to 4,096 (`tx_attr->size`). Default: the
-    /// Info's, 256. Further posts to that peer wait, or get Again; other peers' are not
-    /// concerned.
+    /// The number of operations that may be outstanding to one peer, 1 to 4,096 (`tx_attr->size`).
+    /// Default: the Info's, 256. Further posts to that peer wait, or fail with Again; other peers
+    /// are not affected.
     pub fn transmit_size(mut self, operations: usize) -> Self {
         self.binding.sizes.tx_size = operations;
         self
     }
 
-    /// Bytes of unexpected messages kept, of all peers together. Default: the Info's, 1 MiB. Each
-    /// message counts 128 bytes of bookkeeping besides its own. 0 keeps none.
+    /// The number of bytes of unexpected messages that are kept for all peers together. Default:
+    /// the Info's, 1 MiB. Each message counts 128 bytes for bookkeeping in addition to its own
+    /// length. 0 keeps none.
     pub fn unexpected_bytes(mut self, bytes: usize) -> Self {
         self.binding.sizes.unexpected_bytes = bytes;
         self
     }
 
-    /// Bytes of unexpected messages kept of one peer, at most [all peers'](Self::unexpected_bytes).
-    /// Default 128 KiB.
+    /// The number of bytes of unexpected messages that are kept for one peer, at most as much as
+    /// for [all peers](Self::unexpected_bytes). Default: 128 KiB.
     pub fn unexpected_bytes_per_peer(mut self, bytes: usize) -> Self {
         self.unexpected_bytes_per_peer = bytes;
         self
     }
 
-    /// Messages longer than this are announced first, and go out when a receive asks for them
-    /// (rendezvous): the peer stores nothing of them before, at the price of one exchange. Default
-    /// 64 KiB. Peers that know no rendezvous are sent them as they are.
+    /// Messages longer than this are announced first, and sent when a receive requests them
+    /// (rendezvous). The peer then need not store them before, at the cost of one round trip.
+    /// Default: 64 KiB. Peers that do not support rendezvous are sent such messages directly.
     pub fn rendezvous_min(mut self, bytes: usize) -> Self {
         self.rendezvous_min = bytes;
         self
     }
 
-    /// What becomes of connections over which nothing goes. Default: they stay.
+    /// The longest message in bytes that peers may send. A longer one ends its connection, with
+    /// [`ErrorKind::TooLarge`] at both ends; a peer without the extension only sees the end.
+    /// Default: no limit (`FI_OPT_MAX_MSG_SIZE`, `FI_OPT_MAX_TAGGED_SIZE`).
+    ///
+    /// When to use it, and at which price:
+    /// [`max_message_size`](crate::ep::SharedReceiveContextBuilder::max_message_size) of receive
+    /// contexts. Connections of such an endpoint are not closed for being
+    /// [idle](Self::idle), since a message that crosses the close would be lost.
+    #[doc(alias("FI_OPT_MAX_MSG_SIZE", "FI_OPT_MAX_TAGGED_SIZE"))]
+    pub fn max_message_size(mut self, bytes: usize) -> Self {
+        self.max_message_size = Some(bytes);
+        self
+    }
+
+    /// What happens to connections that are not used. Default: they stay open.
     pub fn idle(mut self, policy: IdlePolicy) -> Self {
         self.idle = policy;
         self
     }
 
-    /// How long a peer may stay out of reach before what was posted to it ends as
-    /// [`Unreachable`](ErrorKind::Unreachable) (`FI_EHOSTUNREACH`). Until then it is tried again
-    /// and again, ever less often. Default 30 s.
+    /// How long a peer may be unreachable before the operations posted to it fail with
+    /// [`Unreachable`](ErrorKind::Unreachable) (`FI_EHOSTUNREACH`). Until then the endpoint retries
+    /// at increasing intervals. Default: 30 s.
     pub fn connect_deadline(mut self, deadline: Duration) -> Self {
         self.connect_deadline = deadline;
         self
     }
 
-    /// The space that is left for the next message in a buffer for several: with less the buffer is
-    /// released (`FI_OPT_MIN_MULTI_RECV`). At least 1, default 64 bytes;
-    /// [`MultiRecv::min_free`](crate::op::MultiRecv::min_free) is that of one buffer.
+    /// A buffer for several messages is released when it has less room than this for the next one
+    /// (`FI_OPT_MIN_MULTI_RECV`). At least 1; default: 64 bytes.
+    /// [`MultiRecv::min_free`](crate::op::MultiRecv::min_free) sets it for one buffer.
     #[doc(alias("FI_OPT_MIN_MULTI_RECV", "fi_getopt", "fi_setopt"))]
     pub fn min_multi_recv(mut self, bytes: usize) -> Self {
         self.free_min = bytes;
@@ -141,14 +173,18 @@ impl RdmEndpointBuilder {
     /// Opens the endpoint, which listens from now on.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size, a limit or [`Liveness`](crate::ep::Liveness) out
-    /// of range, and for an authorization key without the [`extension`](Self::extension), which
-    /// proves it, [`ErrorKind::Unsupported`] for keys of an address vector in a domain that was
-    /// opened without them or for a vector that has none, [`ErrorKind::LimitReached`] for more keys
-    /// in the vector than `max_ep_auth_key` of the domain, [`ErrorKind::BadState`] if the domain,
-    /// the address vector, a queue or a counter is closed,
-    /// [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for where it is to
-    /// listen, [`ErrorKind::DriverGone`] if the domain's runtime has ended.
+    /// - [`ErrorKind::InvalidArgument`] for a size, a limit or a [`Liveness`](crate::ep::Liveness)
+    ///   that is out of range, and for an authorization key without the
+    ///   [`extension`](Self::extension), which is needed to prove it.
+    /// - [`ErrorKind::Unsupported`] for the keys of an address vector in a domain that was opened
+    ///   without them, or if the vector has none.
+    /// - [`ErrorKind::LimitReached`] if the vector has more keys than the domain's
+    ///   `max_ep_auth_key`.
+    /// - [`ErrorKind::BadState`] if the domain, the address vector, a queue or a counter is closed.
+    /// - [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for the address to
+    ///   listen at.
+    /// - [`ErrorKind::DriverGone`] if the domain's runtime has ended.
+    #[doc(alias = "fi_enable")]
     pub fn open(self) -> Result<RdmEndpoint> {
         let (domain, listen_at) = (self.binding.domain.clone(), self.listen_at);
         let prepared = self.prepare()?;
@@ -223,7 +259,7 @@ impl RdmEndpointBuilder {
             },
             receives: Arc::clone(&receives),
             addresses,
-            rendezvous_min: self.rendezvous_min,
+            long_messages: LongMessages::new(self.max_message_size, self.rendezvous_min),
             idle: self.idle,
             connect_deadline: self.connect_deadline,
         };

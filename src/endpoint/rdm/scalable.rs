@@ -16,31 +16,31 @@ use crate::info::{ContextCount, EndpointType};
 /// Binds one context of a scalable endpoint, of this index.
 type BindContext = Box<dyn FnMut(usize, RdmEndpointBuilder) -> RdmEndpointBuilder + Send>;
 
-/// An endpoint with several contexts behind one address (`fi_scalable_ep`): peers know it by the
-/// one address, and each of its contexts makes its progress by another driver of the domain
-/// ([`progress_shards`](crate::domain::DomainBuilder::progress_shards)), as far as there are so
-/// many. So several processors serve one address, and threads that post to different contexts never
-/// wait for each other.
+/// An endpoint with several contexts behind one address (`fi_scalable_ep`).
 ///
-/// A context is a transmit and a receive context in one (`fi_tx_context`, `fi_rx_context`), and is
-/// used as any [`RdmEndpoint`] is: it has operations, receives, unexpected messages, queues,
-/// counters and peers of its own. What is posted to a [`FabricAddr`](crate::av::FabricAddr) goes to
-/// the context 0 of that peer, or to the one that [`AddressVector::rx_addr`] names; an endpoint
-/// that is not scalable is its context 0. Messages are in order between two contexts, and have no
-/// order between different ones. Their source is the context that sent them, so that an answer can
-/// be sent to it. What else names a peer (a directed receive, [`RdmEndpoint::cancel_all`],
-/// [`RdmEndpoint::disconnect`]) concerns the one context of it that is named. libfabric's contexts
-/// differ in this: there a message is from the endpoint as a whole.
+/// Peers know it by this address, and its contexts are distributed among the drivers of the domain
+/// ([`progress_shards`](crate::domain::DomainBuilder::progress_shards)). Several processors can
+/// thus serve one address, and threads that post to different contexts never wait for each other.
 ///
-/// Each pair of contexts that sends has a connection of its own: `n` contexts that each send to one
-/// context of a peer make `n`. Peers without contexts, which C programs are, can be reached from
-/// context 0 alone; elsewhere what is posted to them ends as
-/// [`Incompatible`](ErrorKind::Incompatible). What is posted to a context that the peer does not
-/// have, or that is closed there, ends as [`AddressNotAvailable`](ErrorKind::AddressNotAvailable).
+/// A context combines a transmit and a receive context (`fi_tx_context`, `fi_rx_context`), and is
+/// used like any [`RdmEndpoint`]: it has its own operations, receives, unexpected messages, queues,
+/// counters and peers. An operation posted to a [`FabricAddr`](crate::av::FabricAddr) goes to the
+/// peer's context 0, or to the one that [`AddressVector::rx_addr`] names; an endpoint that is not
+/// scalable is its own context 0. Messages are ordered between two contexts, and not between
+/// different ones. The source of a message is the context that sent it, so that it can be answered.
+/// Other calls that name a peer (a directed receive, [`RdmEndpoint::cancel_all`],
+/// [`RdmEndpoint::disconnect`]) also refer to this one context. libfabric differs in this point:
+/// its messages come from the endpoint as a whole.
 ///
-/// Clones are handles to the same endpoint. It closes with the last handle of it and of its
-/// contexts; a context that is [shut down](RdmEndpoint::shutdown), or whose last handle is dropped
-/// behind the endpoint's, closes alone.
+/// Each pair of communicating contexts has a connection of its own: `n` contexts that each send to
+/// one context of a peer use `n` connections. Peers without contexts, such as C programs, can be
+/// reached from context 0 only; operations of other contexts fail with
+/// [`Incompatible`](ErrorKind::Incompatible). An operation to a context that the peer does not have
+/// or has closed fails with [`AddressNotAvailable`](ErrorKind::AddressNotAvailable).
+///
+/// Clones are handles to the same endpoint. It is closed with the last handle of it and of its
+/// contexts. A context that is [shut down](RdmEndpoint::shutdown), or whose last handle is dropped
+/// after the endpoint's, is closed alone.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -73,14 +73,14 @@ pub struct ScalableEndpoint {
 }
 
 impl ScalableEndpoint {
-    /// Its contexts, by their indices (`fi_tx_context`, `fi_rx_context`). A clone of one is a
-    /// handle that keeps it open.
+    /// Its contexts, by index (`fi_tx_context`, `fi_rx_context`). A clone of one is a handle that
+    /// keeps it open.
     pub fn contexts(&self) -> &[RdmEndpoint] {
         &self.contexts
     }
 
-    /// Where all of them listen, with the port that was chosen (`fi_getname`): what peers insert
-    /// into their address vectors, once.
+    /// The address at which all of its contexts listen, with the port that was chosen
+    /// (`fi_getname`): peers insert it into their address vectors, once.
     pub fn local_addr(&self) -> SocketAddr {
         self.first().local_addr()
     }
@@ -95,14 +95,14 @@ impl ScalableEndpoint {
         self.first().address_vector()
     }
 
-    /// Ends all contexts in order, at the same time, each as [`RdmEndpoint::shutdown`] says; from
-    /// then on nothing listens at the address.
+    /// Closes all contexts gracefully and at the same time, each as described at
+    /// [`RdmEndpoint::shutdown`]; nothing listens at the address any longer.
     ///
     /// # Errors
-    /// As of [`RdmEndpoint::shutdown`].
+    /// As for [`RdmEndpoint::shutdown`].
     ///
     /// # Cancel safety
-    /// The end has begun once this is polled, and goes on if the future is dropped.
+    /// Once the future has been polled, the endpoint closes even if the future is dropped.
     pub async fn shutdown(&self) -> Result<()> {
         future::try_join_all(self.contexts.iter().map(RdmEndpoint::shutdown)).await?;
         Ok(())
@@ -117,7 +117,18 @@ debug_fields!(ScalableEndpoint, self =>
     local_addr: self.local_addr(), contexts: self.contexts.len()
 );
 
-/// Opens a [`ScalableEndpoint`]; made by [`Domain::scalable_endpoint`].
+/// Opens a [`ScalableEndpoint`]. You get one from [`Domain::scalable_endpoint`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::{EndpointType, Fabric, Hints};
+///
+/// let hints = Hints::new().endpoint(EndpointType::Rdm).node("127.0.0.1");
+/// let domain = Fabric::open(hints)?.domain().progress_shards(2).open()?;
+/// let endpoint = domain.scalable_endpoint().contexts(4).open()?;
+/// assert_eq!(endpoint.contexts().len(), 4); // Two for each driver.
+/// # Ok(()) }
+/// ```
 #[must_use = "a builder opens nothing until `open`"]
 pub struct ScalableEndpointBuilder {
     domain: Domain,
@@ -128,7 +139,8 @@ pub struct ScalableEndpointBuilder {
 }
 
 impl Domain {
-    /// Starts a connectionless endpoint of this domain with several contexts (`fi_scalable_ep`).
+    /// Starts building a connectionless endpoint of this domain with several contexts
+    /// (`fi_scalable_ep`).
     #[doc(alias = "fi_scalable_ep")]
     pub fn scalable_endpoint(&self) -> ScalableEndpointBuilder {
         let offered = &self.info().endpoint;
@@ -147,31 +159,31 @@ impl Domain {
 }
 
 impl ScalableEndpointBuilder {
-    /// How many contexts it has, at least 1 and at most `max_ep_tx_ctx` and `max_ep_rx_ctx` of the
+    /// The number of contexts, at least 1 and at most `max_ep_tx_ctx` and `max_ep_rx_ctx` of the
     /// domain, which are 64 unless the hints ask for fewer. Default: the larger of the Info's
-    /// `tx_ctx_cnt` and `rx_ctx_cnt`. As many as the domain has
-    /// [drivers](crate::domain::DomainBuilder::progress_shards) make their progress apart, more
-    /// share those.
+    /// `tx_ctx_cnt` and `rx_ctx_cnt`. If there are more contexts than
+    /// [drivers](crate::domain::DomainBuilder::progress_shards), some share a driver.
     pub fn contexts(mut self, count: usize) -> Self {
         self.contexts = count;
         self
     }
 
-    /// The address vector whose peers all contexts talk to (`fi_scalable_ep_bind`). Default: one of
-    /// its own, from which no contexts of peers can be named.
+    /// The address vector that contains the peers of all contexts (`fi_scalable_ep_bind`). Default:
+    /// a vector of its own, which cannot name contexts of peers.
     pub fn address_vector(mut self, vector: &AddressVector) -> Self {
         self.vector = Some(vector.clone());
         self
     }
 
-    /// Where all contexts listen, as [`RdmEndpointBuilder::listen_at`] says.
+    /// The address at which all contexts listen, as for [`RdmEndpointBuilder::listen_at`].
     pub fn listen_at(mut self, address: SocketAddr) -> Self {
         self.listen_at = Some(address);
         self
     }
 
-    /// Binds each context to queues and counters of its own, and sets its attributes: called with
-    /// the index of each, from 0, when the endpoint is opened. Default: nothing is bound or set.
+    /// Binds each context to queues and counters of its own, and sets its attributes. The function
+    /// is called with the index of each context, from 0, when the endpoint is opened. Default:
+    /// nothing is bound or set.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -199,10 +211,10 @@ impl ScalableEndpointBuilder {
     /// Opens the endpoint, all of whose contexts listen from now on.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for no context, for a context that is bound to an address or
-    /// an address vector of its own, or that does not offer the extension, by which contexts are
-    /// named; [`ErrorKind::LimitReached`] for more contexts than the domain's Info says; otherwise
-    /// as of [`RdmEndpointBuilder::open`]. If one context cannot be opened, none is.
+    /// [`ErrorKind::InvalidArgument`] for zero contexts, and for a context that is bound to an
+    /// address or address vector of its own, or that does not offer the extension, which names
+    /// contexts; [`ErrorKind::LimitReached`] for more contexts than the domain's Info allows;
+    /// otherwise as for [`RdmEndpointBuilder::open`]. If one context cannot be opened, none is.
     pub fn open(mut self) -> Result<ScalableEndpoint> {
         self.check_count()?;
         let domain = self.domain;

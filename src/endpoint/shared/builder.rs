@@ -14,12 +14,23 @@ use crate::limits::{
     CONTEXT_SIZE_DEFAULT, MULTI_RECV_FREE_MIN_DEFAULT, RECEIVE_SIZE_MAX, RENDEZVOUS_MIN_DEFAULT,
     UNEXPECTED_BYTES_PER_PEER_DEFAULT,
 };
-use crate::progress::{ReceiveConfig, SharedContext, SharedContextConfig};
+use crate::progress::{LongMessages, ReceiveConfig, SharedContext, SharedContextConfig};
 use crate::sync::Dependents;
 
 use super::{ContextInner, SharedReceiveContext};
 
-/// Opens a receive context that connected endpoints share; made by [`Domain::receive_context`].
+/// Opens a [`SharedReceiveContext`]. You get one from [`Domain::receive_context`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::testing::Net;
+///
+/// let domain = Net::loopback().peer()?.domain;
+/// let context = domain.receive_context().size(1024).unexpected_bytes(4 << 20).open()?;
+/// let endpoint = domain.endpoint().receive_context(&context).open()?;
+/// assert_eq!(endpoint.domain().stats().endpoints, 1);
+/// # Ok(()) }
+/// ```
 #[must_use = "a builder opens nothing until `open`"]
 #[derive(Debug)]
 pub struct SharedReceiveContextBuilder {
@@ -30,11 +41,13 @@ pub struct SharedReceiveContextBuilder {
     unexpected_bytes: usize,
     unexpected_bytes_per_peer: usize,
     rendezvous_min: usize,
+    max_message_size: Option<usize>,
     free_min: usize,
 }
 
 impl Domain {
-    /// Starts a receive context that connected endpoints of this domain share (`fi_srx_context`).
+    /// Starts building a receive context that connected endpoints of this domain share
+    /// (`fi_srx_context`).
     #[doc(alias = "fi_srx_context")]
     pub fn receive_context(&self) -> SharedReceiveContextBuilder {
         let rx = &self.info().rx;
@@ -49,6 +62,7 @@ impl Domain {
             unexpected_bytes: rx.total_buffered_recv,
             unexpected_bytes_per_peer: UNEXPECTED_BYTES_PER_PEER_DEFAULT,
             rendezvous_min: RENDEZVOUS_MIN_DEFAULT,
+            max_message_size: None,
             free_min: MULTI_RECV_FREE_MIN_DEFAULT,
         }
     }
@@ -56,51 +70,73 @@ impl Domain {
 
 impl SharedReceiveContextBuilder {
     /// The queue for receives posted with `.queue(context)`. Default: a small queue of its own.
-    /// Endpoints that are opened with the context, and without a queue of theirs, use it too.
+    /// Endpoints that are opened with the context and without a queue use it too.
     pub fn receive_queue(mut self, queue: &CompletionQueue) -> Self {
         self.receive_queue = Some(queue.clone());
         self
     }
 
-    /// Counts receives that ended (`FI_RECV`). Default: none does.
+    /// Counts completed receives (`FI_RECV`). Default: no counter.
     pub fn receive_counter(mut self, counter: &Counter) -> Self {
         self.receive_counter = Some(counter.clone());
         self
     }
 
-    /// Receives the context holds, 1 to 65,536 (`rx_attr->size`). Default: the Info's, 256. A
-    /// buffer for several messages is one.
+    /// The number of receives that the context holds, 1 to 65,536 (`rx_attr->size`). Default: the
+    /// Info's, 256. A buffer for several messages counts as one.
     pub fn size(mut self, operations: usize) -> Self {
         self.size = operations;
         self
     }
 
-    /// Bytes of unexpected messages kept, of all connections together. Default: the Info's, 1 MiB.
-    /// Each message counts 128 bytes of bookkeeping besides its own. Whatever this says, a
-    /// connection is promised 1 KiB, so that its peer can send a few small messages unasked.
+    /// The number of bytes of unexpected messages that are kept for all connections together.
+    /// Default: the Info's, 1 MiB. Each message counts 128 bytes for bookkeeping in addition to its
+    /// own length. Each connection is guaranteed 1 KiB in any case, so that its peer can always
+    /// send a few small messages.
     pub fn unexpected_bytes(mut self, bytes: usize) -> Self {
         self.unexpected_bytes = bytes;
         self
     }
 
-    /// Bytes of unexpected messages kept of one connection, at most
-    /// [all connections'](Self::unexpected_bytes). Default 128 KiB.
+    /// The number of bytes of unexpected messages that are kept for one connection, at most as much
+    /// as for [all connections](Self::unexpected_bytes). Default: 128 KiB.
     pub fn unexpected_bytes_per_peer(mut self, bytes: usize) -> Self {
         self.unexpected_bytes_per_peer = bytes;
         self
     }
 
-    /// Peers announce messages longer than this, and send them when a receive asks for them
-    /// (rendezvous): nothing of them is stored before, at the price of one exchange. Default 64
-    /// KiB. Peers that know no rendezvous send them as they are.
+    /// Peers announce messages longer than this, and send them when a receive requests them
+    /// (rendezvous). This side then need not store them before, at the cost of one round trip.
+    /// Default: 64 KiB. Peers that do not support rendezvous send such messages directly.
     pub fn rendezvous_min(mut self, bytes: usize) -> Self {
         self.rendezvous_min = bytes;
         self
     }
 
-    /// The space that is left for the next message in a buffer for several: with less the buffer is
-    /// released (`FI_OPT_MIN_MULTI_RECV`). At least 1, default 64 bytes;
-    /// [`MultiRecv::min_free`](crate::op::MultiRecv::min_free) is that of one buffer.
+    /// The longest message in bytes that peers may send. A longer one ends its connection, with
+    /// [`ErrorKind::TooLarge`] at both ends; a peer without the extension only sees the end.
+    /// Default: no limit (`FI_OPT_MAX_MSG_SIZE`).
+    ///
+    /// Set it if you do not trust the peers. With a limit, a message takes a receive only when all
+    /// of it has arrived: a peer that stops in the middle of a message, or announces one and never
+    /// sends it, holds up only its own connection. Without a limit, every such message keeps a
+    /// receive, or a part of a multi-receive buffer, until it is complete or its connection ends.
+    ///
+    /// The price: a message that has not arrived as a whole is kept in memory of its connection, at
+    /// most this many bytes, and copied once more. In both directions nothing is announced, so that
+    /// [`rendezvous_min`](Self::rendezvous_min) has no effect and `match_complete` is not
+    /// supported, and nothing is held back for want of receives: a message that finds neither a
+    /// receive nor [room](Self::unexpected_bytes) stops its connection, RMA included, until there
+    /// is one.
+    #[doc(alias("FI_OPT_MAX_MSG_SIZE"))]
+    pub fn max_message_size(mut self, bytes: usize) -> Self {
+        self.max_message_size = Some(bytes);
+        self
+    }
+
+    /// A buffer for several messages is released when it has less room than this for the next one
+    /// (`FI_OPT_MIN_MULTI_RECV`). At least 1; default: 64 bytes.
+    /// [`MultiRecv::min_free`](crate::op::MultiRecv::min_free) sets it for one buffer.
     pub fn min_multi_recv(mut self, bytes: usize) -> Self {
         self.free_min = bytes;
         self
@@ -147,7 +183,7 @@ impl SharedReceiveContextBuilder {
                 counter: self.receive_counter.clone(),
                 sources: None,
             },
-            rendezvous_min: self.rendezvous_min as u64,
+            long_messages: LongMessages::new(self.max_message_size, self.rendezvous_min),
         };
         let inner = ContextInner {
             context: SharedContext::open(domain.engine_for_endpoint(), config)?,

@@ -45,15 +45,29 @@ impl Cached {
     }
 }
 
-/// A range of memory that is registered, shared by all requests to a
-/// [`RegistrationCache`](crate::domain::RegistrationCache) for it or for part of it. Dropping it
-/// does not deregister: the cache keeps the registration for the next request, closed to peers
-/// until then.
+/// A registered range of memory, shared by all requests to a
+/// [`RegistrationCache`](crate::domain::RegistrationCache) for it or for a part of it.
 ///
-/// It offers what does not harm those it is shared with: there is no `deregister`, no `revoke` and
-/// no exclusive access. Offsets count from the start of the range that was asked for.
+/// Dropping the last handle does not deregister it: the cache keeps the registration for the next
+/// request, and refuses peers until then.
+///
+/// It offers only what cannot harm others that share it: it has no `deregister`, no `revoke` and no
+/// exclusive access. Offsets count from the start of the requested range.
 ///
 /// Clones are handles of the same registration.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::buf::SharedBuffer;
+/// use tokio_fabric::testing::Net;
+///
+/// let cache = Net::loopback().peer()?.domain.cache().open()?;
+/// let buffer = SharedBuffer::new(vec![0u8; 4096]);
+/// let _whole = cache.register(&buffer, ..).await?;
+/// let part = cache.register(&buffer, 100..200).await?; // Found: no new registration.
+/// assert_eq!((part.len(), part.registered_len()), (100, 4096));
+/// # Ok(()) }
+/// ```
 pub struct CachedRegion {
     cached: Arc<Cached>,
     offset: usize,
@@ -77,15 +91,15 @@ impl CachedRegion {
         self.cached.core.memory()
     }
 
-    /// The key peers name it by (`fi_mr_key(3)`). It is that of the whole registration, and stays
-    /// the same for as long as the cache keeps that. In a domain with
-    /// [`MrMode::RAW`](crate::info::MrMode::RAW) it is
+    /// The key by which peers name the registration (`fi_mr_key(3)`). It is the key of the whole
+    /// registration, and stays the same for as long as the cache keeps the registration. In a
+    /// domain with [`MrMode::RAW`](crate::info::MrMode::RAW) it is
     /// [`KEY_NOT_AVAILABLE`](crate::mr::KEY_NOT_AVAILABLE).
     pub fn key(&self) -> u64 {
         self.cached.core.key()
     }
 
-    /// Length in bytes of the range that was asked for.
+    /// Length of the requested range, in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -95,48 +109,47 @@ impl CachedRegion {
         self.len == 0
     }
 
-    /// Length in bytes of the registration that the range lies in: more than was asked for if it
-    /// was made for others, or merged.
+    /// Length of the registration that contains the range, in bytes: longer than the range if it
+    /// was made for another request, or merged.
     pub fn registered_len(&self) -> usize {
         self.cached.core.memory().len()
     }
 
-    /// The rights it is registered with.
+    /// The rights of the registration.
     pub fn access(&self) -> Access {
         self.cached.core.access()
     }
 
-    /// What a peer needs to address the range. Peers are refused while no handle exists.
+    /// What a peer needs to address the range. Peers are refused while there is no handle.
     pub fn remote(&self) -> RemoteRegion {
         let (start, end) = (self.offset as u64, (self.offset + self.len) as u64);
         let range = self.cached.core.remote().slice(start..end);
         range.expect("the range lies within the registration")
     }
 
-    /// Where peers find the range's first byte, and the raw key of the registration
-    /// (`fi_mr_raw_attr`), in a domain of any mode. As with [`key`](Self::key), the key is that of
+    /// The address of the range's first byte as peers see it, and the raw key of the registration
+    /// (`fi_mr_raw_attr`), in a domain of any mode. Like [`key`](Self::key), the raw key belongs to
     /// the whole registration.
     pub fn raw_key(&self) -> (u64, RawKey) {
         let (base, key) = self.cached.core.raw_key();
         (base + self.offset as u64, key)
     }
 
-    /// A part of the range, in bytes, as the buffer of a local operation. Keep a handle until that
-    /// is posted: one posted after the last handle has gone may be refused. One posted before goes
-    /// on to its end.
+    /// A part of the range, in bytes, as the buffer of a local operation. Keep a handle until the
+    /// operation is posted, otherwise it may be refused. A posted operation runs to completion.
     ///
     /// # Errors
-    /// `InvalidArgument` if the part is not all within the range.
+    /// `InvalidArgument` if the part is not within the range.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<RegionSlice> {
         let (offset, len) = local_range(range, self.len)?;
         let start = self.offset + offset;
         self.cached.core.slice(start..start + len)
     }
 
-    /// Copies `into.len()` bytes at `offset` of the range out of it.
+    /// Copies `into.len()` bytes at `offset` out of the range.
     ///
     /// # Errors
-    /// `InvalidArgument` if they are not all within the range.
+    /// `InvalidArgument` if they are not within the range.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         check_range(offset, into.len(), self.len)?;
         self.cached.core.read_at(self.offset + offset, into)
@@ -145,8 +158,8 @@ impl CachedRegion {
     /// Copies all of `from` to `offset` of the range.
     ///
     /// # Errors
-    /// `InvalidArgument` if they do not all fit into the range, `AccessDenied` if it is of bytes
-    /// that never change.
+    /// `InvalidArgument` if the bytes do not fit into the range, `AccessDenied` for memory that
+    /// never changes.
     pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<()> {
         check_range(offset, from.len(), self.len)?;
         let memory = self.cached.core.memory();

@@ -18,8 +18,19 @@ pub(crate) struct Settings {
     pub(crate) watch: CacheWatch,
 }
 
-/// How a cache learns that an [`AddressRange`](crate::buf::AddressRange) was unmapped, whose memory
-/// no buffer owns.
+/// How a cache learns that an [`AddressRange`](crate::buf::AddressRange), whose memory no buffer
+/// owns, was unmapped.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::mr::CacheWatch;
+/// use tokio_fabric::testing::Net;
+///
+/// let domain = Net::loopback().peer()?.domain;
+/// let cache = domain.cache().watch(CacheWatch::Caller).open()?;
+/// assert_eq!(cache.watch(), CacheWatch::Caller);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheWatch {

@@ -94,8 +94,8 @@ async fn revoking_without_waiting_refuses_at_once_and_says_what_is_in_flight() {
     region.write_at(0, b"ours still").unwrap();
 }
 
-/// Ruling 22: "`deregister().await` gives the buffer back": the very buffer, once local operations
-/// have ended, in the type it came in.
+/// Ruling 22: "`deregister` returns the buffers": the very buffer, once local operations have
+/// ended, in the type it came in.
 #[tokio::test]
 async fn deregister_waits_for_operations_and_gives_the_buffer_itself_back() {
     let domain = test_domain();
@@ -239,8 +239,8 @@ async fn leaked_guard_makes_deregister_busy() {
     );
 }
 
-/// Ruling 16: "A region being refreshed, quiesced, disabled or revoked refuses peers' access (an
-/// error there); it never makes them wait".
+/// Ruling 16: "A region that is quiesced, refreshed, disabled, revoked or closed refuses accesses
+/// by peers. It never makes them wait".
 #[tokio::test]
 async fn quiesced_region_refuses_and_never_waits() {
     let domain = test_domain();

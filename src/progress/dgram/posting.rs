@@ -155,8 +155,8 @@ impl DgramPort {
 /// A datagram whose receive was dropped after it had ended is not lost.
 fn give_back(machine: &mut Dgram<Report>, drops: &mut Vec<Payload>, result: OpResult) {
     let from = result.sender_address().filter(|_| result.is_message());
-    match from {
-        Some(from) => machine.give_back(result.payload, result.len, result.overflow, from),
-        None => drops.push(result.payload),
+    if let Some(from) = from {
+        machine.give_back(&result.payload, result.len, result.overflow, from);
     }
+    drops.push(result.payload);
 }

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use crate::buf::Stage;
 use crate::error::{Error, ErrorKind};
 use crate::limits::{DATAGRAM_CALL_BYTES, DATAGRAM_STAGES_MAX, DATAGRAMS_PER_CALL};
 use crate::progress::budget::Budget;
@@ -62,15 +63,14 @@ impl Pollable for DgramPort {
         }
     }
 
-    fn try_link(&self) -> bool {
+    fn try_turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> Option<TurnResult> {
         let mut guard = self.lock("try the socket");
         let state = &mut *guard;
-        match &mut state.socket {
-            Some(socket) => socket.assume_readable(),
-            None => return false,
-        }
+        state.socket.as_mut()?.assume_readable();
         let more = self.receive(state);
-        more | self.publish(state)
+        let found = more | self.publish(state);
+        drop(guard);
+        found.then(|| self.turn(now, clock, left))
     }
 
     fn begin_close(&self) {
@@ -103,7 +103,7 @@ impl DgramPort {
             1
         };
         let stages = stages.min(DATAGRAMS_PER_CALL - places.len());
-        places.extend((0..stages).map(|_| RecvBuffer::Stage(self.engine.transport.take_stage())));
+        places.extend((0..stages).map(|_| RecvBuffer::Stage(Stage::take())));
         let more = socket.receive(places, &mut state.arrived);
         state.backend_receives += 1;
         state.flowing = state.arrived.len() == places.len();

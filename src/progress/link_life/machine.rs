@@ -202,6 +202,11 @@ impl LinkLife {
         }
     }
 
+    /// True if the next [`LinkLife::on_tick`] judges that the peer was too slow.
+    pub(in crate::progress) fn is_overdue(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
     /// The connection is up.
     pub(in crate::progress) fn on_connected(&mut self) {
         self.deadline = None;
@@ -258,7 +263,7 @@ impl LinkLife {
 
     /// What is to be done next.
     pub(super) fn on_tick(&mut self, now: Instant, inputs: &LinkInputs) -> LinkAction {
-        let is_late = self.deadline.is_some_and(|deadline| deadline <= now);
+        let is_late = self.is_overdue(now);
         match self.state {
             Open => self.tick_open(now, is_late, inputs),
             Flushing => self.tick_flushing(now, is_late, inputs),
@@ -323,13 +328,14 @@ impl LinkLife {
     /// Waits until what is queued has gone out; with a peer that knows CLOSE, for that.
     fn tick_flushing(&mut self, now: Instant, is_late: bool, inputs: &LinkInputs) -> LinkAction {
         let is_flushed = !inputs.is_up || !inputs.knows_close && inputs.is_drained;
-        if is_flushed || is_late || inputs.has_fault {
+        let has_moved = self.deadline.is_none() || self.work_seen != inputs.work;
+        if is_flushed || inputs.has_fault || is_late && !has_moved {
             return self.drain();
         }
         if inputs.is_close_exchanged {
             return self.await_eof(now);
         }
-        if self.deadline.is_none() || self.work_seen != inputs.work {
+        if has_moved {
             self.work_seen = inputs.work;
             self.deadline = Some(now + FLUSH_TIMEOUT);
         }

@@ -54,6 +54,7 @@ impl PortState {
 
 impl Port {
     /// Moves the life of the link on as far as it goes.
+    #[inline]
     pub(super) fn advance_link(&self, state: &mut PortState, now: Instant) {
         if state.life.is_open()
             && state.machine.is_peer_closing()

@@ -298,13 +298,11 @@ impl<H: RequestHandler> Future for ListenTask<H> {
         this.report_broken(cx);
         // 5. Deadlines: handshakes that took too long, the pause of accepting, the handler's own.
         while let Some(at) = this.expire() {
-            if this.clock.poll_deadline(at, cx).is_pending() {
+            let now = this.clock.now();
+            if this.clock.poll_deadline(at, now, cx).is_pending() {
                 break;
             }
-            if this
-                .paused_until
-                .is_some_and(|until| until <= this.clock.now())
-            {
+            if this.paused_until.is_some_and(|until| until <= now) {
                 this.paused_until = None;
                 cx.waker().wake_by_ref();
             }

@@ -1,4 +1,4 @@
-//! What an application says of how long a peer may be silent, and what follows from it.
+//! How long a peer may be silent before it is declared dead, and what follows from that.
 
 use std::time::Duration;
 
@@ -11,20 +11,21 @@ use crate::limits::{
 };
 use crate::transport::KeepAliveConfig;
 
-/// When a silent peer counts as dead; see
+/// When a silent peer is declared dead; see
 /// [`EndpointBuilder::liveness`](crate::ep::EndpointBuilder::liveness).
 ///
-/// While anything awaits the peer (bytes to be taken or that stop in the middle of a frame, credit,
-/// an acknowledgement, an answer), the connection has a heartbeat once per
-/// [`interval`](Self::interval). A peer that was silent for one is probed; silent for
-/// [`rounds`](Self::rounds) more, it is dead: [`found_within`](Self::found_within) says how long
-/// that takes. The default finds it within 4.5 s.
+/// While anything on a connection waits for the peer (unsent bytes, an incomplete frame, credit, an
+/// acknowledgement, a response), the connection is checked once per [`interval`](Self::interval). A
+/// peer that was silent for one interval is sent a probe; if it stays silent for
+/// [`rounds`](Self::rounds) more, it is declared dead, and the operations fail.
+/// [`found_within`](Self::found_within) is the time this takes at most: 4.5 s by default.
 ///
-/// A posted receive awaits nothing in particular: a server may have thousands of them posted for
-/// hours. A connection with receives alone has a heartbeat once per
-/// [`idle_interval`](Self::idle_interval), and only after a probe is it watched as above. An
-/// application that must know soon that a message will not come sets that as low as `interval`, or
-/// gives the receive a time limit.
+/// Posted receives alone do not count as waiting: a server may keep thousands of them posted for
+/// hours. A connection that has only receives, or shares them (with a receive context, or as one of
+/// a connectionless endpoint), is checked once per
+/// [`idle_interval`](Self::idle_interval), and is watched as above only after a probe. An
+/// application that must know early that no message will come sets `idle_interval` to the same
+/// value as `interval`, or gives the receive a time limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,7 +45,7 @@ pub struct Liveness {
 }
 
 impl Default for Liveness {
-    /// Every 750 ms, four rounds; idle connections after 60 s.
+    /// Checks every 750 ms, four rounds; every 60 s where only receives are posted.
     fn default() -> Self {
         Liveness {
             interval: LIVENESS_INTERVAL_DEFAULT,
@@ -55,48 +56,50 @@ impl Default for Liveness {
 }
 
 impl Liveness {
-    /// Silence never means anything. The peer's probes are answered all the same.
+    /// A silent peer is never declared dead. The peer's own probes are still answered.
     pub const OFF: Liveness = Liveness {
         interval: Duration::ZERO,
         rounds: 0,
         idle_interval: Duration::ZERO,
     };
 
-    /// From one heartbeat of a connection where something awaits the peer to the next, 50 ms to an
-    /// hour. Default 750 ms; the answer to a probe is looked for as often. Peers that know nothing
-    /// of the extension are probed by the system (keepalive), in whole seconds.
+    /// The time between two checks of a connection that waits for the peer, 50 ms to 1 h. Default:
+    /// 750 ms. Peers without the extension are probed by the kernel's keepalive, which counts in
+    /// whole seconds.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Silent intervals after the probe that make a peer dead, 1 to 100. Default 4. Few of them
-    /// kill peers that are only busy: a peer whose runtime is blocked for all of them is dead.
+    /// Silent intervals after a probe until the peer is declared dead, 1 to 100. Default: 4. With
+    /// few rounds, peers that are merely busy are declared dead: those whose runtime is blocked for
+    /// all the rounds.
     pub fn rounds(mut self, rounds: u32) -> Self {
         self.rounds = rounds;
         self
     }
 
-    /// From one heartbeat to the next of a connection where nothing awaits the peer, but receives
-    /// are posted, 50 ms to 32,767 s; less than [`interval`](Self::interval) counts as that.
-    /// Default 60 s. A peer that was silent for one is probed, and the answer looked for once per
-    /// `interval`: one that is gone, stopped or hung is dead within two of these and `rounds`
-    /// intervals.
+    /// The time between two checks of a connection on which only receives are posted, 50 ms to
+    /// 32,767 s; a value below [`interval`](Self::interval) counts as `interval`. Default: 60 s. A
+    /// peer that was silent for one idle interval is sent a probe, and is then checked once per
+    /// `interval`. So a peer that is gone, stopped or hung is declared dead within two idle
+    /// intervals and `rounds` intervals.
     ///
-    /// After so much silence, in whole seconds, the system probes the peer's too (keepalive): of
-    /// peers that know nothing of the extension, and where nothing at all is outstanding.
+    /// In addition the kernel's keepalive probes the peer's system after the same time, in whole
+    /// seconds: for peers without the extension, and for connections on which nothing is
+    /// outstanding.
     ///
-    /// Connections to the same domain of a peer share one probe and its answer, if the time is
-    /// eight intervals or more: 30 to 55 us of processor time of both sides together were measured
-    /// for one, by backend and machine. Whether such a connection itself is still there, its system
-    /// probes; after 64 idle intervals in a row the connection probes for itself.
+    /// Connections to the same domain of a peer share one probe and its answer if the idle interval
+    /// is at least eight times the interval: a probe takes 30 to 55 µs of processor time, both
+    /// sides together. Whether such a connection still exists is left to the kernel's keepalive;
+    /// after 64 consecutive idle intervals it sends a probe of its own.
     pub fn idle_interval(mut self, idle_interval: Duration) -> Self {
         self.idle_interval = idle_interval;
         self
     }
 
-    /// A peer that dies without a word while anything awaits it is found dead within this time.
-    /// `None`: [`Liveness::OFF`].
+    /// The time within which a peer that dies silently is declared dead, if anything waits for it.
+    /// `None` with [`Liveness::OFF`].
     pub fn found_within(&self) -> Option<Duration> {
         // One interval in which it was still heard, one of silence, then the rounds.
         (!self.is_off()).then(|| self.interval * (self.rounds + 2))

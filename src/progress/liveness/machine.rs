@@ -450,6 +450,14 @@ impl LivenessMachine {
     }
 }
 
+/// A fraction in [0, 1): those of successive numbers lie evenly, from where `seed` says.
+pub(in crate::progress) fn spread(number: u64, seed: u64) -> f64 {
+    // 2^64 divided by the golden ratio: its multiples never crowd.
+    let golden = 0x9E37_79B9_7F4A_7C15_u64;
+    let at = number.wrapping_mul(golden).wrapping_add(seed);
+    (at >> 32) as f64 / (1_u64 << 32) as f64
+}
+
 /// Until the first heartbeat of an idle connection: what becomes idle together is spread evenly
 /// over half of the interval, and so it stays. The two sides of a connection differ, so that one of
 /// them probes first, and the other has heard it.

@@ -1,15 +1,15 @@
 //! Liveness: which connections have heartbeats, when, and what silence means (ruling 13).
 //!
 //! [`machine`] decides, without I/O or clock; this file carries out its actions. A port has
-//! heartbeats while operations of it are outstanding, or while it does not read, and so sends
-//! answers (PONG) unasked; posting registers it with the driver's timer, a heartbeat that finds
-//! nothing to watch suspends it. On the path of a message this costs a flag per received batch.
-//! Connections with nothing outstanding have no heartbeats: their systems probe each other
-//! (keepalive), which costs this process nothing.
+//! heartbeats while operations of it are outstanding, always if it shares its receives, and while
+//! it does not read, and so sends answers (PONG) unasked; posting registers it with the driver's
+//! timer, a heartbeat that finds nothing to watch suspends it. On the path of a message this costs
+//! a flag per received batch. Other connections with nothing outstanding have no heartbeats: their
+//! systems probe each other (keepalive), which costs this process nothing.
 //!
 //! The interval is short while something awaits the peer, and long ([`ProbeInterval::Idle`]) while
-//! only receives are posted, the normal state of a server. Idle connections to the same domain of a
-//! peer share what they hear (`peers.rs`), so that one of them probes for all.
+//! at most receives are posted, the normal state of a server. Idle connections to the same domain
+//! of a peer share what they hear (`peers.rs`), so that one of them probes for all.
 //!
 //! Heartbeats of idle ports are spread over their interval, and their times are shared
 //! (`timer.rs`). An idle port gives back the memory that its queues keep.
@@ -29,8 +29,8 @@ use super::arming::PeerStream;
 use super::port::{Port, PortState};
 
 pub use config::Liveness;
-pub(super) use machine::LivenessMachine;
 use machine::{DeathReason, Heartbeat, LivenessAction, LivenessInputs, ProbeInterval};
+pub(super) use machine::{LivenessMachine, spread};
 pub(super) use peers::PeerLiveness;
 use peers::{PeerDomain, PeerStatus};
 pub(super) use timer::HeartbeatTimer;
@@ -256,7 +256,7 @@ fn outstanding(state: &PortState) -> Option<ProbeInterval> {
     let machine = &state.machine;
     if machine.awaits_peer() {
         Some(ProbeInterval::Active)
-    } else if machine.outstanding() > 0 && machine.answers_probes() {
+    } else if machine.may_await_message() && machine.answers_probes() {
         Some(ProbeInterval::Idle)
     } else {
         None

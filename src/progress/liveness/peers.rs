@@ -122,7 +122,8 @@ mod tests {
         peers.status(domain, at, FRESH, ANSWER)
     }
 
-    /// docs/extension.md: "bytes on one count as received on all for half an idle interval".
+    /// docs/extension.md: "for half an idle interval, bytes received on one count as received on
+    /// all".
     #[test]
     fn what_was_heard_counts_while_it_is_fresh() {
         let (mut peers, begin) = (PeerLiveness::default(), Instant::now());

@@ -1,25 +1,26 @@
 //! A port's place on the engine's ready list.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::task::Wake;
 
 use crate::error::Result;
 use crate::progress::engine::Engine;
 use crate::progress::pollable::Pollable;
+use crate::progress::ready::ReadyList;
 use crate::slab::Key;
 
 /// Puts its port on the ready list, once per turn.
 pub(in crate::progress) struct PortWaker {
-    engine: Weak<Engine>,
+    ready: Arc<ReadyList>,
     key: OnceLock<Key>,
     is_queued: AtomicBool,
 }
 
 impl PortWaker {
-    pub(in crate::progress) fn new(engine: &Arc<Engine>) -> Arc<Self> {
+    pub(in crate::progress) fn new(engine: &Engine) -> Arc<Self> {
         Arc::new(PortWaker {
-            engine: Arc::downgrade(engine),
+            ready: Arc::clone(&engine.ready),
             key: OnceLock::new(),
             is_queued: AtomicBool::new(false),
         })
@@ -69,8 +70,6 @@ impl Wake for PortWaker {
         if self.is_queued.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Some(engine) = self.engine.upgrade() {
-            engine.make_ready(key);
-        }
+        self.ready.make_ready(key);
     }
 }

@@ -108,7 +108,7 @@ impl Port {
                 shared: SharedParams {
                     ids,
                     promised_bytes,
-                    rendezvous_min: config.rendezvous_min as u64,
+                    long_messages: config.long_messages,
                 },
                 listening_port: rdm.local_addr().port(),
                 incarnation: rdm.incarnation,
@@ -255,7 +255,7 @@ impl PortState {
             return None;
         };
         let is_idle = self.life.is_open()
-            && self.machine.knows_close()
+            && self.machine.may_end_idle()
             && self.machine.outstanding() == 0
             && self.machine.is_transmit_drained()
             && !self.machine.is_read_paused()

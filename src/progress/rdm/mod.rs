@@ -39,7 +39,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, PeerAddr};
 use crate::info::SideCaps;
 use crate::mr::AuthSecret;
-use crate::proto::{ConnIds, ConnectionId, ExtensionParams, SourceId};
+use crate::proto::{ConnIds, ConnectionId, ExtensionParams, LongMessages, SourceId};
 use crate::stats::{EndpointStats, ListenerStats};
 use crate::sync::{Lock, MutexGuard};
 use crate::transport::{Executor, TrafficMark};
@@ -62,17 +62,31 @@ pub(crate) use sources::SourceAddresses;
 use table::Table;
 use task::RdmTask;
 
-/// What the endpoint does with an idle connection.
+/// What an endpoint does with an idle connection
+/// ([`RdmEndpointBuilder::idle`](crate::rdm::RdmEndpointBuilder::idle)).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use std::time::Duration;
+/// use tokio_fabric::rdm::IdlePolicy;
+/// use tokio_fabric::testing::Net;
+///
+/// let domain = Net::loopback().peer()?.domain;
+/// let builder = domain.rdm_endpoint().listen_at(([127, 0, 0, 1], 0).into());
+/// let endpoint = builder.idle(IdlePolicy::CloseAfter(Duration::from_secs(60))).open()?;
+/// # drop(endpoint);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdlePolicy {
-    /// It stays until either side closes its endpoint.
+    /// It stays open until either side closes its endpoint.
     #[default]
     Keep,
-    /// It is closed, by agreement with the peer, when nothing has gone over it for so long and
-    /// nothing is outstanding; the next operation connects again. A peer without this library's
-    /// extension cannot agree: its connection stays, since closing it could lose a message that is
-    /// on its way.
+    /// The connection is closed gracefully when nothing has been transferred over it for this time
+    /// and nothing is outstanding; the next operation reconnects. A connection with a peer without
+    /// this library's extension stays open, because closing it could lose a message that is in
+    /// flight.
     CloseAfter(Duration),
 }
 
@@ -104,8 +118,7 @@ pub(crate) struct RdmConfig {
     pub(crate) receives: Arc<ReceiveContext>,
     /// The addresses of senders, which the table of peers keeps up to date.
     pub(crate) addresses: Arc<SourceAddresses>,
-    /// Messages longer than this are announced before they are sent.
-    pub(crate) rendezvous_min: usize,
+    pub(crate) long_messages: LongMessages,
     pub(crate) idle: IdlePolicy,
     /// How long a peer may stay unreachable before what was posted to it ends.
     pub(crate) connect_deadline: Duration,

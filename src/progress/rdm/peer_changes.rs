@@ -15,16 +15,35 @@ use crate::limits::RDM_UNREAD_STRANGERS_MAX;
 use crate::proto::{HostShares, host_of};
 
 /// What happened to a peer of a connectionless endpoint.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// use tokio_fabric::rdm::PeerEventKind;
+/// use tokio_fabric::testing::Net;
+///
+/// let (a, b) = Net::loopback().rdm_pair()?;
+/// let mut peers = b.endpoint.peers();
+/// a.endpoint.send("hello", a.other).await?;
+/// while let Some(event) = peers.next().await {
+///     match event.kind {
+///         PeerEventKind::Up => a.endpoint.shutdown().await?,
+///         PeerEventKind::Restarted => println!("{} has lost its state", event.peer),
+///         PeerEventKind::Down { error: None } => break, // Gracefully.
+///         other => panic!("{other:?}"),
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PeerEventKind {
-    /// It is connected. A second one without a [`Down`](Self::Down) between them: the connection
-    /// was lost or closed and made anew, before the first of these was read.
+    /// It is connected. A second `Up` without a [`Down`](Self::Down) in between means that the
+    /// connection was lost or closed and opened again before the first was read.
     Up,
-    /// It is connected, in another life than before: another
-    /// [incarnation](crate::rdm::PeerEvent::incarnation), which knows nothing of the old one.
+    /// It is connected, as another [incarnation](crate::rdm::PeerEvent::incarnation), which knows
+    /// nothing of the previous one.
     Restarted,
-    /// It is not connected any more, or, if it was not, could not be reached.
+    /// It is no longer connected, or could not be reached.
     Down {
         /// The reason. `None`: the connection ended in order, since it was
         /// [idle](crate::rdm::IdlePolicy), either side disconnected it, or closed its endpoint.

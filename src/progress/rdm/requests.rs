@@ -147,6 +147,7 @@ impl RdmTask {
             .inspect_err(|error| tracing::warn!(%error, "a request cannot be answered"))
             .ok()?;
         let params = self.rdm.extension_params(peer);
+        let params = params.for_messages(self.rdm.config.long_messages);
         let incarnation = self.rdm.incarnation;
         let order = incoming.params.order;
         let once = (nonce, incoming.identity.map(|it| it.binding));

@@ -23,7 +23,8 @@ use super::{IdlePolicy, Rdm};
 pub(super) struct RdmTask {
     pub(super) rdm: Arc<Rdm>,
     pub(super) peers: Peers,
-    /// Why the last attempt at a peer failed.
+    /// Why the last attempt at a peer that is still wanted failed, until it is connected or given
+    /// up.
     reasons: HashMap<PeerAddr, Error>,
     /// The ports of verifications.
     verifications: HashMap<AttemptId, (Arc<Port>, ConnectionId)>,
@@ -123,11 +124,8 @@ impl RdmTask {
                         self.peers
                             .handle_verification_failed(peer, attempt, None, now);
                     }
-                    Some(attempt) => {
-                        self.reasons.remove(&peer);
-                        self.peers.handle_closed(peer, attempt, in_order, now);
-                    }
-                    None => drop(self.reasons.remove(&peer)),
+                    Some(attempt) => self.peers.handle_closed(peer, attempt, in_order, now),
+                    None => {}
                 }
             }
         }
@@ -144,6 +142,7 @@ impl RdmTask {
     ) {
         match self.peers.handle_verified(peer, attempt, incarnation, now) {
             VerificationOutcome::Promote => {
+                self.reasons.remove(&peer);
                 let old = self
                     .rdm
                     .lock_table("promote")

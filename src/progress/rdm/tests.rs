@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -16,9 +17,13 @@ use futures::FutureExt;
 use crate::endpoint::{Endpoint, RdmEndpoint};
 use crate::eq::{Event, EventQueue};
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::port::PortKind;
 use crate::progress::{IdlePolicy, PeerEventKind};
+use crate::proto::{ConnectionId, Failure};
 use crate::testing::{FaultPlan, Net, Peer};
 use crate::wire::PeerData;
+
+use super::notice::Notice;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -237,6 +242,50 @@ fn a_peer_that_is_not_there_is_tried_some_dozen_times() {
         assert!((10..75).contains(&times), "{times} times");
         tokio::time::sleep(DEADLINE).await;
         assert_eq!(asked.load(Ordering::Relaxed), times);
+    });
+}
+
+/// An operation reports why its peer was given up, also if the end of an older connection with that
+/// peer is noticed behind it.
+#[test]
+fn the_end_of_an_older_connection_does_not_hide_why_a_peer_is_given_up() {
+    run(|net| async move {
+        let (a, silent) = (net.peer().unwrap(), net.peer().unwrap());
+        let endpoint = a.rdm_endpoint().unwrap();
+        let (keep, kept) = std::sync::mpsc::channel();
+        let silent = listener(&silent, move |request| drop(keep.send(request))).await;
+        let attempt_at = |address: SocketAddr| {
+            let port = endpoint.rdm().port_of(address.into()).unwrap();
+            match &port.lock("test").kind {
+                PortKind::Rdm(attachment) => attachment.attempt.unwrap(),
+                PortKind::Msg => unreachable!("a connectionless endpoint has no such ports"),
+            }
+        };
+        let refusing = "127.0.0.1:9".parse().unwrap();
+        let [_older, waiting] = [refusing, silent].map(|address| {
+            let to = endpoint.insert(address).unwrap();
+            endpoint.send("?", to).post().unwrap()
+        });
+        run_other_tasks().await;
+        let (older, newer) = (attempt_at(refusing), attempt_at(silent));
+        let failed = Notice::Failed {
+            peer: silent.into(),
+            attempt: newer,
+            failure: Failure::Final,
+            incarnation: None,
+            error: Error::new(ErrorKind::NotAuthorized, "no"),
+        };
+        let closed = Notice::Closed {
+            peer: silent.into(),
+            attempt: Some(older),
+            connection: ConnectionId(u64::MAX),
+            in_order: false,
+        };
+        let wakes = [failed, closed].map(|notice| endpoint.rdm().notices.push(notice));
+        wakes.into_iter().flatten().for_each(Waker::wake);
+        let error = waiting.await.unwrap_err();
+        assert_eq!(error.error().kind(), ErrorKind::NotAuthorized, "{error}");
+        drop(kept);
     });
 }
 

@@ -1,5 +1,9 @@
-//! Work that the receive context defers until its lock is released: copying messages to their
-//! receives, completing receives, waking tasks, and dropping memory.
+//! What a step of the receive context leaves behind: receives to be completed before the context's
+//! lock is released, and tasks to be woken and memory to be dropped after it.
+//!
+//! A message of the store is copied to its receive and reported under the lock: otherwise a thread
+//! that posts a receive could report one message of a connection after the connection itself has
+//! reported the next.
 
 use std::sync::Arc;
 
@@ -23,9 +27,11 @@ use super::state::{AttachedPort, ContextState, lock_queue};
 /// The work that the calls under the lock have collected.
 #[derive(Debug, Default)]
 pub(super) struct DeferredWork {
+    // Under the lock, when the step ends.
     pub(super) deliveries: Vec<(PostedReceive<Report>, UnexpectedMessage)>,
     pub(super) completions: Vec<(Report, OpResult)>,
     pub(super) multi_completions: Vec<(Arc<MultiReceive>, Result<(), Error>, BufferCursor)>,
+    // With no lock held.
     /// Completion slots that are not needed: freeing one wakes tasks.
     cq_slots: Vec<CqSlot>,
     /// Connections that have detached: their wakers are dropped with no lock held.
@@ -66,17 +72,14 @@ pub(super) fn unmatched_end(payload: Payload, error: Error, phase: Phase) -> OpR
     OpResult::new(OperationKind::Receive, result, 0, payload)
 }
 
-/// The message of a completed receive of a context, to be requeued. `Err`: the memory, of which no
-/// message can be made.
-pub(in crate::progress) fn message_of(end: OpResult) -> Result<UnexpectedMessage, Payload> {
+/// The message of a completed receive of a context, to be requeued: a copy, since a region's owner
+/// writes to it and may revoke it, and since the user's memory is not dropped under a lock. `None`:
+/// its region is revoked already, and the message is lost with it.
+pub(in crate::progress) fn message_of(end: &OpResult) -> Option<UnexpectedMessage> {
     let Some(MessageOrigin::Peer { source, connection }) = end.origin else {
-        return Err(end.payload);
+        return None;
     };
-    // A message cannot wait in a region, whose owner writes there and may revoke it: it is copied
-    // out. If the region is revoked already, the message is lost with it.
-    let Ok(payload) = end.payload.apart_from_regions(end.len) else {
-        return Err(Payload::empty());
-    };
+    let payload = end.payload.copy_front(end.len).ok()?;
     let arrival = Arrival {
         source,
         connection,
@@ -85,7 +88,7 @@ pub(in crate::progress) fn message_of(end: OpResult) -> Result<UnexpectedMessage
         data: end.data,
         order: end.order,
     };
-    Ok(UnexpectedMessage {
+    Some(UnexpectedMessage {
         arrival,
         payload,
         len: end.len,
@@ -141,15 +144,15 @@ impl ReceiveContext {
         }
     }
 
-    /// Delivers messages and completes receives, with the context's lock released. The rest, wakers
-    /// and memory, is to be dropped by the caller with no lock held.
-    pub(super) fn run_deferred(&self, deferred: &mut DeferredWork) {
+    /// Delivers messages and completes receives. The rest, wakers and memory, is to be dropped by
+    /// the caller with no lock held.
+    pub(super) fn complete_all(&self, state: &mut ContextState, deferred: &mut DeferredWork) {
         while !deferred.is_done() {
-            self.deliver_all(deferred);
+            self.deliver_all(state, deferred);
         }
     }
 
-    fn deliver_all(&self, deferred: &mut DeferredWork) {
+    fn deliver_all(&self, state: &mut ContextState, deferred: &mut DeferredWork) {
         let mut ended = OperationStats::default();
         let mut completion_context = self.completion_context(&mut ended);
         // 1. Copy messages to their receives.
@@ -157,26 +160,23 @@ impl ReceiveContext {
             deferred.completions.push(deliver(receive, message));
         }
         // 2. Complete receives. A receive whose owner is gone gives its message back, which may be
-        // matched again: hence the loop in `run_deferred`.
+        // matched again: hence the loop in `complete_all`.
         for (mut report, mut end) in std::mem::take(&mut deferred.completions) {
             match completion_context.deliver(&mut report, &mut end, &mut deferred.wakes) {
                 Undelivered::Nothing => {}
                 Undelivered::Memory(payload) => deferred.drops.push(payload),
-                Undelivered::Message(result) => match message_of(*result) {
-                    Ok(message) => {
-                        let mut state = self.lock("requeue a message");
+                Undelivered::Message(result) => {
+                    if let Some(message) = message_of(&result) {
                         state.requeue_message(message, deferred);
                         state.admit_and_wake(deferred);
                     }
-                    Err(payload) => deferred.drops.push(payload),
-                },
+                    deferred.drops.push(result.payload);
+                }
             }
         }
         // Of messages that waited in the store, and of receives that ended without one: what goes
         // straight from a connection to its receive is counted there.
-        if ended != OperationStats::default() {
-            self.ended.lock("count receives").add(&ended.receives);
-        }
+        state.ended.add(&ended.receives);
         // 3. Complete multi-receive buffers that take no more messages.
         for (multi, result, cursor) in std::mem::take(&mut deferred.multi_completions) {
             multi.finish(result, cursor, &mut deferred.wakes);

@@ -7,9 +7,11 @@
 //! which message goes to which receive; the context adds the lock around it, the backlog of
 //! receives that wait for room, and what belongs to a receive: completion slots, deadlines, wakers.
 //!
-//! Under the lock no message is copied, no receive completed and no task woken: that is
-//! [`deferred`] until the lock is released. The lock is taken after a port's, and before those of
-//! completion queues and operation cells.
+//! Messages of one sender are reported in its order. What the store has of a connection is reported
+//! under the lock, and the connection puts a message into the store only when it has reported those
+//! before it ([`port`]). Waking tasks and dropping the user's memory is [`deferred`] until the lock
+//! is released. The lock is taken after a port's, and before those of completion queues and
+//! operation cells.
 
 #![allow(
     clippy::result_large_err,
@@ -101,8 +103,6 @@ pub(crate) struct ClaimId(ClaimKey);
 pub(crate) struct ReceiveContext {
     config: ReceiveConfig,
     state: Lock<ContextState>,
-    /// Receives that have ended here. Taken alone.
-    ended: Lock<OperationCounts>,
 }
 
 impl ReceiveContext {
@@ -123,10 +123,10 @@ impl ReceiveContext {
             deadlines: Deadlines::default(),
             trim_state: TrimState::default(),
             closed: None,
+            ended: OperationCounts::default(),
         };
         Arc::new(ReceiveContext {
             state: Lock::new(state),
-            ended: Lock::new(OperationCounts::default()),
             config,
         })
     }
@@ -239,7 +239,7 @@ impl ReceiveContext {
             return self.cancel(key) != Withdrawn::Ended;
         };
         if end.is_message()
-            && let Ok(message) = message_of(end)
+            && let Some(message) = message_of(&end)
         {
             self.with_state("requeue a message", |state, deferred| {
                 state.requeue_message(message, deferred)
@@ -284,17 +284,17 @@ impl ReceiveContext {
             let next = [state.deadlines.first(), state.trim_when_quiet(now)];
             (receiving, next)
         });
-        let mut deferred = DeferredWork::default();
         for report in receiving {
             // A message is being received into it: it completes without, and the message is
             // requeued when it has come.
             let detached = detach(&report).or_else(|| report.take().map(|it| (it, None)));
             if let Some((report, peer)) = detached {
                 let end = unmatched_end(Payload::empty(), timed_out(peer), Phase::Moving);
-                deferred.completions.push((report, end));
+                self.with_state("time out", |_, deferred| {
+                    deferred.completions.push((report, end));
+                });
             }
         }
-        self.run_deferred(&mut deferred);
         next.into_iter().flatten().min()
     }
 
@@ -363,14 +363,13 @@ impl ReceiveContext {
             unexpected_messages: state.matcher.held_messages(),
             unexpected_bytes: state.matcher.held_bytes() as usize,
         };
-        drop(state);
         ReceiveContextStats {
             receives,
-            ended: *self.ended.lock("receives that ended"),
+            ended: state.ended,
         }
     }
 
-    /// Takes a step under the lock, then runs what it deferred.
+    /// Takes a step under the lock, then does what it deferred.
     fn with_state<R>(
         &self,
         purpose: &'static str,
@@ -379,7 +378,7 @@ impl ReceiveContext {
         self.take_step(purpose, &mut DeferredWork::default(), step)
     }
 
-    /// The same; what is left of the deferred work is to be dropped with no lock held.
+    /// The same; the rest of the deferred work is to be dropped with no lock held.
     fn take_step<R>(
         &self,
         purpose: &'static str,
@@ -389,8 +388,7 @@ impl ReceiveContext {
         let mut state = self.lock(purpose);
         let result = step(&mut state, deferred);
         state.admit_and_wake(deferred);
-        drop(state);
-        self.run_deferred(deferred);
+        self.complete_all(&mut state, deferred);
         result
     }
 

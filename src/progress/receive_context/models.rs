@@ -44,10 +44,19 @@ pub(crate) const MODELS: &[Model] = &[
         "receives: closing ends what is posted and what comes",
         closed,
     ),
+    Model::of(
+        "receives: messages of one connection are reported in its order",
+        ordered,
+    )
+    .bounded(2),
 ];
 
 /// Receives that connections share.
 fn context() -> Arc<ReceiveContext> {
+    context_with(CompletionQueue::builder(Ok(None)).size(1).open().unwrap())
+}
+
+fn context_with(queue: CompletionQueue) -> Arc<ReceiveContext> {
     ReceiveContext::new(ReceiveConfig {
         endpoint: EndpointId::next(),
         names_connections: false,
@@ -55,7 +64,7 @@ fn context() -> Arc<ReceiveContext> {
         unexpected_bytes: 1 << 16,
         unexpected_bytes_per_peer: 1 << 16,
         addresses: Arc::default(),
-        queue: CompletionQueue::builder(Ok(None)).size(1).open().unwrap(),
+        queue,
         counter: None,
         sources: None,
     })
@@ -129,15 +138,22 @@ impl Sender {
         (arrival, outcome)
     }
 
-    /// It has come, to its receive or to be kept.
-    fn come(&mut self, begun: (Arrival, ArrivalOutcome<Report>), byte: u8) {
+    /// It has come, to be kept or to its receive, whose end the port reports later in its turn.
+    fn place(
+        &mut self,
+        begun: (Arrival, ArrivalOutcome<Report>),
+        byte: u8,
+    ) -> Option<(Report, OpResult)> {
         match begun {
-            (arrival, ArrivalOutcome::Store) => self.0.store_message(UnexpectedMessage {
-                arrival,
-                payload: Payload::from_vec(vec![byte]),
-                len: 1,
-                overflow: 0,
-            }),
+            (arrival, ArrivalOutcome::Store) => {
+                self.0.store_message(UnexpectedMessage {
+                    arrival,
+                    payload: Payload::from_vec(vec![byte]),
+                    len: 1,
+                    overflow: 0,
+                });
+                None
+            }
             (arrival, ArrivalOutcome::Matched(mut receive)) => {
                 receive.payload.copy_in(0, &[byte]).unwrap();
                 let mut end = OpResult::empty();
@@ -145,25 +161,52 @@ impl Sender {
                 end.origin = Some(arrival.origin());
                 end.order = arrival.order;
                 end.payload = receive.payload;
-                let context = Arc::clone(&self.0.context);
                 self.0.receive_ended(receive.key);
-                let mut ended = OperationStats::default();
-                let mut completion_context = context.completion_context(&mut ended);
-                let mut wakes = WakeList::new();
-                let undelivered =
-                    completion_context.deliver(&mut receive.token, &mut end, &mut wakes);
-                if let Undelivered::Message(result) = undelivered {
-                    self.0.requeue_message(message_of(*result).unwrap());
-                }
+                Some((receive.token, end))
             }
             (_, outcome) => panic!("{outcome:?}"),
         }
+    }
+
+    /// Reports what has ended.
+    fn report(&mut self, ends: impl IntoIterator<Item = (Report, OpResult)>) {
+        let context = Arc::clone(&self.0.context);
+        let mut ended = OperationStats::default();
+        let mut completion_context = context.completion_context(&mut ended);
+        let mut wakes = WakeList::new();
+        for (mut report, mut end) in ends {
+            let undelivered = completion_context.deliver(&mut report, &mut end, &mut wakes);
+            if let Undelivered::Message(result) = undelivered {
+                self.0.requeue_message(message_of(&result).unwrap());
+            }
+        }
+    }
+
+    /// It has come, and the port's turn ends.
+    fn come(&mut self, begun: (Arrival, ArrivalOutcome<Report>), byte: u8) {
+        let end = self.place(begun, byte);
+        self.report(end);
         drop(self.0.take_deferred());
     }
 
     fn send(&mut self, byte: u8) {
         let begun = self.begin();
         self.come(begun, byte);
+    }
+
+    /// All of these come in one turn, of a round, or of two if a message is held.
+    fn send_in_one_turn(&mut self, bytes: &[u8]) {
+        let mut ends = Vec::new();
+        for byte in bytes {
+            let begun = self.begin();
+            ends.extend(self.place(begun, *byte));
+            if self.0.is_holding() {
+                self.report(ends.drain(..));
+                self.0.release();
+            }
+        }
+        self.report(ends);
+        drop(self.0.take_deferred());
     }
 }
 
@@ -270,4 +313,40 @@ fn closed() {
     }
     sends.join().unwrap();
     assert_eq!(context.unexpected_bytes(), 0);
+}
+
+/// A receive that reports to the context's queue.
+fn post_queued(context: &ReceiveContext) {
+    let selector = ReceiveSelector {
+        wanted: MatchCriteria::Message,
+        source: None,
+    };
+    let report = Report::Queue {
+        queue: context.config.queue.clone(),
+        context: UserContext(0),
+        flags: CompletionFlags::MSG,
+        errors_only: false,
+        slot: None,
+        waiting: None,
+    };
+    let payload = Payload::from_vec(vec![0; 1]);
+    let posted = context.post(selector, payload, report, PostOptions::default());
+    assert!(posted.is_ok());
+}
+
+fn ordered() {
+    let queue = CompletionQueue::builder(Ok(None)).size(2).open().unwrap();
+    let context = context_with(queue.clone());
+    let mut sender = Sender::attach(&context, 1);
+    let sends = thread::spawn(move || sender.send_in_one_turn(&[7, 8]));
+    let poster = Arc::clone(&context);
+    let posts = thread::spawn(move || post_queued(&poster));
+    post_queued(&context);
+    sends.join().unwrap();
+    posts.join().unwrap();
+    let mut next = || {
+        let buffer = queue.try_next().unwrap().take_buffer();
+        buffer.map(|it| it.into_vec().unwrap())
+    };
+    assert_eq!((next(), next()), (Some(vec![7]), Some(vec![8])));
 }

@@ -1,4 +1,9 @@
 //! The receives of a context as one port's connection sees them.
+//!
+//! A message that goes into the store may be taken and reported at once, by any thread that posts a
+//! receive. Behind receives that the connection has completed in this turn and its port has yet to
+//! report, a message is therefore held, and the connection reads no further, until the port
+//! [releases](PortReceives::release) it.
 
 use std::sync::Arc;
 
@@ -23,10 +28,21 @@ pub(crate) struct PortReceives {
     pub(super) context: Arc<ReceiveContext>,
     ids: ConnIds,
     deferred: DeferredWork,
-    /// Receives that have ended. The context learns of them once per turn, under one lock.
+    /// Receives that have ended, and that the port may have yet to report. The context learns of
+    /// them once per turn, under one lock.
     ended: Vec<OpKey>,
+    /// What came behind them, in order.
+    held: Vec<HeldMessage>,
     clear_to_send: ClearToSendQueue,
     is_detached: bool,
+}
+
+/// A message that is to go into the store.
+enum HeldMessage {
+    /// An admitted message that has come in full.
+    New(UnexpectedMessage),
+    /// The owner of its receive is gone.
+    Requeued(UnexpectedMessage),
 }
 
 impl PortReceives {
@@ -40,6 +56,7 @@ impl PortReceives {
             ids,
             deferred: DeferredWork::default(),
             ended: Vec::new(),
+            held: Vec::new(),
             clear_to_send,
             is_detached: false,
         }
@@ -47,22 +64,55 @@ impl PortReceives {
 
     /// True if there is something to be [taken](Self::take_deferred).
     pub(crate) fn has_deferred(&self) -> bool {
-        !self.ended.is_empty() || !self.deferred.is_empty()
+        !self.ended.is_empty() || !self.held.is_empty() || !self.deferred.is_empty()
     }
 
-    /// What is to be dropped once the port's lock is released, which wakes tasks.
+    /// What is to be dropped once the port's lock is released, which wakes tasks. The port has
+    /// reported all that has ended.
     pub(crate) fn take_deferred(&mut self) -> impl Sized + use<> {
-        if !self.ended.is_empty() {
-            let mut state = self.context.lock("receives ended");
-            let ended = std::mem::take(&mut self.ended);
-            ended.into_iter().for_each(|it| state.receive_ended(it));
-        }
+        self.release_held();
         std::mem::take(&mut self.deferred)
+    }
+
+    /// The port has reported all that has ended: what came behind goes into the store. True if
+    /// there was anything, and the connection may read on.
+    pub(crate) fn release(&mut self) -> bool {
+        let held = self.is_holding();
+        if held {
+            self.release_held();
+        }
+        held
+    }
+
+    fn release_held(&mut self) {
+        if self.ended.is_empty() && self.held.is_empty() {
+            return;
+        }
+        let ended = std::mem::take(&mut self.ended);
+        let held = std::mem::take(&mut self.held);
+        self.with_state("receives ended", |state, deferred| {
+            ended.into_iter().for_each(|it| state.receive_ended(it));
+            for message in held {
+                state.store(message, deferred);
+            }
+        });
+    }
+
+    /// Puts a message into the store, now or behind what the port has yet to report.
+    fn hold_or_store(&mut self, message: HeldMessage) {
+        if self.ended.is_empty() {
+            self.with_state("store a message", |state, deferred| {
+                state.store(message, deferred);
+            });
+        } else {
+            self.held.push(message);
+        }
     }
 
     /// Detaches the connection: its announcements are void, its messages that have come in full
     /// stay.
     pub(crate) fn detach(&mut self) {
+        self.release_held();
         self.is_detached = true;
         let connection = self.ids.connection;
         self.with_state("detach", |state, deferred| {
@@ -100,15 +150,11 @@ impl Receives<Report> for PortReceives {
     }
 
     fn store_message(&mut self, message: UnexpectedMessage) {
-        self.with_state("store a message", |state, deferred| {
-            if state.closed.is_some() {
-                state.matcher.abort_message(&message.arrival);
-                deferred.drops.push(message.payload);
-            } else if let Some((receive, message)) = state.matcher.store_message(message) {
-                state.complete_match(receive.key, deferred);
-                deferred.deliveries.push((receive, message));
-            }
-        });
+        self.hold_or_store(HeldMessage::New(message));
+    }
+
+    fn is_holding(&self) -> bool {
+        !self.held.is_empty()
     }
 
     fn abort_message(&mut self, arrival: &Arrival) {
@@ -149,9 +195,7 @@ impl Receives<Report> for PortReceives {
     }
 
     fn requeue_message(&mut self, message: UnexpectedMessage) {
-        self.with_state("requeue a message", |state, deferred| {
-            state.requeue_message(message, deferred);
-        });
+        self.hold_or_store(HeldMessage::Requeued(message));
     }
 
     fn held_messages(&self) -> u64 {
@@ -170,6 +214,22 @@ impl Drop for PortReceives {
     fn drop(&mut self) {
         if !self.is_detached {
             self.detach();
+        }
+    }
+}
+
+impl ContextState {
+    fn store(&mut self, message: HeldMessage, deferred: &mut DeferredWork) {
+        let message = match message {
+            HeldMessage::Requeued(message) => return self.requeue_message(message, deferred),
+            HeldMessage::New(message) => message,
+        };
+        if self.closed.is_some() {
+            self.matcher.abort_message(&message.arrival);
+            deferred.drops.push(message.payload);
+        } else if let Some((receive, message)) = self.matcher.store_message(message) {
+            self.complete_match(receive.key, deferred);
+            deferred.deliveries.push((receive, message));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::progress::port::{
     Bindings, ExtensionConfig, Port, PortKind, PortParts, PortSizes, PortTimers, PortWaker,
 };
 use crate::progress::report::OpCell;
-use crate::proto::{ConnIds, Connection, ConnectionId, SharedParams, SourceId};
+use crate::proto::{ConnIds, Connection, ConnectionId, LongMessages, SharedParams, SourceId};
 use crate::sync::Lock;
 use crate::transport::Clock;
 
@@ -24,15 +24,14 @@ use super::{ReceiveConfig, ReceiveContext};
 /// What a shared receive context is opened with.
 pub(crate) struct SharedContextConfig {
     pub(crate) receives: ReceiveConfig,
-    /// Peers that know of announcements announce longer messages.
-    pub(crate) rendezvous_min: u64,
+    pub(crate) long_messages: LongMessages,
 }
 
 /// A receive context that connected endpoints share. Its last handle calls
 /// [`SharedContext::begin_close`] when it is dropped.
 pub(crate) struct SharedContext {
     receives: Arc<ReceiveContext>,
-    rendezvous_min: u64,
+    long_messages: LongMessages,
     engine: Arc<Engine>,
     port_waker: Arc<PortWaker>,
     waker: Waker,
@@ -47,7 +46,7 @@ impl SharedContext {
         let port_waker = PortWaker::new(engine);
         let context = Arc::new(SharedContext {
             receives: ReceiveContext::new(config.receives),
-            rendezvous_min: config.rendezvous_min,
+            long_messages: config.long_messages,
             engine: Arc::clone(engine),
             waker: Waker::from(Arc::clone(&port_waker)),
             port_waker,
@@ -84,7 +83,7 @@ impl SharedContext {
             let shared = SharedParams {
                 ids,
                 promised_bytes,
-                rendezvous_min: self.rendezvous_min,
+                long_messages: self.long_messages,
             };
             PortParts {
                 machine: Connection::new_shared(sizes, params, shared),
@@ -142,10 +141,6 @@ impl Pollable for SharedContext {
             stale_alarm: None,
             completions: 0,
         }
-    }
-
-    fn try_link(&self) -> bool {
-        false
     }
 
     fn begin_close(&self) {

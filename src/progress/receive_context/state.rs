@@ -16,6 +16,7 @@ use crate::proto::{
     CanceledReceive, ClearToSend, ConnectionId, OpKey, PostOptions, PostedReceive, SharedMatcher,
     SourceId, Withdrawn,
 };
+use crate::stats::OperationCounts;
 use crate::sync::{Mutex, MutexGuard};
 
 use super::deferred::{DeferredWork, unmatched_end};
@@ -96,6 +97,8 @@ pub(super) struct ContextState {
     pub(super) trim_state: TrimState,
     /// Why no receive is admitted any more.
     pub(super) closed: Option<Error>,
+    /// Receives that have ended here, and not in a connection.
+    pub(super) ended: OperationCounts,
 }
 
 impl ContextState {

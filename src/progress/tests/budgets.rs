@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::{ports, run};
+use crate::buf::Stage;
 use crate::limits::{STAGE_SIZE, STEP_BYTES, TURN_BYTES_MAX};
 use crate::progress::budget::Budget;
 use crate::progress::liveness::{HeartbeatTimer, NextHeartbeat, PeerLiveness};
@@ -13,7 +14,7 @@ use crate::progress::pollable::{NextTurn, Pollable, TurnResult};
 use crate::testing::{Net, connect_endpoints};
 use crate::transport::{
     Clock, IoSizes, KeepAliveConfig, Link, LinkStats, Outcome, RawLink, Receive, Received,
-    SendBatch, TrafficMark, Transport,
+    SendBatch, TrafficMark,
 };
 use crate::wire::{ByteOrder, FrameHeader};
 
@@ -39,10 +40,6 @@ impl Pollable for CountingPort {
             stale_alarm: None,
             completions: 0,
         }
-    }
-
-    fn try_link(&self) -> bool {
-        false
     }
 
     fn heartbeat(
@@ -77,7 +74,7 @@ fn registering_many_heartbeats_does_not_starve_a_ready_port() {
         for _ in 0..PORTS {
             engine.register_heartbeat(insert());
         }
-        engine.make_ready(insert());
+        engine.ready.make_ready(insert());
         while counts.heartbeats.load(Ordering::Relaxed) < PORTS {
             tokio::task::yield_now().await;
         }
@@ -93,7 +90,6 @@ fn registering_many_heartbeats_does_not_starve_a_ready_port() {
 /// A link whose peer always has bytes.
 struct FloodLink {
     addr: SocketAddr,
-    transport: Arc<dyn Transport>,
     is_armed: bool,
     sent: Option<SendBatch>,
     received: Arc<AtomicU64>,
@@ -134,7 +130,7 @@ impl Link for FloodLink {
         }
         // Answers that nothing asked for, which every peer takes.
         let frame = FrameHeader::Pong { token: 0 }.encode(ByteOrder::Native, 0);
-        let mut stage = self.transport.take_stage();
+        let mut stage = Stage::take();
         let whole = stage.spare().len() / frame.len() * frame.len();
         for place in stage.spare()[..whole].chunks_mut(frame.len()) {
             place.copy_from_slice(&frame);
@@ -196,7 +192,6 @@ fn a_peer_that_always_has_bytes_keeps_no_other_from_its_turn() {
             let mut state = flooded.lock("flood");
             state.io.link = Some(Box::new(FloodLink {
                 addr: state.io.peer.unwrap(),
-                transport: Arc::clone(a.domain.engine_for_endpoint().transport()),
                 is_armed: state.io.recv.is_armed(),
                 sent: None,
                 received: Arc::clone(&received),

@@ -29,8 +29,8 @@ fn probes(peer: &Peer) -> u64 {
     all.map(|port| port.lock("count").liveness.probes).sum()
 }
 
-/// docs/extension.md: "ten thousand connections between two processes probe little more than one
-/// would".
+/// docs/extension.md: "ten thousand connections between two processes need hardly more probes than
+/// one".
 #[test]
 fn idle_connections_to_one_domain_share_its_probes() {
     run(|net: Net| async move {

@@ -158,7 +158,7 @@ fn device_data_frame(rest: &mut Payload) -> Result<AnswerFrame, Refusal> {
     let len = payload.len();
     Ok(AnswerFrame {
         header: FrameHeader::ReadData { len: len as u64 },
-        payload: payload.apart_from_regions(len)?,
+        payload: payload.copy_front(len)?,
         leases: Leases::none(),
         part: Part::Data,
     })

@@ -200,8 +200,11 @@ impl Challenge {
         if !agreed.capabilities().contains(Capabilities::AUTH) {
             return None;
         }
-        let response = asked.response(incarnation, Some(agreed)).encode();
-        let response = ControlFrame::new(ControlKind::Response, response.into()).ok()?;
+        let mut response = asked.response(incarnation, Some(agreed));
+        if !params.capabilities.contains(Capabilities::RENDEZVOUS) {
+            response = response.without_announcements();
+        }
+        let response = ControlFrame::new(ControlKind::Response, response.encode().into()).ok()?;
         let challenge = Proof::Challenge(ours).encode(order, 0);
         let this = Challenge {
             secrets,

@@ -160,6 +160,13 @@ impl<T> Connection<T> {
             && !self.is_ending_for_cause()
     }
 
+    /// True if the connection may be closed for being idle: a message that crosses the CLOSE is not
+    /// lost then, since without credit its sender keeps it for the next connection.
+    pub(crate) fn may_end_idle(&self) -> bool {
+        let agreed = self.agreed().contains(Capabilities::CREDIT);
+        self.knows_close() && agreed && self.is_at_boundary()
+    }
+
     /// Both CLOSEs have been sent, ours is out: the stream is to be ended.
     pub(crate) fn is_close_exchanged(&self) -> bool {
         self.close.is_exchanged() && self.tx.is_idle()

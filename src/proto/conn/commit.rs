@@ -11,6 +11,12 @@ use super::Connection;
 use super::receive_state::ReceiveState;
 
 impl<T> Connection<T> {
+    /// True if [`Connection::poll_commit`] may have something.
+    #[inline]
+    pub(crate) fn wants_commit(&self) -> bool {
+        matches!(self.rx, ReceiveState::AwaitCommit { .. })
+    }
+
     /// The memory of a write that is to be made persistent: once for each such write.
     pub(crate) fn poll_commit(&mut self) -> Option<Payload> {
         match &mut self.rx {

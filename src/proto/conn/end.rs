@@ -16,7 +16,10 @@ impl<T> Connection<T> {
     /// back from the transport and then calls [`Connection::handle_closed`].
     pub(crate) fn fail(&mut self, error: Error) {
         if self.fault.is_none() && self.lifecycle != Lifecycle::Closed {
-            self.fault = Some(error);
+            self.fault = Some(match self.lifecycle {
+                Lifecycle::Connected => error.ending_connection(),
+                _ => error,
+            });
         }
     }
 
@@ -136,7 +139,7 @@ impl<T> Connection<T> {
         why.or_else(|| {
             let what = "the peer did not agree to the end in time";
             self.knows_close()
-                .then(|| Error::new(ErrorKind::TimedOut, what))
+                .then(|| Error::new(ErrorKind::TimedOut, what).ending_connection())
         })
     }
 
@@ -170,6 +173,7 @@ impl<T> Connection<T> {
             }
         }
         if let Some(binding) = self.binding_mut() {
+            binding.collected = Vec::new();
             binding.incoming.clear();
         }
         if let Some(shared) = host.shared() {

@@ -73,7 +73,6 @@ impl<T> Connection<T> {
             "an answer that no operation awaits"
         );
         self.tx_context.leaked -= 1;
-        self.tx_context.used -= 1;
-        self.tx_context.freed = true;
+        self.tx_context.free(1);
     }
 }

@@ -10,6 +10,7 @@ use crate::wire::{
 
 use super::auth::AuthExchange;
 use super::credit::SendCredit;
+use super::receive_side::LongMessages;
 use super::{Connection, Lifecycle, violation};
 
 /// All that an endpoint offers that does not decline the extension.
@@ -20,6 +21,12 @@ pub(crate) const OFFERED: Capabilities = Capabilities::REFUSAL
     .union(Capabilities::ATOMIC)
     .union(Capabilities::RENDEZVOUS)
     .union(Capabilities::WITHDRAW);
+
+/// What a side without announcements cannot offer: where receives are shared, credit relies on
+/// them.
+const ANNOUNCEMENTS: Capabilities = Capabilities::RENDEZVOUS
+    .union(Capabilities::WITHDRAW)
+    .union(Capabilities::CREDIT);
 
 /// What this side offers its peer.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +42,18 @@ pub(crate) struct ExtensionParams {
 }
 
 impl ExtensionParams {
+    /// What is offered by a side that treats long messages in this way.
+    pub(crate) fn for_messages(self, long: LongMessages) -> Self {
+        let capabilities = match long {
+            LongMessages::Announced { .. } => self.capabilities,
+            LongMessages::Refused { .. } => self.capabilities - ANNOUNCEMENTS,
+        };
+        ExtensionParams {
+            capabilities,
+            ..self
+        }
+    }
+
     fn offer(&self) -> Option<ExtensionOffer> {
         (!self.capabilities.is_empty()).then(|| ExtensionOffer::new(self.capabilities))
     }
@@ -146,7 +165,10 @@ impl<T> Connection<T> {
     /// receives. The peer of a connectionless one has a limit of its own.
     fn announce_min(&self) -> Option<u64> {
         let binding = self.binding().filter(|it| it.rdm.is_none())?;
-        Some(binding.params.rendezvous_min)
+        match binding.params.long_messages {
+            LongMessages::Announced { min } => Some(min),
+            LongMessages::Refused { .. } => None,
+        }
     }
 
     /// Takes what belongs to the peer's first words.

@@ -3,6 +3,7 @@
 
 use crate::wire::{Capabilities, FrameHeader};
 
+use super::receive_state::ReceiveState;
 use super::{Connection, Lifecycle};
 
 /// The probe and the answer that wait to go out. There is room for one of each: of several probes
@@ -44,7 +45,9 @@ impl<T> Connection<T> {
     pub(crate) fn awaits_peer(&self) -> bool {
         let is_sending = self.tx_context.used > 0 || !self.tx_context.backlog.is_empty();
         let is_receiving = !self.is_at_boundary() || self.awaits_data();
-        is_sending || self.ops.len() > 0 && is_receiving
+        // A message that is collected takes its receive when it is whole.
+        let is_collecting = matches!(self.rx, ReceiveState::Collecting { .. });
+        is_sending || is_collecting || self.ops.len() > 0 && is_receiving
     }
 
     /// Queues a probe of the peer.

@@ -70,7 +70,7 @@ use extension::Extension;
 pub(crate) use extension::{ExtensionParams, OFFERED};
 pub(crate) use rdm_binding::{RdmParams, no_contexts};
 pub(crate) use receive::ReceivePlan;
-pub(crate) use receive_side::{ConnIds, SharedParams};
+pub(crate) use receive_side::{ConnIds, LongMessages, SharedParams};
 use receive_side::{OwnReceives, ReceiveSide, SharedBinding};
 #[cfg(test)]
 pub(in crate::proto) use receive_state::ReceiveStateKind;
@@ -137,8 +137,16 @@ impl ContextQueue {
     }
 
     /// True if operations wait for the room that came free.
+    #[inline]
     fn wants_admission(&self) -> bool {
         self.freed && !self.backlog.is_empty()
+    }
+
+    /// So many places have come free, which is of use only to who waits already.
+    #[inline]
+    fn free(&mut self, count: usize) {
+        self.used -= count;
+        self.freed = !self.backlog.is_empty();
     }
 
     fn withdraw(&mut self, key: OpKey) -> bool {
@@ -208,8 +216,12 @@ impl<T> Connection<T> {
     /// [`Host::shared`](crate::proto::Host::shared): of the sizes only the transmit context's
     /// counts.
     pub(crate) fn new_shared(sizes: Sizes, params: ExtensionParams, shared: SharedParams) -> Self {
-        let side = ReceiveSide::Shared(SharedBinding::new(shared, None));
-        Connection::with_side(side, &sizes, params)
+        Connection::with_shared(SharedBinding::new(shared, None), &sizes, params)
+    }
+
+    fn with_shared(binding: Box<SharedBinding>, sizes: &Sizes, params: ExtensionParams) -> Self {
+        let params = params.for_messages(binding.params.long_messages);
+        Connection::with_side(ReceiveSide::Shared(binding), sizes, params)
     }
 
     fn with_side(side: ReceiveSide, sizes: &Sizes, params: ExtensionParams) -> Self {
@@ -271,8 +283,7 @@ impl<T> Connection<T> {
                 _ => Some(&mut self.tx_context),
             };
             if let Some(context) = context {
-                context.used -= 1;
-                context.freed = true;
+                context.free(1);
             }
             if !is_receive {
                 self.tx.fences.ended(number);
@@ -392,6 +403,12 @@ impl<T> Connection<T> {
     /// Operations that have not ended.
     pub(crate) fn outstanding(&self) -> usize {
         self.ops.len()
+    }
+
+    /// True if a message of the peer may be awaited: a receive is posted, or receives are shared,
+    /// which take the messages of every connection.
+    pub(crate) fn may_await_message(&self) -> bool {
+        self.shares_receives() || self.outstanding() > 0
     }
 
     /// True if there are events to publish.

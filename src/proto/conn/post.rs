@@ -11,7 +11,7 @@ use super::atomic::not_agreed;
 use super::rdm_binding::not_matched;
 use super::receive_side::ReceiveSide;
 use super::tx::QueuedKind;
-use super::{Connection, Lifecycle, Withdrawn};
+use super::{Connection, ContextQueue, Lifecycle, Withdrawn};
 
 impl<T> Connection<T> {
     /// Admits an operation, or, when its context is full, lets it wait or refuses it with Again,
@@ -233,7 +233,17 @@ impl<T> Connection<T> {
     }
 
     /// Admits operations that wait, as far as there is room.
+    #[inline]
     pub(crate) fn admit_waiting(&mut self, host: &mut impl Host<T>) {
+        let receives = self.own().map(|own| &own.context);
+        let waits = |context: &ContextQueue| !context.backlog.is_empty();
+        if waits(&self.tx_context) || receives.is_some_and(waits) || self.close.is_received() {
+            self.admit_some(host);
+        }
+    }
+
+    #[inline(never)]
+    fn admit_some(&mut self, host: &mut impl Host<T>) {
         for receive in [false, true] {
             while let Some(queue) = self.context(receive) {
                 queue.freed = false;
@@ -357,28 +367,33 @@ impl<T> Connection<T> {
     /// order.
     pub(crate) fn requeue_message(
         &mut self,
-        payload: Payload,
+        payload: &Payload,
         len: usize,
         overflow: usize,
         data: Option<u64>,
         order: u64,
     ) {
-        if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
-            return; // Closed by this side: no receive will be posted for it.
-        }
-        // A region is not where a message waits: its owner writes there, and may take it away. One
-        // that is taken away already took the message along.
-        let Ok(payload) = payload.apart_from_regions(len) else {
+        // A message waits in memory of our own: a region's owner writes there, and may take it
+        // away, and the user's memory is never dropped under a lock. A region that is taken away
+        // already took the message along.
+        let Ok(payload) = payload.copy_front(len) else {
             return;
         };
-        let Some(own) = self.own_mut() else { return };
-        if let Some((key, message)) = own.matcher.requeue(FifoMessage {
+        self.requeue_own(FifoMessage {
             payload,
             len,
             overflow,
             data,
             order,
-        }) {
+        });
+    }
+
+    pub(super) fn requeue_own(&mut self, message: FifoMessage) {
+        if self.lifecycle == Lifecycle::Closed && self.fault.is_none() {
+            return; // Closed by this side: no receive will be posted for it.
+        }
+        let Some(own) = self.own_mut() else { return };
+        if let Some((key, message)) = own.matcher.requeue(message) {
             self.deliver_unexpected(key, message);
         }
     }

@@ -16,7 +16,7 @@ use super::auth::ProvenKey;
 use super::close::CloseState;
 use super::credit::ReceiveCredit;
 use super::handshake::control_frame;
-use super::receive_side::{ReceiveSide, SharedBinding, SharedParams};
+use super::receive_side::{LongMessages, ReceiveSide, SharedBinding, SharedParams};
 use super::receive_state::{PartialHeader, ReceiveState};
 use super::refusal::Refusals;
 use super::rendezvous_sender::{OutgoingAnnouncements, RendezvousPolicy};
@@ -52,6 +52,29 @@ pub(super) struct RdmBinding {
     versions_agree: bool,
 }
 
+impl RdmBinding {
+    /// What is said to the peer of announcements, which it may make only of what it asks or agrees
+    /// to.
+    fn announcing(&self, said: PeerData) -> PeerData {
+        match self.takes_announcements() {
+            true => said,
+            false => said.without_announcements(),
+        }
+    }
+
+    /// Whatever the peer responds to a request that asked for none.
+    fn agrees_to_announcements(&self, response: &PeerData) -> bool {
+        self.takes_announcements() && response.agrees_to_announcements()
+    }
+
+    fn takes_announcements(&self) -> bool {
+        matches!(
+            self.own.shared.long_messages,
+            LongMessages::Announced { .. }
+        )
+    }
+}
+
 impl<T> Connection<T> {
     /// A connection of a connectionless endpoint: its receives are those of
     /// [`Host::shared`](crate::proto::Host::shared), so of the sizes only the transmit context's
@@ -62,8 +85,11 @@ impl<T> Connection<T> {
             theirs: None,
             versions_agree: false,
         };
-        let binding = SharedBinding::new(params.shared, Some(rdm));
-        Connection::with_side(ReceiveSide::Shared(binding), &sizes, extension)
+        Connection::with_shared(
+            SharedBinding::new(params.shared, Some(rdm)),
+            &sizes,
+            extension,
+        )
     }
 
     /// The peer's private data, from its request or its response.
@@ -94,7 +120,7 @@ impl<T> Connection<T> {
             ..
         } = rdm.own;
         let request = PeerData::request(listening_port, incarnation, self.extension.offer());
-        let request = request.between(contexts);
+        let request = rdm.announcing(request.between(contexts));
         self.lifecycle.go(Lifecycle::Connecting);
         self.handshake = Some(Box::new(CmDecoder::new()));
         let data = request.encode();
@@ -121,8 +147,9 @@ impl<T> Connection<T> {
             return;
         };
         let response = asked.response(peer.own.incarnation, answer);
+        let response = peer.announcing(response);
         peer.theirs = Some(*asked);
-        peer.versions_agree = response.agrees_to_announcements();
+        peer.versions_agree = peer.agrees_to_announcements(&response);
         if let Some(proven) = proven {
             return self.begin_proven(proven);
         }
@@ -142,7 +169,7 @@ impl<T> Connection<T> {
         let theirs = PeerData::read(frame.data())?;
         if let Some(peer) = self.rdm_mut() {
             peer.theirs = Some(theirs);
-            peer.versions_agree = theirs.agrees_to_announcements();
+            peer.versions_agree = peer.agrees_to_announcements(&theirs);
         }
         let agreed = self.extension.take_answer(theirs.offer())?;
         self.extension.check_key_agreed()?;
@@ -210,11 +237,14 @@ impl<T> Connection<T> {
     fn rendezvous_policy(&self) -> Option<RendezvousPolicy> {
         let untagged = self.agreed().contains(Capabilities::RENDEZVOUS);
         let (tagged, min) = match self.rdm() {
-            // C peers misread a clear-to-send of the other byte order.
-            Some(rdm) => (
-                untagged || rdm.versions_agree && self.byte_order == ByteOrder::Native,
-                rdm.own.shared.rendezvous_min,
-            ),
+            Some(rdm) => match rdm.own.shared.long_messages {
+                // C peers misread a clear-to-send of the other byte order.
+                LongMessages::Announced { min } => (
+                    untagged || rdm.versions_agree && self.byte_order == ByteOrder::Native,
+                    min,
+                ),
+                LongMessages::Refused { .. } => return None,
+            },
             // The peer of a connected endpoint shares its receives if it says so.
             None => (false, self.peer_hello()?.announce_min?),
         };
@@ -256,6 +286,7 @@ impl<T> Connection<T> {
         self.close = CloseState::default();
         if let Some(binding) = self.binding_mut() {
             binding.incoming.clear();
+            binding.collected = Vec::new();
         }
         if let Some(peer) = self.rdm_mut() {
             peer.theirs = None;

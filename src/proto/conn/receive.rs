@@ -5,7 +5,7 @@
 //! own) or in `shared_receive.rs` (receives that the connections of an endpoint share); [`access`]
 //! resolves the memory that a peer's RMA names.
 //!
-//! The driver asks the machine for a `ReceivePlan` after each outcome: *stage* (read into a pooled
+//! The driver asks the machine for a `ReceivePlan` after each outcome: *stage* (read into a
 //! 64 KiB buffer and feed it to the machine), *direct* (read straight into the posted buffer or the
 //! region, for what is large), or *paused* (there is no room: the socket fills, and the peer
 //! stops). A header is checked in full by `wire` before a field of it is used.
@@ -35,6 +35,7 @@ use super::receive_state::{PayloadTarget, ReceiveState};
 use super::{Connection, Lifecycle};
 pub(super) use access::resolve_all;
 use access::taken_away;
+pub(super) use frame::is_received;
 
 /// Where the transport is to place the next bytes of the connection.
 #[derive(Debug)]
@@ -49,6 +50,10 @@ pub(crate) enum ReceivePlan {
         offset: usize,
         len: usize,
         leases: Leases,
+        /// Bytes of the frame's payload.
+        frame_len: u64,
+        /// Those that have not been received.
+        frame_left: u64,
     },
 }
 
@@ -82,6 +87,8 @@ impl<T> Connection<T> {
                     offset,
                     len: wanted.min(DIRECT_PIECE_MAX),
                     leases,
+                    frame_len: transfer.len,
+                    frame_left: transfer.len - transfer.done,
                 }
             }
             Err(closed) if refusals => {
@@ -132,10 +139,11 @@ impl<T> Connection<T> {
     }
 
     /// Processes staged bytes; returns how many were consumed. Fewer than given means that the
-    /// connection pauses, or is faulty, and takes the rest later.
+    /// connection pauses, is faulty, or has a message held until what came before it is reported,
+    /// and takes the rest later.
     pub(crate) fn handle_stage(&mut self, input: &[u8], host: &mut impl Host<T>) -> usize {
         let mut at = 0;
-        while at < input.len() && self.is_reading() {
+        while at < input.len() && self.is_reading() && !self.waits_for_report(host) {
             match self.consume(&input[at..], host) {
                 Ok(n) => at += n,
                 Err(error) => self.fail(error),
@@ -144,6 +152,13 @@ impl<T> Connection<T> {
         self.count_read(at);
         self.invariants();
         at
+    }
+
+    /// True at the end of a frame while a message of this connection is held.
+    #[inline]
+    fn waits_for_report(&self, host: &mut impl Host<T>) -> bool {
+        matches!(self.rx, ReceiveState::Header)
+            && host.shared().is_some_and(|shared| shared.is_holding())
     }
 
     fn count_read(&mut self, n: usize) {
@@ -165,8 +180,13 @@ impl<T> Connection<T> {
         match &self.rx {
             ReceiveState::Header => self.consume_header(input, host),
             ReceiveState::Payload(_) => self.consume_payload(input, host),
+            ReceiveState::Collecting { header } => {
+                let len = header.payload_len();
+                self.collect_message(len, input, host)
+            }
             ReceiveState::AwaitReceive { .. }
             | ReceiveState::AwaitRoom { .. }
+            | ReceiveState::AwaitReport(_)
             | ReceiveState::AwaitCommit { .. }
             | ReceiveState::Closed => Ok(0),
         }
@@ -204,31 +224,44 @@ impl<T> Connection<T> {
             Decoded::Frame {
                 header, header_len, ..
             } => {
-                self.dispatch(header, host)?;
+                self.dispatch(header, input.len() - header_len, host)?;
                 Ok(header_len)
             }
             Decoded::Need(_) => {
                 let (taken, header) = self.partial.collect(input, self.byte_order)?;
                 if let Some(header) = header {
-                    self.dispatch(header, host)?;
+                    self.dispatch(header, input.len() - taken, host)?;
                 }
                 Ok(taken)
             }
         }
     }
 
-    /// Begins a frame, if the peer may send it now.
-    fn dispatch(&mut self, header: FrameHeader, host: &mut impl Host<T>) -> Result<(), Error> {
+    /// Begins a frame, if the peer may send it now. So many bytes behind its header are here.
+    fn dispatch(
+        &mut self,
+        header: FrameHeader,
+        here: usize,
+        host: &mut impl Host<T>,
+    ) -> Result<(), Error> {
         tracing::trace!(%header, "received");
         self.check_agreed(&header)?;
         if self.close.is_received() {
             self.check_closing(&header)?;
         }
+        if self.is_collected(&header, here, host) {
+            self.rx.go(ReceiveState::Collecting { header });
+            return Ok(());
+        }
         self.begin_frame(header, host)
     }
 
     /// Copies the bytes of the payload in progress to its destination, and drops what does not fit.
-    fn consume_payload(&mut self, input: &[u8], host: &mut impl Host<T>) -> Result<usize, Error> {
+    pub(super) fn consume_payload(
+        &mut self,
+        input: &[u8],
+        host: &mut impl Host<T>,
+    ) -> Result<usize, Error> {
         let refusals = self.has_refusals();
         let ReceiveState::Payload(transfer) = &mut self.rx else {
             return Ok(0);
@@ -266,23 +299,31 @@ impl<T> Connection<T> {
     /// Processes what has changed outside: receives that were matched with announced messages, and
     /// the frame that a pause holds back, which may now find a posted receive, room in a completion
     /// queue, or room in the queue of answers.
+    #[inline]
     pub(crate) fn resume(&mut self, host: &mut impl Host<T>) {
         if self.shares_receives() {
             self.answer_announcements(host);
         }
         let waits = matches!(
             &self.rx,
-            ReceiveState::AwaitReceive { .. } | ReceiveState::AwaitRoom { .. }
+            ReceiveState::AwaitReceive { .. }
+                | ReceiveState::AwaitRoom { .. }
+                | ReceiveState::AwaitReport(_)
         );
-        if !waits || self.fault.is_some() {
-            return;
+        if waits && self.fault.is_none() {
+            self.resume_frame(host);
         }
-        let (ReceiveState::AwaitReceive { header } | ReceiveState::AwaitRoom { header }) =
-            self.rx.go(ReceiveState::Header)
-        else {
-            return;
+    }
+
+    #[inline(never)]
+    fn resume_frame(&mut self, host: &mut impl Host<T>) {
+        let header = match self.rx.go(ReceiveState::Header) {
+            ReceiveState::AwaitReceive { header } | ReceiveState::AwaitRoom { header } => header,
+            ReceiveState::AwaitReport(write) => return self.finish_write(write, host),
+            _ => return,
         };
-        if let Err(error) = self.begin_frame(header, host) {
+        let begun = self.begin_frame(header, host);
+        if let Err(error) = begun.and_then(|()| self.place_collected(host)) {
             self.fail(error);
         }
     }
@@ -299,8 +340,8 @@ impl<T> Connection<T> {
         self.last_bytes = Some(unread);
         self.resume(host);
         if let ReceiveState::AwaitReceive { header } = &self.rx {
-            // With shared receives a whole message waits in the socket for a receive.
-            let is_whole = header.payload_len() <= unread;
+            // With shared receives a whole message waits for a receive, here or in the socket.
+            let is_whole = header.payload_len() <= unread || self.has_collected();
             if self.shares_receives() && is_whole && !matches!(header, FrameHeader::Rts { .. }) {
                 return;
             }

@@ -43,9 +43,31 @@ pub(crate) struct SharedParams {
     /// message with its overhead. At least one message's overhead, since a peer that may not even
     /// announce could never send.
     pub(crate) promised_bytes: u64,
-    /// Messages longer than this are announced before they are sent: to the peer of a
-    /// connectionless endpoint, which has a limit of its own, by the peer of a connected one.
-    pub(crate) rendezvous_min: u64,
+    pub(crate) long_messages: LongMessages,
+}
+
+/// What a peer does with messages that are longer than a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LongMessages {
+    /// It announces them before it sends them. In a connectionless endpoint this is also the limit
+    /// for messages to the peer.
+    Announced { min: u64 },
+    /// It must not send them: one ends the connection, and no message is announced. A shorter
+    /// message takes a shared receive only when all of it has arrived, and is kept in memory of its
+    /// connection until then, so that a peer that stops within a message holds up only its own.
+    Refused { max: u64 },
+}
+
+impl LongMessages {
+    /// With the limit that was set, if one was.
+    pub(crate) fn new(max: Option<usize>, announced_min: usize) -> Self {
+        match max {
+            Some(max) => LongMessages::Refused { max: max as u64 },
+            None => LongMessages::Announced {
+                min: announced_min as u64,
+            },
+        }
+    }
 }
 
 /// What binds a connection to the receives that it shares.
@@ -54,6 +76,8 @@ pub(super) struct SharedBinding {
     pub(super) params: SharedParams,
     /// The receive that a message is being received into.
     receiving: Option<MatchedReceive>,
+    /// What has come of a message that is collected, or waits for a receive as a whole.
+    pub(super) collected: Vec<u8>,
     /// The announced messages of the peer.
     pub(super) incoming: IncomingAnnouncements,
     /// Of a connectionless endpoint's connection.
@@ -65,6 +89,7 @@ impl SharedBinding {
         Box::new(SharedBinding {
             params,
             receiving: None,
+            collected: Vec::new(),
             incoming: IncomingAnnouncements::default(),
             rdm,
         })

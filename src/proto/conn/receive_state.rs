@@ -4,9 +4,11 @@
 //!              ┌─────── whole ────────┐
 //!              ▼    it has a payload  │
 //!   ┌──────▶ Header ──────────────▶ Payload
-//!   │          │ │ └─ the payload of a persistent write is placed ──▶ AwaitCommit ─┐
-//!   │          │ └─ no receive, and no room to store it ──▶ AwaitReceive ───────────┤
-//!   │          └─ no room for its completion or answer ──▶ AwaitRoom ───────────────┤
+//!   │         │ │ │ │ └─ a message that takes no receive before it is whole ──▶ Collecting ─┐
+//!   │         │ │ │ └─ the payload of a persistent write is placed ──▶ AwaitCommit ─┤
+//!   │         │ │ └─ a write is placed, and no room for its completion ──▶ AwaitReport ─┤
+//!   │         │ └─ no receive, and no room to store it ──▶ AwaitReceive ────────────┤
+//!   │         └─ no room for its answer ──▶ AwaitRoom ──────────────────────────────┤
 //!   └──────────────────────── what was awaited is there ────────────────────────────┘
 //!
 //!   each ──▶ Closed: the connection ends, or stops reading for good
@@ -51,8 +53,7 @@ pub(super) enum PayloadTarget {
     /// The operands of the peer's atomic operation. Boxed, since it is larger than all others.
     Atomic(Box<AskedAtomic>),
     /// None: the peer's write is refused, from its beginning or midway, and its bytes are dropped.
-    /// `reserved`: a completion slot is reserved for its CQ data.
-    Refused { reason: Refusal, reserved: bool },
+    Refused { reason: Refusal },
 }
 
 /// A payload that is being received.
@@ -96,6 +97,16 @@ impl PayloadInProgress {
     }
 }
 
+/// A peer's write whose payload is placed.
+#[derive(Debug)]
+pub(super) struct PlacedWrite {
+    pub(super) data: Option<u64>,
+    pub(super) commit: bool,
+    /// It is to be acknowledged.
+    pub(super) ack: bool,
+    pub(super) memory: Payload,
+}
+
 /// What the receive side is doing.
 #[derive(Debug)]
 pub(super) enum ReceiveState {
@@ -103,10 +114,18 @@ pub(super) enum ReceiveState {
     Header,
     /// Receiving a payload.
     Payload(PayloadInProgress),
-    /// A message waits in the socket: no receive takes it, and the store has no room for it.
+    /// Receiving a message in memory of the connection's own ([`collected`]): only as a whole it
+    /// takes a receive that others share, and is processed from its header on.
+    ///
+    /// [`collected`]: super::receive_side::SharedBinding::collected
+    Collecting { header: FrameHeader },
+    /// A message waits, in the socket or collected: no receive takes it, and the store has no room.
     AwaitReceive { header: FrameHeader },
-    /// A frame waits for room in a completion queue, or in the queue of read responses.
+    /// A frame waits for room in the queue of answers.
     AwaitRoom { header: FrameHeader },
+    /// A write with CQ data waits for room in the completion queue. Room is taken for whole writes
+    /// only: a peer that stops in the middle of one holds none.
+    AwaitReport(PlacedWrite),
     /// A write is placed, and is being made persistent (`FI_COMMIT_COMPLETE`). `memory` is `None`
     /// once the committing thread has taken it.
     AwaitCommit {
@@ -122,8 +141,10 @@ pub(super) enum ReceiveState {
 pub(in crate::proto) enum ReceiveStateKind {
     Header,
     Payload,
+    Collecting,
     AwaitReceive,
     AwaitRoom,
+    AwaitReport,
     AwaitCommit,
     Closed,
 }
@@ -134,17 +155,23 @@ impl MachineState for ReceiveStateKind {
         use ReceiveStateKind::*;
         &[
             (Header, Payload),
+            (Header, Collecting),
             (Header, AwaitReceive),
             (Header, AwaitRoom),
+            (Header, AwaitReport),
             (Header, AwaitCommit),
             (Payload, Header),
+            (Collecting, Header),
             (AwaitReceive, Header),
             (AwaitRoom, Header),
+            (AwaitReport, Header),
             (AwaitCommit, Header),
             (Header, Closed),
             (Payload, Closed),
+            (Collecting, Closed),
             (AwaitReceive, Closed),
             (AwaitRoom, Closed),
+            (AwaitReport, Closed),
             (AwaitCommit, Closed),
         ]
     };
@@ -155,8 +182,10 @@ impl ReceiveState {
         match self {
             ReceiveState::Header => ReceiveStateKind::Header,
             ReceiveState::Payload(_) => ReceiveStateKind::Payload,
+            ReceiveState::Collecting { .. } => ReceiveStateKind::Collecting,
             ReceiveState::AwaitReceive { .. } => ReceiveStateKind::AwaitReceive,
             ReceiveState::AwaitRoom { .. } => ReceiveStateKind::AwaitRoom,
+            ReceiveState::AwaitReport(_) => ReceiveStateKind::AwaitReport,
             ReceiveState::AwaitCommit { .. } => ReceiveStateKind::AwaitCommit,
             ReceiveState::Closed => ReceiveStateKind::Closed,
         }
@@ -181,6 +210,7 @@ impl ReceiveState {
             self,
             ReceiveState::AwaitReceive { .. }
                 | ReceiveState::AwaitRoom { .. }
+                | ReceiveState::AwaitReport(_)
                 | ReceiveState::AwaitCommit { .. }
                 | ReceiveState::Closed
         )

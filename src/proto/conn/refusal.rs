@@ -39,6 +39,8 @@ enum EndCause {
     Guesses,
     /// It sent a message, with a tag or without, to an endpoint that was opened to receive none.
     Unreceivable { tagged: bool },
+    /// It sent a message of `len` bytes, and the receives that it shares take `max`.
+    TooLong { len: u64, max: u64 },
 }
 
 /// Refused operations of one side within [`REFUSALS_PERIOD`], which begins with the first of them.
@@ -131,15 +133,19 @@ impl<T> Connection<T> {
         self.fail(Error::new(ErrorKind::NoReceive, what));
     }
 
+    /// A message was longer than the peer's receives take, and it says so with its last frame.
+    pub(super) fn handle_too_long(&mut self) {
+        let what = "the peer takes no message that is as long as one of those that were sent; the \
+                    max_message_size of its receives says what it takes";
+        self.fail(Error::new(ErrorKind::TooLarge, what).ending_connection());
+    }
+
     // The target.
 
     /// Begins a write that is refused: its bytes are dropped, and then it is answered.
     pub(super) fn refuse_write(&mut self, reason: Refusal, len: u64) {
         self.rx.go(ReceiveState::Payload(PayloadInProgress {
-            target: PayloadTarget::Refused {
-                reason,
-                reserved: false,
-            },
+            target: PayloadTarget::Refused { reason },
             payload: Some(Payload::empty()),
             capacity: 0,
             len,
@@ -227,9 +233,18 @@ impl<T> Connection<T> {
     /// the connection, which is the error.
     #[cold]
     pub(super) fn refuse_message(&mut self, tagged: bool) -> Result<(), Error> {
-        let cause = EndCause::Unreceivable { tagged };
+        self.refuse_for(EndCause::Unreceivable { tagged }, unreceivable(tagged))
+    }
+
+    /// The same of a message that is longer than the shared receives take.
+    #[cold]
+    pub(super) fn refuse_long_message(&mut self, len: u64, max: u64) -> Result<(), Error> {
+        self.refuse_for(EndCause::TooLong { len, max }, too_long(len, max))
+    }
+
+    fn refuse_for(&mut self, cause: EndCause, error: Error) -> Result<(), Error> {
         if !self.agreed().contains(Capabilities::CLOSE) {
-            return Err(unreceivable(tagged));
+            return Err(error);
         }
         self.end_for(cause);
         Ok(())
@@ -247,14 +262,19 @@ impl<T> Connection<T> {
             None => CloseReason::Done,
             Some(EndCause::Guesses) => CloseReason::Refusals,
             Some(EndCause::Unreceivable { .. }) => CloseReason::NoReceive,
+            Some(EndCause::TooLong { .. }) => CloseReason::TooLong,
         }
     }
 
     /// Why this side ended the connection, if that is why.
     pub(super) fn cause_error(&self) -> Option<Error> {
-        self.refusals.cause.map(|cause| match cause {
-            EndCause::Guesses => self.guess_limit_error(),
-            EndCause::Unreceivable { tagged } => unreceivable(tagged),
+        self.refusals.cause.map(|cause| {
+            let error = match cause {
+                EndCause::Guesses => self.guess_limit_error(),
+                EndCause::Unreceivable { tagged } => unreceivable(tagged),
+                EndCause::TooLong { len, max } => too_long(len, max),
+            };
+            error.ending_connection()
         })
     }
 
@@ -282,6 +302,15 @@ fn unreceivable(tagged: bool) -> Error {
     Error::new(ErrorKind::NoCapability, what)
 }
 
+#[cold]
+fn too_long(len: u64, max: u64) -> Error {
+    let what = format!(
+        "the peer sent a message of {len} bytes, and its receives take {max} \
+         (max_message_size)"
+    );
+    Error::new(ErrorKind::TooLarge, what).ending_connection()
+}
+
 struct GuessLimit(u32);
 
 impl fmt::Display for GuessLimit {
@@ -304,8 +333,7 @@ impl PayloadInProgress {
     /// The region in which a peer's write was landing refuses now: the rest is dropped. Gives the
     /// memory, which is not to be touched any more.
     pub(super) fn refuse(&mut self, reason: Refusal) {
-        let reserved = matches!(self.target, PayloadTarget::Region { data: Some(_), .. });
-        self.target = PayloadTarget::Refused { reason, reserved };
+        self.target = PayloadTarget::Refused { reason };
         self.payload = Some(Payload::empty());
         self.capacity = 0;
     }

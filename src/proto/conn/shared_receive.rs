@@ -2,7 +2,7 @@
 //! an operation of the connection; a message without a receive goes to the shared store.
 
 use crate::buf::{Payload, zeroed};
-use crate::error::{Error, Phase};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::matching::{Arrival, ArrivalOutcome, MatchCriteria, MessageKind, PostedReceive};
 use crate::proto::op::{OpKey, OpKind, Operation, PostOptions};
@@ -10,6 +10,8 @@ use crate::proto::peers::SourceId;
 use crate::wire::FrameHeader;
 
 use super::Connection;
+use super::receive::is_received;
+use super::receive_side::LongMessages;
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 
 /// A shared receive that is an operation of the connection until its message is placed, with all
@@ -99,6 +101,80 @@ impl<T> Connection<T> {
             done: 0,
             ack: header.wants_ack(),
         }));
+    }
+
+    /// The longest message that the peer may send; `None`: there is no limit.
+    #[inline]
+    pub(super) fn message_max(&self) -> Option<u64> {
+        match self.binding()?.params.long_messages {
+            LongMessages::Announced { .. } => None,
+            LongMessages::Refused { max } => Some(max),
+        }
+    }
+
+    /// True of a message that is not here as a whole, and must be before it takes a receive. So
+    /// many bytes behind its header are here.
+    #[inline]
+    pub(super) fn is_collected(
+        &self,
+        header: &FrameHeader,
+        here: usize,
+        host: &impl Host<T>,
+    ) -> bool {
+        match *header {
+            FrameHeader::Message { len, .. } | FrameHeader::Tagged { len, .. } => {
+                len > here as u64
+                    && self.message_max().is_some_and(|max| len <= max)
+                    && is_received(header.tag(), host)
+            }
+            _ => false,
+        }
+    }
+
+    /// True if the bytes of a message are here that waits for a receive.
+    pub(super) fn has_collected(&self) -> bool {
+        self.binding().is_some_and(|it| !it.collected.is_empty())
+    }
+
+    /// Collects bytes of a message of this length; the last one begins it.
+    pub(super) fn collect_message(
+        &mut self,
+        len: u64,
+        input: &[u8],
+        host: &mut impl Host<T>,
+    ) -> Result<usize, Error> {
+        let Some(binding) = self.binding_mut() else {
+            return Ok(0);
+        };
+        let left = len - binding.collected.len() as u64;
+        let take = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+        // Grows with what has come, not by the length that the peer says, and never beyond it.
+        let collected = &mut binding.collected;
+        if collected.capacity() - collected.len() < take {
+            let more = collected.len().min(left as usize).max(take); // at most `left`
+            let reserved = collected.try_reserve_exact(more);
+            reserved.map_err(|_| Error::new(ErrorKind::LimitReached, "no memory for a message"))?;
+        }
+        collected.extend_from_slice(&input[..take]);
+        if take as u64 == left
+            && let ReceiveState::Collecting { header } = self.rx.go(ReceiveState::Header)
+        {
+            self.begin_frame(header, host)?;
+            self.place_collected(host)?;
+        }
+        Ok(take)
+    }
+
+    /// Places a collected message that has begun. One that waits is placed later.
+    pub(super) fn place_collected(&mut self, host: &mut impl Host<T>) -> Result<(), Error> {
+        if let ReceiveState::Payload(_) = self.rx
+            && let Some(binding) = self.binding_mut()
+            && !binding.collected.is_empty()
+        {
+            let message = std::mem::take(&mut binding.collected);
+            self.consume_payload(&message, host)?;
+        }
+        Ok(())
     }
 
     /// Enters a matched receive as an operation of the connection; returns how to requeue it, and

@@ -246,8 +246,7 @@ impl<T> Connection<T> {
     /// So many injected messages have ended.
     pub(super) fn injected_ended(&mut self, count: usize) {
         self.work += count as u64;
-        self.tx_context.used -= count;
-        self.tx_context.freed = true;
+        self.tx_context.free(count);
     }
 
     /// An operation's frame has gone in full.

@@ -177,7 +177,12 @@ impl<V: Listed, const N: usize> MultiList<V, N> {
 
     /// The first entry of a list.
     pub(super) fn first(&self, list: V::ListKey) -> Option<Key> {
-        self.ends.get(&list).map(|ends| ends.first)
+        // Most often there is one list, which takes no hash to find.
+        let ends = match self.ends.len() {
+            1 => self.ends.iter().find(|(it, _)| **it == list)?.1,
+            _ => self.ends.get(&list)?,
+        };
+        Some(ends.first)
     }
 
     /// The next entry in the list of that slot.

@@ -48,7 +48,7 @@ fn encoded(headers: &[FrameHeader], id: u8) -> Vec<u8> {
         .collect()
 }
 
-/// docs/extension.md: "ACKS is as many acks in one frame as its word says".
+/// docs/extension.md: "An ACKS frame stands for as many acknowledgements as its word says".
 #[test]
 fn what_one_turn_takes_in_is_acknowledged_by_one_frame() {
     let mut pair = pair();
@@ -68,8 +68,8 @@ fn what_one_turn_takes_in_is_acknowledged_by_one_frame() {
     assert_eq!(answers(&mut pair), encoded(&[FrameHeader::Ack], 2));
 }
 
-/// docs/extension.md: "where one of them would be REFUSED, that frame comes between the counts
-/// before and behind it."
+/// docs/extension.md: "Where an operation is refused, REFUSED takes its place in the sequence,
+/// between the acknowledgements before it and those after it."
 #[test]
 fn a_refusal_keeps_its_place_between_counts() {
     let mut pair = pair();
@@ -101,7 +101,7 @@ fn a_refusal_keeps_its_place_between_counts() {
     }
 }
 
-/// docs/extension.md: "at most as many as are awaited; anything else breaks the protocol."
+/// docs/extension.md: "at most as many as are awaited; any other number breaks the protocol."
 #[test]
 fn counts_of_nothing_and_of_more_than_await_an_answer_are_violations() {
     for (written, count) in [(0, 0), (0, 1), (3, 0), (3, 4), (3, u64::MAX), (64, 65)] {
@@ -126,8 +126,9 @@ fn counts_of_nothing_and_of_more_than_await_an_answer_are_violations() {
     }
 }
 
-/// docs/extension.md, section 3: "A side that sends a frame of the extension without it being
-/// agreed on breaks the protocol"; and no side gets ACKS that did not agree on REFUSAL.
+/// docs/extension.md, section 3: "A side that sends a frame of the extension without the agreement
+/// that the table requires [...] breaks the protocol"; and no side gets ACKS that did not agree on
+/// REFUSAL.
 #[test]
 fn peers_without_refusals_neither_say_nor_hear_counts() {
     let params = ExtensionParams {

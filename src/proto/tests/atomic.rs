@@ -197,8 +197,8 @@ fn operations_of_all_kinds_are_done_and_reported_in_their_order() {
     }
 }
 
-/// docs/extension.md, section 11: "Who asks says its own byte order there, whatever the
-/// connection's is, and who answers converts."
+/// docs/extension.md, section 11: "The initiator states its own byte order there, whatever the
+/// connection's is, and the target converts."
 #[test]
 fn numbers_of_the_other_byte_order_are_converted() {
     for order in [ByteOrder::Native, ByteOrder::Big] {
@@ -226,7 +226,7 @@ fn numbers_of_the_other_byte_order_are_converted() {
     }
 }
 
-/// docs/extension.md, section 11: "All segments are looked at first, so a refused operation has
+/// docs/extension.md, section 11: "All segments are checked first, so a refused operation has
 /// changed nothing", for each reason and each kind, among good ones.
 #[test]
 fn each_reason_refuses_all_of_an_operation_and_nothing_else() {
@@ -315,8 +315,9 @@ fn by_default_a_refused_atomic_ends_the_connection_after_itself() {
     }
 }
 
-/// docs/extension.md: "After `n` refusals for reasons 1 to 3 the target ends it": a peer
-/// that guesses keys by atomic operations has no more guesses than one that writes and reads.
+/// docs/extension.md: "After `n` refusals for reasons 1 to 3 within a minute the target closes it":
+/// a peer that guesses keys by atomic operations has no more guesses than one that writes and
+/// reads.
 #[test]
 fn guesses_by_atomic_operations_are_counted() {
     for form in [AtomicForm::Update, AtomicForm::Fetch] {

@@ -241,7 +241,7 @@ fn a_wrong_key_learns_that_it_is_refused_and_nothing_else() {
     assert!(answers.iter().all(|answer| *answer == answers[0]));
 }
 
-/// docs/extension.md: "Who has one ends the attempt if it is not agreed on."
+/// docs/extension.md: "If it has one and AUTH is not agreed on, it ends the attempt."
 #[test]
 fn a_peer_without_a_key_is_ended_before_anything_is_said() {
     for peer in [PLAIN, EXTENDED] {
@@ -342,8 +342,8 @@ fn a_proof_for_another_connection_is_refused() {
     assert_refused(&mut pair);
 }
 
-/// docs/extension.md: "the agreed capabilities are those that both introductions have: otherwise
-/// a third party in between has removed one."
+/// docs/extension.md: "the agreed version and capabilities are those that follow from the two
+/// introductions [...]: otherwise a third party in between has changed them."
 #[test]
 fn a_man_in_the_middle_cannot_take_a_capability_away() {
     let all = EXTENDED.capabilities | Capabilities::AUTH;
@@ -377,9 +377,9 @@ fn a_man_in_the_middle_cannot_take_a_capability_away() {
     }
 }
 
-/// docs/extension.md: "A side takes a proof or a seal if it is what the key makes of what this side
-/// has said and heard": of no byte of an auth_hello, a proof, the private data or a sealed HELLO
-/// can anybody in between make another.
+/// docs/extension.md: "A side accepts a proof or a seal if [...] it equals the value that results
+/// from the key and from what this side has sent and received": of no byte of an auth_hello, a
+/// proof, the private data or a sealed HELLO can anybody in between make another.
 #[test]
 fn no_byte_of_what_is_proven_can_be_changed() {
     let (asked, answered) = connect(&mut pair_of(KEY, KEY));
@@ -467,7 +467,7 @@ fn a_proof_that_is_none_breaks_the_protocol() {
     }
 }
 
-/// docs/extension.md: the value 0x8010 is there "with AUTH yes, else never".
+/// docs/extension.md: the value 0x8010 is there "with AUTH yes; otherwise it must be missing".
 #[test]
 fn a_hello_is_sealed_exactly_behind_proofs() {
     let mut pair = pair_of(KEY, KEY);

@@ -22,8 +22,8 @@ fn pair_of(params: ExtensionParams, unexpected_bytes: usize, send_order: SendOrd
     pair
 }
 
-/// docs/extension.md: "The sender holds back a message that would break this, and all messages
-/// behind it, and nothing else: RMA, acks, probes and their answers pass."
+/// docs/extension.md: "The sender holds back a message that meets neither condition, and all
+/// messages behind it, and nothing else: RMA, acknowledgements, probes and their answers are sent."
 #[test]
 fn a_held_message_holds_up_messages_only() {
     let mut pair = pair_with(0, SendOrder::Free);
@@ -225,8 +225,8 @@ fn strange_counts_are_only_numbers() {
     }
 }
 
-/// docs/extension.md, section 8: `posted` is "the number of messages that have come on this
-/// connection less those that are kept", so a held message goes when one has left the store, and
+/// docs/extension.md, section 8: `posted` is "the number of messages that have arrived on this
+/// connection, less those that are kept", so a held message goes when one has left the store, and
 /// not before.
 #[test]
 fn where_receives_are_shared_credit_comes_when_a_message_is_taken() {

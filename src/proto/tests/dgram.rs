@@ -171,7 +171,7 @@ fn a_datagram_given_back_is_the_first() {
         unexpected_bytes: BUDGET,
     });
     machine.arrived(peer(1), b"second");
-    machine.give_back(Payload::from_vec(b"first...".to_vec()), 5, 0, peer(1));
+    machine.give_back(&Payload::from_vec(b"first...".to_vec()), 5, 0, peer(1));
     for (name, len) in [(0, 5), (1, 6)] {
         machine.post(receive(name), None, |_| true).unwrap();
         let delivered =

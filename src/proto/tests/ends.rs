@@ -123,8 +123,8 @@ fn cancel_and_withdraw_in_each_phase() {
     pair.b.machine.check();
 }
 
-/// Ruling 4: "Dropping a *receive* un-posts it; a message already matched to it goes back to the
-/// head of the unexpected store."
+/// Ruling 4: "A receive that is dropped, or whose time limit passes, is removed from the queue; a
+/// message that was already matched to it returns to the head of the unexpected messages."
 #[test]
 fn the_message_of_a_dropped_receive_goes_to_the_next_one() {
     for receive_is_there in [false, true] {
@@ -162,7 +162,7 @@ fn a_message_whose_receive_is_dropped_is_the_next_one_again() {
     let end = pair.b.ended.remove(&1).unwrap();
     pair.b
         .machine
-        .requeue_message(end.payload, end.len, end.overflow, end.data, end.order);
+        .requeue_message(&end.payload, end.len, end.overflow, end.data, end.order);
     pair.b.receive(2, 10);
     pair.b.receive(3, 10);
     assert_eq!(
@@ -176,7 +176,7 @@ fn a_message_whose_receive_is_dropped_is_the_next_one_again() {
     assert_eq!(pair.b.end_of(3).0, Ok(6));
 }
 
-/// Ruling 4: messages go back "to the head of the unexpected store", in the order in which they
+/// Ruling 4: messages return "to the head of the unexpected messages", in the order in which they
 /// came, in whatever order their receives are dropped, and before what came later.
 #[test]
 fn messages_whose_receives_are_dropped_keep_their_order() {
@@ -200,7 +200,7 @@ fn messages_whose_receives_are_dropped_keep_their_order() {
             } = pair.b.ended.remove(&token).unwrap();
             pair.b
                 .machine
-                .requeue_message(payload, len, overflow, data, order);
+                .requeue_message(&payload, len, overflow, data, order);
         }
         for token in 11..=14 {
             pair.b.receive(token, 1);
@@ -209,7 +209,7 @@ fn messages_whose_receives_are_dropped_keep_their_order() {
     }
 }
 
-/// Ruling 3: "`post()`/await wait in one FIFO per context; `try_*` cannot overtake a waiter."
+/// Ruling 3: "`post` and `.await` wait in one FIFO per context, and nothing overtakes a waiter."
 #[test]
 fn waiting_posts_are_accepted_in_order_and_none_overtakes() {
     let mut pair = Pair::with(Sizes {

@@ -99,8 +99,8 @@ fn a_hello_survives_the_late_end_of_the_request() {
     assert_eq!(pair.b.events, [r#"connected b"""#]);
 }
 
-/// docs/extension.md: "A side that sends a frame of the extension without it being agreed on breaks
-/// the protocol."
+/// docs/extension.md: "A side that sends a frame of the extension without the agreement that the
+/// table requires [...] breaks the protocol."
 #[test]
 fn extension_frames_without_the_extension_are_violations() {
     let frames = [
@@ -180,7 +180,7 @@ fn an_answer_beyond_the_question_is_refused() {
     assert_eq!(kind, Some(ErrorKind::Incompatible));
 }
 
-/// docs/extension.md: "A PING is answered by a PONG with its token."
+/// docs/extension.md: "It is answered with a PONG that carries its token": a PING.
 #[test]
 fn a_ping_is_answered() {
     let mut pair = Pair::idle_with(sizes(), EXTENDED, EXTENDED);

@@ -3,10 +3,10 @@
 
 use super::model::depth;
 use super::pair::{REMOTE, Rng, TestConnection, segments};
-use super::receives::{Setup, extended, plain, tagged};
+use super::receives::{Setup, announced, extended, plain, tagged};
 use crate::error::ErrorKind;
 use crate::limits::{DIRECT_RECEIVE_MIN, UNEXPECTED_OVERHEAD};
-use crate::proto::{Lifecycle, MatchCriteria};
+use crate::proto::{Lifecycle, LongMessages, MatchCriteria};
 use crate::wire::{ByteOrder, FrameHeader};
 
 const PROMISED: u64 = 3000;
@@ -15,7 +15,11 @@ const PROMISED: u64 = 3000;
 fn victim(rng: &mut Rng) -> (TestConnection, Vec<u64>) {
     let setup = Setup {
         promised: PROMISED,
-        rendezvous_min: [100, 10_000][rng.below(2)],
+        long_messages: [
+            announced(100),
+            announced(10_000),
+            LongMessages::Refused { max: 300 },
+        ][rng.below(3)],
         ..[plain(), extended()][rng.below(2)]
     };
     let mut pair = setup.connected();
@@ -121,7 +125,7 @@ fn no_stream_of_a_peer_breaks_the_machine() {
         match victim.machine.fault().map(|error| error.kind()) {
             None => fine += 1,
             Some(ErrorKind::ProtocolViolation | ErrorKind::PeerClosed) => faults += 1,
-            Some(ErrorKind::AccessDenied) => faults += 1,
+            Some(ErrorKind::AccessDenied | ErrorKind::TooLarge) => faults += 1,
             Some(kind) => panic!("seed {seed}: {kind:?}"),
         }
         victim.cut();

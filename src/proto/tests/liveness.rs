@@ -10,8 +10,8 @@ fn pair() -> Pair {
     pair
 }
 
-/// docs/extension.md: "A PING is answered by a PONG with its token, at once, before anything
-/// queued": ahead of messages and of other answers.
+/// docs/extension.md: a PING "is answered with a PONG that carries its token, at once, before
+/// anything queued": ahead of messages and of other answers.
 #[test]
 fn an_answer_overtakes_what_is_queued() {
     let mut pair = pair();
@@ -28,8 +28,8 @@ fn an_answer_overtakes_what_is_queued() {
     assert!(sent.len() > 24, "the message follows");
 }
 
-/// docs/extension.md: "of several probes that wait for their answers only the last is answered":
-/// a peer that probes and does not read makes nothing grow.
+/// docs/extension.md: "of several unanswered probes only the last is answered": a peer that probes
+/// and does not read makes nothing grow.
 #[test]
 fn questions_of_a_peer_that_does_not_read_make_nothing_grow() {
     let mut pair = pair();
@@ -47,9 +47,9 @@ fn questions_of_a_peer_that_does_not_read_make_nothing_grow() {
     assert_eq!(sent, *pong.encode(ByteOrder::Native, 1));
 }
 
-/// Ruling 13: "within seconds while anything awaits the peer, once per `idle_interval` while only
-/// receives are posted": a receive awaits nothing until a frame has begun, a send until it is gone
-/// or answered.
+/// Ruling 13: "within seconds while an operation waits for the peer, and once per `idle_interval`
+/// while only receives are posted": a receive awaits nothing until a frame has begun, a send until
+/// it is gone or answered.
 #[test]
 fn a_receive_awaits_the_peer_in_the_middle_of_a_frame_only() {
     let mut pair = pair();
@@ -65,8 +65,9 @@ fn a_receive_awaits_the_peer_in_the_middle_of_a_frame_only() {
     assert!(!pair.a.machine.awaits_peer() && !pair.b.machine.awaits_peer());
 }
 
-/// docs/extension.md: "A side that does not read sees no probes: it sends PONG unasked": it does
-/// not take the place of an answer, and is not one that the other side must have asked for.
+/// docs/extension.md: "A side that does not read sees no probes. It sends PONG frames without being
+/// asked": it does not take the place of an answer, and is not one that the other side must have
+/// asked for.
 #[test]
 fn a_sign_unasked_is_no_violation() {
     let mut pair = pair();
@@ -88,7 +89,7 @@ fn a_sign_unasked_is_no_violation() {
     assert_eq!(sent.make_contiguous(), &*pong.encode(ByteOrder::Native, 2));
 }
 
-/// docs/extension.md: HELLO's value 4, "asks after so many milliseconds of silence".
+/// docs/extension.md: HELLO's value 4, "milliseconds of silence after which the sender probes".
 #[test]
 fn each_side_knows_when_the_other_asks() {
     let pair = pair();

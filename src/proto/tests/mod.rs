@@ -7,6 +7,7 @@ mod auth;
 mod auth_peers;
 mod before_connected;
 mod close;
+mod collected;
 mod commit;
 mod credit;
 mod dgram;

@@ -9,8 +9,9 @@ use crate::error::{Error, ErrorKind, OperationKind};
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, Connection, ConnectionId,
-    ExtensionParams, MatchCriteria, MessageKind, OFFERED, OpKey, OpKind, OpResult, Operation,
-    PostedReceive, RdmParams, Receives, SharedParams, Sizes, SourceId, UnexpectedMessage,
+    ExtensionParams, LongMessages, MatchCriteria, MessageKind, OFFERED, OpKey, OpKind, OpResult,
+    Operation, PostedReceive, RdmParams, Receives, SharedParams, Sizes, SourceId,
+    UnexpectedMessage,
 };
 use crate::slab::Slab;
 use crate::wire::{ByteOrder, NamedContexts, PeerData};
@@ -336,13 +337,18 @@ pub(super) const EXTENDED: ExtensionParams = ExtensionParams {
     probes_after_ms: 0,
 };
 
+/// Longer messages are announced.
+pub(super) fn announced(min: u64) -> LongMessages {
+    LongMessages::Announced { min }
+}
+
 /// How a pair of connectionless endpoints is set up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) params: ExtensionParams,
     pub(super) sizes: Sizes,
     pub(super) promised: u64,
-    pub(super) rendezvous_min: u64,
+    pub(super) long_messages: LongMessages,
 }
 
 impl Setup {
@@ -351,7 +357,7 @@ impl Setup {
             params,
             sizes: sizes(),
             promised: 1 << 20,
-            rendezvous_min: 1000,
+            long_messages: announced(1000),
         }
     }
 
@@ -362,7 +368,7 @@ impl Setup {
                 connection: ConnectionId(number + 10),
             },
             promised_bytes: self.promised,
-            rendezvous_min: self.rendezvous_min,
+            long_messages: self.long_messages,
         }
     }
 

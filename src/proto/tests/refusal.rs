@@ -87,7 +87,7 @@ fn the_exchange_of_the_page_is_what_two_machines_say() {
     assert_eq!(refusal_of(&mut pair.a, 4), Some(Refusal::OutOfBounds));
 }
 
-/// docs/extension.md: "A refused operation ends at its initiator with its reason", each in its
+/// docs/extension.md: "A refused operation fails at its initiator with the reason", each in its
 /// place among good ones, and nothing of it is written.
 #[test]
 fn each_reason_reaches_the_initiator_and_good_operations_around_it_are_done() {
@@ -204,8 +204,8 @@ fn by_default_the_initiator_ends_its_connection_after_the_refused_operation() {
     }
 }
 
-/// docs/extension.md: "After `n` refusals for reasons 1 to 3 the target ends it" with all of them
-/// answered; "Reasons 4 and 5 are not counted".
+/// docs/extension.md: "After `n` refusals for reasons 1 to 3 within a minute the target closes it"
+/// with all of them answered; "Other reasons are not counted".
 #[test]
 fn after_so_many_guesses_the_target_ends_the_connection() {
     for limit in [1, 3] {
@@ -286,7 +286,7 @@ fn guesses_are_counted_by_the_minute() {
     assert!(said.contains("3 within 12.0s"), "{said}");
 }
 
-/// docs/extension.md: "Whatever the limits, a target ends the connection" of a peer that guesses
+/// docs/extension.md: "Whatever the limits, a target closes the connection" of a peer that guesses
 /// on.
 #[test]
 fn guesses_are_bounded_whatever_was_agreed() {
@@ -448,8 +448,8 @@ fn a_refusal_before_the_frame_is_back_is_the_operations_end() {
     }
 }
 
-/// Ruling 15: "toward a C peer without the extension, closing the connection is all the wire can
-/// say."
+/// Ruling 15: "Towards a peer without the extension the only possible reaction is to close the
+/// connection."
 #[test]
 fn a_refusal_ends_the_connection_of_a_plain_peer() {
     let params = ExtensionParams {
@@ -548,6 +548,6 @@ fn a_message_to_an_endpoint_that_receives_none_ends_the_connection() {
 }
 
 /// What both sides of an endpoint can do that has these capabilities and no others.
-fn only(caps: Caps) -> SideCaps {
+pub(super) fn only(caps: Caps) -> SideCaps {
     SideCaps::of_both(caps)
 }

@@ -3,7 +3,7 @@
 mod ends;
 
 use super::pair::{Pair, REMOTE, Rng, TestConnection, operation};
-use super::receives::{EXTENDED, Setup, extended, plain, tagged};
+use super::receives::{EXTENDED, Setup, announced, extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
@@ -51,7 +51,7 @@ fn untagged(bytes: &[u8], data: Option<u64>, ack: bool) -> Operation<u64> {
 #[test]
 fn the_captured_exchange_is_what_two_machines_say() {
     let setup = Setup {
-        rendezvous_min: 100,
+        long_messages: announced(100),
         ..plain()
     };
     let mut pair = setup.connected();
@@ -97,7 +97,7 @@ fn announced_messages_arrive_whole_at_all_sizes() {
         for (number, len) in sizes.into_iter().enumerate() {
             for kind in 0..16 {
                 let setup = Setup {
-                    rendezvous_min: [100, 0][usize::from(kind & 8 != 0)],
+                    long_messages: announced([100, 0][usize::from(kind & 8 != 0)]),
                     ..setup
                 };
                 let mut pair = setup.connected();
@@ -213,7 +213,7 @@ fn without_a_name_a_message_waits_and_rma_passes() {
 fn what_the_promise_never_covers_is_announced() {
     let setup = Setup {
         promised: 600,
-        rendezvous_min: u64::MAX,
+        long_messages: announced(u64::MAX),
         ..extended()
     };
     let mut pair = setup.connected();

@@ -304,23 +304,44 @@ fn writes_scatter_over_their_segments() {
     assert_eq!(pair.a.end_of(1), (Ok(60_010), bytes));
 }
 
-/// Ruling 3: "for an unasked completion with no free slot the engine stops reading *that*
-/// connection until there is one. Nothing is dropped."
+/// Ruling 3: "For a completion without an operation the engine stops reading the connection until a
+/// slot is free. Nothing is dropped."
 #[test]
-fn remote_data_waits_for_a_slot_before_its_payload_is_read() {
+fn nothing_is_read_behind_remote_data_that_waits_for_a_slot() {
     let mut pair = Pair::connected();
-    let region = pair.b.host.region(1, vec![0; 4], REMOTE);
+    let region = pair.b.host.region(1, vec![0; 8], REMOTE);
     pair.b.host.slots = 0;
     pair.a.write_with(1, b"data", Some(5), true, &[(1, 0, 4)]);
+    pair.a.write_with(2, b"next", None, true, &[(1, 4, 4)]);
     pair.run();
     assert!(pair.b.is_paused());
-    let mut got = [9; 4];
+    let mut got = [9; 8];
     region.read_at(0, &mut got).unwrap();
-    assert_eq!((got, pair.a.ended.len()), ([0; 4], 0));
+    assert_eq!((&got, pair.a.ended.len()), (b"data\0\0\0\0", 0));
     pair.b.host.slots = 1;
     pair.run();
     assert_eq!(pair.b.remote_data, [(5, 4)]);
-    assert_eq!(pair.a.end_of(1).0, Ok(4));
+    assert_eq!([1, 2].map(|token| pair.a.end_of(token).0), [Ok(4), Ok(4)]);
+}
+
+/// A completion queue may be that of many connections: peers that stop in the middle of writes with
+/// CQ data leave its room to the others.
+#[test]
+fn a_write_that_is_not_whole_holds_no_slot() {
+    for len in [100, DIRECT_RECEIVE_MIN * 2] {
+        let mut pair = Pair::connected();
+        pair.b.host.region(1, vec![0; len], REMOTE);
+        pair.b.host.slots = 1;
+        pair.a
+            .write_with(1, &vec![1; len], Some(5), true, &[(1, 0, len as u64)]);
+        pair.a.hand_out();
+        pair.a.move_out(40 + len - 1, &mut pair.b.wire);
+        while pair.b.move_in(usize::MAX) {}
+        assert_eq!((pair.b.host.slots, pair.b.host.unasked), (1, 0));
+        pair.run();
+        assert_eq!(pair.b.remote_data, [(5, len)]);
+        assert_eq!(pair.a.end_of(1).0, Ok(len));
+    }
 }
 
 /// The store is bounded: beyond the budget the machine stops reading until a receive is posted.

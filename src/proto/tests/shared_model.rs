@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::depth;
 use super::pair::{Pair, REMOTE, Rng, TestConnection, bytes_of, operation, segments};
-use super::receives::{EXTENDED, Setup, plain, wants};
+use super::receives::{EXTENDED, Setup, announced, plain, wants};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, OperationKind, Phase};
 use crate::limits::{DIRECT_RECEIVE_MIN, UNEXPECTED_OVERHEAD};
 use crate::proto::{
-    Lifecycle, MatchCriteria, MessageKind, OpKey, OpKind, PostOptions, SendOrder, Withdrawn,
+    Lifecycle, LongMessages, MatchCriteria, MessageKind, OpKey, OpKind, PostOptions, SendOrder,
+    Withdrawn,
 };
 use crate::wire::ByteOrder;
 
@@ -418,9 +419,14 @@ fn run(seed: u64, steps: usize) {
         setup.params = EXTENDED;
     }
     let promised = [0, 1, 3, 40, 5000][rng.below(5)] * UNEXPECTED_OVERHEAD as u64;
+    let is_announcing = rng.chance(70);
+    let long_messages = match is_announcing {
+        true => announced([0, 50, 1000, u64::MAX][rng.below(4)]),
+        false => LongMessages::Refused { max: 100_000 },
+    };
     setup = Setup {
         promised,
-        rendezvous_min: [0, 50, 1000, u64::MAX][rng.below(4)],
+        long_messages,
         ..setup
     };
     setup.sizes.tx_size = 1 + rng.below(30);
@@ -472,7 +478,7 @@ fn run(seed: u64, steps: usize) {
             _ => side.nudge(),
         }
         look_after(side, there, model);
-        if is_extended {
+        if is_extended && is_announcing {
             assert!(
                 !side.is_paused(),
                 "seed {seed}: an honest peer stops no other"

@@ -452,10 +452,16 @@ impl TestConnection {
                 offset,
                 len,
                 leases,
+                frame_len,
+                frame_left,
             } => {
                 assert!(
                     len > 0 && offset + len <= payload.len(),
                     "a plan lies within its payload"
+                );
+                assert!(
+                    len as u64 <= frame_left && frame_left <= frame_len,
+                    "a plan lies within its frame"
                 );
                 self.direct = Some(Direct {
                     payload,

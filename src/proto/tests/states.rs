@@ -3,15 +3,17 @@
 use std::io;
 use std::sync::Arc;
 
-use super::pair::{Pair, REMOTE, TINY, operation};
-use super::receives::{Setup, extended, plain};
+use super::pair::{Pair, REMOTE, TINY, operation, segments};
+use super::receives::{Setup, announced, extended, plain};
 use crate::buf::{
     DeviceBuffer, HmemIface, HmemIov, HmemOps, Payload, RegionMemory, RegionTraits, RegionUse,
     SharedHmemOps,
 };
 use crate::edges::EdgeCoverage;
-use crate::proto::OpKind;
+use crate::limits::READ_REQUESTS_MAX;
 use crate::proto::conn::{IncomingState, OutgoingState, ReceiveStateKind};
+use crate::proto::{LongMessages, MatchCriteria, OpKind};
+use crate::wire::{ByteOrder, FrameHeader};
 
 /// A connection whose second side has come into this state, with what lets it go on.
 struct Reached {
@@ -31,6 +33,10 @@ fn header() -> Reached {
 fn payload() -> Reached {
     let mut pair = Pair::connected();
     pair.b.receive(1, 100);
+    with_a_part_of_a_message(pair)
+}
+
+fn with_a_part_of_a_message(mut pair: Pair) -> Reached {
     pair.a.send(1, &[1; 100]);
     pair.a.hand_out();
     pair.a.move_out(60, &mut pair.b.wire);
@@ -39,6 +45,17 @@ fn payload() -> Reached {
         pair,
         go_on: Pair::run,
     }
+}
+
+/// A part of a message has come that takes a receive only as a whole.
+fn collecting() -> Reached {
+    let setup = Setup {
+        long_messages: LongMessages::Refused { max: 100 },
+        ..plain()
+    };
+    let mut pair = setup.connected();
+    pair.b.receive_any(1, MatchCriteria::Message, 100);
+    with_a_part_of_a_message(pair)
 }
 
 /// A message has come, for which there is no receive and no room in the store.
@@ -53,8 +70,29 @@ fn await_receive() -> Reached {
     Reached { pair, go_on }
 }
 
-/// A write has come whose completion data finds no free slot.
+/// A request has come from a peer that takes none of the answers to those before it.
 fn await_room() -> Reached {
+    let mut pair = Pair::connected();
+    pair.b.host.region(5, vec![0; 1], REMOTE);
+    let segments = segments(&[(5, 0, 1)]);
+    let request = FrameHeader::ReadRequest { segments }.encode(ByteOrder::Native, 0);
+    for _ in 0..READ_REQUESTS_MAX + 2 {
+        pair.b.wire.extend(request.iter());
+    }
+    while pair.b.move_in(usize::MAX) {}
+    let go_on = |pair: &mut Pair| {
+        let mut nowhere = Default::default();
+        while pair.b.is_paused() {
+            pair.b.hand_out();
+            pair.b.move_out(usize::MAX, &mut nowhere);
+            pair.b.nudge();
+        }
+    };
+    Reached { pair, go_on }
+}
+
+/// A write is placed whose completion data finds no free slot.
+fn await_report() -> Reached {
     let mut pair = Pair::connected();
     pair.b.host.region(5, vec![0; 8], REMOTE);
     pair.b.host.slots = 0;
@@ -83,7 +121,16 @@ fn await_commit() -> Reached {
 #[test]
 fn every_edge_of_receiving_is_walked() {
     let coverage = EdgeCoverage::<ReceiveStateKind>::begin();
-    for reach in [header, payload, await_receive, await_room, await_commit] {
+    let all = [
+        header,
+        payload,
+        collecting,
+        await_receive,
+        await_room,
+        await_report,
+        await_commit,
+    ];
+    for reach in all {
         let Reached { mut pair, go_on } = reach();
         go_on(&mut pair);
         assert!(!pair.b.is_paused());
@@ -162,7 +209,7 @@ fn every_edge_of_an_announced_message_is_walked_by_its_sender() {
     announce(extended()).0.a.cut();
     // A peer that takes no withdrawals still gets it.
     let without = || Setup {
-        rendezvous_min: 100,
+        long_messages: announced(100),
         ..plain()
     };
     let (mut given_up, key) = announce(without());

@@ -141,8 +141,8 @@ fn a_disabled_gate_lets_copies_in_and_neither_peers_nor_operations() {
     assert!(gate.enter_operation().is_ok());
 }
 
-/// Ruling 16: "A region being refreshed [..] refuses peers' access", and a receive that is
-/// posted meanwhile stays.
+/// Ruling 16: "A region that is quiesced, refreshed [...] refuses accesses by peers", and a receive
+/// that is posted meanwhile stays.
 #[tokio::test]
 async fn a_refresh_refuses_newcomers_and_waits_for_peers_only() {
     let gate = gate();

@@ -117,12 +117,12 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// Who is asked has all the time that it takes to answer.
+/// A waiter that is asked has all the time that it takes to answer.
 struct Patient;
 
 impl ReadinessSource for Patient {}
 
-/// The time that who is asked has to answer is over at once.
+/// The time that a waiter has to answer is over at once.
 struct Impatient;
 
 impl ReadinessSource for Impatient {

@@ -2,6 +2,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::Wake;
 
+use super::state::WaiterList;
 use super::*;
 use crate::edges::{EdgeCoverage, drawn};
 
@@ -27,6 +28,9 @@ struct Work {
     polls: AtomicUsize,
     waker: Mutex<Option<Waker>>,
     is_due: AtomicBool,
+    moves: AtomicBool,
+    /// How often the source of readiness was asked.
+    asks: AtomicUsize,
     is_found: AtomicBool,
     /// Wakes itself as it is polled, so often.
     wakes_itself: AtomicUsize,
@@ -74,7 +78,7 @@ impl ProgressTask for Worker {
     }
 
     fn has_moved(&mut self) -> bool {
-        false
+        self.0.moves.load(Ordering::SeqCst)
     }
 }
 
@@ -95,10 +99,13 @@ fn progress() -> (Arc<ManualProgress>, Arc<Work>) {
 struct FoundReadiness(Arc<Work>);
 
 impl ReadinessSource for FoundReadiness {
-    fn poll_now(&self) {
-        if self.0.is_found.load(Ordering::SeqCst) {
+    fn poll_now(&self) -> bool {
+        self.0.asks.fetch_add(1, Ordering::SeqCst);
+        let is_found = self.0.is_found.load(Ordering::SeqCst);
+        if is_found {
             self.0.wake();
         }
+        is_found
     }
 
     fn set_alarm(&self, alarm: &Waker) {
@@ -248,6 +255,55 @@ fn a_turn_polls_what_is_due() {
     work.is_due.store(true, Ordering::SeqCst);
     progress.turn();
     assert_eq!(work.polls(), 2);
+}
+
+/// "The source of readiness comes first, so that who always finds something by itself holds none
+/// up": each turn asks it, and serves what it finds.
+#[test]
+fn who_always_finds_something_holds_none_up() {
+    let (progress, work) = progress();
+    progress.turn();
+    let asks = || work.asks.load(Ordering::SeqCst);
+    assert_eq!((asks(), work.polls()), (1, 1));
+    work.moves.store(true, Ordering::SeqCst);
+    for is_due in [true, false] {
+        work.is_due.store(is_due, Ordering::SeqCst);
+        work.is_found.store(!is_due, Ordering::SeqCst);
+        let (seen, polls) = (asks(), work.polls());
+        for turn in 1..=3 {
+            assert!(progress.turn());
+            assert_eq!((asks(), work.polls()), (seen + turn, polls + turn));
+        }
+    }
+}
+
+/// The list of those who wait keeps their order as some go, and no more empty places than others.
+#[test]
+fn the_list_of_waiters_is_as_a_simple_one() {
+    let wakers = [(); 8].map(|()| Waker::from(Arc::<Task>::default()));
+    let (mut list, mut model) = (WaiterList::default(), Vec::new());
+    let mut places = [None; 8];
+    let mut random = 1u32;
+    for _ in 0..2000 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let (at, goes) = ((random >> 20) as usize % 8, random >> 30 == 0);
+        model.retain(|it| *it != at);
+        match goes {
+            true => drop(list.remove(&mut places[at])),
+            false => {
+                list.put_first(&mut places[at], &wakers[at]);
+                model.push(at);
+            }
+        }
+        let (mut before, mut listed) = (u64::MAX, Vec::new());
+        while let Some((place, waker)) = list.last_before(before) {
+            listed.push(wakers.iter().position(|it| it.will_wake(waker)).unwrap());
+            before = place;
+        }
+        listed.reverse();
+        assert_eq!((&listed, list.len()), (&model, model.len()));
+        assert!(list.places.len() <= 2 * list.len());
+    }
 }
 
 /// After the last handle has gone nothing is driven any more, and nothing is kept.

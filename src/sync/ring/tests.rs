@@ -341,7 +341,7 @@ async fn close_ends_every_reader_and_loses_what_is_left() {
     assert_eq!(ring.close(), Ok(()));
 }
 
-/// Ruling 22: Busy "with their names", and nothing has changed then.
+/// Ruling 22: Busy "and their names", and nothing has changed then.
 #[test]
 fn close_is_refused_while_something_is_bound_or_will_report() {
     let ring = ring(2);

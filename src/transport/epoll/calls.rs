@@ -9,11 +9,10 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 
 use rustix::net::{RecvFlags, getpeername, getsockname, recv, sockopt};
 
-use crate::buf::{SpanList, Stage, StagePool};
+use crate::buf::{SpanList, Stage};
 use crate::transport::{DirectBuffer, SendBatch};
 
 /// How a connect that made the socket writable ended: with the local address. While it is under way
@@ -51,12 +50,8 @@ pub(super) struct ReceivedBytes {
     pub(super) drained: bool,
 }
 
-pub(super) fn receive_stage(
-    fd: &OwnedFd,
-    stages: &Arc<StagePool>,
-    size_max: usize,
-) -> io::Result<ReceivedBytes> {
-    let mut stage = stages.take();
+pub(super) fn receive_stage(fd: &OwnedFd, size_max: usize) -> io::Result<ReceivedBytes> {
+    let mut stage = Stage::take();
     let room = stage.spare();
     let room_len = room.len().min(size_max);
     let (len, _) = recv(fd, &mut room[..room_len], RecvFlags::DONTWAIT)?;
@@ -77,7 +72,7 @@ pub(super) fn receive_direct(
     size_max: usize,
 ) -> io::Result<ReceivedBytes> {
     let mut spans = SpanList::new();
-    let len = direct.len.min(size_max);
+    let len = (direct.len as usize).min(size_max);
     direct.payload.spans(direct.offset, len, &mut spans);
     let len = receive_spans(fd, direct, &spans)?;
     // A short receive into memory of others proves nothing: it may have met a page that cannot be
@@ -115,8 +110,8 @@ pub(in crate::transport) fn send_some(
 ) -> io::Result<usize> {
     let mut spans = SpanList::new();
     batch.spans(size_max, &mut spans);
-    let message = message_of(&spans);
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    let message = message_of(&spans);
     // SAFETY:
     // - `message` names the iovecs in `spans` and nothing else; both outlive this non-blocking
     //   call, after which the kernel holds copies and no pointer (there is no zero-copy flag).

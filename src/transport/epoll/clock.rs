@@ -72,9 +72,9 @@ impl Clock for TimerClock {
         Instant::now()
     }
 
-    fn poll_deadline(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_deadline(&mut self, at: Instant, mut now: Instant, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            if at <= Instant::now() {
+            if at <= now {
                 self.set = None;
                 return Poll::Ready(());
             }
@@ -88,7 +88,10 @@ impl Clock for TimerClock {
             match poll_ready(&self.timer, IoDirection::Read, cx.waker()) {
                 // The timer need not be read: setting it again clears its count, and the next
                 // expiry is a new edge. It was an alarm set before, hence the loop.
-                Poll::Ready(Ok(mut guard)) => guard.clear_ready(),
+                Poll::Ready(Ok(mut guard)) => {
+                    guard.clear_ready();
+                    now = Instant::now();
+                }
                 // Without its reactor nothing here makes progress; the driver is being dropped.
                 Poll::Ready(Err(_)) | Poll::Pending => {
                     self.set = Some((at, cx.waker().clone()));

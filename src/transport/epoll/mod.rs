@@ -8,14 +8,16 @@
 //!
 //! # Unsafe code
 //!
-//! Three things need it here. System calls on raw iovecs, because no Rust slice may be formed over
+//! Four things need it here. System calls on raw iovecs, because no Rust slice may be formed over
 //! the bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The
 //! registration of descriptors ([`Watched::new`]), whose proof is that each is owned by what
-//! registers it. And the statistics of a connection, for which there is no safe call: [`tcp_info`].
+//! registers it. And the statistics of a connection, and how many bytes make it readable, for which
+//! there is no safe call: [`tcp_info`], [`low_water`].
 
 mod calls;
 mod clock;
 mod listener;
+mod low_water;
 mod mmsg;
 mod readiness;
 mod stream;
@@ -51,7 +53,6 @@ use self::watched::{ReadyGuard, Watched};
 use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
-use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::limits::LISTEN_BACKLOG;
 
@@ -61,19 +62,16 @@ pub(super) struct EpollTransport {
     /// Where the application drives by hand.
     poller: Option<Arc<Poller>>,
     ports: Option<PortRange>,
-    stages: Arc<StagePool>,
 }
 
 impl EpollTransport {
     /// Everything made by this transport lives on `runtime`, which must have I/O enabled
-    /// ([`super::runtime_for`] sees to it). `ports` is what a listener on port 0 chooses from;
-    /// staging buffers come from `stages`.
-    pub(super) fn new(runtime: Handle, ports: Option<PortRange>, stages: Arc<StagePool>) -> Self {
+    /// ([`super::runtime_for`] sees to it). `ports` is what a listener on port 0 chooses from.
+    pub(super) fn new(runtime: Handle, ports: Option<PortRange>) -> Self {
         EpollTransport {
             runtime,
             poller: None,
             ports,
-            stages,
         }
     }
 
@@ -85,8 +83,7 @@ impl EpollTransport {
 
 impl EpollTransport {
     fn stream(&self, fd: OwnedFd) -> Result<stream::EpollStream> {
-        let stages = Arc::clone(&self.stages);
-        stream::EpollStream::new(fd, self.poller.as_ref(), stages)
+        stream::EpollStream::new(fd, self.poller.as_ref())
     }
 }
 
@@ -137,10 +134,6 @@ impl Transport for EpollTransport {
         let readiness =
             readiness::EpollReadiness::new(&self.runtime, self.poller.clone(), fd, waker)?;
         Ok(Box::new(udp::UdpSocket::new(readiness)?))
-    }
-
-    fn take_stage(&self) -> Stage {
-        self.stages.take()
     }
 
     fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<Result<()>> {
@@ -294,22 +287,15 @@ fn poll_io<T>(
     mut call: impl FnMut(&OwnedFd) -> io::Result<(T, bool)>,
 ) -> Poll<Result<io::Result<T>>> {
     loop {
-        let mut guard = match poll_ready(fd, direction, waker) {
+        match fd.try_io(direction, &mut call) {
+            Err(error) if would_block(&error) => {}
+            Err(error) if interrupted(&error) => continue,
+            result => return Poll::Ready(Ok(result)),
+        }
+        match poll_ready(fd, direction, waker) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            Poll::Ready(Ok(guard)) => guard,
-        };
-        match call(guard.get_inner()) {
-            Err(error) if would_block(&error) => guard.clear_ready(),
-            Err(error) if interrupted(&error) => guard.retain_ready(),
-            Ok((value, true)) => {
-                guard.clear_ready();
-                return Poll::Ready(Ok(Ok(value)));
-            }
-            result => {
-                guard.retain_ready();
-                return Poll::Ready(Ok(result.map(|(value, _)| value)));
-            }
+            Poll::Ready(Ok(mut guard)) => guard.retain_ready(),
         }
     }
 }

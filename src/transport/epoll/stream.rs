@@ -16,10 +16,10 @@ use super::calls::{
     ReceivedBytes, connect_result, interrupted, receive_direct, receive_stage, send_some,
     would_block,
 };
+use super::low_water::LowWater;
 use super::tcp_info::{set_keep_alive, stats};
 use super::watched::{Poller, Watched};
 use super::{IoDirection, poll_io, poll_ready, register};
-use crate::buf::StagePool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::stream::{Stream, Submissions};
 use crate::transport::{KeepAliveConfig, LinkStats, RawLink, Receive, TrafficMark};
@@ -27,12 +27,12 @@ use crate::transport::{KeepAliveConfig, LinkStats, RawLink, Receive, TrafficMark
 pub(super) struct EpollStream {
     /// `None` once the connection is broken, or taken out.
     fd: Option<Watched>,
-    stages: Arc<StagePool>,
     /// The socket may hold bytes although its readiness was cleared, by a watch or by a receive
     /// that did not ask for it.
     unread: bool,
     /// The socket was full when last tried: its readiness says when to try again.
     is_full: bool,
+    low_water: LowWater,
     /// An error that the system reports only once, found by a watch. The end of the stream that a
     /// later receive finds is due to it.
     watch_error: Option<Error>,
@@ -40,16 +40,12 @@ pub(super) struct EpollStream {
 
 impl EpollStream {
     /// Must be called within the runtime whose reactor watches the socket.
-    pub(super) fn new(
-        fd: OwnedFd,
-        poller: Option<&Arc<Poller>>,
-        stages: Arc<StagePool>,
-    ) -> Result<Self> {
+    pub(super) fn new(fd: OwnedFd, poller: Option<&Arc<Poller>>) -> Result<Self> {
         Ok(EpollStream {
             fd: Some(register(fd, poller, "watching a connection")?),
-            stages,
             unread: false,
             is_full: false,
+            low_water: LowWater::default(),
             watch_error: None,
         })
     }
@@ -73,14 +69,9 @@ impl EpollStream {
     }
 }
 
-fn receive(
-    fd: &OwnedFd,
-    armed: &Receive,
-    stages: &Arc<StagePool>,
-    size_max: usize,
-) -> io::Result<ReceivedBytes> {
+fn receive(fd: &OwnedFd, armed: &Receive, size_max: usize) -> io::Result<ReceivedBytes> {
     match armed {
-        Receive::Stage => receive_stage(fd, stages, size_max),
+        Receive::Stage | Receive::StageOf { .. } => receive_stage(fd, size_max),
         Receive::Direct(direct) => receive_direct(fd, direct, size_max),
     }
 }
@@ -134,12 +125,12 @@ impl Stream for EpollStream {
             return;
         };
         let received = poll_io(fd, IoDirection::Read, &io.waker, |fd| {
-            let bytes = receive(fd, armed, &self.stages, io.sizes.receive)?;
+            let bytes = receive(fd, armed, io.sizes.receive)?;
             let drained = bytes.drained;
             Ok((bytes, drained))
         });
         match received {
-            Poll::Pending => {}
+            Poll::Pending => self.low_water.set(fd.get_ref(), armed.wake_bytes()),
             Poll::Ready(received) => match flatten(received, "receiving") {
                 Ok(bytes) => self.received(io, bytes),
                 Err(error) => io.fail_receive(error),
@@ -151,7 +142,7 @@ impl Stream for EpollStream {
         let (Some(fd), Some(armed)) = (&self.fd, io.armed()) else {
             return;
         };
-        match receive(fd.get_ref(), armed, &self.stages, io.sizes.receive) {
+        match receive(fd.get_ref(), armed, io.sizes.receive) {
             Ok(bytes) => {
                 // Until the socket is found empty there is no edge for what it holds.
                 self.unread = !bytes.drained;
@@ -193,7 +184,11 @@ impl Stream for EpollStream {
     fn arm(&mut self, io: &mut Submissions) {
         let Some(fd) = &self.fd else { return };
         match poll_ready(fd, IoDirection::Read, &io.waker) {
-            Poll::Pending if !self.unread => {}
+            Poll::Pending if !self.unread => {
+                if let Some(armed) = io.armed() {
+                    self.low_water.set(fd.get_ref(), armed.wake_bytes());
+                }
+            }
             Poll::Ready(Ok(mut guard)) => {
                 guard.retain_ready();
                 io.notify();
@@ -237,8 +232,10 @@ impl Stream for EpollStream {
     }
 
     fn take_raw(&mut self, io: &Submissions) -> Option<RawLink> {
+        let fd = self.fd.take()?.into_inner();
+        self.low_water.set(&fd, 1);
         Some(RawLink::Socket {
-            fd: self.fd.take()?.into_inner(),
+            fd,
             peer: io.peer,
             local: io.local,
         })

@@ -1,13 +1,16 @@
 //! A descriptor whose readiness is known: from Tokio's reactor, and, where the application drives
 //! by hand, also from an epoll descriptor of our own ([`Poller`]), which can be asked at any time.
+//! Sockets are registered with that one when it is asked first: a second registration costs the
+//! kernel something with each message, and who only awaits never asks.
 //!
 //! Each of the two reports edges by itself, so a socket counts as ready when either says so. A call
 //! that would block clears what said so, and the next look asks the other.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -27,11 +30,20 @@ bitflags::bitflags! {
         const WRITABLE = 1 << 1;
         /// The peer has ended its stream, or the connection is broken; never cleared.
         const READ_CLOSED = 1 << 2;
+        /// Someone waits until it is readable.
+        const AWAITED_READABLE = 1 << 3;
+        const AWAITED_WRITABLE = 1 << 4;
     }
 }
 
 /// What each edge adds above the bits, so that clearing one never clears a later one.
 const EDGE: u32 = ReadyBits::all().bits() + ReadyBits::READABLE.bits();
+
+/// The bits that say that these are awaited.
+const fn awaited(bits: u32) -> u32 {
+    let awaitable = ReadyBits::READABLE.union(ReadyBits::WRITABLE).bits();
+    (bits & awaitable) * ReadyBits::AWAITED_READABLE.bits()
+}
 
 impl IoDirection {
     fn bit(self) -> u32 {
@@ -40,26 +52,59 @@ impl IoDirection {
             IoDirection::Write => ReadyBits::WRITABLE.bits(),
         }
     }
+
+    fn interest(self) -> Interest {
+        match self {
+            IoDirection::Read => Interest::READABLE,
+            IoDirection::Write => Interest::WRITABLE,
+        }
+    }
 }
 
 /// An epoll descriptor, asked by who polls. It never sleeps.
 pub(in crate::transport) struct Poller {
     epoll: OwnedFd,
-    sockets: Lock<Slab<Arc<PolledState>>>,
+    sockets: Lock<PolledSockets>,
+    /// None is to be registered. Changed under their lock.
+    are_registered: AtomicBool,
 }
 
-/// What is known of one socket, and who is woken when that changes.
+struct PolledSockets {
+    all: Slab<PolledSocket>,
+    /// Those to be registered; some may have gone.
+    unregistered: Vec<Key>,
+}
+
+/// A socket. Its descriptor is open as long as it is in the list.
+struct PolledSocket {
+    fd: RawFd,
+    flags: EventFlags,
+    state: Arc<PolledState>,
+}
+
+/// What is known of one socket, and who is woken when that changes: once, as by Tokio's reactor,
+/// and by no edge that it does not wait for. An edge for reading also says that the socket can be
+/// written, which it nearly always can.
 #[derive(Default)]
 struct PolledState {
     readiness: AtomicU32,
-    waker: Mutex<Option<Waker>>,
+    /// Of the port or the listener that polls the socket, all its life.
+    waker: OnceLock<Waker>,
 }
 
 impl PolledState {
     fn set(&self, bits: u32, wakes: &mut WakeList) {
-        let add = |word: u32| Some((word | bits).wrapping_add(EDGE));
-        let _ = (self.readiness).fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
-        wakes.extend(self.lock_waker().clone());
+        let add = |word: u32| Some((word & !awaited(bits) | bits).wrapping_add(EDGE));
+        let before = (self.readiness).fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        if before.is_ok_and(|before| before & awaited(bits) != 0) {
+            wakes.extend(self.waker.get().cloned());
+        }
+    }
+
+    /// What there is, if this direction is ready.
+    fn seen(&self, direction: IoDirection) -> Option<u32> {
+        let seen = self.readiness.load(Ordering::Acquire);
+        (seen & direction.bit() != 0).then_some(seen)
     }
 
     /// Clears one direction, unless there was an edge since this was seen.
@@ -68,16 +113,16 @@ impl PolledState {
         let _ = (self.readiness).fetch_update(Ordering::AcqRel, Ordering::Acquire, clear);
     }
 
-    fn lock_waker(&self) -> std::sync::MutexGuard<'_, Option<Waker>> {
-        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn register(&self, waker: &Waker) {
-        let _stale; // Declared before the guard, and so dropped after it.
-        let mut held = self.lock_waker();
-        if !held.as_ref().is_some_and(|held| held.will_wake(waker)) {
-            _stale = held.replace(waker.clone());
-        }
+    /// The waker is woken by the next edge of this direction. What there is, if it is ready now.
+    fn register(&self, direction: IoDirection, waker: &Waker) -> Option<u32> {
+        let held = self.waker.get_or_init(|| waker.clone());
+        debug_assert!(
+            held.will_wake(waker),
+            "a socket is polled by one all its life"
+        );
+        let awaited = awaited(direction.bit());
+        let seen = self.readiness.fetch_or(awaited, Ordering::AcqRel);
+        (seen & direction.bit() != 0).then_some(seen)
     }
 }
 
@@ -85,29 +130,34 @@ impl Poller {
     pub(in crate::transport) fn new() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Poller {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
-            sockets: Lock::new(Slab::new()),
+            sockets: Lock::new(PolledSockets {
+                all: Slab::new(),
+                unregistered: Vec::new(),
+            }),
+            are_registered: AtomicBool::new(true),
         }))
     }
 
-    /// Takes in what is ready now, and wakes whom it is for. One system call; never blocks.
-    pub(in crate::transport) fn poll_now(&self) {
-        let mut events = [epoll::Event {
-            flags: EventFlags::empty(),
-            data: EventData::new_u64(0),
-        }; POLLER_EVENTS_MAX];
+    /// Takes in what is ready now, and wakes whom it is for. One system call; never blocks. False:
+    /// nothing is that is awaited.
+    pub(in crate::transport) fn poll_now(&self) -> bool {
+        if !self.are_registered.load(Ordering::Acquire) {
+            self.register_all();
+        }
+        let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; POLLER_EVENTS_MAX];
         let now = rustix::time::Timespec::default();
         // It fails by a signal only, and then the next look finds the same.
-        let Ok(count) = epoll::wait(&self.epoll, &mut events[..], Some(&now)) else {
-            return;
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut room[..], Some(&now)) else {
+            return false;
         };
-        if count == 0 {
-            return;
+        if events.is_empty() {
+            return false;
         }
         let mut wakes = WakeList::new();
         let sockets = self.sockets.lock("look for readiness");
-        for event in &events[..count] {
+        for event in events {
             let (key, flags) = (Key::from_bits(event.data.u64()), event.flags);
-            let Some(state) = sockets.get(key) else {
+            let Some(socket) = sockets.all.get(key) else {
                 continue;
             };
             let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
@@ -121,15 +171,37 @@ impl Poller {
             if broken || flags.contains(EventFlags::RDHUP) {
                 bits |= ReadyBits::READ_CLOSED;
             }
-            state.set(bits.bits(), &mut wakes);
+            socket.state.set(bits.bits(), &mut wakes);
         }
         // The list drops, and wakes, after the guard.
         drop(sockets);
+        !wakes.is_empty()
     }
 
-    fn add(self: &Arc<Self>, fd: BorrowedFd<'_>, interest: Interest) -> io::Result<Polled> {
+    /// Registers the sockets that are not yet. Where the system has no room for one, the next call
+    /// tries again.
+    #[cold]
+    fn register_all(&self) {
+        let mut sockets = self.sockets.lock("register sockets");
+        let PolledSockets { all, unregistered } = &mut *sockets;
+        unregistered.retain(|key| {
+            let Some(socket) = all.get(*key) else {
+                return false;
+            };
+            // SAFETY: `Polled` takes the entry out, under this lock, before the descriptor that it
+            // was made of is closed or given away: `Watched` drops it first.
+            let fd = unsafe { BorrowedFd::borrow_raw(socket.fd) };
+            let data = EventData::new_u64(key.to_bits());
+            epoll::add(&self.epoll, fd, data, socket.flags).is_err()
+        });
+        let are_registered = unregistered.is_empty();
+        self.are_registered.store(are_registered, Ordering::Release);
+    }
+
+    /// Registers a descriptor when it is asked next. What this returns is to be dropped before the
+    /// descriptor is closed.
+    fn add(self: &Arc<Self>, fd: RawFd, interest: Interest) -> Polled {
         let state = Arc::<PolledState>::default();
-        let key = (self.sockets.lock("watch a socket")).insert(Arc::clone(&state));
         let mut flags = EventFlags::ET;
         if interest.is_readable() {
             flags |= EventFlags::IN | EventFlags::RDHUP;
@@ -137,13 +209,19 @@ impl Poller {
         if interest.is_writable() {
             flags |= EventFlags::OUT;
         }
-        let polled = Polled {
+        let mut sockets = self.sockets.lock("watch a socket");
+        let key = sockets.all.insert(PolledSocket {
+            fd,
+            flags,
+            state: Arc::clone(&state),
+        });
+        sockets.unregistered.push(key);
+        self.are_registered.store(false, Ordering::Release);
+        Polled {
             poller: Arc::clone(self),
             key,
             state,
-        };
-        epoll::add(&self.epoll, fd, EventData::new_u64(key.to_bits()), flags)?;
-        Ok(polled)
+        }
     }
 }
 
@@ -156,15 +234,18 @@ struct Polled {
 
 impl Drop for Polled {
     fn drop(&mut self) {
-        let removed = (self.poller.sockets.lock("watch a socket no more")).remove(self.key);
+        let mut sockets = self.poller.sockets.lock("watch a socket no more");
+        let removed = sockets.all.remove(self.key);
+        drop(sockets);
         drop(removed);
     }
 }
 
 /// A descriptor, registered with the reactor of the runtime that was current, and with a poller.
 pub(super) struct Watched {
-    fd: AsyncFd<OwnedFd>,
+    /// Before the descriptor, and so dropped before it.
     polled: Option<Polled>,
+    fd: AsyncFd<OwnedFd>,
 }
 
 impl Watched {
@@ -173,15 +254,14 @@ impl Watched {
         interest: Interest,
         poller: Option<&Arc<Poller>>,
     ) -> io::Result<Self> {
-        let polled = poller.map(|poller| poller.add(fd.as_fd(), interest));
-        let polled = polled.transpose()?;
         // SAFETY: `OwnedFd` is open for as long as it lives, always answers with the same number,
         // and moves into the `AsyncFd`. Nothing in this folder takes it out by `get_mut`, so it is
         // open and the same until `into_inner` or the drop of the `AsyncFd`, which deregister it
         // first.
         let fd = unsafe { AsyncFd::register_with_interest(fd, interest) };
         let fd = fd.map_err(|error| error.into_parts().1)?;
-        Ok(Watched { fd, polled })
+        let polled = poller.map(|poller| poller.add(fd.as_raw_fd(), interest));
+        Ok(Watched { polled, fd })
     }
 
     pub(super) fn get_ref(&self) -> &OwnedFd {
@@ -189,15 +269,54 @@ impl Watched {
     }
 
     pub(super) fn into_inner(self) -> OwnedFd {
-        if let Some(polled) = &self.polled {
-            // Fails only if it is not registered.
-            let _ = epoll::delete(&polled.poller.epoll, self.fd.get_ref());
+        if let Some(polled) = self.polled {
+            let poller = Arc::clone(&polled.poller);
+            // From here on it is not registered any more.
+            drop(polled);
+            // Fails only if it was not.
+            let _ = epoll::delete(&poller.epoll, self.fd.get_ref());
         }
         self.fd.into_inner()
     }
 
     pub(super) fn reactor(&self) -> &AsyncFd<OwnedFd> {
         &self.fd
+    }
+
+    /// Makes a call if the descriptor is known to be ready; the call gives its value, and whether
+    /// the next one would block. That it would block is also the answer for one that is not ready.
+    pub(super) fn try_io<T>(
+        &self,
+        direction: IoDirection,
+        call: impl FnOnce(&OwnedFd) -> io::Result<(T, bool)>,
+    ) -> io::Result<T> {
+        let fd = self.fd.get_ref();
+        if let Some(polled) = &self.polled
+            && let Some(seen) = polled.state.seen(direction)
+        {
+            let result = call(fd);
+            let is_drained = match &result {
+                Ok((_, drained)) => *drained,
+                Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+            };
+            if is_drained {
+                polled.state.clear(direction, seen);
+            }
+            return result.map(|(value, _)| value);
+        }
+        let mut value = None;
+        let tried = self.fd.try_io(direction.interest(), |fd| {
+            let (called, drained) = call(fd)?;
+            value = Some(called);
+            match drained {
+                true => Err(io::ErrorKind::WouldBlock.into()),
+                false => Ok(()),
+            }
+        });
+        match value {
+            Some(value) => Ok(value),
+            None => Err(tried.expect_err("a call without a value has failed")),
+        }
     }
 
     /// Ready, as the poller knows; else whom to wake when it is.
@@ -207,15 +326,8 @@ impl Watched {
         waker: &Waker,
     ) -> Option<ReadyGuard<'_>> {
         let polled = self.polled.as_ref()?;
-        let look = || {
-            let seen = polled.state.readiness.load(Ordering::Acquire);
-            (seen & direction.bit() != 0).then_some(seen)
-        };
-        let seen = look().or_else(|| {
-            polled.state.register(waker);
-            // Again: it may have been set in between.
-            look()
-        })?;
+        let state = &polled.state;
+        let seen = (state.seen(direction)).or_else(|| state.register(direction, waker))?;
         Some(ReadyGuard {
             fd: self,
             by: ReadyBy::Poller { direction, seen },
@@ -275,5 +387,40 @@ impl ReadyGuard<'_> {
             ReadyBy::Reactor(guard) => guard.ready().is_read_closed(),
             ReadyBy::Poller { seen, .. } => seen & ReadyBits::READ_CLOSED.bits() != 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::tests::CountingWaker;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    /// "once, and by no edge that it does not wait for": that a socket can be written does not wake
+    /// a task that waits to read.
+    #[test]
+    fn an_edge_wakes_who_awaits_it() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let poller = Poller::new().unwrap();
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let polled = poller.add(ours.as_raw_fd(), both);
+        let counting = Arc::<CountingWaker>::default();
+        let waker = Waker::from(Arc::clone(&counting));
+        let woken = || counting.wakes();
+        assert_eq!(polled.state.register(IoDirection::Read, &waker), None);
+        assert!(!poller.poll_now(), "it may be written, and no more");
+        theirs.write_all(b"x").unwrap();
+        assert!(poller.poll_now());
+        assert_eq!(woken(), 1);
+        theirs.write_all(b"y").unwrap();
+        assert!(!poller.poll_now(), "it is not awaited any more");
+        polled.state.register(IoDirection::Write, &waker);
+        theirs.write_all(b"z").unwrap();
+        assert!(poller.poll_now());
+        assert_eq!(woken(), 2);
+        let seen = polled.state.readiness.load(Ordering::Relaxed);
+        let both = IoDirection::Read.bit() | IoDirection::Write.bit();
+        assert_eq!(seen & both, both);
     }
 }

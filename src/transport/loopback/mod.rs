@@ -30,7 +30,6 @@ use super::clock::TokioClock;
 use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
-use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::limits::LISTEN_BACKLOG;
 use crate::sync::{Lock, WakeList};
@@ -267,24 +266,17 @@ pub(super) struct LoopbackTransport {
     net: Arc<LoopbackNet>,
     runtime: Handle,
     ports: Option<PortRange>,
-    stages: Arc<StagePool>,
     /// Where in the network it is.
     #[cfg(any(test, feature = "test-util"))]
     host: Option<Host>,
 }
 
 impl LoopbackTransport {
-    pub(super) fn new(
-        net: Arc<LoopbackNet>,
-        runtime: Handle,
-        ports: Option<PortRange>,
-        stages: Arc<StagePool>,
-    ) -> Self {
+    pub(super) fn new(net: Arc<LoopbackNet>, runtime: Handle, ports: Option<PortRange>) -> Self {
         LoopbackTransport {
             net,
             runtime,
             ports,
-            stages,
             #[cfg(any(test, feature = "test-util"))]
             host: None,
         }
@@ -293,7 +285,7 @@ impl LoopbackTransport {
     /// A link whose connect ends, or has ended, as `connect` says.
     fn connecting(&self, near: PipeEnd, connect: PipeConnect, waker: Waker) -> Box<dyn Link> {
         let (local, peer) = (near.local_addr(), near.peer_addr());
-        let stream = LoopbackStream::new(near, Arc::clone(&self.stages), connect);
+        let stream = LoopbackStream::new(near, connect);
         Box::new(StreamLink::connecting(stream, local, peer, waker))
     }
 
@@ -371,8 +363,7 @@ impl Transport for LoopbackTransport {
             ));
         };
         let (local, peer) = (end.local_addr(), end.peer_addr());
-        let stages = Arc::clone(&self.stages);
-        let stream = LoopbackStream::new(end, stages, PipeConnect::Accepted);
+        let stream = LoopbackStream::new(end, PipeConnect::Accepted);
         Ok(Box::new(StreamLink::connected(stream, local, peer, waker)))
     }
 
@@ -394,8 +385,9 @@ impl Transport for LoopbackTransport {
         Ok(Box::new(socket))
     }
 
-    fn take_stage(&self) -> Stage {
-        self.stages.take()
+    #[cfg(any(test, feature = "test-util"))]
+    fn check_up(&self) -> Result<()> {
+        self.host.as_ref().map_or(Ok(()), Host::check_up)
     }
 
     fn poll_drive(&self, _cx: &mut Context<'_>) -> Poll<Result<()>> {

@@ -1,6 +1,7 @@
 //! One in-process connection.
 
 use std::net::SocketAddr;
+#[cfg(any(test, feature = "test-util"))]
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
@@ -8,7 +9,7 @@ use super::PipeEnd;
 #[cfg(any(test, feature = "test-util"))]
 use super::attempt::ConnectAttempt;
 use super::pipe::Front;
-use crate::buf::{AccessError, StagePool};
+use crate::buf::{AccessError, Stage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{LOOPBACK_PIPE_SIZE, STAGE_SIZE};
 use crate::transport::stream::{Stream, Submissions};
@@ -17,7 +18,6 @@ use crate::transport::{KeepAliveConfig, LinkStats, RawLink, SendBatch, TrafficMa
 pub(super) struct LoopbackStream {
     /// `None` once the connection is broken, or taken out.
     end: Option<PipeEnd>,
-    stages: Arc<StagePool>,
     connect: PipeConnect,
     /// Where a send gathers its bytes; empty between calls, and only ever small between them.
     gathered: Vec<u8>,
@@ -45,10 +45,9 @@ enum PipeRead {
 }
 
 impl LoopbackStream {
-    pub(super) fn new(end: PipeEnd, stages: Arc<StagePool>, connect: PipeConnect) -> Self {
+    pub(super) fn new(end: PipeEnd, connect: PipeConnect) -> Self {
         LoopbackStream {
             end: Some(end),
-            stages,
             connect,
             gathered: Vec::new(),
         }
@@ -157,13 +156,14 @@ impl Stream for LoopbackStream {
         let read = match io.armed_direct() {
             Some(direct) => {
                 let (payload, offset) = (&mut direct.payload, direct.offset);
-                read(end, &waker, size_max.min(direct.len), |bytes, done| {
+                let size_max = size_max.min(direct.len as usize);
+                read(end, &waker, size_max, |bytes, done| {
                     payload.copy_in(offset + done, bytes)?;
                     Ok(bytes.len())
                 })
             }
             None => read(end, &waker, size_max.min(STAGE_SIZE), |bytes, _| {
-                let stage = stage.get_or_insert_with(|| self.stages.take());
+                let stage = stage.get_or_insert_with(Stage::take);
                 let room = stage.spare();
                 let count = bytes.len().min(room.len());
                 room[..count].copy_from_slice(&bytes[..count]);

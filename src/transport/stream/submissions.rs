@@ -411,7 +411,7 @@ impl Submissions {
         }
         if let RecvSlot::Armed(receive) = mem::replace(&mut self.recv, RecvSlot::Idle) {
             let returned = match receive {
-                Receive::Stage => None,
+                Receive::Stage | Receive::StageOf { .. } => None,
                 Receive::Direct(direct) => Some(direct),
             };
             check_edge(RecvPhase::Armed, RecvPhase::Ended);
@@ -459,8 +459,17 @@ impl Submissions {
 
     /// Ends what is submitted with the error of a broken link. True: it is not broken.
     fn end_if_broken(&mut self) -> bool {
-        let Some(error) = self.error.clone() else {
+        if self.error.is_none() {
             return true;
+        }
+        self.end_by_error();
+        false
+    }
+
+    #[cold]
+    fn end_by_error(&mut self) {
+        let Some(error) = self.error.clone() else {
+            return;
         };
         self.end_send(Err(error.clone()));
         match self.recv {
@@ -468,11 +477,22 @@ impl Submissions {
             RecvSlot::Watching => self.end_watch(error),
             _ => {}
         }
-        false
     }
 
     /// Takes the next outcome: first that of the connection, then by turns.
+    #[inline]
     pub(super) fn take_outcome(&mut self) -> Option<Outcome> {
+        let is_reported = matches!(self.conn, ConnPhase::Open | ConnPhase::Broken);
+        let has_ended =
+            matches!(self.send, SendSlot::Ended(..)) || matches!(self.recv, RecvSlot::Ended(_));
+        match is_reported && !has_ended {
+            true => None,
+            false => self.take_ended(),
+        }
+    }
+
+    #[inline(never)]
+    fn take_ended(&mut self) -> Option<Outcome> {
         match (self.conn, &self.error) {
             (ConnPhase::Established, _) => {
                 self.set_conn(ConnPhase::Open);

@@ -1,6 +1,7 @@
 //! One suite for all backends, bare and with faults injected: [`suite`]. What only some of them can
 //! do or get wrong: [`special`].
 
+mod awaited;
 mod special;
 mod states;
 mod suite;
@@ -49,7 +50,7 @@ pub(in crate::transport) struct CountingWaker {
 }
 
 impl CountingWaker {
-    fn wakes(&self) -> usize {
+    pub(in crate::transport) fn wakes(&self) -> usize {
         self.wakes.load(Ordering::SeqCst)
     }
 }
@@ -410,8 +411,9 @@ pub(super) fn direct(payload: Payload, offset: usize, len: usize) -> DirectBuffe
     DirectBuffer {
         payload,
         offset,
-        len,
+        len: len as u32,
         leases,
+        wake_bytes: wake_bytes(len as u64, len as u64),
     }
 }
 

@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use super::*;
-use crate::buf::{RegionMemory, RegionTraits, RegionUse, StagePool};
+use crate::buf::{RegionMemory, RegionTraits, RegionUse, Stage};
 use crate::limits::STAGE_SIZE;
 use crate::transport::epoll::EpollTransport;
 use crate::transport::select::runtime_for;
 
 async fn until(clock: &mut dyn Clock, at: Instant) {
-    std::future::poll_fn(|cx| clock.poll_deadline(at, cx)).await;
+    std::future::poll_fn(|cx| clock.poll_deadline(at, clock.now(), cx)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,13 +35,29 @@ async fn a_deadline_can_be_moved_both_ways() {
     let waker = Waker::from(Arc::clone(&counting));
     let mut cx = Context::from_waker(&waker);
     let far = start + Duration::from_secs(3600);
-    assert!(clock.poll_deadline(far, &mut cx).is_pending());
+    assert!(
+        clock
+            .poll_deadline(far, Instant::now(), &mut cx)
+            .is_pending()
+    );
     let near = start + Duration::from_millis(20);
-    assert!(clock.poll_deadline(near, &mut cx).is_pending());
+    assert!(
+        clock
+            .poll_deadline(near, Instant::now(), &mut cx)
+            .is_pending()
+    );
     counting.notify.notified().await;
     assert!(start.elapsed() >= Duration::from_millis(20));
-    assert!(clock.poll_deadline(far, &mut cx).is_pending());
-    assert!(clock.poll_deadline(near, &mut cx).is_ready());
+    assert!(
+        clock
+            .poll_deadline(far, Instant::now(), &mut cx)
+            .is_pending()
+    );
+    assert!(
+        clock
+            .poll_deadline(near, Instant::now(), &mut cx)
+            .is_ready()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,10 +72,9 @@ async fn loopback_lives_in_tokios_time() {
 
 #[tokio::test]
 async fn an_idle_connection_holds_no_staging_buffer() {
-    let stages = StagePool::new(4);
     let runtime = runtime_for(Backend::Epoll).unwrap();
     let world = TestTransport {
-        transport: Arc::new(EpollTransport::new(runtime, None, Arc::clone(&stages))),
+        transport: Arc::new(EpollTransport::new(runtime, None)),
         name: "epoll",
         drives: None,
     };
@@ -67,7 +82,7 @@ async fn an_idle_connection_holds_no_staging_buffer() {
     far.link.receive(Receive::Stage);
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert!(far.link.poll_outcome().is_none());
-    assert_eq!(stages.idle_count(), 0, "none was ever needed");
+    assert_eq!(Stage::idle_count(), 0, "none was ever needed");
 
     near.send_all(plain(b"hello")).await;
     let Received::Stage(stage) = far.received().await else {
@@ -75,10 +90,10 @@ async fn an_idle_connection_holds_no_staging_buffer() {
     };
     assert_eq!(&*stage, b"hello");
     drop(stage);
-    assert_eq!(stages.idle_count(), 1);
+    assert_eq!(Stage::idle_count(), 1);
     far.link.receive(Receive::Stage);
     assert!(far.link.poll_outcome().is_none());
-    assert_eq!(stages.idle_count(), 1, "it went back to the pool");
+    assert_eq!(Stage::idle_count(), 1, "it went back to the pool");
 }
 
 #[tokio::test]
@@ -194,9 +209,8 @@ fn io_runtime() -> tokio::runtime::Runtime {
 #[tokio::test]
 async fn an_accepted_socket_moves_to_another_runtime_and_outlives_its_listeners() {
     let (listening, serving) = (io_runtime(), io_runtime());
-    let transport_of = |runtime: &tokio::runtime::Runtime| {
-        EpollTransport::new(runtime.handle().clone(), None, StagePool::new(1))
-    };
+    let transport_of =
+        |runtime: &tokio::runtime::Runtime| EpollTransport::new(runtime.handle().clone(), None);
     // No runtime is entered for these: the transport knows its own.
     let (mut listener, near, adopting) = std::thread::scope(|scope| {
         scope
@@ -234,7 +248,7 @@ async fn an_accepted_socket_moves_to_another_runtime_and_outlives_its_listeners(
 #[tokio::test]
 async fn a_listener_whose_runtime_is_gone_says_so() {
     let runtime = io_runtime();
-    let transport = EpollTransport::new(runtime.handle().clone(), None, StagePool::new(1));
+    let transport = EpollTransport::new(runtime.handle().clone(), None);
     let mut listener = transport.listen(localhost()).unwrap();
     runtime.shutdown_background();
     let error = accept(&mut *listener).await.unwrap_err();
@@ -244,7 +258,7 @@ async fn a_listener_whose_runtime_is_gone_says_so() {
 #[tokio::test]
 async fn nothing_is_made_on_a_runtime_that_is_gone() {
     let runtime = io_runtime();
-    let transport = EpollTransport::new(runtime.handle().clone(), None, StagePool::new(1));
+    let transport = EpollTransport::new(runtime.handle().clone(), None);
     // Waits for the runtime to be down, which is not allowed within another.
     std::thread::spawn(|| drop(runtime)).join().unwrap();
     let error = transport.listen(localhost()).err().unwrap();

@@ -110,7 +110,6 @@ async fn every_edge_of_a_link_is_walked() {
 #[test]
 fn every_edge_of_a_ring_is_walked() {
     use super::uring::{made, until};
-    use crate::buf::StagePool;
     use crate::transport::select::runtime_for;
     use crate::transport::uring::UringTransport;
     use crate::transport::uring::filter::refuse;
@@ -120,7 +119,7 @@ fn every_edge_of_a_ring_is_walked() {
     /// A ring with a receive in flight, after another that was cancelled.
     async fn busy() -> Option<(TestTransport, Arc<UringTransport>, (Peer, Peer))> {
         let runtime = runtime_for(Backend::IoUring).expect("a runtime");
-        let (world, ring) = made(UringTransport::new(runtime, None, StagePool::new(4)))?;
+        let (world, ring) = made(UringTransport::new(runtime, None))?;
         drive(Arc::clone(&world.transport));
         let (near, mut far) = world.pair().await;
         far.link.receive(receive_into(4));

@@ -137,7 +137,7 @@ async fn transfer(
             match to.received().await {
                 Received::Stage(stage) => bytes.extend_from_slice(&stage),
                 Received::Direct { direct, len } => {
-                    assert!((1..=direct.len.min(DIRECT_PIECE_MAX)).contains(&len));
+                    assert!((1..=DIRECT_PIECE_MAX.min(direct.len as usize)).contains(&len));
                     let start = direct.offset;
                     bytes.extend_from_slice(&contents(&direct.payload)[start..start + len]);
                 }

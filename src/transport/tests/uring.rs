@@ -1,7 +1,7 @@
 //! What only the ring can do or get wrong.
 
 use super::*;
-use crate::buf::{RegionMemory, RegionTraits, RegionUse, StagePool};
+use crate::buf::{RegionMemory, RegionTraits, RegionUse};
 use crate::transport::epoll::EpollTransport;
 use crate::transport::select::runtime_for;
 use crate::transport::uring::UringTransport;
@@ -12,8 +12,7 @@ pub(super) fn ring(
     completions: u32,
 ) -> Option<(TestTransport, Arc<UringTransport>)> {
     let runtime = runtime_for(Backend::IoUring).expect("a runtime");
-    let stages = StagePool::new(4);
-    let made = UringTransport::with_sizes(runtime, None, stages, submissions, completions);
+    let made = UringTransport::with_sizes(runtime, None, submissions, completions);
     let (world, transport) = self::made(made)?;
     drive(Arc::clone(&world.transport));
     Some((world, transport))
@@ -38,8 +37,7 @@ pub(super) fn made(made: Result<UringTransport>) -> Option<(TestTransport, Arc<U
 
 /// The same on a ring of a thread, which ends with the world.
 fn thread_ring(submissions: u32, completions: u32) -> Option<(TestTransport, Arc<UringTransport>)> {
-    let made =
-        UringTransport::for_thread_with_sizes(None, StagePool::new(4), submissions, completions);
+    let made = UringTransport::for_thread_with_sizes(None, submissions, completions);
     let (ring, reactor) = match made {
         Ok((transport, reactor)) => (Arc::new(transport), reactor),
         Err(error) => {
@@ -320,7 +318,7 @@ async fn a_connection_leaves_its_ring_without_loss() {
     drop(far);
     until(|| ring.in_flight() == 0).await;
     let runtime = runtime_for(Backend::Epoll).unwrap();
-    let epoll = EpollTransport::new(runtime, None, StagePool::new(1));
+    let epoll = EpollTransport::new(runtime, None);
     let mut far = Peer::new(|waker| epoll.adopt(raw, waker));
     near.send_all(plain(b"over there")).await;
     assert_eq!(far.receive_staged(10).await, b"over there");
@@ -422,7 +420,7 @@ async fn without_its_driver_a_ring_ends_what_is_in_flight() {
     }
 }
 
-/// docs/rulings.md, 5: "while many connections of a ring are at work, one call sends for all"
+/// docs/rulings.md, 5: "while many connections of a ring are active, one call sends for all"
 #[tokio::test]
 async fn what_many_connections_send_goes_out_in_one_drive() {
     let Some((world, ring)) = usual() else { return };

@@ -2,7 +2,6 @@
 
 use super::uring::{remote, ring, until};
 use super::*;
-use crate::buf::StagePool;
 use crate::transport::uring::UringTransport;
 use crate::transport::uring::filter::refuse;
 
@@ -46,7 +45,7 @@ fn a_ring_that_fails_frees_what_the_kernel_has_done_with() {
 /// The same in a ring of a thread, which completes nothing without being entered.
 #[tokio::test]
 async fn a_ring_of_a_thread_that_fails_leaks_what_the_kernel_has() {
-    let made = UringTransport::for_thread_with_sizes(None, StagePool::new(4), 64, 1024);
+    let made = UringTransport::for_thread_with_sizes(None, 64, 1024);
     let (ring, reactor) = match made {
         Ok((transport, reactor)) => (Arc::new(transport), reactor),
         Err(error) => return super::say_left_out(&error),

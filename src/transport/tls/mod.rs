@@ -6,11 +6,19 @@
 //! is adopted, by the task and within the limits of half-open connections
 //! (`progress/listen`): to those a handshake is a request that has not come in full.
 //!
-//! `session.rs` is rustls, without I/O; `channel.rs` moves bytes between it and the other link;
-//! `stream.rs` is the link that others see. A transport that leaves records to the kernel would
-//! have the same place: [`TlsEnd`] is what it would take keys from.
+//! `session.rs` is TLS without I/O: rustls' handshake, then records under the keys that it gives.
+//! `channel.rs` moves bytes between it and the other link; `stream.rs` is the link that others
+//! see. A transport that leaves records to the kernel would have the same place: [`TlsEnd`] is what
+//! it would take keys from.
 
 mod channel;
+mod errors;
+mod handshake;
+mod keys;
+mod open_session;
+mod opener;
+mod record;
+mod sealer;
 mod session;
 mod stream;
 #[cfg(test)]
@@ -24,40 +32,29 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::stream::StreamLink;
-use super::{Backend, Clock, DatagramOptions, DatagramSocket, Link, Listener, RawLink, Transport};
-use crate::buf::Stage;
+use super::wrapped::leave_to_inner;
+use super::{DatagramOptions, DatagramSocket, Link, Listener, RawLink, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tls::TlsConfig;
-use channel::{Channel, ChannelParts, RecordPool};
-use session::{Session, no_server};
+use channel::{Channel, ChannelParts};
+use errors::no_server;
+use session::Session;
 use stream::TlsStream;
 
 /// Makes links of TLS over those of another transport.
 pub(super) struct TlsTransport {
     inner: Arc<dyn Transport>,
     config: TlsConfig,
-    records: Arc<RecordPool>,
 }
 
 impl TlsTransport {
-    pub(super) fn new(inner: Arc<dyn Transport>, config: TlsConfig, idle_max: usize) -> Self {
-        TlsTransport {
-            inner,
-            config,
-            records: RecordPool::new(idle_max),
-        }
-    }
-
-    fn stream(&self, link: Box<dyn Link>, parts: ChannelParts) -> TlsStream {
-        let (transport, records) = (Arc::clone(&self.inner), Arc::clone(&self.records));
-        TlsStream::new(Channel::new(link, parts, transport, records))
+    pub(super) fn new(inner: Arc<dyn Transport>, config: TlsConfig) -> Self {
+        TlsTransport { inner, config }
     }
 }
 
 impl Transport for TlsTransport {
-    fn backend(&self) -> Backend {
-        self.inner.backend()
-    }
+    leave_to_inner!();
 
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
         if self.config.server.is_none() {
@@ -75,7 +72,7 @@ impl Transport for TlsTransport {
         let session = Session::client(&self.config, to)?;
         let link = self.inner.connect(to, from, waker.clone())?;
         let (local, peer) = (link.local_addr(), link.peer_addr());
-        let stream = self.stream(link, ChannelParts::connecting(session));
+        let stream = TlsStream::new(Channel::new(link, ChannelParts::connecting(session)));
         Ok(Box::new(StreamLink::connecting(stream, local, peer, waker)))
     }
 
@@ -91,37 +88,13 @@ impl Transport for TlsTransport {
         };
         let link = self.inner.adopt(*raw, waker.clone())?;
         let (local, peer) = (link.local_addr(), link.peer_addr());
-        let stream = self.stream(link, parts);
+        let stream = TlsStream::new(Channel::new(link, parts));
         Ok(Box::new(StreamLink::connected(stream, local, peer, waker)))
     }
 
     fn open_datagrams(&self, _: &DatagramOptions, _: Waker) -> Result<Box<dyn DatagramSocket>> {
         let what = "datagrams go without TLS (there is no DTLS here), which the hints demand";
         Err(Error::new(ErrorKind::Unsupported, what))
-    }
-
-    fn take_stage(&self) -> Stage {
-        self.inner.take_stage()
-    }
-
-    fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner.poll_drive(cx)
-    }
-
-    fn try_park(&self, driver: &Waker) -> bool {
-        self.inner.try_park(driver)
-    }
-
-    fn has_completions(&self) -> bool {
-        self.inner.has_completions()
-    }
-
-    fn shutdown(&self) {
-        self.inner.shutdown();
-    }
-
-    fn open_clock(&self) -> Result<Box<dyn Clock>> {
-        self.inner.open_clock()
     }
 }
 

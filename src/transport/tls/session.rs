@@ -1,31 +1,43 @@
 //! One TLS session, without I/O: bytes of records go in and come out, plaintext at the other side.
 //!
-//! rustls' buffered connection: the unbuffered one of this version opens each record into memory of
-//! its own as well, and has no exporter.
+//! rustls shakes hands and derives keys. The records of an open session are sealed and opened here
+//! (`sealer.rs`, `opener.rs`), by the cryptography of the configuration, since rustls' own
+//! connections copy each byte twice more and have memory for what is idle.
 
-use std::io::{BufRead, Read, Write};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bytes::Bytes;
-use rustls::{AlertDescription, ClientConnection, Connection, ProtocolVersion, ServerConnection};
+use rustls::crypto::cipher::OutboundChunks;
+use rustls::{AlertDescription, ProtocolVersion};
 
-use crate::buf::Stage;
+use super::errors::{alert_for, handshake_error, no_server, record_error};
+use super::handshake::Handshake;
+use super::open_session::OpenSession;
+use super::opener::OpenedRecord;
+use super::record::RecordQueue;
+use crate::buf::{OutFrame, Stage};
 use crate::error::{Error, ErrorKind, Result};
-use crate::identity::{PeerCertificates, PeerIdentity};
+use crate::identity::PeerIdentity;
 use crate::limits::TLS_HANDSHAKE_SIZE_MAX;
 use crate::tls::{ALPN, TlsConfig};
 
-/// The exporter's label, for nothing but [`PeerIdentity::binding`].
-const BINDING: &[u8] = b"EXPORTER-tokio-fabric-channel-binding";
-
 pub(super) struct Session {
-    tls: Connection,
+    state: SessionState,
+    /// What has come and is not taken in, an opened record in front included.
+    stage: Option<Stage>,
+    opened: Option<OpenedRecord>,
+    /// What is to be sent.
+    records: RecordQueue,
     /// Bytes taken in until the handshake was done.
     handshake_bytes: usize,
-    /// The peer has said that it ends its stream (`close_notify`): what came before is all.
-    is_peer_closed: bool,
-    /// Bytes of plaintext that were not consumed.
-    opened_len: usize,
+}
+
+enum SessionState {
+    Shaking(Box<Handshake>),
+    Open(Box<OpenSession>),
+    /// It came to nothing.
+    Failed,
 }
 
 impl Session {
@@ -35,221 +47,237 @@ impl Session {
             return Err(Error::new(ErrorKind::InvalidArgument, what));
         };
         let name = config.name_of(to);
-        let tls = ClientConnection::new(client.clone(), name).map_err(handshake_error)?;
-        Ok(Session::of(tls.into()))
+        Session::of(Handshake::client(client.clone(), name))
     }
 
     pub(super) fn server(config: &TlsConfig) -> Result<Self> {
         let Some(server) = &config.server else {
             return Err(no_server());
         };
-        let tls = ServerConnection::new(server.clone()).map_err(handshake_error)?;
-        Ok(Session::of(tls.into()))
+        Session::of(Handshake::server(server.clone()))
     }
 
-    fn of(mut tls: Connection) -> Self {
-        // What is sealed at a time is bounded by who asks for it.
-        tls.set_buffer_limit(None);
-        Session {
-            tls,
+    fn of(handshake: std::result::Result<Handshake, rustls::Error>) -> Result<Self> {
+        let mut records = RecordQueue::default();
+        let begun = handshake.and_then(|mut handshake| {
+            handshake.advance(&mut records)?;
+            Ok(handshake)
+        });
+        Ok(Session {
+            state: SessionState::Shaking(Box::new(begun.map_err(handshake_error)?)),
+            stage: None,
+            opened: None,
+            records,
             handshake_bytes: 0,
-            is_peer_closed: false,
-            opened_len: 0,
-        }
+        })
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
-        self.tls.is_handshaking()
+        !matches!(self.state, SessionState::Open(_))
     }
 
-    /// The handshake is done: whether it came to what this library demands.
-    pub(super) fn check_agreed(&self) -> Result<()> {
-        let what = match (self.tls.protocol_version(), self.tls.alpn_protocol()) {
-            (Some(ProtocolVersion::TLSv1_3), Some(ALPN)) => return Ok(()),
-            (Some(ProtocolVersion::TLSv1_3), _) => "the peer does not ask for fabric/1 (ALPN)",
-            _ => "TLS 1.3 was not agreed on",
-        };
-        Err(Error::new(ErrorKind::Incompatible, format!("TLS: {what}")))
+    // In.
+
+    /// Bytes have come; those before are taken in.
+    pub(super) fn give(&mut self, stage: Stage) {
+        debug_assert!(self.stage.is_none(), "one stage at a time");
+        self.stage = Some(stage);
+    }
+
+    /// True if bytes wait to be taken in.
+    pub(super) fn has_bytes(&self) -> bool {
+        self.stage.is_some()
     }
 
     /// Takes in bytes until there is plaintext, or none are left.
     ///
     /// # Errors
     /// What the peer sent is no TLS, or not that of this session; an alert for it is to be sent.
-    pub(super) fn take_in(&mut self, stage: &mut Stage) -> Result<()> {
-        while !stage.is_empty() && self.opened_len == 0 {
-            let was_handshaking = self.is_handshaking();
-            let taken = self.tls.read_tls(&mut &stage[..]).map_err(|error| {
-                Error::new(ErrorKind::ProtocolViolation, format!("TLS: {error}"))
-            })?;
-            if taken == 0 {
-                // Nothing counts behind the end of the stream.
-                stage.advance(stage.len());
-                break;
+    pub(super) fn take_in(&mut self) -> Result<()> {
+        let taken = loop {
+            let Some(stage) = self.stage.as_mut().filter(|_| self.opened.is_none()) else {
+                return Ok(());
+            };
+            if stage.is_empty() {
+                self.stage = None;
+                return Ok(());
             }
-            stage.advance(taken);
-            if was_handshaking {
-                self.handshake_bytes += taken;
-                if self.handshake_bytes > TLS_HANDSHAKE_SIZE_MAX {
-                    let what = "TLS: the peer's part of the handshake is too long";
-                    return Err(Error::new(ErrorKind::ProtocolViolation, what));
+            let taken = match &mut self.state {
+                SessionState::Shaking(handshake) => {
+                    let taken = caught(|| handshake.take_in(stage, &mut self.records));
+                    taken
+                        .map_err(handshake_error)
+                        .and_then(|len| self.note_handshake(len))
                 }
+                SessionState::Open(open) => match open.open(stage) {
+                    Ok(opened) => {
+                        self.opened = opened;
+                        Ok(())
+                    }
+                    Err(error) => {
+                        if let Some(alert) = alert_for(&error) {
+                            open.end(alert, &mut self.records);
+                        }
+                        Err(record_error(&error))
+                    }
+                },
+                SessionState::Failed => return Ok(()),
+            };
+            if taken.is_err() {
+                break taken;
             }
-            let processed =
-                self.tls
-                    .process_new_packets()
-                    .map_err(|error| match was_handshaking {
-                        true => handshake_error(error),
-                        false => record_error(&error),
-                    })?;
-            self.is_peer_closed = processed.peer_has_closed();
-            self.opened_len = processed.plaintext_bytes_to_read();
-        }
-        if stage.is_empty() {
-            self.trim();
-        }
-        Ok(())
+        };
+        self.stage = None;
+        taken
     }
 
-    /// Has rustls give back what its buffer holds beyond a first read, which it does when it is
-    /// about to read.
-    fn trim(&mut self) {
-        struct Nothing;
-        impl Read for Nothing {
-            fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
-                Err(std::io::ErrorKind::WouldBlock.into())
-            }
+    /// So many bytes of the handshake were taken in: whether they end it, with what this library
+    /// demands.
+    fn note_handshake(&mut self, len: usize) -> Result<()> {
+        self.handshake_bytes += len;
+        if self.handshake_bytes > TLS_HANDSHAKE_SIZE_MAX {
+            let what = "TLS: the peer's part of the handshake is too long";
+            return Err(Error::new(ErrorKind::ProtocolViolation, what));
         }
-        let _ = self.tls.read_tls(&mut Nothing);
+        let SessionState::Shaking(handshake) = &mut self.state else {
+            return Ok(());
+        };
+        if !handshake.is_done() {
+            return Ok(());
+        }
+        let agreed = handshake.agreed();
+        let what = match (agreed.protocol_version(), agreed.alpn_protocol()) {
+            (Some(ProtocolVersion::TLSv1_3), Some(ALPN)) => "",
+            (Some(ProtocolVersion::TLSv1_3), _) => "the peer does not ask for fabric/1 (ALPN)",
+            _ => "TLS 1.3 was not agreed on",
+        };
+        if !what.is_empty() {
+            handshake.close(&mut self.records);
+            return Err(Error::new(ErrorKind::Incompatible, format!("TLS: {what}")));
+        }
+        let SessionState::Shaking(handshake) =
+            std::mem::replace(&mut self.state, SessionState::Failed)
+        else {
+            return Ok(());
+        };
+        let open = handshake.finish().and_then(OpenSession::new);
+        self.state = SessionState::Open(Box::new(open.map_err(handshake_error)?));
+        Ok(())
     }
 
     /// Plaintext of the peer's that was not consumed yet, as far as it lies together.
     pub(super) fn opened(&mut self) -> &[u8] {
-        self.tls.reader().into_first_chunk().unwrap_or_default()
+        match (&mut self.state, &self.stage, &self.opened) {
+            (SessionState::Open(open), Some(stage), Some(record)) => {
+                open.opener().plaintext(stage, record)
+            }
+            _ => &[],
+        }
     }
 
     /// The first `count` bytes of what is opened are consumed.
     pub(super) fn consume(&mut self, count: usize) {
-        self.tls.reader().consume(count);
-        self.opened_len -= count;
+        if let (SessionState::Open(open), Some(stage), Some(record)) =
+            (&mut self.state, &mut self.stage, &mut self.opened)
+            && open.opener().consume(stage, record, count)
+        {
+            self.opened = None;
+            if stage.is_empty() {
+                self.stage = None;
+            }
+        }
+    }
+
+    /// The staging buffer that came, if nothing is left in it but what is opened, which counts as
+    /// consumed.
+    pub(super) fn take_opened(&mut self) -> Option<Stage> {
+        let (stage, record) = (self.stage.as_ref()?, self.opened.as_ref()?);
+        if !record.is_all_of(stage) {
+            return None;
+        }
+        Some(self.opened.take()?.into_stage(self.stage.take()?))
     }
 
     pub(super) fn opened_len(&self) -> usize {
-        self.opened_len
+        self.opened.as_ref().map_or(0, OpenedRecord::len)
     }
 
-    pub(super) fn is_peer_closed(&self) -> bool {
-        self.is_peer_closed
+    /// Bytes that were not consumed; of those that are sealed, with what seals them.
+    pub(super) fn unread_len(&self) -> usize {
+        let staged = self.stage.as_ref().map_or(0, |stage| stage.len());
+        match &self.state {
+            SessionState::Open(open) => staged + open.joined_len(),
+            _ => staged,
+        }
     }
+
+    /// The peer has said that it ends its stream (`close_notify`): what came before is all.
+    pub(super) fn is_peer_closed(&self) -> bool {
+        matches!(&self.state, SessionState::Open(open) if open.is_peer_closed())
+    }
+
+    // Out.
 
     /// Seals plaintext in records, which are to be sent.
-    pub(super) fn seal(&mut self, plaintext: &[u8]) -> Result<()> {
-        let sealed = self.tls.writer().write_all(plaintext);
+    pub(super) fn seal(&mut self, plaintext: OutboundChunks<'_>) -> Result<()> {
+        let SessionState::Open(open) = &mut self.state else {
+            return Err(Error::new(ErrorKind::ConnectionReset, "TLS: no session"));
+        };
+        let sealed = open.seal(plaintext, &mut self.records);
         sealed.map_err(|error| Error::new(ErrorKind::ProtocolViolation, format!("TLS: {error}")))
     }
 
     /// Ends this side's stream, behind what was sealed before.
     pub(super) fn close(&mut self) {
-        self.tls.send_close_notify();
+        if let SessionState::Open(open) = &mut self.state {
+            open.end(AlertDescription::CloseNotify, &mut self.records);
+        }
     }
 
     pub(super) fn has_records(&self) -> bool {
-        self.tls.wants_write()
+        !self.records.is_empty()
+            || matches!(&self.state, SessionState::Open(open) if open.owes_update())
     }
 
-    /// Appends all records that are to be sent.
-    pub(super) fn take_records(&mut self, into: &mut Vec<u8>) {
-        while self.tls.wants_write() && self.tls.write_tls(into).is_ok() {}
+    /// All records that are to be sent, each in a frame.
+    pub(super) fn take_records(&mut self) -> VecDeque<OutFrame> {
+        if let SessionState::Open(open) = &mut self.state {
+            let _ = open.update_if_owed(&mut self.records);
+        }
+        self.records.take()
     }
 
     /// What is known of the peer; `None` before the handshake is done.
     pub(super) fn identity(&self) -> Option<PeerIdentity> {
-        let binding = self
-            .tls
-            .export_keying_material([0; 32], BINDING, None)
-            .ok()?;
-        let chain = self.tls.peer_certificates().unwrap_or_default().iter();
-        Some(PeerIdentity {
-            certificates: PeerCertificates::new(
-                chain.map(|certificate| Bytes::copy_from_slice(certificate)),
-            ),
-            binding,
-        })
-    }
-
-    /// Uses other keys from the next record on, and asks the peer to.
-    #[cfg(test)]
-    pub(super) fn refresh_keys(&mut self) {
-        self.tls.refresh_traffic_keys().expect("an open session");
-    }
-}
-
-/// There is nothing to listen with.
-pub(super) fn no_server() -> Error {
-    let what = "this side has no TLS configuration to listen with (TlsConfig::server)";
-    Error::new(ErrorKind::InvalidArgument, what)
-}
-
-/// Why a handshake failed: the peer speaks something else, or is not who it must be, or says so of
-/// this side.
-fn handshake_error(error: rustls::Error) -> Error {
-    use rustls::Error as Tls;
-    let (kind, what) = match &error {
-        Tls::InvalidMessage(_) | Tls::InappropriateMessage { .. } => (
-            ErrorKind::Incompatible,
-            "the peer does not speak TLS, which is demanded of it here (Hints::tls)",
-        ),
-        Tls::PeerIncompatible(_)
-        | Tls::NoApplicationProtocol
-        | Tls::AlertReceived(
-            AlertDescription::NoApplicationProtocol | AlertDescription::ProtocolVersion,
-        ) => (
-            ErrorKind::Incompatible,
-            "the peers have no protocol in common",
-        ),
-        Tls::InvalidCertificate(_) | Tls::NoCertificatesPresented => {
-            (ErrorKind::NotAuthorized, "the peer is not who it must be")
+        match &self.state {
+            SessionState::Open(open) => Some(open.peer().clone()),
+            _ => None,
         }
-        Tls::AlertReceived(alert) => refused_by(*alert),
-        _ => (ErrorKind::ProtocolViolation, "the handshake failed"),
-    };
-    Error::new(kind, format!("TLS: {what}: {error}"))
-}
+    }
 
-/// What it means that the peer ends the session with an alert.
-fn refused_by(alert: AlertDescription) -> (ErrorKind, &'static str) {
-    use AlertDescription::*;
-    let is_about_certificates = matches!(
-        alert,
-        BadCertificate
-            | UnsupportedCertificate
-            | CertificateRevoked
-            | CertificateExpired
-            | CertificateUnknown
-            | CertificateRequired
-            | UnknownCA
-            | AccessDenied
-            | DecryptError
-    );
-    match is_about_certificates {
-        true => (
-            ErrorKind::NotAuthorized,
-            "the peer does not take this side for who it must be",
-        ),
-        false => (ErrorKind::ConnectionReset, "the peer refuses this side"),
+    /// The open session, and what it is to send.
+    #[cfg(test)]
+    pub(super) fn open_parts(&mut self) -> (&mut OpenSession, &mut RecordQueue) {
+        match &mut self.state {
+            SessionState::Open(open) => (open, &mut self.records),
+            _ => panic!("the handshake is not done"),
+        }
     }
 }
 
-/// Why a record of an open session was not taken. The handshake's last word may come late: a server
-/// refuses a client's certificate after the client is done.
-fn record_error(error: &rustls::Error) -> Error {
-    let (kind, what) = match error {
-        rustls::Error::AlertReceived(alert) => refused_by(*alert),
-        _ => (ErrorKind::ProtocolViolation, "a record is not the peer's"),
-    };
-    Error::new(kind, format!("TLS: {what}: {error}"))
+/// A handshake runs the application's verifiers, stores and resolvers: a panic of theirs ends the
+/// connection that it is about, not what drives all of them.
+fn caught<R>(
+    step: impl FnOnce() -> std::result::Result<R, rustls::Error>,
+) -> std::result::Result<R, rustls::Error> {
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| {
+        tracing::error!("the configuration of TLS has panicked");
+        Err(rustls::Error::General(
+            "the configuration has panicked".into(),
+        ))
+    })
 }
 
 debug_fields!(Session, self =>
-    handshaking: self.is_handshaking(), peer_closed: self.is_peer_closed
+    handshaking: self.is_handshaking(), peer_closed: self.is_peer_closed()
 );

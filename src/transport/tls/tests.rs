@@ -1,15 +1,19 @@
 //! What TLS adds to what every transport does, which `transport/tests/suite.rs` holds it to.
 
+mod handshakes;
+mod records;
+
 use std::sync::{Arc, OnceLock};
 
 use super::channel::ChannelPhase;
 use super::session::Session;
-use crate::buf::{Stage, StagePool};
+use crate::buf::Stage;
 use crate::edges::EdgeCoverage;
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, Result};
 use crate::transport::tests::{Peer, TestTransport, accept, localhost, plain};
 use crate::transport::{Outcome, Receive, Received};
 
+use rustls::crypto::cipher::OutboundChunks;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
@@ -54,7 +58,7 @@ fn sessions() -> [Session; 2] {
 }
 
 fn staged(bytes: &[u8]) -> Stage {
-    let mut stage = StagePool::new(1).take();
+    let mut stage = Stage::take();
     stage.spare()[..bytes.len()].copy_from_slice(bytes);
     stage.fill(bytes.len());
     stage
@@ -62,17 +66,40 @@ fn staged(bytes: &[u8]) -> Stage {
 
 /// Gives the records of one to the other.
 fn carry(from: &mut Session, to: &mut Session) {
-    let mut records = Vec::new();
-    from.take_records(&mut records);
-    let mut stage = staged(&records);
-    to.take_in(&mut stage).unwrap();
-    assert!(stage.is_empty(), "it is small enough to be opened at once");
+    take(to, &records_of(from)).unwrap();
+}
+
+fn take(session: &mut Session, bytes: &[u8]) -> Result<()> {
+    session.give(staged(bytes));
+    session.take_in()
+}
+
+/// What a session has to send.
+fn records_of(session: &mut Session) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for record in session.take_records() {
+        let begin = bytes.len();
+        bytes.resize(begin + record.len(), 0);
+        record.copy_out(&mut bytes[begin..]).unwrap();
+    }
+    bytes
 }
 
 fn opened(session: &mut Session) -> Vec<u8> {
     let bytes = session.opened().to_vec();
     session.consume(bytes.len());
+    session.take_in().unwrap();
     bytes
+}
+
+fn seal(session: &mut Session, plaintext: &[u8]) {
+    session.seal(OutboundChunks::Single(plaintext)).unwrap();
+}
+
+/// Uses other keys from the next record on, and asks the peer to.
+fn refresh_keys(session: &mut Session) {
+    let (open, records) = session.open_parts();
+    open.update_key(true, records).unwrap();
 }
 
 /// Either side may take other keys at any time, in the middle of what both send.
@@ -81,12 +108,12 @@ fn keys_change_between_records() {
     let [mut client, mut server] = sessions();
     for round in 0..50_u8 {
         match round % 5 {
-            0 => client.refresh_keys(),
-            3 => server.refresh_keys(),
+            0 => refresh_keys(&mut client),
+            3 => refresh_keys(&mut server),
             _ => {}
         }
-        client.seal(&[round; 100]).unwrap();
-        server.seal(&[!round; 100]).unwrap();
+        seal(&mut client, &[round; 100]);
+        seal(&mut server, &[!round; 100]);
         carry(&mut client, &mut server);
         carry(&mut server, &mut client);
         assert_eq!(opened(&mut server), [round; 100]);
@@ -114,7 +141,7 @@ fn a_handshake_that_does_not_end_is_refused() {
     record.resize(5 + 0x4000, 0);
     let mut taken = 0;
     let refused = loop {
-        match server.take_in(&mut staged(&record)) {
+        match take(&mut server, &record) {
             Ok(()) => taken += record.len(),
             Err(error) => break error,
         }
@@ -138,7 +165,7 @@ fn bytes_of_any_kind_are_refused() {
             let len = bytes.len().min(head.len());
             bytes[..len].copy_from_slice(&head[..len]);
         }
-        let _ = server.take_in(&mut staged(&bytes));
+        let _ = take(&mut server, &bytes);
         assert!(server.is_handshaking() && server.opened_len() == 0);
     }
 }
@@ -150,12 +177,13 @@ async fn shake_by_hand(far: &mut Peer, near: &mut Peer) -> Session {
         while server.is_handshaking() {
             far.link.receive(Receive::Stage);
             match far.received().await {
-                Received::Stage(mut stage) => server.take_in(&mut stage).unwrap(),
+                Received::Stage(stage) => {
+                    server.give(stage);
+                    server.take_in().unwrap();
+                }
                 other => panic!("expected bytes, found {other:?}"),
             }
-            let mut records = Vec::new();
-            server.take_records(&mut records);
-            far.send_all(plain(&records)).await;
+            far.send_all(plain(&records_of(&mut server))).await;
         }
     };
     let (outcome, ()) = futures::future::join(near.outcome(), serving).await;
@@ -208,13 +236,11 @@ async fn a_stream_ends_by_the_sessions_word() {
         let raw = accept(&mut *listener).await.unwrap();
         let mut far = Peer::new(|waker| open.transport.adopt(raw, waker));
         let mut server = shake_by_hand(&mut far, &mut near).await;
-        server.seal(b"the last words").unwrap();
+        seal(&mut server, b"the last words");
         if says_so {
             server.close();
         }
-        let mut records = Vec::new();
-        server.take_records(&mut records);
-        far.send_all(plain(&records)).await;
+        far.send_all(plain(&records_of(&mut server))).await;
         far.link.finish();
         near.link.receive(Receive::Stage);
         match near.received().await {

@@ -3,12 +3,11 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::task::Waker;
 
 use super::bufs::{BufferRing, FilledBuffer};
 use super::op::{OpMemory, OpSlot};
-use crate::buf::{Stage, StagePool};
+use crate::buf::Stage;
 use crate::slab::Key;
 use crate::transport::epoll::IoDirection;
 
@@ -33,7 +32,6 @@ impl CompletionSlot {
 
 pub(super) struct LinkCompletions {
     pub(super) waker: Waker,
-    stages: Arc<StagePool>,
     pub(super) send: OpSlot,
     /// The send that has ended, with its result.
     pub(super) sent: Option<(OpMemory, i32)>,
@@ -87,10 +85,9 @@ pub(super) struct ListenerCompletions {
 }
 
 impl LinkCompletions {
-    pub(super) fn new(waker: Waker, stages: Arc<StagePool>) -> Self {
+    pub(super) fn new(waker: Waker) -> Self {
         LinkCompletions {
             waker,
-            stages,
             send: OpSlot::Idle,
             sent: None,
             read: OpSlot::Idle,
@@ -121,7 +118,7 @@ impl LinkCompletions {
         size_max: usize,
     ) -> Option<Stage> {
         if !self.copied.is_empty() {
-            let mut stage = self.stages.take();
+            let mut stage = Stage::take();
             let room = stage.spare();
             let count = self.copied.len().min(size_max).min(room.len());
             let bytes = self.copied.drain(..count);
@@ -133,7 +130,7 @@ impl LinkCompletions {
             return Some(stage);
         }
         self.filled.front()?;
-        let mut stage = self.stages.take();
+        let mut stage = Stage::take();
         while let Some(mut front) = self.filled.pop_front() {
             let left = size_max - stage.len();
             if buffers.copy_to(&mut front, &mut stage, left) {

@@ -56,7 +56,6 @@ use super::epoll::{TimerClock, UdpSocket, bound_listener, open_datagrams, starte
 use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
-use crate::buf::{Stage, StagePool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{RING_COMPLETIONS, RING_SUBMISSIONS};
 
@@ -64,7 +63,6 @@ use crate::limits::{RING_COMPLETIONS, RING_SUBMISSIONS};
 pub(super) struct UringTransport {
     driven_by: DrivenBy,
     ports: Option<PortRange>,
-    stages: Arc<StagePool>,
     ring: Arc<ring::Ring>,
 }
 
@@ -81,17 +79,13 @@ impl UringTransport {
     ///
     /// # Errors
     /// As for [`UringTransport::new`].
-    pub(super) fn for_thread(
-        ports: Option<PortRange>,
-        stages: Arc<StagePool>,
-    ) -> Result<(Self, thread::RingThread)> {
-        Self::for_thread_with_sizes(ports, stages, RING_SUBMISSIONS, RING_COMPLETIONS)
+    pub(super) fn for_thread(ports: Option<PortRange>) -> Result<(Self, thread::RingThread)> {
+        Self::for_thread_with_sizes(ports, RING_SUBMISSIONS, RING_COMPLETIONS)
     }
 
     /// The same with queues of these sizes, each a power of two.
     pub(super) fn for_thread_with_sizes(
         ports: Option<PortRange>,
-        stages: Arc<StagePool>,
         submissions: u32,
         completions: u32,
     ) -> Result<(Self, thread::RingThread)> {
@@ -103,7 +97,6 @@ impl UringTransport {
         let transport = UringTransport {
             driven_by,
             ports,
-            stages,
             ring,
         };
         Ok((transport, reactor))
@@ -114,19 +107,14 @@ impl UringTransport {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] when the kernel lacks or refuses what is needed.
-    pub(super) fn new(
-        runtime: Handle,
-        ports: Option<PortRange>,
-        stages: Arc<StagePool>,
-    ) -> Result<Self> {
-        Self::with_sizes(runtime, ports, stages, RING_SUBMISSIONS, RING_COMPLETIONS)
+    pub(super) fn new(runtime: Handle, ports: Option<PortRange>) -> Result<Self> {
+        Self::with_sizes(runtime, ports, RING_SUBMISSIONS, RING_COMPLETIONS)
     }
 
     /// The same with queues of these sizes, each a power of two.
     pub(super) fn with_sizes(
         runtime: Handle,
         ports: Option<PortRange>,
-        stages: Arc<StagePool>,
         submissions: u32,
         completions: u32,
     ) -> Result<Self> {
@@ -137,7 +125,6 @@ impl UringTransport {
         Ok(UringTransport {
             driven_by: DrivenBy::Runtime(runtime),
             ports,
-            stages,
             ring,
         })
     }
@@ -194,8 +181,7 @@ impl Transport for UringTransport {
     ) -> Result<Box<dyn Link>> {
         self.ring.check()?;
         let (fd, local) = started_connect(to, from)?;
-        let stages = Arc::clone(&self.stages);
-        let stream = stream::UringStream::new(&self.ring, fd, waker.clone(), stages);
+        let stream = stream::UringStream::new(&self.ring, fd, waker.clone());
         Ok(Box::new(StreamLink::connecting(stream, local, to, waker)))
     }
 
@@ -207,8 +193,7 @@ impl Transport for UringTransport {
                 "a connection of another backend cannot become a socket",
             ));
         };
-        let stages = Arc::clone(&self.stages);
-        let stream = stream::UringStream::connected(&self.ring, fd, waker.clone(), stages)?;
+        let stream = stream::UringStream::connected(&self.ring, fd, waker.clone())?;
         Ok(Box::new(StreamLink::connected(stream, local, peer, waker)))
     }
 
@@ -221,10 +206,6 @@ impl Transport for UringTransport {
         let fd = open_datagrams(options, self.ports)?;
         let readiness = readiness::UringReadiness::new(&self.ring, fd, waker);
         Ok(Box::new(UdpSocket::new(readiness)?))
-    }
-
-    fn take_stage(&self) -> Stage {
-        self.stages.take()
     }
 
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {

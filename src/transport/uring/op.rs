@@ -244,7 +244,7 @@ impl OpMemory {
     pub(super) fn load_direct(&mut self, direct: DirectBuffer, size_max: usize) {
         let parts = self.parts_mut();
         parts.spans.clear();
-        let len = direct.len.min(size_max);
+        let len = (direct.len as usize).min(size_max);
         direct.payload.spans(direct.offset, len, &mut parts.spans);
         parts.load = Load::Receive(direct);
         parts.point();

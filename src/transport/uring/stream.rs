@@ -25,7 +25,7 @@ use super::completions::LinkCompletions;
 use super::harvest::is_retryable;
 use super::op::OpSlot;
 use super::ring::{Ring, State};
-use crate::buf::{AccessError, Stage, StagePool};
+use crate::buf::{AccessError, Stage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::RING_STAGES_BEFORE_MULTISHOT;
 use crate::slab::Key;
@@ -52,8 +52,8 @@ pub(super) struct UringStream {
 
 impl UringStream {
     /// A socket on which `connect` has begun.
-    pub(super) fn new(ring: &Arc<Ring>, fd: OwnedFd, waker: Waker, stages: Arc<StagePool>) -> Self {
-        let completions = LinkCompletions::new(waker, stages);
+    pub(super) fn new(ring: &Arc<Ring>, fd: OwnedFd, waker: Waker) -> Self {
+        let completions = LinkCompletions::new(waker);
         UringStream {
             ring: Arc::clone(ring),
             slot: ring.insert_link(completions),
@@ -64,14 +64,9 @@ impl UringStream {
     }
 
     /// A connected socket.
-    pub(super) fn connected(
-        ring: &Arc<Ring>,
-        fd: OwnedFd,
-        waker: Waker,
-        stages: Arc<StagePool>,
-    ) -> Result<Self> {
+    pub(super) fn connected(ring: &Arc<Ring>, fd: OwnedFd, waker: Waker) -> Result<Self> {
         make_blocking(&fd)?;
-        Ok(Self::new(ring, fd, waker, stages))
+        Ok(Self::new(ring, fd, waker))
     }
 
     /// Tries the batch here; what finds no room, or is gathered with others', goes to the ring.
@@ -259,7 +254,7 @@ impl Stream for UringStream {
         let size_max = io.sizes.receive;
         let wanted = io
             .armed_direct()
-            .map_or(size_max, |direct| direct.len.min(size_max));
+            .map_or(size_max, |direct| (direct.len as usize).min(size_max));
         let (slot, staged) = (self.slot, &mut self.staged);
         // 1. Bytes that staged receives have brought, then the end of the stream.
         // 2. Else the receive goes to the ring.

@@ -287,11 +287,11 @@ impl Clock for ThreadClock {
         Instant::now()
     }
 
-    fn poll_deadline(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_deadline(&mut self, at: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
         if self.set != Some(at) {
             self.clear();
         }
-        if at <= Instant::now() {
+        if at <= now {
             self.clear();
             return Poll::Ready(());
         }

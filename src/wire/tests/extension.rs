@@ -173,6 +173,12 @@ fn the_golden_bytes_of_the_page_are_what_we_send() {
                 reason: CloseReason::NoReceive,
             },
         ),
+        (
+            "close, too long",
+            FrameHeader::Close {
+                reason: CloseReason::TooLong,
+            },
+        ),
         ("acks", FrameHeader::Acks { count: 64 }),
         ("withdraw", FrameHeader::Withdraw { index: 2 }),
         ("withdrawn", FrameHeader::Withdrawn { index: 2 }),
@@ -306,7 +312,7 @@ fn a_hello_is_read_in_pieces_of_any_size() {
     }
 }
 
-/// docs/extension.md: "A type that is not known is skipped, unless its highest bit is set".
+/// docs/extension.md: "An unknown type is skipped, unless its highest bit [...] is set".
 #[test]
 fn what_an_unknown_value_means() {
     let incarnation = [0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1];

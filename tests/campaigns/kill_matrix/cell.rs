@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_fabric::ep::Liveness;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, CompletionQueue, Endpoint, Error, ErrorKind, Event, EventQueue, MemoryRegion,
+    Access, Backend, CompletionQueue, Endpoint, Error, ErrorKind, Event, EventQueue, MemoryRegion,
     PassiveEndpoint, RemoteRegion, Result, eq::ConnRequest,
 };
 
@@ -28,11 +28,11 @@ pub type Cell = death::Cell<Step, Victim>;
 impl Cell {
     /// Whether our side is to find out by itself.
     pub fn is_found(self) -> bool {
-        let extended = self.protocol == Protocol::Extended;
+        let extended = self.protocol.is_extended();
         match (self.death, self.step) {
             (Death::Killed, _) => true,
             // The time for what is left to be sent, and an end that has come already.
-            (_, Step::OurClose | Step::ItsClose) => true,
+            (_, step) if step == Step::OurClose || step.is_its_close() => true,
             // What we have accepted is a connection like any other.
             (_, Step::BeforeVerdict) if self.victim == Victim::Dials => extended,
             // What we do not read may hold its sign of life.
@@ -68,6 +68,8 @@ pub struct Outcome {
 /// Our side, before it has a connection.
 struct Survivor {
     cell: Cell,
+    /// What the victim is to know besides.
+    variables: Vec<(&'static str, String)>,
     /// Of the handshake, if the cell ends by it.
     deadline: Duration,
     peer: Peer,
@@ -101,7 +103,8 @@ async fn play_once(cell: Cell, deadline: Duration) -> Option<Outcome> {
         Victim::Listens => "none".to_owned(),
     };
     let order = (ORDER, format!("{} {} {dial}", cell.step, cell.protocol));
-    let mut victim = PeerProcess::spawn("kill_matrix::the_victim", &[order]);
+    let variables = [vec![order], us.variables.clone()].concat();
+    let mut victim = PeerProcess::spawn("kill_matrix::the_victim", &variables);
     let request = match cell.victim {
         Victim::Dials => us.meet_a_dialer().await,
         Victim::Listens => {
@@ -155,6 +158,19 @@ async fn play_once(cell: Cell, deadline: Duration) -> Option<Outcome> {
     })
 }
 
+/// A network in which this is spoken, and what its victims are to know of it.
+pub fn net(backend: Backend, protocol: Protocol) -> (Net, Vec<(&'static str, String)>) {
+    let net = Net::on(backend);
+    #[cfg(feature = "tls")]
+    if protocol == Protocol::Secure {
+        use crate::common::tls::{Node, VARIABLE};
+        let node = Node::new();
+        return (net.tls(node.config()), vec![(VARIABLE, node.to_text())]);
+    }
+    assert_ne!(protocol, Protocol::Secure, "the feature is off");
+    (net, Vec::new())
+}
+
 /// Opens something that may need a ring: the kernel takes the memory of the rings of earlier cells
 /// back a while after they are closed, and all programs of a user share the limit.
 async fn patiently<T>(mut open: impl FnMut() -> Result<T>) -> T {
@@ -170,7 +186,8 @@ async fn patiently<T>(mut open: impl FnMut() -> Result<T>) -> T {
 
 impl Survivor {
     async fn open(cell: Cell, deadline: Duration) -> Survivor {
-        let peer = patiently(|| Net::on(cell.backend).peer()).await;
+        let (net, variables) = net(cell.backend, cell.protocol);
+        let peer = patiently(|| net.peer()).await;
         let queue = peer.domain.completion_queue().open().unwrap();
         // Who only receives is watched as closely as the rest.
         let liveness = Liveness::default().interval(INTERVAL).rounds(ROUNDS);
@@ -191,6 +208,7 @@ impl Survivor {
         };
         Survivor {
             cell,
+            variables,
             deadline,
             endpoint: endpoint.open().unwrap(),
             region: region.access(Access::all()).await.unwrap(),
@@ -306,10 +324,10 @@ impl Survivor {
         let there = || {
             let ours = match cell.victim {
                 Victim::Dials => Some(self.listener.local_addr()),
+                // Over TLS it is not known before the session is.
                 Victim::Listens => self.endpoint.local_addr(),
             };
-            let socket = ours.and_then(|ours| Socket::find(ours, theirs));
-            socket.is_some_and(|socket| match cell.step {
+            Socket::find(ours, theirs).is_some_and(|socket| match cell.step {
                 Step::Paused | Step::PausedFull => socket.unread > 0,
                 _ if cell.step.fills_the_socket() => socket.to_send > 0 || socket.state != 1,
                 _ => socket.unread == 0,
@@ -335,10 +353,11 @@ impl Survivor {
         self.ledger
             .collect(&self.queue, &self.peer.events, PATIENCE)
             .await;
-        for ended in &self.ledger.ended {
-            if let Some(error) = &ended.error {
-                assert!(self.is_typed(error), "{}: {error}", ended.what);
-            }
+        let errors = self.ledger.ended.iter();
+        let errors = errors.filter_map(|ended| Some((ended.what, ended.error.as_ref()?)));
+        for (what, error) in errors.chain(self.ledger.lost.iter().map(|error| ("end", error))) {
+            assert!(self.is_typed(error), "{what}: {error}");
+            assert!(self.has_due_kind(error), "{what}: {error}");
         }
         let late = self
             .endpoint
@@ -362,6 +381,23 @@ impl Survivor {
     fn is_typed(&self, error: &Error) -> bool {
         let late = self.cell.death == Death::Stopped && error.is_timed_out();
         late || error.is_connection_lost() || error.is_canceled()
+    }
+
+    /// TLS distinguishes an end that the peer has announced from one that anyone could have made:
+    /// without close_notify the connection counts as reset.
+    fn has_due_kind(&self, error: &Error) -> bool {
+        let Cell { step, death, .. } = self.cell;
+        let is_killed = death == Death::Killed;
+        let due = match step {
+            _ if self.cell.protocol != Protocol::Secure => return true,
+            Step::ItsTruncation => ErrorKind::ConnectionReset,
+            // A death may come before what was announced is read.
+            Step::ItsClose | Step::ItsCloseNotify if !is_killed => ErrorKind::PeerClosed,
+            Step::ItsClose | Step::ItsCloseNotify | Step::OurClose => return true,
+            _ if is_killed && step.stage() == Stage::Connected => ErrorKind::ConnectionReset,
+            _ => return true,
+        };
+        error.kind() == due
     }
 
     /// What was accepted has died meanwhile: the accept fails, or the connection ends at once.

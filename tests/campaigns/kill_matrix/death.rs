@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio_fabric::Backend;
 
+use crate::common::wire::TlsStep;
+
 /// Whatever a machine under load needs for what does not depend on the victim.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// The probe interval: quick enough for a test, slow enough for a busy machine.
@@ -32,6 +34,8 @@ pub enum Protocol {
     Extended,
     /// The same behind the proof of an authorization key.
     Keyed,
+    /// The extension, within TLS.
+    Secure,
 }
 
 /// Where, and as whom.
@@ -45,15 +49,26 @@ pub struct Cell<Step, Victim> {
 }
 
 impl Protocol {
-    /// Without keys.
+    /// Without keys and TLS.
     pub const ALL: [Protocol; 2] = [Protocol::Plain, Protocol::Extended];
 
     pub fn named(name: &str) -> Protocol {
         let same = |protocol: &Protocol| protocol.to_string() == name;
-        Protocol::ALL
+        let [plain, extended] = Protocol::ALL;
+        [plain, extended, Protocol::Keyed, Protocol::Secure]
             .into_iter()
             .find(same)
             .expect("the name of a protocol")
+    }
+
+    /// Whether it has the extension.
+    pub fn is_extended(self) -> bool {
+        self != Protocol::Plain
+    }
+
+    /// How far a victim comes with TLS, if it speaks it, and goes so far at this step.
+    pub fn tls(self, until: TlsStep) -> Option<TlsStep> {
+        (self == Protocol::Secure).then_some(until)
     }
 }
 
@@ -63,6 +78,7 @@ impl fmt::Display for Protocol {
             Protocol::Plain => "plain",
             Protocol::Extended => "extended",
             Protocol::Keyed => "keyed",
+            Protocol::Secure => "TLS",
         })
     }
 }

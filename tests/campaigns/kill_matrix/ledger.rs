@@ -29,6 +29,8 @@ pub struct Ledger {
     pub connected: bool,
     /// When Shutdown, or the failure of the connection, was reported.
     pub over: Option<Instant>,
+    /// Why, if that was Shutdown.
+    pub lost: Option<Error>,
 }
 
 impl Ledger {
@@ -118,7 +120,10 @@ impl Ledger {
         assert!(self.over.is_none(), "{event:?} follows the end");
         match event {
             Event::Connected { .. } => self.connected = true,
-            Event::Shutdown { .. } if self.connected => self.over = Some(Instant::now()),
+            Event::Shutdown { error, .. } if self.connected => {
+                self.over = Some(Instant::now());
+                self.lost = error;
+            }
             Event::Error(_) if !self.connected => self.over = Some(Instant::now()),
             other => panic!("{other:?} out of turn"),
         }

@@ -18,8 +18,9 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// The end of a connection of this machine's IPv4 that has these ports.
-    pub fn find(local: SocketAddr, peer: SocketAddr) -> Option<Socket> {
+    /// The end of a connection of this machine's IPv4 that has these ports. Without a port of its
+    /// own, the one that has the peer's and an owner.
+    pub fn find(local: Option<SocketAddr>, peer: SocketAddr) -> Option<Socket> {
         let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
         table.lines().skip(1).find_map(|line| {
             // Number, local address:port, remote address:port, state, tx_queue:rx_queue; in hex.
@@ -27,12 +28,17 @@ impl Socket {
             let [_, here, there, state, queues] = columns[..] else {
                 return None;
             };
-            if port(here)? != local.port() || port(there)? != peer.port() {
+            let here = port(here)?;
+            if local.is_some_and(|local| local.port() != here) || port(there)? != peer.port() {
                 return None;
             }
             let (to_send, unread) = queues.split_once(':')?;
+            let state = u8::from_str_radix(state, 16).ok()?;
+            if local.is_none() && !HELD.contains(&state) {
+                return None;
+            }
             Some(Socket {
-                state: u8::from_str_radix(state, 16).ok()?,
+                state,
                 to_send: u64::from_str_radix(to_send, 16).ok()?,
                 unread: u64::from_str_radix(unread, 16).ok()?,
             })
@@ -41,7 +47,7 @@ impl Socket {
 
     /// Whether a process holds it open.
     pub fn is_held(local: SocketAddr, peer: SocketAddr) -> bool {
-        Socket::find(local, peer).is_some_and(|socket| HELD.contains(&socket.state))
+        Socket::find(Some(local), peer).is_some_and(|socket| HELD.contains(&socket.state))
     }
 }
 

@@ -3,12 +3,19 @@
 use std::fmt;
 
 use super::death::Protocol;
+use crate::common::wire::TlsStep;
 
 /// Where a peer is when it dies. Each is reached by bytes, not by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     /// The TCP connection is there, and not a byte of the victim's.
     Silent,
+    /// Half of its first flight of TLS.
+    HalfFlight,
+    /// All of its part of TLS's handshake but the end.
+    Unfinished,
+    /// TLS's handshake is done, and not a byte within.
+    Sealed,
     /// Half of its control header.
     HalfControl,
     /// Its control header, and half of the private data that it announces.
@@ -37,6 +44,8 @@ pub enum Step {
     HalfLargeMessage,
     /// Half of a message without a posted receive.
     HalfEarlyMessage,
+    /// Half of the record of a message.
+    HalfRecord,
     /// Half of a write into our region.
     HalfWrite,
     /// Our reads are answered, our sends and writes not acknowledged.
@@ -61,6 +70,10 @@ pub enum Step {
     OurClose,
     /// It has closed its direction, and reads nothing.
     ItsClose,
+    /// It has sent TLS's close_notify alone, and reads nothing.
+    ItsCloseNotify,
+    /// It has closed its direction without close_notify, and reads nothing.
+    ItsTruncation,
 }
 
 /// Who dials.
@@ -80,8 +93,11 @@ pub enum Stage {
 }
 
 impl Step {
-    pub const ALL: [Step; 27] = [
+    pub const ALL: [Step; 33] = [
         Step::Silent,
+        Step::HalfFlight,
+        Step::Unfinished,
+        Step::Sealed,
         Step::HalfControl,
         Step::HalfData,
         Step::BeforeVerdict,
@@ -96,6 +112,7 @@ impl Step {
         Step::HalfSmallMessage,
         Step::HalfLargeMessage,
         Step::HalfEarlyMessage,
+        Step::HalfRecord,
         Step::HalfWrite,
         Step::BeforeAck,
         Step::BeforeAnswer,
@@ -108,12 +125,17 @@ impl Step {
         Step::PausedFull,
         Step::OurClose,
         Step::ItsClose,
+        Step::ItsCloseNotify,
+        Step::ItsTruncation,
     ];
 
     /// For tables.
     pub fn about(self) -> &'static str {
         match self {
             Step::Silent => "TCP connected, nothing sent",
+            Step::HalfFlight => "half of its first flight of TLS",
+            Step::Unfinished => "its part of TLS's handshake, but for the end",
+            Step::Sealed => "TLS's handshake done, nothing within",
             Step::HalfControl => "half a control header",
             Step::HalfData => "half of the private data",
             Step::BeforeVerdict => "whole request, before the verdict",
@@ -128,6 +150,7 @@ impl Step {
             Step::HalfSmallMessage => "half of a small message",
             Step::HalfLargeMessage => "half of a large message",
             Step::HalfEarlyMessage => "half of a message without a receive",
+            Step::HalfRecord => "half of the record of a message",
             Step::HalfWrite => "half of a write into our region",
             Step::BeforeAck => "before its acks",
             Step::BeforeAnswer => "before its answer to our read",
@@ -140,6 +163,8 @@ impl Step {
             Step::PausedFull => "the same, as many as the socket takes",
             Step::OurClose => "our close, unread",
             Step::ItsClose => "its close, ours unread",
+            Step::ItsCloseNotify => "its close_notify, ours unread",
+            Step::ItsTruncation => "its close without close_notify",
         }
     }
 
@@ -173,6 +198,8 @@ impl Step {
                 | Step::ReadUnread
                 | Step::OurClose
                 | Step::ItsClose
+                | Step::ItsCloseNotify
+                | Step::ItsTruncation
         )
     }
 
@@ -185,12 +212,32 @@ impl Step {
     /// Whether a victim that speaks this comes to it.
     pub fn is_of(self, protocol: Protocol) -> bool {
         match self {
-            Step::BeforeHello | Step::HalfHello | Step::AfterHello => {
-                protocol == Protocol::Extended
-            }
+            Step::BeforeHello | Step::HalfHello | Step::AfterHello => protocol.is_extended(),
+            _ if self.is_of_tls() => protocol == Protocol::Secure,
             Step::AnswerUnread => protocol == Protocol::Plain,
             _ => true,
         }
+    }
+
+    /// Whether it is about TLS.
+    pub fn is_of_tls(self) -> bool {
+        let handshake = Step::HalfFlight <= self && self <= Step::Sealed;
+        handshake || self == Step::HalfRecord || self > Step::ItsClose
+    }
+
+    /// How far TLS has come.
+    pub fn tls(self) -> TlsStep {
+        match self {
+            Step::Silent => TlsStep::Nothing,
+            Step::HalfFlight => TlsStep::HalfFlight,
+            Step::Unfinished => TlsStep::Unfinished,
+            _ => TlsStep::Done,
+        }
+    }
+
+    /// Whether the victim has ended its direction, in whatever way.
+    pub fn is_its_close(self) -> bool {
+        self >= Step::ItsClose
     }
 
     pub fn named(name: &str) -> Step {

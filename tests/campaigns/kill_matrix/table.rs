@@ -21,7 +21,7 @@ fn millis(time: Duration) -> String {
 }
 
 /// As Markdown: a row for each step and role, times in milliseconds as median / maximum.
-pub fn markdown(outcomes: &[Outcome], backends: &[Backend]) -> String {
+pub fn markdown(outcomes: &[Outcome], backends: &[Backend], protocols: &[Protocol]) -> String {
     let mut rows: BTreeMap<(Step, Victim), Vec<&Outcome>> = BTreeMap::new();
     for outcome in outcomes {
         let cell = outcome.cell;
@@ -32,7 +32,7 @@ pub fn markdown(outcomes: &[Outcome], backends: &[Backend]) -> String {
     let mut table = "| step | the victim | to end |".to_owned();
     let columns: Vec<(Backend, Protocol)> = backends
         .iter()
-        .flat_map(|backend| Protocol::ALL.map(|protocol| (*backend, protocol)))
+        .flat_map(|backend| protocols.iter().map(|protocol| (*backend, *protocol)))
         .collect();
     for (backend, protocol) in &columns {
         let _ = write!(table, " {backend}, {protocol} |");

@@ -11,6 +11,7 @@ use super::death::Protocol;
 use super::step::Step;
 use crate::common::child;
 use crate::common::raw::{Raw, control, request};
+use crate::common::wire::Wire;
 
 /// The variable with the process's step, its protocol, and the address to dial, if any.
 pub const ORDER: &str = "TOKIO_FABRIC_VICTIM";
@@ -62,27 +63,28 @@ pub fn run() {
         Ok(address) => Victim::dialing(step, protocol, address),
         Err(_) => Victim::listening(step, protocol),
     };
-    victim.come_to(step);
-    child::say(victim.stream.local_addr().expect("a connection"));
+    victim.come_to(step, protocol);
+    child::say(victim.stream.socket().local_addr().expect("a connection"));
     loop {
         std::thread::park();
     }
 }
 
 struct Victim {
-    stream: TcpStream,
+    stream: Wire,
     region: RemoteRegion,
 }
 
 impl Victim {
     fn dialing(step: Step, protocol: Protocol, address: SocketAddr) -> Victim {
-        let mut stream = TcpStream::connect(address).expect("the survivor listens");
+        let socket = TcpStream::connect(address).expect("the survivor listens");
+        let mut stream = Wire::dialled(socket, protocol.tls(step.tls()));
         let asking = |data: &[u8]| offering(protocol, request(data));
         match step {
-            Step::Silent => {}
-            Step::HalfControl => put(&mut stream, &asking(b"")[..16]),
-            Step::HalfData => put(&mut stream, &asking(&[7; 64])[..64]),
-            _ => put(&mut stream, &asking(b"")),
+            _ if step < Step::HalfControl => {}
+            Step::HalfControl => stream.put(&asking(b"")[..16]),
+            Step::HalfData => stream.put(&asking(&[7; 64])[..64]),
+            _ => stream.put(&asking(b"")),
         }
         let data = match step {
             Step::AnswerUnread => Vec::new(),
@@ -95,9 +97,11 @@ impl Victim {
     fn listening(step: Step, protocol: Protocol) -> Victim {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         child::say(listener.local_addr().expect("a bound address"));
-        let (mut stream, _) = listener.accept().expect("the survivor dials");
+        let (socket, _) = listener.accept().expect("the survivor dials");
+        let mut stream = Wire::accepted(socket, protocol.tls(step.tls()));
         let data = match step {
-            Step::Silent | Step::AnswerUnread => Vec::new(),
+            Step::AnswerUnread => Vec::new(),
+            _ if step < Step::HalfControl => Vec::new(),
             _ => take_control(&mut stream, 0),
         };
         let answer = |data: &[u8]| {
@@ -105,17 +109,18 @@ impl Victim {
             offering(protocol, frame)
         };
         match step {
-            Step::Silent | Step::BeforeVerdict => {}
-            Step::HalfControl => put(&mut stream, &answer(b"")[..16]),
-            Step::HalfData => put(&mut stream, &answer(&[7; 64])[..64]),
-            _ => put(&mut stream, &answer(b"")),
+            Step::BeforeVerdict => {}
+            _ if step < Step::HalfControl => {}
+            Step::HalfControl => stream.put(&answer(b"")[..16]),
+            Step::HalfData => stream.put(&answer(&[7; 64])[..64]),
+            _ => stream.put(&answer(b"")),
         }
         Victim::new(stream, data).greeting(step, protocol)
     }
 
     /// Sends as much of HELLO as the step allows, and takes the survivor's.
     fn greeting(mut self, step: Step, protocol: Protocol) -> Victim {
-        if protocol == Protocol::Plain || step < Step::HalfHello {
+        if !protocol.is_extended() || step < Step::HalfHello {
             return self;
         }
         let mut hello = Raw::new(HELLO);
@@ -123,8 +128,8 @@ impl Victim {
         hello.payload = [&[0, 1, 0, 8][..], &[9; 8]].concat();
         let hello = hello.bytes();
         match step {
-            Step::HalfHello => put(&mut self.stream, &hello[..20]),
-            _ => put(&mut self.stream, &hello),
+            Step::HalfHello => self.stream.put(&hello[..20]),
+            _ => self.stream.put(&hello),
         }
         if step > Step::AfterHello {
             assert_eq!(
@@ -136,7 +141,7 @@ impl Victim {
         self
     }
 
-    fn new(stream: TcpStream, data: Vec<u8>) -> Victim {
+    fn new(stream: Wire, data: Vec<u8>) -> Victim {
         let region = RemoteRegion::from_bytes(&data);
         Victim {
             stream,
@@ -145,7 +150,7 @@ impl Victim {
     }
 
     /// Speaks from the handshake's end to the step.
-    fn come_to(&mut self, step: Step) {
+    fn come_to(&mut self, step: Step, protocol: Protocol) {
         let count = if step.reads_ours() {
             STANDARD_FRAMES
         } else {
@@ -180,26 +185,37 @@ impl Victim {
                 answer[..answer.len() / 2].to_vec()
             }
             Step::ReadUnread => Raw::rma(READ, &[(addr, len, key); 4]).bytes(),
-            // More than one staging buffer, less than a socket's first window.
+            // More than the staging buffers of a connection, less than a socket's first window.
+            Step::Paused if protocol == Protocol::Secure => message(1000).repeat(180),
             Step::Paused => message(1000).repeat(65),
             _ => Vec::new(),
         };
-        put(&mut self.stream, &bytes);
+        self.stream.put(&bytes);
         if step == Step::PausedFull {
             self.fill(&message(1000));
         }
-        if step == Step::ItsClose {
+        if step == Step::HalfRecord {
+            self.stream.put_half_a_record(&message(64));
+        }
+        if step.is_its_close() {
             // Some of ours, so that it is under way.
             let mut some = [0; 4096];
             self.stream.read_exact(&mut some).expect("a large message");
-            self.stream.shutdown(Shutdown::Write).expect("a connection");
+            if step != Step::ItsTruncation {
+                self.stream.close_notify();
+            }
+            if step != Step::ItsCloseNotify {
+                let socket = self.stream.socket();
+                socket.shutdown(Shutdown::Write).expect("a connection");
+            }
         }
     }
 
     /// Writes until nothing is taken any more.
     fn fill(&mut self, frame: &[u8]) {
         let limit = Some(Duration::from_millis(300));
-        self.stream.set_write_timeout(limit).expect("an option");
+        let socket = self.stream.socket();
+        socket.set_write_timeout(limit).expect("an option");
         while self
             .stream
             .write(&frame.repeat(100))
@@ -243,18 +259,14 @@ fn whole(mut frame: Raw, payload_len: usize) -> Vec<u8> {
 
 /// The control frame, with an offer of the extension: its version 1, and heartbeats.
 fn offering(protocol: Protocol, mut frame: Vec<u8>) -> Vec<u8> {
-    if protocol == Protocol::Extended {
+    if protocol.is_extended() {
         frame[8..16].copy_from_slice(b"tofa\x01\0\0\x02");
     }
     frame
 }
 
-fn put(stream: &mut TcpStream, bytes: &[u8]) {
-    stream.write_all(bytes).expect("the survivor is there");
-}
-
 /// Reads a control frame of this type. Gives its private data.
-fn take_control(stream: &mut TcpStream, kind: u8) -> Vec<u8> {
+fn take_control(stream: &mut Wire, kind: u8) -> Vec<u8> {
     let mut header = [0; 32];
     stream.read_exact(&mut header).expect("a control frame");
     assert_eq!(header[..2], [3, kind], "a control frame of another kind");

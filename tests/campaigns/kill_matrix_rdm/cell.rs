@@ -1,10 +1,11 @@
 //! One cell of the matrix: a survivor of ours, a victim, a step, and what came of it.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
-use tokio_fabric::testing::{Net, Peer};
+use tokio_fabric::testing::Peer;
 use tokio_fabric::{
     Access, CompletionQueue, Error, ErrorKind, RdmEndpoint, RemoteRegion, av::FabricAddr,
     ep::Liveness,
@@ -14,6 +15,7 @@ use super::keys::{self, Keys};
 use super::step::{Step, Victim};
 use super::victim::{AWAITED, LARGE, ORDER};
 use crate::common::child::{PeerProcess, signal};
+use crate::kill_matrix::cell::net;
 use crate::kill_matrix::death::{self, Death, INTERVAL, PATIENCE, Protocol, QUIET, ROUNDS};
 use crate::kill_matrix::ledger::Ledger;
 
@@ -24,11 +26,27 @@ const DEADLINE: Duration = Duration::from_millis(1500);
 /// One of this matrix.
 pub type Cell = death::Cell<Step, Victim>;
 
+/// An address of this machine for one cell alone. Who has died is dialled again for a while, and
+/// may not find one of another cell at the same port.
+fn own_host() -> Ipv4Addr {
+    static CELLS: AtomicU16 = AtomicU16::new(0);
+    let [high, low] = CELLS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    Ipv4Addr::new(127, 1, high, low)
+}
+
 impl Cell {
     /// Whether our side is to find out by itself.
     fn is_found(self) -> bool {
-        let extended = self.protocol != Protocol::Plain;
+        let extended = self.protocol.is_extended();
         self.death == Death::Killed || self.step.is_before() || extended
+    }
+
+    /// Whether a connection ends without close_notify: to TLS that is no end in order.
+    fn is_cut_within_tls(self) -> bool {
+        let is_connected = self.step > Step::TieTheirs;
+        let is_killed = self.death == Death::Killed && self.step != Step::CloseNotify;
+        let is_cut = is_connected && is_killed || self.step == Step::Truncation;
+        self.protocol == Protocol::Secure && is_cut
     }
 }
 
@@ -58,7 +76,7 @@ pub fn play_alone(cell: Cell) -> Outcome {
 
 /// Panics where a rule is broken, save that what does not end is counted.
 async fn play(cell: Cell) -> Outcome {
-    let net = Net::on(cell.backend);
+    let (net, known) = net(cell.backend, cell.protocol);
     let peer = match cell.protocol {
         Protocol::Keyed => keys::peer(&net),
         _ => net.peer().expect("a peer"),
@@ -80,7 +98,8 @@ async fn play(cell: Cell) -> Outcome {
         "{step:?} {role:?} {protocol:?} {} {addr} {key}",
         x.local_addr()
     );
-    let mut victim = PeerProcess::spawn("kill_matrix_rdm::the_victim", &[(ORDER, order)]);
+    let variables = [vec![(ORDER, order)], known].concat();
+    let mut victim = PeerProcess::spawn("kill_matrix_rdm::the_victim", &variables);
     let there: SocketAddr = victim.line().await.parse().expect("its address");
     let c = match &keys {
         Some(keys) => keys.insert_victim(there),
@@ -124,6 +143,12 @@ async fn play(cell: Cell) -> Outcome {
                 "{cell:?}: {}: {error}",
                 ended.what
             );
+            let is_cut = cell.is_cut_within_tls();
+            assert!(
+                !is_cut || error.kind() == ErrorKind::ConnectionReset,
+                "{cell:?}: {}: {error}",
+                ended.what
+            );
         }
     }
     if let Some(neighbour) = &neighbour {
@@ -153,6 +178,7 @@ fn open(cell: Cell, peer: &Peer, queue: &CompletionQueue, keys: Option<&Keys>) -
         Step::TieTheirs => 20_000..=30_000,
         _ => 0..=0,
     };
+    let host = own_host();
     let opened = ports.into_iter().find_map(|port| {
         let builder = peer.domain.rdm_endpoint().completion_queue(queue);
         let builder = builder.liveness(liveness).rendezvous_min(1000);
@@ -164,8 +190,7 @@ fn open(cell: Cell, peer: &Peer, queue: &CompletionQueue, keys: Option<&Keys>) -
             Some(keys) => builder.address_vector(&keys.vector),
             None => builder,
         };
-        let here = SocketAddr::from(([127, 0, 0, 1], port));
-        builder.listen_at(here).open().ok()
+        builder.listen_at((host, port).into()).open().ok()
     });
     opened.expect("a port is free")
 }
@@ -188,7 +213,7 @@ fn post_everything(x: &RdmEndpoint, c: FabricAddr, step: Step, ledger: &mut Ledg
             let send = x.send_tagged(vec![1; HUGE], c, 5);
             ledger.add("large tagged send", send.post().expect("room"));
         }
-        Step::WriteUnread => {
+        _ if step.has_large_write() => {
             let write = x.write(vec![1; HUGE], c, at(HUGE));
             ledger.add("large write", write.post().expect("room"));
         }

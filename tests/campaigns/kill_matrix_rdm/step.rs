@@ -1,10 +1,15 @@
 //! The steps at which a connectionless endpoint's peer dies.
 
+use crate::common::wire::TlsStep;
 use crate::kill_matrix::death::Protocol;
 
 /// Where a peer is when it dies. Each is reached by bytes, not by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
+    /// Our first flight of TLS is there, and not answered.
+    Unsealed,
+    /// Half of its flight of TLS.
+    HalfFlight,
     /// Our request is there, and not answered.
     Connect,
     /// Half of its answer.
@@ -47,6 +52,12 @@ pub enum Step {
     HalfData,
     /// It has asked for our data, and reads none.
     DataUnread,
+    /// Half of the record of a message.
+    HalfRecord,
+    /// TLS's close_notify alone, in the middle of a large write of ours.
+    CloseNotify,
+    /// The end of its stream without close_notify, there too.
+    Truncation,
 }
 
 /// Who dials.
@@ -58,7 +69,9 @@ pub enum Victim {
 }
 
 impl Step {
-    pub const ALL: [Step; 21] = [
+    pub const ALL: [Step; 26] = [
+        Step::Unsealed,
+        Step::HalfFlight,
         Step::Connect,
         Step::HalfAnswer,
         Step::Unchallenged,
@@ -80,11 +93,16 @@ impl Step {
         Step::CtsUnanswered,
         Step::HalfData,
         Step::DataUnread,
+        Step::HalfRecord,
+        Step::CloseNotify,
+        Step::Truncation,
     ];
 
     /// For tables.
     pub fn about(self) -> &'static str {
         match self {
+            Step::Unsealed => "our first flight of TLS, unanswered",
+            Step::HalfFlight => "half of its flight of TLS",
             Step::Connect => "our request, unanswered",
             Step::HalfAnswer => "half of its answer",
             Step::Unchallenged => "its answer, without its challenge",
@@ -106,6 +124,9 @@ impl Step {
             Step::CtsUnanswered => "our CTS, no DATA",
             Step::HalfData => "half of its DATA",
             Step::DataUnread => "its CTS, our DATA unread",
+            Step::HalfRecord => "half of the record of a message",
+            Step::CloseNotify => "its close_notify, our large write unread",
+            Step::Truncation => "its end without close_notify, our large write unread",
         }
     }
 
@@ -119,9 +140,34 @@ impl Step {
         Step::Unchallenged <= self && self <= Step::Proven
     }
 
+    /// It is about TLS.
+    pub fn is_of_tls(self) -> bool {
+        self < Step::Connect || self > Step::DataUnread
+    }
+
+    /// How far TLS has come.
+    pub fn tls(self) -> TlsStep {
+        match self {
+            Step::Unsealed => TlsStep::Nothing,
+            Step::HalfFlight => TlsStep::HalfFlight,
+            _ => TlsStep::Done,
+        }
+    }
+
+    /// A large write of ours is under way, and nothing of it is read but the beginning.
+    pub fn has_large_write(self) -> bool {
+        self == Step::WriteUnread || self.is_its_close()
+    }
+
+    /// The victim has ended its direction.
+    pub fn is_its_close(self) -> bool {
+        matches!(self, Step::CloseNotify | Step::Truncation)
+    }
+
     /// Whether a victim of this role comes to it.
     pub fn is_of(self, victim: Victim) -> bool {
         match self {
+            _ if self < Step::Connect => victim == Victim::Listens,
             Step::Connect | Step::HalfAnswer => victim == Victim::Listens,
             _ if self.is_of_proof() => victim == Victim::Listens,
             Step::TieOurs | Step::TieTheirs => victim == Victim::Both,
@@ -138,7 +184,7 @@ impl Step {
     /// Frames of ours that the victim reads before it goes on.
     pub fn reads(self, standard: usize) -> usize {
         match self {
-            _ if self <= Step::TieTheirs || self == Step::WriteUnread => 0,
+            _ if self <= Step::TieTheirs || self.has_large_write() => 0,
             Step::RtsUnanswered | Step::DataUnread => standard + 1,
             _ => standard,
         }
@@ -155,7 +201,12 @@ impl Victim {
     pub const ALL: [Victim; 3] = [Victim::Dials, Victim::Listens, Victim::Both];
 }
 
-const PROTOCOLS: [Protocol; 3] = [Protocol::Plain, Protocol::Extended, Protocol::Keyed];
+const PROTOCOLS: [Protocol; 4] = [
+    Protocol::Plain,
+    Protocol::Extended,
+    Protocol::Keyed,
+    Protocol::Secure,
+];
 
 /// The values of these names.
 pub fn named(step: &str, victim: &str, protocol: &str) -> (Step, Victim, Protocol) {

@@ -1,14 +1,17 @@
 //! The peer that dies: a process that speaks the protocol by hand up to one step, says so, and
 //! waits for its end.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Read;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use super::keys::KEY;
 use super::step::{Step, Victim, named};
 use crate::common::child;
 use crate::common::proof::{Prover, Proving};
 use crate::common::raw::{Raw, control, request};
+use crate::common::wire::{TlsStep, Wire};
 use crate::kill_matrix::death::Protocol;
 
 /// The variable with the process's step, role and protocol, our address, and our region.
@@ -62,12 +65,14 @@ pub fn run() {
     let (step, role, protocol) = named(step, role, protocol);
     let us: SocketAddr = us.parse().expect("our address");
     let [addr, key] = [addr, key].map(|word| word.parse::<u64>().expect("a number"));
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    // Of the same host, of which there is one for each cell.
+    let listener = TcpListener::bind((us.ip(), 0)).expect("a port");
     let here = listener.local_addr().expect("a bound address");
     let mut streams = match role {
         Victim::Both => {
             child::say(here);
-            let (mut theirs, _) = listener.accept().expect("the survivor dials");
+            let (theirs, _) = listener.accept().expect("the survivor dials");
+            let mut theirs = Wire::accepted(theirs, protocol.tls(step.tls()));
             take_control(&mut theirs);
             let (stream, kind, _) = dial(us, here, protocol);
             let due = if step == Step::TieOurs {
@@ -89,7 +94,7 @@ pub fn run() {
             let proving = (protocol == Protocol::Keyed).then(|| {
                 let challenge = take_any_frame(&mut stream);
                 let (proving, answer) = PROVER.answer(&challenge.payload);
-                put(&mut stream, &answer);
+                stream.put(&answer);
                 proving.check(&take_any_frame(&mut stream).payload);
                 proving
             });
@@ -99,22 +104,10 @@ pub fn run() {
         }
         Victim::Listens => {
             child::say(here);
-            let (mut stream, _) = listener.accept().expect("the survivor dials");
-            let (_, asked) = take_control(&mut stream);
-            let mut data = private(protocol, here, UNDERSTOOD);
-            data[2..4].copy_from_slice(&asked[2..4]);
-            let answer = control(3, ACCEPT, data.len() as u16, 1_u64.to_ne_bytes(), &data);
-            match step {
-                Step::Connect => {}
-                Step::HalfAnswer => put(&mut stream, &answer[..20]),
-                _ => {
-                    put(&mut stream, &answer);
-                    if protocol == Protocol::Keyed {
-                        prove(&mut stream, step);
-                    } else {
-                        greet(&mut stream, protocol, None);
-                    }
-                }
+            let (socket, _) = listener.accept().expect("the survivor dials");
+            let mut stream = Wire::accepted(socket, protocol.tls(step.tls()));
+            if step >= Step::Connect {
+                answer(&mut stream, step, protocol, here);
             }
             vec![stream]
         }
@@ -126,26 +119,50 @@ pub fn run() {
     }
 }
 
-fn dial(us: SocketAddr, here: SocketAddr, protocol: Protocol) -> (TcpStream, u8, Vec<u8>) {
-    let mut stream = TcpStream::connect(us).expect("the survivor listens");
-    put(&mut stream, &request(&private(protocol, here, 1)));
+/// Takes the survivor's request, and answers it up to the step.
+fn answer(stream: &mut Wire, step: Step, protocol: Protocol, here: SocketAddr) {
+    let (_, asked) = take_control(stream);
+    let mut data = private(protocol, here, UNDERSTOOD);
+    data[2..4].copy_from_slice(&asked[2..4]);
+    let answer = control(3, ACCEPT, data.len() as u16, 1_u64.to_ne_bytes(), &data);
+    match step {
+        Step::Connect => {}
+        Step::HalfAnswer => stream.put(&answer[..20]),
+        _ => {
+            stream.put(&answer);
+            if protocol == Protocol::Keyed {
+                prove(stream, step);
+            } else {
+                greet(stream, protocol, None);
+            }
+        }
+    }
+}
+
+fn dial(us: SocketAddr, here: SocketAddr, protocol: Protocol) -> (Wire, u8, Vec<u8>) {
+    // From the host that it listens at, by which the survivor knows it.
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddr::new(here.ip(), 0)).expect("a port");
+    connect(&socket, &us).expect("the survivor listens");
+    let mut stream = Wire::dialled(TcpStream::from(socket), protocol.tls(TlsStep::Done));
+    stream.put(&request(&private(protocol, here, 1)));
     let (kind, data) = take_control(&mut stream);
     (stream, kind, data)
 }
 
 /// Proves our key to the survivor, who has asked for the connection, up to the step.
-fn prove(stream: &mut TcpStream, step: Step) {
+fn prove(stream: &mut Wire, step: Step) {
     if step == Step::Unchallenged {
         return;
     }
-    put(stream, &PROVER.challenge());
+    stream.put(&PROVER.challenge());
     let answer = take_any_frame(stream);
     let proving = PROVER.challenged(&answer.payload);
     let bytes = proving.confirm();
     match step {
         Step::Unproven => {}
-        Step::HalfProof => put(stream, &bytes[..bytes.len() / 2]),
-        _ => put(stream, &bytes),
+        Step::HalfProof => stream.put(&bytes[..bytes.len() / 2]),
+        _ => stream.put(&bytes),
     }
     if !step.is_of_proof() {
         greet(stream, Protocol::Keyed, Some(&proving));
@@ -159,14 +176,14 @@ fn private(protocol: Protocol, here: SocketAddr, version: u8) -> Vec<u8> {
     data.extend(std::process::id().to_be_bytes());
     match protocol {
         Protocol::Plain => {}
-        Protocol::Extended => data.extend(b"tofa\0\x04\x01\0\0\x02"),
+        Protocol::Extended | Protocol::Secure => data.extend(b"tofa\0\x04\x01\0\0\x02"),
         Protocol::Keyed => data.extend(b"tofa\0\x04\x01\0\0\x12"),
     }
     data
 }
 
 /// Sends HELLO, sealed by what was proven, and takes the survivor's.
-fn greet(stream: &mut TcpStream, protocol: Protocol, proving: Option<&Proving>) {
+fn greet(stream: &mut Wire, protocol: Protocol, proving: Option<&Proving>) {
     if protocol != Protocol::Plain {
         let mut hello = Raw::new(HELLO);
         hello.payload = [&[0, 1, 0, 8][..], &[9; 8]].concat();
@@ -175,7 +192,7 @@ fn greet(stream: &mut TcpStream, protocol: Protocol, proving: Option<&Proving>) 
             hello.payload.extend([0x80, 0x10, 0, 32]);
             hello.payload.extend(seal);
         }
-        put(stream, &hello.bytes());
+        stream.put(&hello.bytes());
         assert_eq!(
             take_any_frame(stream).op,
             HELLO,
@@ -185,7 +202,7 @@ fn greet(stream: &mut TcpStream, protocol: Protocol, proving: Option<&Proving>) 
 }
 
 /// Speaks from the handshake's end to the step.
-fn come_to(stream: &mut TcpStream, step: Step, addr: u64, key: u64) {
+fn come_to(stream: &mut Wire, step: Step, addr: u64, key: u64) {
     let frames: Vec<Frame> = (0..step.reads(STANDARD_FRAMES))
         .map(|_| take_frame(stream))
         .collect();
@@ -223,7 +240,7 @@ fn come_to(stream: &mut TcpStream, step: Step, addr: u64, key: u64) {
         Step::HalfEarly => half(whole(tagged(NOT_AWAITED), 2000)),
         Step::RtsKept => rts(NOT_AWAITED),
         Step::CtsUnanswered | Step::HalfData => {
-            put(stream, &rts(AWAITED));
+            stream.put(&rts(AWAITED));
             let clear = take_frame(stream);
             assert_eq!((clear.op, clear.index), (CTS, 1), "the answer to our RTS");
             let mut data = Raw::new(DATA);
@@ -244,15 +261,24 @@ fn come_to(stream: &mut TcpStream, step: Step, addr: u64, key: u64) {
         }
         _ => Vec::new(),
     };
-    put(stream, &bytes);
-    if matches!(step, Step::DataUnread | Step::WriteUnread) {
+    stream.put(&bytes);
+    if step == Step::DataUnread || step.has_large_write() {
         // Some of it, so that it is under way.
         stream.read_exact(&mut [0; 4096]).expect("a large frame");
+    }
+    match step {
+        Step::HalfRecord => stream.put_half_a_record(&whole(Raw::new(MESSAGE), 64)),
+        Step::CloseNotify => stream.close_notify(),
+        Step::Truncation => {
+            let socket = stream.socket();
+            socket.shutdown(Shutdown::Write).expect("a connection");
+        }
+        _ => {}
     }
 }
 
 /// The next frame of libfabric's protocol.
-fn take_frame(stream: &mut TcpStream) -> Frame {
+fn take_frame(stream: &mut Wire) -> Frame {
     loop {
         let frame = take_any_frame(stream);
         if frame.op < HELLO {
@@ -261,7 +287,7 @@ fn take_frame(stream: &mut TcpStream) -> Frame {
     }
 }
 
-fn take_any_frame(stream: &mut TcpStream) -> Frame {
+fn take_any_frame(stream: &mut Wire) -> Frame {
     let mut base = [0; 16];
     stream
         .read_exact(&mut base)
@@ -282,12 +308,8 @@ fn take_any_frame(stream: &mut TcpStream) -> Frame {
     }
 }
 
-fn put(stream: &mut TcpStream, bytes: &[u8]) {
-    stream.write_all(bytes).expect("the survivor is there");
-}
-
 /// Reads a control frame. Gives its kind and its private data.
-fn take_control(stream: &mut TcpStream) -> (u8, Vec<u8>) {
+fn take_control(stream: &mut Wire) -> (u8, Vec<u8>) {
     let mut header = [0; 32];
     stream.read_exact(&mut header).expect("a control frame");
     let mut data = vec![0; usize::from(u16::from_be_bytes([header[2], header[3]]))];

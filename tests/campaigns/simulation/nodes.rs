@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-use tokio_fabric::testing::{Net, Node, connect};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_fabric::rdm::PeerEventKind;
+use tokio_fabric::testing::{Net, Node, connect, connect_endpoints};
 use tokio_fabric::{Endpoint, ErrorKind, RdmEndpoint, ep::Liveness};
 
 use super::paused;
@@ -167,6 +168,32 @@ fn a_crash_ends_all_that_was_at_the_node() {
     });
 }
 
+/// `Net::crash`: "its remaining objects fail with `DriverGone`", from the crash on, and also once
+/// another process runs at the node.
+#[test]
+fn nothing_is_opened_in_a_domain_whose_node_has_crashed() {
+    paused(async {
+        let net = Net::new(1);
+        let peer = net.node("a").peer().unwrap();
+        let events = peer.fabric.event_queue().open().unwrap();
+        let at = net.node("a").addr(0);
+        let opened = || {
+            let listener = peer.fabric.passive_endpoint(&events);
+            let opened = [
+                peer.domain.endpoint().open().map(drop),
+                peer.domain.rdm_endpoint().open().map(drop),
+                listener.listen_at(at).map(drop),
+                peer.fabric.domain().open().map(drop),
+            ];
+            opened.map(|it| it.map_err(|error| error.kind()))
+        };
+        net.crash("a");
+        assert_eq!(opened(), [Err(ErrorKind::DriverGone); 4]);
+        net.restart("a");
+        assert_eq!(opened(), [Err(ErrorKind::DriverGone); 4]);
+    });
+}
+
 /// A connectionless endpoint reaches a peer that has crashed and come again.
 #[test]
 fn three_nodes_go_on_with_one_that_restarts() {
@@ -222,6 +249,52 @@ fn a_node_that_hangs_is_found_dead_and_one_that_hangs_shortly_is_not() {
         assert!(start.elapsed() <= found, "{:?}", start.elapsed());
         net.resume("b");
         assert!(b.recv(vec![0; 8]).await.is_err());
+    });
+}
+
+/// docs/reliability.md: "while only receives are posted, or receives are shared": although a shared
+/// receive is no operation of a connection, a peer that falls silent is found. One that lives is
+/// left alone.
+#[test]
+fn a_silent_peer_is_found_dead_where_receives_are_shared() {
+    let idle = 2_000 * MS;
+    let liveness = Liveness::default().idle_interval(idle);
+    let limit = 2 * idle + liveness.found_within().unwrap();
+    paused(async {
+        let net = Net::new(1);
+        let (a, b) = (net.node("a").peer().unwrap(), net.node("b").peer().unwrap());
+        let context = a.domain.receive_context().open().unwrap();
+        let builder = a.domain.endpoint().receive_context(&context);
+        let x = builder.liveness(liveness).open().unwrap();
+        let y = b.domain.endpoint().open().unwrap();
+        connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+        let _receive = context.recv(vec![0; 8]).post().unwrap();
+        sleep(10 * limit).await;
+        assert!(x.is_connected(), "an idle peer is no dead one");
+        net.hang("b");
+        sleep(limit).await;
+        assert!(!x.is_connected());
+    });
+    paused(async {
+        let net = Net::new(1);
+        let a = net.node("a").peer().unwrap();
+        let builder = a.domain.rdm_endpoint().liveness(liveness);
+        let x = builder.listen_at(net.node("a").addr(7471)).open().unwrap();
+        let y = rdm(&net.node("b"));
+        let to_x = y.insert(x.local_addr()).unwrap();
+        y.send("hello", to_x).await.unwrap();
+        x.recv(vec![0; 8]).await.unwrap();
+        let mut peers = x.peers();
+        let up = peers.next().await.expect("it is open");
+        assert!(matches!(up.kind, PeerEventKind::Up), "{up:?}");
+        let _receive = x.recv(vec![0; 8]).post().unwrap();
+        assert!(timeout(10 * limit, peers.next()).await.is_err(), "it lives");
+        net.partition("a", "b");
+        let down = timeout(limit, peers.next()).await.expect("it is found");
+        let PeerEventKind::Down { error: Some(error) } = down.expect("it is open").kind else {
+            panic!("no reason");
+        };
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     });
 }
 

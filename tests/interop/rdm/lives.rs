@@ -135,7 +135,8 @@ pub async fn c_comes_back(net: Net) {
     }
 }
 
-/// We come back at the same address, as another incarnation; C goes on.
+/// We come back at the same address, as another incarnation; C goes on. The second has a limit for
+/// messages, and so agrees to no announcements.
 pub async fn we_come_back(net: Net) {
     let Some(program) = rdm_peer().or_left_out("echo-twice") else {
         return;
@@ -150,7 +151,8 @@ pub async fn we_come_back(net: Net) {
         process.line("GOT", PATIENCE).await;
         x.shutdown().await.unwrap();
         drop(x);
-        let again = peer.domain.rdm_endpoint().listen_at(us).open().unwrap();
+        let again = peer.domain.rdm_endpoint().listen_at(us);
+        let again = again.max_message_size(4096).open().unwrap();
         process.say("GO");
         echo(&again, again.insert(they).unwrap(), role).await;
         process.finished(PATIENCE).await.assert_ok();

@@ -76,8 +76,8 @@ async fn in_flight(a: &Endpoint, remote: RemoteRegion) -> Vec<(&'static str, Fai
     all
 }
 
-/// Ruling 11: "Engine gone → every pending and later operation fails with DriverGone", and none
-/// hangs: operations, connects, accepts, registrations, `shutdown` and `close`.
+/// Ruling 11: "every pending and later operation fails with `DriverGone`", and none hangs:
+/// operations, connects, accepts, registrations, `shutdown` and `close`.
 #[test]
 fn a_runtime_that_ends_ends_everything_with_it() {
     for backend in backends() {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio_fabric::testing::{FaultPlan, Net};
 use tokio_fabric::{Backend, ErrorKind};
 
-/// Ruling 4: "`cancel()` asks and the answer is the operation's own end"; and the place of a
-/// receive that was cancelled, or whose time has passed, is the next one's.
+/// Ruling 4: "`cancel()` requests cancellation, and the operation's own result says whether it was
+/// cancelled"; and the place of a receive that was cancelled, or whose time has passed, is the next
+/// one's.
 #[test]
 fn receives_are_taken_back() {
     on_every_backend(|net| async move {
@@ -40,8 +41,8 @@ fn receives_are_taken_back() {
     });
 }
 
-/// Ruling 4: "Dropping a *receive* (or timing it out) un-posts it; a message already matched to it
-/// goes back to the head of the unexpected store."
+/// Ruling 4: "A receive that is dropped, or whose time limit passes, is removed from the queue; a
+/// message that was already matched to it returns to the head of the unexpected messages."
 #[test]
 fn a_dropped_receive_loses_no_datagram() {
     on_every_backend(|net| async move {
@@ -90,7 +91,7 @@ fn closing_ends_what_is_posted() {
     });
 }
 
-/// Ruling 11: "Engine gone → every pending and later operation fails with `DriverGone`."
+/// Ruling 11: "If the runtime stops, every pending and later operation fails with `DriverGone`."
 #[test]
 fn the_end_of_the_runtime_ends_operations() {
     for backend in backends() {
@@ -112,7 +113,7 @@ fn the_end_of_the_runtime_ends_operations() {
     }
 }
 
-/// fi_close(3) of ruling 22: "`close().await` of an object that others depend on: Busy, with their
+/// fi_close(3) of ruling 22: "Closing an object that others depend on fails with Busy and their
 /// names."
 #[test]
 fn an_open_endpoint_keeps_what_it_is_bound_to() {

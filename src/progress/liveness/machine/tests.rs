@@ -1,6 +1,5 @@
 use super::*;
 use crate::edges::{EdgeCoverage, drawn};
-use crate::id::EndpointId;
 use crate::random::SplitMix;
 
 const PERIOD: Duration = Duration::from_millis(750);
@@ -83,7 +82,7 @@ fn only_the_drawn_edges_exist() {
     );
 }
 
-/// docs/extension.md: an endpoint "probes when nothing has come for an interval", and after the
+/// docs/extension.md: "the endpoint probes when nothing has arrived for an interval", and after the
 /// configured number of missed intervals the peer is dead, within the time that is documented.
 #[test]
 fn a_silent_peer_is_probed_and_found_dead_in_time() {
@@ -292,8 +291,8 @@ fn it_is_suspended_while_nothing_is_outstanding() {
     }
 }
 
-/// docs/extension.md: "a connection with receives alone finds a dead peer within two idle intervals
-/// and the rounds", also if others have heard the domain meanwhile.
+/// docs/extension.md: "a connection with only receives posted detects a dead peer within two idle
+/// intervals and the rounds", also if others have heard the domain meanwhile.
 #[test]
 fn an_idle_connection_finds_a_dead_peer_within_two_idle_intervals_and_the_rounds() {
     let idle = LivenessInputs {
@@ -348,8 +347,8 @@ fn the_silence_of_a_dead_peer_is_counted_from_its_last_byte() {
     }
 }
 
-/// docs/extension.md: "but no longer than 64 idle intervals in a row": a process that claims to be
-/// the peer of other connections cannot hide that peer's death for longer.
+/// docs/extension.md: "for at most 64 idle intervals in a row": a process that claims to be the
+/// peer of other connections cannot hide that peer's death for longer.
 #[test]
 fn what_came_on_another_connection_counts_for_a_while_only() {
     let shared = LivenessInputs {
@@ -383,8 +382,8 @@ fn idle_heartbeats_are_spread_over_the_interval() {
     let timer = HeartbeatTimer::new(Instant::now());
     let begin = Instant::now();
     let mut heartbeats = std::collections::BTreeMap::new();
-    for _ in 0..10_000 {
-        let after = first_idle_heartbeat_after(IDLE, EndpointId::next().spread(7));
+    for number in 0..10_000 {
+        let after = first_idle_heartbeat_after(IDLE, spread(number, 7));
         *heartbeats.entry(timer.at(begin + after, IDLE)).or_insert(0) += 1;
     }
     assert!(

@@ -122,8 +122,8 @@ fn a_disconnected_peer_is_dialled_again() {
     });
 }
 
-/// Ruling 11: "Engine gone → every pending and later operation fails with `DriverGone`", also what
-/// waits for a connection.
+/// Ruling 11: "every pending and later operation fails with `DriverGone`", also what waits for a
+/// connection.
 #[test]
 fn everything_ends_with_the_runtime() {
     let runtime = || {

@@ -2,9 +2,10 @@
 
 use super::*;
 
-/// Ruling 4: "Dropping a *receive* (or timing it out) un-posts it; a message already matched to it
-/// goes back to the head of the unexpected store": before those that came later, and those of one
-/// sender in the order in which they were sent, whichever is dropped first.
+/// Ruling 4: "A receive that is dropped, or whose time limit passes, is removed from the queue; a
+/// message that was already matched to it returns to the head of the unexpected messages": before
+/// those that came later, and those of one sender in the order in which they were sent, whichever
+/// is dropped first.
 #[test]
 fn messages_of_dropped_receives_go_back_in_order() {
     let fixture = Fixture::new(8, 1 << 16, 4);

@@ -88,8 +88,9 @@ fn an_announcement_that_is_gone_uses_up_nothing_of_a_buffer() {
     assert_eq!(end.flags, CompletionFlags::MULTI_RECV);
 }
 
-/// Ruling 3: "for an unasked completion with no free slot the engine stops": a buffer without a
-/// place for the next completion takes nothing, and goes on, in order, when the queue is read.
+/// Ruling 3: "For a completion without an operation the engine stops reading the connection until a
+/// slot is free": a buffer without a place for the next completion takes nothing, and goes on, in
+/// order, when the queue is read.
 #[test]
 fn a_buffer_for_many_waits_for_room_in_its_queue() {
     let fixture = Fixture::new(8, 1 << 16, 2);

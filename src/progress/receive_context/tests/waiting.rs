@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Ruling 3: "`post()`/await wait in one FIFO per context; `try_*` cannot overtake a waiter."
+/// Ruling 3: "`post` and `.await` wait in one FIFO per context, and nothing overtakes a waiter."
 #[test]
 fn receives_wait_their_turn_in_a_full_context() {
     let fixture = Fixture::new(1, 1 << 16, 4);
@@ -31,8 +31,8 @@ fn receives_wait_their_turn_in_a_full_context() {
     assert_eq!(bytes_of(&second.end()), b"2");
 }
 
-/// Ruling 3: "A CQ slot is reserved when an operation is queued to it"; who finds none waits, and
-/// goes on when the queue is read.
+/// Ruling 3: "The slot of a completion is reserved when the operation is accepted"; who finds none
+/// waits, and goes on when the queue is read.
 #[test]
 fn receives_wait_for_room_in_their_queue() {
     let fixture = Fixture::new(8, 1 << 16, 1);

@@ -1,13 +1,16 @@
 //! Reads and writes of our regions by the peer, and the responses to our reads.
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, Phase, Refusal};
+use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
 use crate::info::Caps;
 use crate::mr::{Access, AccessRequest, Tag};
 use crate::proto::Host;
 use crate::proto::conn::acks::AwaitedRead;
-use crate::proto::conn::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
+use crate::proto::conn::receive_state::{
+    PayloadInProgress, PayloadTarget, PlacedWrite, ReceiveState,
+};
 use crate::proto::conn::{Connection, violation};
+use crate::proto::event::ConnEvent;
 use crate::wire::{FrameHeader, RemoteSegment, Segments};
 
 impl<T> Connection<T> {
@@ -26,15 +29,6 @@ impl<T> Connection<T> {
         }
         let len = segments.total();
         match resolve_all(&segments, Caps::RMA, Access::REMOTE_WRITE, commit, host) {
-            Ok(_) if data.is_some() && !host.reserve_unasked() => {
-                let header = FrameHeader::Write {
-                    data,
-                    ack,
-                    commit,
-                    segments,
-                };
-                self.rx.go(ReceiveState::AwaitRoom { header });
-            }
             Ok(memory) => {
                 self.rx.go(ReceiveState::Payload(PayloadInProgress {
                     target: PayloadTarget::Region { data, commit },
@@ -50,6 +44,33 @@ impl<T> Connection<T> {
             Err(reason) => return Err(self.denied(reason)),
         }
         Ok(())
+    }
+
+    /// A write is placed: reports it once there is room for that, and acknowledges it.
+    pub(super) fn finish_write(&mut self, write: PlacedWrite, host: &mut impl Host<T>) {
+        if write.data.is_some() && !host.reserve_unasked() {
+            self.rx.go(ReceiveState::AwaitReport(write));
+            return;
+        }
+        let PlacedWrite {
+            data,
+            commit,
+            ack,
+            memory,
+        } = write;
+        if ack {
+            self.tx.push_ack(self.has_refusals());
+        }
+        if commit {
+            let memory = Some(memory);
+            self.rx.go(ReceiveState::AwaitCommit { data, memory });
+            return;
+        }
+        self.events.push(ConnEvent::RemoteAccess {
+            operation: OperationKind::RemoteWrite,
+            data,
+            memory,
+        });
     }
 
     /// The peer reads from our regions: resolves them, and queues the response.

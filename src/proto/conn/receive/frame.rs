@@ -11,7 +11,7 @@ use crate::wire::{CloseReason, FrameHeader, WireError};
 impl<T> Connection<T> {
     /// Dispatches a header. The receive state is [`ReceiveState::Header`] before; a frame that has
     /// a payload, or has to wait, moves it on.
-    pub(super) fn begin_frame(
+    pub(in crate::proto::conn) fn begin_frame(
         &mut self,
         header: FrameHeader,
         host: &mut impl Host<T>,
@@ -28,6 +28,9 @@ impl<T> Connection<T> {
         {
             if !is_received(header.tag(), host) {
                 return self.refuse_message(header.tag().is_some());
+            }
+            if let Some(max) = self.message_max().filter(|max| len > *max) {
+                return self.refuse_long_message(len, max);
             }
             self.begin_shared_message(header, arrival, host);
             self.complete_payload(host);
@@ -75,6 +78,12 @@ impl<T> Connection<T> {
                 self.handle_no_receive();
             }
             FrameHeader::Close {
+                reason: CloseReason::TooLong,
+            } => {
+                self.rx.close();
+                self.handle_too_long();
+            }
+            FrameHeader::Close {
                 reason: CloseReason::Done,
             } => self.handle_close()?,
             FrameHeader::Hello { .. } => return Err(violation("a second hello")),
@@ -97,7 +106,7 @@ impl<T> Connection<T> {
 
 /// True if the endpoint was opened to receive such messages.
 #[inline]
-fn is_received<T>(tag: Option<u64>, host: &impl Host<T>) -> bool {
+pub(in crate::proto::conn) fn is_received<T>(tag: Option<u64>, host: &impl Host<T>) -> bool {
     let message = match tag {
         None => Caps::MSG,
         Some(_) => Caps::TAGGED,

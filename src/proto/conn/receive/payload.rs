@@ -2,10 +2,9 @@
 //! it belongs to.
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, OperationKind};
-use crate::proto::conn::receive_state::{PayloadTarget, ReceiveState};
+use crate::error::{Error, ErrorKind};
+use crate::proto::conn::receive_state::{PayloadTarget, PlacedWrite, ReceiveState};
 use crate::proto::conn::{Connection, ReceivedMessage};
-use crate::proto::event::ConnEvent;
 use crate::proto::matching::UnexpectedMessage;
 use crate::proto::matching::fifo::FifoMessage;
 use crate::proto::op::OpKey;
@@ -26,12 +25,18 @@ impl<T> Connection<T> {
         let payload = transfer.payload.expect("checked above");
         let len = usize::try_from(transfer.len.min(transfer.capacity)).expect("fits the buffer");
         let overflow = usize::try_from(transfer.len).unwrap_or(usize::MAX) - len;
-        if let PayloadTarget::Refused { reason, reserved } = transfer.target {
-            if reserved {
-                self.events.push(ConnEvent::RemoteDataVoid);
+        match transfer.target {
+            PayloadTarget::Refused { reason } => return self.answer_refused(reason),
+            PayloadTarget::Region { data, commit } => {
+                let write = PlacedWrite {
+                    data,
+                    commit,
+                    ack: transfer.ack,
+                    memory: payload,
+                };
+                return self.finish_write(write, host);
             }
-            self.answer_refused(reason);
-            return;
+            _ => {}
         }
         if transfer.ack {
             // The payload is placed, even if it was truncated or no receive has taken it.
@@ -77,26 +82,13 @@ impl<T> Connection<T> {
                     self.deliver_unexpected(op, message);
                 }
             }
-            PayloadTarget::Region { data, commit: true } => {
-                self.rx.go(ReceiveState::AwaitCommit {
-                    data,
-                    memory: Some(payload),
-                });
-            }
-            PayloadTarget::Region { data, .. } => {
-                self.events.push(ConnEvent::RemoteAccess {
-                    operation: OperationKind::RemoteWrite,
-                    data,
-                    memory: payload,
-                });
-            }
             PayloadTarget::Read { op } if self.ops.get(op).is_none() => self.free_leaked_slot(),
             PayloadTarget::Read { op } => {
                 self.complete(op, Ok(()), len, payload);
             }
             PayloadTarget::ReadData { op } => self.read_data_landed(op, transfer.len, payload),
             PayloadTarget::Atomic(asked) => self.atomic_landed(*asked, payload),
-            PayloadTarget::Refused { .. } => {} // Answered above.
+            PayloadTarget::Region { .. } | PayloadTarget::Refused { .. } => {} // Ended above.
         }
     }
 
@@ -120,17 +112,23 @@ impl<T> Connection<T> {
             shared.receive_ended(matched.key);
         }
         if self.ops.get(key).is_some_and(|op| op.detached) {
-            // The owner is gone: the receive ends as canceled, and the message is requeued.
+            // The owner is gone: the receive ends as canceled, and the message is requeued at once,
+            // so that no later one is matched before it.
+            let copy = payload.copy_front(len);
             let error = Error::new(ErrorKind::Canceled, "");
-            self.complete(key, Err(error), 0, Payload::empty());
+            self.complete(key, Err(error), 0, payload);
+            let Ok(payload) = copy else { return };
             match (self.ids(), shared) {
                 (Some(ids), Some(shared)) => {
-                    // At once, so that no later message is matched before it.
-                    if let Ok(payload) = payload.apart_from_regions(len) {
-                        shared.requeue_message(received.as_unexpected(ids, payload));
-                    }
+                    shared.requeue_message(received.as_unexpected(ids, payload));
                 }
-                _ => self.requeue_message(payload, len, overflow, data, order),
+                _ => self.requeue_own(FifoMessage {
+                    payload,
+                    len,
+                    overflow,
+                    data,
+                    order,
+                }),
             }
             return;
         }

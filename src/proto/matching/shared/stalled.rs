@@ -1,5 +1,5 @@
-//! Stalled senders: a message that is neither matched nor admitted stays in its connection's
-//! socket, and the connection stops reading until the matcher wakes it.
+//! Stalled senders: a message that is neither matched nor admitted stays with its connection, in
+//! the socket or collected, and the connection stops reading until the matcher wakes it.
 //!
 //! ```text
 //!   begin_message ──no room──▶ Queued ──a receive, or room──▶ Woken ──asks again──▶ (not stalled)

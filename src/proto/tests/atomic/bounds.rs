@@ -32,7 +32,7 @@ fn frames_that_are_wrong_in_themselves_end_their_connection() {
     }
 }
 
-/// docs/extension.md, section 7: CLOSE "is the last frame of its direction, but for answers".
+/// docs/extension.md, section 7: CLOSE "is the last frame of its direction, except for answers".
 #[test]
 fn nothing_is_asked_for_behind_the_last_frame() {
     let mut pair = living_with(8);

@@ -100,8 +100,8 @@ fn in_every_state_everything_ends_once() {
     }
 }
 
-/// docs/extension.md: "What the other side has announced and was not asked for by then [...] goes
-/// out over the next one", or ends with FI_ESHUTDOWN; what was asked for arrives.
+/// docs/extension.md: "Messages of the other side that were announced and not asked for by then
+/// [...] are sent over the next connection", or ends with FI_ESHUTDOWN; what was asked for arrives.
 #[test]
 fn an_agreed_end_finishes_what_was_asked_for_and_keeps_the_rest() {
     for (closing_first, reconnects) in [(true, true), (true, false), (false, true), (false, false)]

@@ -1,0 +1,173 @@
+//! What those who drive and those who wait share.
+
+use std::task::Waker;
+
+use super::{TaskSlot, Turn};
+use crate::edges::{MachineState, check_edge};
+
+/// What is known of the need to drive, and of who does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ProgressPhase {
+    /// Nothing is to be done.
+    #[default]
+    Parked,
+    /// Something is, and the first waiter, if there is one, has been asked.
+    Woken,
+    /// A thread drives.
+    Driving,
+    /// A thread drives, and more has come.
+    DrivingWoken,
+}
+
+impl MachineState for ProgressPhase {
+    const EDGES: &'static [(ProgressPhase, ProgressPhase)] = {
+        use ProgressPhase::*;
+        &[
+            (Parked, Woken),
+            (Parked, Driving),
+            (Woken, Driving),
+            (Driving, DrivingWoken),
+            (Driving, Parked),
+            (Driving, Woken),
+            (DrivingWoken, Driving),
+            (DrivingWoken, Woken),
+        ]
+    };
+}
+
+#[derive(Default)]
+pub(super) struct ProgressState {
+    pub(super) phase: ProgressPhase,
+    pub(super) waiters: WaiterList,
+    /// The place of the waiter that was asked last.
+    asked: u64,
+    /// The alarm is set. It is while something is to be done and several wait.
+    pub(super) has_alarm: bool,
+    /// A turn has begun since the alarm was set.
+    pub(super) has_driven: bool,
+    /// The driven tasks. While a thread drives it has them, and here are those added since.
+    pub(super) tasks: Vec<TaskSlot>,
+    /// The last handle of what is driven has gone.
+    pub(super) ended: bool,
+}
+
+impl ProgressState {
+    pub(super) fn go(&mut self, to: ProgressPhase) {
+        check_edge(self.phase, to);
+        self.phase = to;
+    }
+
+    /// A thread begins to drive.
+    pub(super) fn begin(&mut self) -> Turn {
+        self.go(ProgressPhase::Driving);
+        self.has_driven = true;
+        Turn {
+            tasks: std::mem::take(&mut self.tasks),
+            has_driven: false,
+            is_alone: self.waiters.len() == 0,
+        }
+    }
+
+    /// The waiter that is asked first.
+    pub(super) fn first(&mut self) -> Option<AskedWaiter> {
+        self.asked = u64::MAX;
+        let waker = self.next()?;
+        let sets_alarm = !self.has_alarm && self.waiters.len() > 1;
+        if sets_alarm {
+            self.has_alarm = true;
+            self.has_driven = false;
+        }
+        Some(AskedWaiter { waker, sets_alarm })
+    }
+
+    /// The waker of the one behind that which was asked last.
+    pub(super) fn next(&mut self) -> Option<Waker> {
+        let (place, waker) = self.waiters.last_before(self.asked)?;
+        self.asked = place;
+        Some(waker.clone())
+    }
+}
+
+/// Those who wait, by the order in which they were last polled.
+#[derive(Default)]
+pub(super) struct WaiterList {
+    /// By place. Who goes away leaves its place empty; the last is never empty, and at most half
+    /// are.
+    pub(super) places: Vec<(u64, Option<Waker>)>,
+    len: usize,
+    next_place: u64,
+}
+
+impl WaiterList {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The last one before this place.
+    pub(super) fn last_before(&self, place: u64) -> Option<(u64, &Waker)> {
+        let before = self.places.partition_point(|(at, _)| *at < place);
+        let mut waiting = self.places[..before].iter().rev();
+        waiting.find_map(|(at, waker)| Some((*at, waker.as_ref()?)))
+    }
+
+    fn find(&self, place: u64) -> Option<usize> {
+        match self.places.last() {
+            Some((last, _)) if *last == place => Some(self.places.len() - 1),
+            _ => self.places.binary_search_by_key(&place, |it| it.0).ok(),
+        }
+    }
+
+    /// Has a waiter wait on (`waker`), as the first to be asked, or no longer. A waker that this
+    /// replaces comes back.
+    pub(super) fn update(
+        &mut self,
+        place: &mut Option<u64>,
+        waker: Option<&Waker>,
+    ) -> Option<Waker> {
+        match waker {
+            Some(waker) => self.put_first(place, waker),
+            None => self.remove(place),
+        }
+    }
+
+    /// Makes a waiter the last one, which is the first to be asked. A waker that this replaces
+    /// comes back.
+    pub(super) fn put_first(&mut self, place: &mut Option<u64>, waker: &Waker) -> Option<Waker> {
+        // A task that waits for several things keeps their places while it is the first.
+        let is_ours = |held: Option<&(u64, Option<Waker>)>| {
+            held.and_then(|(_, held)| held.as_ref())
+                .is_some_and(|held| held.will_wake(waker))
+        };
+        let held = place.and_then(|place| self.places.get(self.find(place)?));
+        if is_ours(held) && is_ours(self.places.last()) {
+            return None;
+        }
+        let stale = self.remove(place);
+        self.places.push((self.next_place, Some(waker.clone())));
+        self.len += 1;
+        *place = Some(self.next_place);
+        self.next_place += 1;
+        stale
+    }
+
+    /// Takes a waiter out; its waker comes back.
+    pub(super) fn remove(&mut self, place: &mut Option<u64>) -> Option<Waker> {
+        let at = self.find(place.take()?)?;
+        let waker = self.places[at].1.take()?;
+        self.len -= 1;
+        let is_empty = |it: &mut (u64, Option<Waker>)| it.1.is_none();
+        while self.places.pop_if(is_empty).is_some() {}
+        if self.places.len() > 2 * self.len {
+            self.places.retain(|it| it.1.is_some());
+        }
+        Some(waker)
+    }
+}
+
+/// A waiter that is to be asked.
+pub(super) struct AskedWaiter {
+    pub(super) waker: Waker,
+    /// There are others, and nothing sees to it yet that one of them is asked if this one does not
+    /// answer.
+    pub(super) sets_alarm: bool,
+}

@@ -1,0 +1,51 @@
+//! How many bytes must have come before a socket counts as readable (`SO_RCVLOWAT`).
+//!
+//! A receiver that is faster than its sender would sleep after each segment, and waking it costs
+//! the sender too. While a large payload is on its way the mark is above one byte; it is set when
+//! the receiver is about to sleep, so one that finds bytes whenever it looks never sets it.
+//!
+//! What else rests on the kernel. Reads ignore the mark. Setting one that is reached already is an
+//! edge, so nothing is lost between a read that found too little and a lower mark. The peer's end
+//! and a loss wake whatever the mark is, and so do a receive buffer or window that is nearly full
+//! and a shortage of memory. The receive buffer grows with the mark; where its limit does not
+//! permit that, the mark is lowered (`tcp_set_rcvlowat`, `tcp_epollin_ready`).
+
+use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// The mark of one socket.
+pub(super) struct LowWater(u32);
+
+impl Default for LowWater {
+    fn default() -> Self {
+        LowWater(1)
+    }
+}
+
+impl LowWater {
+    /// The socket counts as readable with so many bytes.
+    #[inline]
+    pub(super) fn set(&mut self, fd: &OwnedFd, bytes: u32) {
+        if bytes != self.0 {
+            self.change(fd, bytes);
+        }
+    }
+
+    #[cold]
+    fn change(&mut self, fd: &OwnedFd, bytes: u32) {
+        let mark = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the descriptor is open, and the kernel reads one `int`, of the length named.
+        let result = unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const mark).cast(),
+                mem::size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        if result == 0 {
+            self.0 = bytes;
+        }
+    }
+}

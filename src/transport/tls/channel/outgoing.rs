@@ -1,0 +1,195 @@
+//! From the batch of the outer link to the link.
+
+use rustls::crypto::cipher::OutboundChunks;
+
+use super::{Channel, ChannelPhase, StreamEnd};
+use crate::buf::{AccessError, Slices, Stage};
+use crate::error::Result;
+use crate::limits::{TLS_RECORD_MAX, TLS_SEAL_MAX};
+use crate::transport::SendBatch;
+use crate::transport::stream::Submissions;
+
+impl Channel {
+    /// Hands the session's records to the link.
+    pub(super) fn flush(&mut self) {
+        if self.is_sending || self.phase == ChannelPhase::Dialing || !self.session.has_records() {
+            return;
+        }
+        let frames = self.session.take_records();
+        let leases = Vec::new();
+        self.is_sending = true;
+        self.link.send(SendBatch { frames, leases });
+    }
+
+    /// Seals what comes next of the submitted batch.
+    pub(super) fn seal_from(&mut self, io: &mut Submissions) {
+        let Some(batch) = io.batch() else { return };
+        if let Some(fault) = self.fault.clone() {
+            self.sealed = 0;
+            return io.end_send(Err(fault));
+        }
+        if self.is_sending || self.phase != ChannelPhase::Open || self.session.has_records() {
+            return;
+        }
+        let size_max = TLS_SEAL_MAX.min(io.sizes.send);
+        let mut gathered = None;
+        let mut sealed = 0;
+        let end = loop {
+            let len = TLS_RECORD_MAX.min(size_max - sealed);
+            match self.seal_record(batch, sealed, len, &mut gathered) {
+                Ok((count, refused)) => {
+                    sealed += count;
+                    if count < len || sealed == size_max {
+                        break refused;
+                    }
+                }
+                Err(error) => {
+                    self.fault = Some(error.clone());
+                    return io.end_send(Err(error));
+                }
+            }
+        };
+        match end {
+            _ if sealed > 0 => {
+                self.sealed = sealed;
+                self.flush();
+            }
+            Some(fault @ AccessError::Fault(_)) => io.end_send(Err(fault.error("sending"))),
+            _ => io.end_send(Ok(0)),
+        }
+    }
+
+    /// Seals up to `len` bytes that come behind the first `sealed` ones of the batch, from where
+    /// they lie if that can be; how many, and why no more if memory is refused.
+    fn seal_record(
+        &mut self,
+        batch: &SendBatch,
+        sealed: usize,
+        len: usize,
+        gathered: &mut Option<Stage>,
+    ) -> Result<(usize, Option<AccessError>)> {
+        let mut slices = Slices::new();
+        if let Some(count) = slices_of(batch, sealed, len, &mut slices) {
+            self.session.seal(OutboundChunks::new(&slices))?;
+            return Ok((count, None));
+        }
+        let stage = gathered.get_or_insert_with(Stage::take);
+        let room = &mut stage.spare()[..len];
+        let (count, refused) = gather(batch, sealed, room);
+        self.session.seal(OutboundChunks::Single(&room[..count]))?;
+        Ok((count, refused))
+    }
+
+    /// The batch is taken back: how many of its bytes are sealed, and go out without it.
+    pub(in super::super) fn withdraw_batch(&mut self) -> usize {
+        std::mem::take(&mut self.sealed)
+    }
+
+    /// Ends the link's stream once all is out.
+    pub(super) fn finish_link(&mut self) {
+        if self.end == StreamEnd::Sealed && !self.is_sending && !self.session.has_records() {
+            self.end = StreamEnd::Finished;
+            self.link.finish();
+        }
+    }
+
+    /// What was handed to the link is back.
+    pub(super) fn handle_sent(
+        &mut self,
+        mut batch: SendBatch,
+        result: Result<usize>,
+        io: &mut Submissions,
+    ) {
+        if let Ok(sent) = result {
+            advance(&mut batch, sent);
+            if !batch.frames.is_empty() {
+                return self.link.send(batch);
+            }
+        }
+        self.is_sending = false;
+        let sealed = std::mem::take(&mut self.sealed);
+        match result {
+            Ok(_) if sealed > 0 => io.end_send(Ok(sealed)),
+            Ok(_) => {}
+            Err(error) => {
+                if self.phase == ChannelPhase::Shaking {
+                    self.break_off(error.clone());
+                }
+                self.fault.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Ends this side's stream, behind all that was sent.
+    pub(in super::super) fn finish(&mut self) {
+        if self.end == StreamEnd::Open {
+            self.session.close();
+            self.end = StreamEnd::Sealed;
+        }
+    }
+}
+
+/// Finds where up to `len` bytes lie that come behind the next `skipped` ones of the batch; how
+/// many there are, or `None` if some of them can only be copied.
+fn slices_of<'a>(
+    batch: &'a SendBatch,
+    mut skipped: usize,
+    len: usize,
+    into: &mut Slices<'a>,
+) -> Option<usize> {
+    let mut left = len;
+    for frame in &batch.frames {
+        if left == 0 {
+            break;
+        }
+        let remaining = frame.remaining();
+        if skipped >= remaining {
+            skipped -= remaining;
+            continue;
+        }
+        let count = left.min(remaining - skipped);
+        if !frame.slices(skipped, count, into) {
+            return None;
+        }
+        left -= count;
+        skipped = 0;
+    }
+    Some(len - left)
+}
+
+/// Copies what comes behind the next `skipped` bytes of the batch, as far as there is room; how
+/// many bytes, and why no more if memory is refused.
+fn gather(batch: &SendBatch, mut skipped: usize, into: &mut [u8]) -> (usize, Option<AccessError>) {
+    let mut count = 0;
+    for frame in &batch.frames {
+        let remaining = frame.remaining();
+        if skipped >= remaining {
+            skipped -= remaining;
+            continue;
+        }
+        match frame.copy_out_behind(skipped, &mut into[count..]) {
+            Ok(copied) => {
+                count += copied;
+                if copied < remaining - skipped {
+                    break;
+                }
+            }
+            Err(error) => return (count, Some(error)),
+        }
+        skipped = 0;
+    }
+    (count, None)
+}
+
+/// Lets go of records that are out.
+fn advance(batch: &mut SendBatch, mut sent: usize) {
+    while let Some(record) = batch.frames.front_mut() {
+        let count = sent.min(record.remaining());
+        record.advance(count);
+        sent -= count;
+        if record.remaining() > 0 {
+            return;
+        }
+        batch.frames.pop_front();
+    }
+}
