@@ -1,10 +1,19 @@
 //! Asks a server how it is, or what it serves: `fabric-rpc ADDRESS check|describe [--json]`.
+//!
+//! ```text
+//! $ cargo run -p tokio-fabric-rpc -- 127.0.0.1:7471 describe
+//! serving: 1 of 4096 calls, 1 of 10240 connections
+//! so far: 18 calls started, 0 refused, 0 connections closed for what they sent
+//! codec postcard, 256 calls open per connection, frames of 65536 bytes
+//! ```
+//!
+//! and a row for each method: its number, and what has become of its calls.
 
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tokio_fabric_rpc::{Channel, Result, ServerDescription, ServerHealth};
+use tokio_fabric_rpc::{Channel, MethodStats, Result, ServerDescription, ServerHealth};
 
 const USAGE: &str = "fabric-rpc ADDRESS check|describe [--json]
 
@@ -69,18 +78,52 @@ fn ask(address: &str, is_check: bool, is_json: bool) -> Result<String> {
     })
 }
 
-fn text_of_health(health: &ServerHealth) -> String {
+/// By the names of JSON.
+type Numbers<const N: usize> = [(&'static str, u64); N];
+
+fn numbers_of(health: &ServerHealth) -> Numbers<7> {
     let stats = health.stats;
+    [
+        ("running", stats.running as u64),
+        ("calls_max", health.calls_max),
+        ("connections", stats.connections as u64),
+        ("connections_max", health.connections_max),
+        ("started", stats.started),
+        ("refused", stats.refused),
+        ("violations", stats.violations),
+    ]
+}
+
+fn counts_of(stats: &MethodStats) -> Numbers<6> {
+    [
+        ("started", stats.started),
+        ("succeeded", stats.succeeded),
+        ("failed", stats.failed),
+        ("cancelled", stats.cancelled),
+        ("refused", stats.refused),
+        ("slow_polls", stats.slow_polls),
+    ]
+}
+
+fn json_of_numbers(numbers: &[(&str, u64)]) -> String {
+    let all = numbers.iter().map(|(name, it)| format!("\"{name}\":{it}"));
+    all.collect::<Vec<_>>().join(",")
+}
+
+fn text_of_health(health: &ServerHealth) -> String {
+    let [
+        running,
+        calls_max,
+        connections,
+        connections_max,
+        started,
+        refused,
+        violations,
+    ] = numbers_of(health).map(|(_, number)| number);
     format!(
-        "serving: {} of {} calls, {} of {} connections\n\
-         so far: {} calls started, {} refused, {} connections closed for what they sent\n",
-        stats.running,
-        health.calls_max,
-        stats.connections,
-        health.connections_max,
-        stats.started,
-        stats.refused,
-        stats.violations,
+        "serving: {running} of {calls_max} calls, {connections} of {connections_max} connections\n\
+         so far: {started} calls started, {refused} refused, {violations} connections closed for \
+         what they sent\n"
     )
 }
 
@@ -97,26 +140,20 @@ fn text_of(server: &ServerDescription) -> String {
     );
     let widest = server.methods.iter().map(|it| it.name.len()).max();
     let width = widest.unwrap_or(0).max("method".len());
-    let _ = writeln!(
-        text,
-        "{:width$}  number      started  succeeded     failed  cancelled    refused    mean us",
-        "method"
-    );
+    let _ = write!(text, "{:width$}  number    ", "method");
+    for (name, _) in counts_of(&MethodStats::default()) {
+        let _ = write!(text, " {name:>10}");
+    }
+    text.push_str("    mean us\n");
     for method in &server.methods {
         let stats = method.stats;
         let ended = stats.succeeded + stats.failed + stats.cancelled;
         let mean = stats.time.as_micros() / u128::from(ended.max(1));
-        let _ = write!(
-            text,
-            "{:width$}  {:#010x} {:>8} {:>10} {:>10} {:>10} {:>10} {mean:>10}",
-            method.name,
-            method.id,
-            stats.started,
-            stats.succeeded,
-            stats.failed,
-            stats.cancelled,
-            stats.refused,
-        );
+        let _ = write!(text, "{:width$}  {:#010x}", method.name, method.id);
+        for (_, count) in counts_of(&stats) {
+            let _ = write!(text, " {count:>10}");
+        }
+        let _ = write!(text, " {mean:>10}");
         for (is_set, word) in [(method.idempotent, "idempotent"), (method.to_end, "to_end")] {
             if is_set {
                 let _ = write!(text, "  {word}");
@@ -128,36 +165,19 @@ fn text_of(server: &ServerDescription) -> String {
 }
 
 fn json_of_health(health: &ServerHealth) -> String {
-    let stats = health.stats;
-    format!(
-        "{{\"running\":{},\"calls_max\":{},\"connections\":{},\"connections_max\":{},\
-         \"started\":{},\"refused\":{},\"violations\":{}}}",
-        stats.running,
-        health.calls_max,
-        stats.connections,
-        health.connections_max,
-        stats.started,
-        stats.refused,
-        stats.violations,
-    )
+    format!("{{{}}}", json_of_numbers(&numbers_of(health)))
 }
 
 fn json_of(server: &ServerDescription) -> String {
     let methods = server.methods.iter().map(|method| {
-        let stats = method.stats;
         format!(
-            "{{\"name\":{},\"id\":{},\"idempotent\":{},\"to_end\":{},\"started\":{},\
-             \"succeeded\":{},\"failed\":{},\"cancelled\":{},\"refused\":{},\"time_us\":{}}}",
+            "{{\"name\":{},\"id\":{},\"idempotent\":{},\"to_end\":{},{},\"time_us\":{}}}",
             quoted(&method.name),
             method.id,
             method.idempotent,
             method.to_end,
-            stats.started,
-            stats.succeeded,
-            stats.failed,
-            stats.cancelled,
-            stats.refused,
-            stats.time.as_micros(),
+            json_of_numbers(&counts_of(&method.stats)),
+            method.stats.time.as_micros(),
         )
     });
     format!(

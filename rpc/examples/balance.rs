@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use tokio_fabric_rpc::{BoxError, Call, Channel, Cx, Listening, Result, Server, retry, service};
+use tower::ServiceBuilder;
 use tower::balance::p2c::Balance;
 use tower::buffer::Buffer;
 use tower::discover::ServiceList;
-use tower::{Service, ServiceBuilder, ServiceExt};
 
 #[service]
 trait Squares {
@@ -53,27 +53,20 @@ pub async fn run() -> std::result::Result<Summary, BoxError> {
         channels.push(Channel::connect(server.local_addr()).await?);
         servers.push(server);
     }
-    // Calls are described by a client, and made over the channel that the balancer chooses.
-    let client = SquaresClient::over(channels[0].clone());
     let services: Vec<_> = channels.iter().map(Channel::service).collect();
     let balance = Balance::new(ServiceList::new::<Call<u64>>(services));
     let service = ServiceBuilder::new()
         .retry(retry::NotStarted::new())
-        .service(Buffer::new(balance, 64))
-        .boxed_clone();
+        .service(Buffer::new(balance, 64));
+    // The first channel describes calls; they are made over the one that the balancer chooses.
+    let client = SquaresClient::over(channels[0].clone()).layered(service);
 
     let callers = (0..CALLERS).map(|caller| {
-        let (client, mut service) = (client.clone(), service.clone());
+        let client = client.clone();
         tokio::spawn(async move {
             let mut failed = 0;
             for number in caller * CALLS_OF_EACH..(caller + 1) * CALLS_OF_EACH {
-                let call = client.square(number);
-                let ready = service.ready().await;
-                let end = match ready {
-                    Ok(ready) => ready.call(call).await,
-                    Err(error) => Err(error),
-                };
-                match end {
+                match client.square(number).await {
                     Ok(square) => assert_eq!(square, number * number),
                     Err(error) => {
                         eprintln!("{number}: {error}");

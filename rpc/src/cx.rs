@@ -1,4 +1,4 @@
-//! What a handler knows of its call, and what calls made within it inherit.
+//! What a handler knows of its call, and what calls made by the handler inherit.
 
 use std::fmt;
 use std::future::Future;
@@ -12,7 +12,6 @@ use futures::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::lend::Bulk;
 use crate::status::Code;
 use crate::wire::{CallId, Metadata};
 
@@ -20,7 +19,31 @@ tokio::task_local! {
     static CURRENT: Cx;
 }
 
-/// A trace context of W3C, as it goes over the wire.
+/// A W3C trace context, as it is sent with a call.
+///
+/// A program that uses a tracing system sets it with [`Call::trace`](crate::Call::trace), and reads
+/// it with [`Cx::trace`].
+///
+/// ```
+/// use tokio_fabric_rpc::{Cx, Result, TraceContext, service, testing};
+///
+/// #[service]
+/// trait Trace {
+///     async fn id(&self, cx: &Cx) -> Result<[u8; 16]>;
+/// }
+/// struct Tracer;
+/// impl Trace for Tracer {
+///     async fn id(&self, cx: &Cx) -> Result<[u8; 16]> {
+///         Ok(cx.trace().map_or([0; 16], |trace| trace.trace_id))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// let (channel, _server) = testing::pair(TraceServer::new(Tracer)).await?;
+/// let trace = TraceContext { trace_id: [7; 16], span_id: [1; 8], flags: 1 };
+/// assert_eq!(TraceClient::over(channel).id().trace(trace).await?, [7; 16]);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// The trace.
@@ -53,17 +76,17 @@ impl TraceContext {
     }
 }
 
-/// Why a call is not wanted any more.
+/// Why a call was cancelled; see [`Cx::cancelled`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CancelReason {
-    /// The caller has dropped it, or its own clock says that its time is over.
+    /// The caller has dropped the call, or its deadline has passed by the caller's clock.
     Caller = 1,
-    /// Its time is over.
+    /// The call's deadline has passed.
     Deadline = 2,
-    /// The server drains, and the drain's time is over.
+    /// The server is draining, and the drain's deadline has passed.
     Drain = 3,
-    /// Its connection has ended.
+    /// The call's connection has ended.
     Connection = 4,
 }
 
@@ -79,11 +102,36 @@ impl CancelReason {
     }
 }
 
-/// A call, as its handler sees it. Clones are of the same call.
+/// A call, as its handler sees it: the first argument of every method.
 ///
-/// A handler is dropped at its next await when its call is cancelled, times out, or loses its
-/// connection, unless its method is `#[rpc(to_end)]`, which goes on and looks at
-/// [`cancelled`](Self::cancelled) if it likes. [`shield`](Self::shield) lets a part go on.
+/// It has the deadline, the metadata and the caller's address. Clones refer to the same call.
+///
+/// When a call is cancelled, times out, or loses its connection, its handler is dropped at its next
+/// await. A method with `#[rpc(to_end)]` continues instead, and learns of the cancellation from
+/// [`cancelled`](Self::cancelled). [`shield`](Self::shield) lets a part of a handler continue.
+///
+/// ```
+/// use tokio_fabric_rpc::{Cx, Result, service, testing};
+///
+/// #[service]
+/// trait Greet {
+///     async fn greet(&self, cx: &Cx) -> Result<String>;
+/// }
+/// struct Greeter;
+/// impl Greet for Greeter {
+///     async fn greet(&self, cx: &Cx) -> Result<String> {
+///         assert!(cx.time_left().is_some()); // Every call has a deadline by default.
+///         let name = cx.metadata().value("name").unwrap_or(b"stranger");
+///         Ok(format!("Hello, {}!", String::from_utf8_lossy(name)))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// let (channel, _server) = testing::pair(GreetServer::new(Greeter)).await?;
+/// let greeting = GreetClient::over(channel).greet().meta("name", "Ada").await?;
+/// assert_eq!(greeting, "Hello, Ada!");
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Cx(Arc<CallContext>);
 
@@ -91,8 +139,10 @@ pub(crate) struct CallContext {
     pub(crate) parts: CallParts,
     /// 0, or a [`CancelReason`].
     cancelled: AtomicU8,
-    /// Its handler has begun; of a call that passes through layers.
+    /// Its handler has begun, or cannot begin any more.
     started: AtomicBool,
+    /// It is answered, and its name may be that of another call.
+    answered: AtomicBool,
     /// Of the task that polls the handler.
     task: AtomicWaker,
     waiters: Notify,
@@ -109,58 +159,67 @@ pub(crate) struct CallParts {
     pub(crate) deadline: Option<Instant>,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) metadata: Metadata,
-    pub(crate) bulk: Arc<Bulk>,
 }
 
 impl Cx {
-    pub(crate) fn new(parts: CallParts) -> Cx {
-        Cx(Arc::new(CallContext {
+    /// In the place of a call that is over, if no one else holds that.
+    pub(crate) fn renew(spare: Option<Cx>, parts: CallParts) -> Cx {
+        let call = CallContext {
             parts,
             cancelled: AtomicU8::new(0),
             started: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
             task: AtomicWaker::new(),
             waiters: Notify::new(),
-        }))
+        };
+        if let Some(Cx(mut spare)) = spare
+            && let Some(place) = Arc::get_mut(&mut spare)
+        {
+            *place = call;
+            return Cx(spare);
+        }
+        Cx(Arc::new(call))
     }
 
-    /// The call whose handler runs here: in its own task, and where [`scope`](Self::scope) has
-    /// carried it.
+    /// The call whose handler runs in the current task. Other tasks have none, unless
+    /// [`scope`](Self::scope) has set it.
     pub fn current() -> Option<Cx> {
         CURRENT.try_with(Cx::clone).ok()
     }
 
-    /// Who calls.
+    /// The caller's address.
     pub fn peer(&self) -> SocketAddr {
         self.0.parts.peer
     }
 
-    /// `Service/method` of the call.
+    /// The name of the method, `Service/method`.
     pub fn method(&self) -> &'static str {
         self.0.parts.method.name
     }
 
-    /// When the call's time is over; `None`: never.
+    /// The deadline of the call: that of its client or that of its server, whichever is earlier
+    /// ([`Server::deadline_max`](crate::Server::deadline_max)); `None` if neither has one.
     pub fn deadline(&self) -> Option<Instant> {
         self.0.parts.deadline
     }
 
-    /// What is left of the call's time.
+    /// The time left until the deadline.
     pub fn time_left(&self) -> Option<Duration> {
         let deadline = self.0.parts.deadline?;
         Some(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// What the caller sent along.
+    /// The metadata that the caller sent.
     pub fn metadata(&self) -> &Metadata {
         &self.0.parts.metadata
     }
 
-    /// The trace that the call is of, if the caller said.
+    /// The trace that the call belongs to, if the caller sent one.
     pub fn trace(&self) -> Option<TraceContext> {
         self.0.parts.trace
     }
 
-    /// Why the call is not wanted any more, if so.
+    /// Why the call was cancelled; `None` if it was not.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         Some(match self.0.cancelled.load(Ordering::Acquire) {
             1 => CancelReason::Caller,
@@ -171,11 +230,11 @@ impl Cx {
         })
     }
 
-    /// Waits until the call is not wanted any more: for what a handler spawns, and for methods that
-    /// run to their end.
+    /// Waits until the call is cancelled. It is for tasks that a handler spawns, and for methods
+    /// with `#[rpc(to_end)]`.
     ///
     /// # Cancel safety
-    /// Nothing is lost.
+    /// Cancel safe: waiting changes nothing.
     pub async fn cancelled(&self) -> CancelReason {
         loop {
             let notified = self.0.waiters.notified();
@@ -186,14 +245,14 @@ impl Cx {
         }
     }
 
-    /// Runs the future as a task of its own, which goes on when the handler is dropped. Calls made
-    /// in it inherit the deadline all the same.
+    /// Runs the future in a task of its own, which continues if the handler is dropped. Calls made
+    /// in it still inherit the deadline.
     ///
     /// # Cancel safety
-    /// Dropping what is returned stops nothing.
+    /// Dropping the returned future does not stop the task.
     ///
     /// # Panics
-    /// If the future does.
+    /// If the future panics.
     pub fn shield<F>(&self, future: F) -> impl Future<Output = F::Output> + Send + use<F>
     where
         F: Future + Send + 'static,
@@ -212,8 +271,8 @@ impl Cx {
         }
     }
 
-    /// Carries the call into a task that the handler spawns: calls made there inherit its deadline
-    /// and trace.
+    /// Runs the future with this call as the current one, in a task that the handler spawns: calls
+    /// made in it inherit the deadline and the trace.
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         CURRENT.scope(self.clone(), future)
     }
@@ -222,12 +281,23 @@ impl Cx {
         CURRENT.sync_scope(self.clone(), run)
     }
 
-    pub(crate) fn set_started(&self) {
-        self.0.started.store(true, Ordering::Release);
+    /// True for one who asks: that one counts the call, as begun or as over before.
+    pub(crate) fn begin(&self) -> bool {
+        !self.0.started.swap(true, Ordering::AcqRel)
     }
 
     pub(crate) fn has_started(&self) -> bool {
         self.0.started.load(Ordering::Acquire)
+    }
+
+    /// Under the lock of its connection's machine.
+    pub(crate) fn set_answered(&self) {
+        self.0.answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Under that lock too.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.0.answered.load(Ordering::Relaxed)
     }
 
     pub(crate) fn id(&self) -> CallId {

@@ -7,8 +7,9 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_fabric::cq::{Completion, CompletionFlags};
@@ -18,35 +19,75 @@ use tokio_fabric::eq::{ConnRequest, EndpointId};
 use tokio_fabric::error::OperationKind;
 use tokio_fabric::info::AuthKey;
 use tokio_fabric::limits::INJECT_SIZE_MAX;
-use tokio_fabric::{CompletionQueue, Domain, Endpoint, Error, Event, EventQueue, Fabric};
+use tokio_fabric::{Buffer, CompletionQueue, Domain, Endpoint, Error, Event, EventQueue, Fabric};
 
+use crate::cx::Cx;
 use crate::limits::{
     BATCH_MAX, FRAME_MAX, IDLE_INTERVAL, QUEUE_SIZE, RECEIVE_BUFFER, RECEIVE_BUFFERS, REFUSALS_MAX,
 };
+use crate::server::Handling;
 use crate::status::Status;
-use crate::wire::FrameBuf;
+use crate::wire::{BatchBuf, FrameBuf};
 
 /// One end of a connection.
 pub(crate) trait Connection: Send + Sync + 'static {
+    /// What it goes over.
+    fn endpoint(&self) -> &Endpoint;
     /// A message has come.
-    fn handle_frame(self: &Arc<Self>, frame: &[u8], clock: &mut Clock);
+    fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn);
+    /// No more messages of it are there for now. True: it gathers what those send that it has
+    /// woken, until [`flush`](Self::flush).
+    fn handle_pause(self: &Arc<Self>, _: &mut ReadTurn) -> bool {
+        false
+    }
+    /// Those that were woken have run.
+    fn flush(&self) {}
     /// Nothing more comes; the reason, unless the end was an agreed one.
     fn handle_end(self: &Arc<Self>, why: Option<&Error>);
 }
 
-/// The time while messages are read: asked for once per message at most.
-pub(crate) struct Clock {
-    /// When they were taken from the queue.
+/// What is kept from one message to the next while those that were taken from the queue together
+/// are handled.
+pub(crate) struct ReadTurn {
+    /// When they were taken from it.
     pub(crate) read: Instant,
-    /// When the last one was handled.
-    pub(crate) last: Instant,
+    /// When the last one was handled, since then: the time is asked for once per message at most.
+    pub(crate) last: Duration,
+    /// Of a call that is over, for the next one.
+    pub(crate) spare: Option<Cx>,
+    pub(crate) spare_handling: Option<Handling>,
+    /// Answers of the connection whose messages are handled.
+    pub(crate) answers: BatchBuf,
+    /// When the first of them was there.
+    pub(crate) gathered: Duration,
+    /// Callers of the connection that were woken.
+    pub(crate) woken: usize,
+}
+
+impl ReadTurn {
+    pub(crate) fn new() -> ReadTurn {
+        ReadTurn {
+            read: Instant::now(),
+            last: Duration::ZERO,
+            spare: None,
+            spare_handling: None,
+            answers: BatchBuf::default(),
+            gathered: Duration::ZERO,
+            woken: 0,
+        }
+    }
+
+    /// Of what was taken now.
+    fn restart(&mut self) {
+        (self.read, self.last) = (Instant::now(), Duration::ZERO);
+    }
 }
 
 /// What a domain is opened with besides the defaults.
 pub(crate) type Configure = Box<dyn FnOnce(DomainBuilder) -> DomainBuilder + Send>;
 
 /// The connections of a domain that share their receives.
-pub(crate) struct Hub<C> {
+pub(crate) struct Hub<C: Connection> {
     pub(crate) fabric: Fabric,
     /// Of its endpoints.
     auth_key: Option<AuthKey>,
@@ -79,9 +120,11 @@ impl<C: Connection> Hub<C> {
         let events = fabric.event_queue().size(2 * connections_max + 64).open()?;
         let queue = domain.completion_queue().size(QUEUE_SIZE).open()?;
         let receives = domain.receive_context().receive_queue(&queue);
-        let receives = receives.min_multi_recv(FRAME_MAX).open()?;
-        for _ in 0..RECEIVE_BUFFERS {
-            post(&receives, vec![0; RECEIVE_BUFFER])?;
+        let receives = receives.min_multi_recv(FRAME_MAX);
+        // So that a peer that stops within a frame does not keep a part of a buffer from others.
+        let receives = receives.max_message_size(FRAME_MAX).open()?;
+        for number in 0..RECEIVE_BUFFERS {
+            post(&receives, number, vec![0; RECEIVE_BUFFER])?;
         }
         let connections = Arc::default();
         let reader = Reader {
@@ -91,6 +134,9 @@ impl<C: Connection> Hub<C> {
             connections: Arc::clone(&connections),
             accept,
             batch: Vec::new(),
+            turn: ReadTurn::new(),
+            gathering: Vec::new(),
+            last_parts: [const { None }; RECEIVE_BUFFERS],
         };
         Ok(Hub {
             fabric,
@@ -125,12 +171,14 @@ impl<C: Connection> Hub<C> {
 
     /// Messages of the endpoint go there from now on.
     pub(crate) fn insert(&self, endpoint: EndpointId, connection: &Arc<C>) {
-        lock(&self.connections).insert(endpoint, Arc::clone(connection));
+        let none = lock(&self.connections).insert(endpoint, Arc::clone(connection));
+        debug_assert!(none.is_none(), "an endpoint has one connection");
     }
 
     /// Of a connection that was never made.
     pub(crate) fn remove(&self, endpoint: EndpointId) {
-        lock(&self.connections).remove(&endpoint);
+        // Dropped without the lock.
+        let _removed = lock(&self.connections).remove(&endpoint);
     }
 
     /// The connections there are.
@@ -143,10 +191,15 @@ impl<C: Connection> Hub<C> {
     }
 }
 
-impl<C> Drop for Hub<C> {
+/// Its connections end with it: what they receive is read no more.
+impl<C: Connection> Drop for Hub<C> {
     fn drop(&mut self) {
         self.reader.abort();
-        lock(&self.connections).clear();
+        let connections = std::mem::take(&mut *lock(&self.connections));
+        for connection in connections.into_values() {
+            connection.handle_end(None);
+            close(connection.endpoint());
+        }
     }
 }
 
@@ -156,8 +209,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Where the queue is full of what is not read yet, the buffer waits for its turn: a lost one would
 /// never come back.
-fn post(receives: &SharedReceiveContext, buffer: Vec<u8>) -> Result<(), Error> {
-    let posted = receives.multi_recv(buffer).queue(0_usize).post();
+fn post(receives: &SharedReceiveContext, number: usize, buffer: Vec<u8>) -> Result<(), Error> {
+    let posted = receives.multi_recv(buffer).queue(number).post();
     let posted = posted.map_err(|failed| failed.into_error())?;
     posted.detach();
     Ok(())
@@ -170,6 +223,12 @@ struct Reader<C, A> {
     connections: Arc<Table<C>>,
     accept: A,
     batch: Vec<Completion>,
+    turn: ReadTurn,
+    /// Connections that are to be flushed.
+    gathering: Vec<Arc<C>>,
+    /// The last message of each buffer: whose others are read and gone, so it brings all of the
+    /// buffer back.
+    last_parts: [Option<Buffer>; RECEIVE_BUFFERS],
 }
 
 /// What the reader is woken for.
@@ -186,6 +245,11 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
                 Next::Completions => self.read_messages(),
                 Next::Event(event) => self.handle_event(event),
                 Next::Closed => return,
+            }
+            if !self.gathering.is_empty() {
+                // Behind all that is ready to run.
+                tokio::task::yield_now().await;
+                self.gathering.drain(..).for_each(|it| it.flush());
             }
             tokio::task::coop::consume_budget().await;
         }
@@ -215,41 +279,57 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
     }
 
     fn read_messages(&mut self) {
-        let read = Instant::now();
-        let mut clock = Clock { read, last: read };
+        self.turn.restart();
         // Messages come in runs of one connection.
         let mut last: Option<(EndpointId, Arc<C>)> = None;
         let mut batch = std::mem::take(&mut self.batch);
-        for completion in batch.drain(..) {
+        // Where they are: they are large, and each move is a copy.
+        for completion in &mut batch {
             let id = completion.endpoint;
             if last.as_ref().is_none_or(|(it, _)| *it != id) {
+                self.pause(last);
                 let found = lock(&self.connections).get(&id).cloned();
                 last = found.map(|it| (id, it));
             }
-            self.read_message(completion, last.as_ref().map(|(_, it)| it), &mut clock);
+            self.read_message(completion, last.as_ref().map(|(_, it)| it));
         }
+        self.pause(last);
+        batch.clear();
         self.batch = batch;
     }
 
-    fn read_message(&self, mut completion: Completion, from: Option<&Arc<C>>, clock: &mut Clock) {
+    /// The next message is of another connection, or there is none.
+    fn pause(&mut self, last: Option<(EndpointId, Arc<C>)>) {
+        if let Some((_, connection)) = last
+            && connection.handle_pause(&mut self.turn)
+        {
+            self.gathering.push(connection);
+        }
+    }
+
+    fn read_message(&mut self, completion: &mut Completion, from: Option<&Arc<C>>) {
+        let turn = &mut self.turn;
         let buffer = completion.take_buffer();
         let is_message = completion.flags.contains(CompletionFlags::RECV);
         if completion.operation == OperationKind::Receive && is_message {
             match (&completion.result, &buffer, from) {
-                (Ok(()), Some(message), Some(from)) => from.handle_frame(message, clock),
+                (Ok(()), Some(message), Some(from)) => from.handle_message(message, turn),
                 // It does not fit, so it is no frame: an empty one is none either.
                 (Err(failed), _, Some(from)) if failed.error.is_truncated() => {
-                    from.handle_frame(&[], clock);
+                    from.handle_message(&[], turn);
                 }
                 _ => {}
             }
         }
+        let number = completion.context.0 as usize;
+        if buffer.is_some() {
+            self.last_parts[number] = buffer;
+        }
         if completion.flags.contains(CompletionFlags::MULTI_RECV) {
-            // Its messages have been handled, and so the buffer comes back whole.
-            let whole = buffer.and_then(|it| it.into_whole());
-            let whole = whole.and_then(|it| it.into_vec().ok());
+            let whole = self.last_parts[number].take();
+            let whole = whole.and_then(|it| it.into_whole()?.into_vec().ok());
             let whole = whole.unwrap_or_else(|| vec![0; RECEIVE_BUFFER]);
-            if let Err(error) = post(&self.receives, whole) {
+            if let Err(error) = post(&self.receives, number, whole) {
                 tracing::debug!(%error, "no receive was posted");
             }
         }
@@ -276,20 +356,52 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
 }
 
 /// Sends a frame, in the order of the calls. It waits for room within the library, so what is sent
-/// is bounded by the calls that are open.
-pub(crate) fn send(endpoint: &Endpoint, frame: FrameBuf) -> Result<(), Error> {
+/// is bounded by the calls that are open. Empty afterwards: small ones are copied from where they
+/// are.
+pub(crate) fn send(endpoint: &Endpoint, frame: &mut FrameBuf) -> Result<(), Error> {
     if frame.len() <= INJECT_SIZE_MAX {
-        match endpoint.inject(&frame) {
+        match endpoint.inject(&*frame) {
             Err(error) if error.is_again() => {}
-            sent => return sent,
+            sent => {
+                frame.clear();
+                return sent;
+            }
         }
     }
-    let sent = endpoint.send(frame.into_vec()).detach();
+    let sent = endpoint.send(std::mem::take(frame).into_vec()).detach();
+    sent.map_err(|failed| failed.into_error())
+}
+
+/// The same, at the library's next turn: nothing is sent within this call.
+pub(crate) fn send_later(endpoint: &Endpoint, frame: FrameBuf) -> Result<(), Error> {
+    let sent = endpoint.send(frame.into_vec()).more().detach();
+    sent.map_err(|failed| failed.into_error())
+}
+
+/// Sends what was gathered, as [`send`] does.
+pub(crate) fn send_batch(endpoint: &Endpoint, batch: &mut BatchBuf) -> Result<(), Error> {
+    let message = batch.message();
+    if message.is_empty() {
+        return Ok(());
+    }
+    if message.len() <= INJECT_SIZE_MAX {
+        match endpoint.inject(message) {
+            Err(error) if error.is_again() => {}
+            sent => {
+                batch.clear();
+                return sent;
+            }
+        }
+    }
+    let sent = endpoint.send(batch.take()).detach();
     sent.map_err(|failed| failed.into_error())
 }
 
 /// Closes a connection without waiting for it.
 pub(crate) fn close(endpoint: &Endpoint) {
-    let endpoint = endpoint.clone();
-    tokio::spawn(async move { endpoint.shutdown().await });
+    // Begun by its first poll, it goes on by itself.
+    let _ = endpoint.shutdown().now_or_never();
 }
+
+#[cfg(test)]
+mod tests;

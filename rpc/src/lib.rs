@@ -1,19 +1,43 @@
 //! Remote calls over [`tokio_fabric`], for services that move memory: deadlines, cancellation that
-//! reaches the handler, overload and drain that are answered, and memory that is lent to a call.
+//! reaches the handler, prompt refusals by overloaded or draining servers, and memory that is lent
+//! to a call.
 //!
-//! # What is promised
+//! # Guarantees
 //!
 //! - A call ends exactly once at each side, and is sent at most once.
-//! - A call that fails says by [`Status::started`] whether its handler can have run.
-//! - Dropping a call cancels it: its handler is dropped at its next await, with the calls and
-//!   transfers that it has made.
-//! - Memory that is [lent](Lend) to a call is read and written by RMA, and shut to every peer when
-//!   the call ends, however it does.
-//! - What is streamed in either direction waits for its own reader, and for no other.
-//! - Every call has a deadline, 10 s unless it says otherwise; calls that a handler makes inherit
-//!   the remaining time.
-//! - An overloaded or draining server answers so at once, and nothing has run.
-//! - What a peer sends leads to a status or to the end of its connection, and to nothing else.
+//! - When a call fails, [`Status::started`] says whether its handler may have run.
+//! - Dropping a call cancels it: its handler is dropped at its next await, and with it the calls
+//!   and transfers that it is making.
+//! - Memory that is [lent](Lend) to a call is read and written by RMA. No peer can access it after
+//!   the call has ended, however it ends.
+//! - Each stream waits only for its own reader, in either direction.
+//! - Every call has a deadline, 10 s by default; calls that a handler makes inherit the remaining
+//!   time.
+//! - An overloaded or draining server refuses a call at once, before anything has run.
+//! - Malformed input from a peer fails a call or closes the connection, and does nothing else.
+//!
+//! # Where to find what
+//!
+//! | for | see |
+//! |---|---|
+//! | methods and their settings | [`service`] |
+//! | memory that is lent, and how a handler accesses it | [`Lend`], [`Pull`], [`Push`] |
+//! | streams of values | [`Streaming`] |
+//! | errors: this library's, and a method's own | [`Status`], [`CallError`] |
+//! | deadlines, metadata and traces of a call; what a handler knows of it | [`Call`], [`Cx`] |
+//! | connections, and what happens when they end | [`Channel`] |
+//! | limits, windows, draining, layers, authorization | [`Server`], [`Listening`], [`Authorize`] |
+//! | `tower` layers around calls | [`ChannelService`], [`LayeredPath`] |
+//! | retries (feature `tower`) | the module `retry` |
+//! | codecs | [`Codec`] |
+//! | counts | [`Listening::method_stats`], [`Channel::stats`], [`Channel::describe`] |
+//! | tests (feature `test-util`) | the module `testing` |
+//!
+//! A `tracing` subscriber gets the spans `rpc.client` and `rpc.server`, with OpenTelemetry's names
+//! and the trace of the caller; without a subscriber they cost nothing. With the feature `metrics`,
+//! `rpc.client.call.duration` and `rpc.server.call.duration` are histograms in seconds, and
+//! `rpc.server.refused_calls` counts refused calls by code. The recorder is to be there before the
+//! first call: the histograms of a method's results are kept from then on.
 //!
 //! # Quick start
 //!
@@ -43,6 +67,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
+#![doc(test(attr(deny(unused_must_use))))]
 
 // What the macro writes names this crate; so do its own tests.
 extern crate self as tokio_fabric_rpc;
@@ -77,7 +102,10 @@ mod streaming;
 pub mod testing;
 mod wire;
 
-pub use client::{Call, CallFuture, Channel, ChannelBuilder, ChannelService};
+pub use client::{
+    Call, CallFuture, CallPath, Channel, ChannelBuilder, ChannelService, DirectPath, LayeredCall,
+    LayeredPath,
+};
 #[cfg(feature = "prost")]
 pub use codec::Prost;
 #[cfg(feature = "rkyv")]
@@ -97,6 +125,26 @@ pub use status::{CallError, Code, Result, Started, Status};
 pub use streaming::Streaming;
 pub use tokio::net::ToSocketAddrs;
 pub use tokio_fabric::info::AuthKey;
+/// Turns a trait into a service.
+///
+/// ```
+/// use tokio_fabric_rpc::{Cx, Result, service, testing};
+///
+/// #[service(name = "counter")]
+/// trait Counter {
+///     #[rpc(idempotent)]
+///     async fn read(&self, cx: &Cx) -> Result<u64>;
+///     #[rpc(version = "2")]
+///     async fn add(&self, cx: &Cx, count: u64) -> Result<u64>;
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// let mock = CounterMock::new();
+/// mock.script_add([Ok(5)]);
+/// let (channel, _server) = testing::pair(CounterServer::new(mock)).await?;
+/// assert_eq!(CounterClient::over(channel).add(5).await?, 5);
+/// # Ok(()) }
+/// ```
 pub use tokio_fabric_rpc_macros::service;
 pub use wire::Metadata;
 
@@ -109,7 +157,7 @@ macro_rules! if_test_util {
     ($($item:item)*) => { $($item)* };
 }
 
-/// See the other one.
+/// Without that feature it expands to nothing.
 #[cfg(not(feature = "test-util"))]
 #[doc(hidden)]
 #[macro_export]

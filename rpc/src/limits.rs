@@ -1,120 +1,151 @@
-//! Every bound of the layer, with its reason.
+//! All limits and defaults of this crate, with their units and reasons. Those that can be changed
+//! are methods of [`Server`](crate::Server) and [`ChannelBuilder`](crate::ChannelBuilder).
 
 use std::time::Duration;
 
-/// Bytes of a frame's header.
+/// Length of a frame's header, in bytes.
 pub const HEADER_LEN: usize = 16;
-/// Bytes of a trace context in a frame: trace id, span id, flags.
+/// Length of a trace context in a frame, in bytes: trace id, span id and flags.
 pub const TRACE_LEN: usize = 25;
-/// Bytes that name one lent piece of memory in a frame: an encoded `RemoteRegion`.
+/// Length of the description of one piece of lent memory in a frame, in bytes: an encoded
+/// `RemoteRegion`.
 pub const LENT_LEN: usize = tokio_fabric::RemoteRegion::ENCODED_LEN;
 
-/// Bytes of a frame. Longer messages would be announced and asked for (rendezvous), which costs a
-/// round trip; a body that is longer goes by reference.
+/// Largest frame, in bytes. The library announces longer messages before it sends them
+/// (rendezvous), which takes a round trip; longer bodies are sent by reference instead.
 pub const FRAME_MAX: usize = 64 << 10;
-/// Bytes of a body by reference, which its receiver allocates; what is larger is lent, and moves
-/// through memory that the receiver chooses.
+/// Bytes of a message that gathers several frames. At this size the cost of a message is negligible
+/// for each frame.
+pub const BATCH_BYTES_MAX: usize = 16 << 10;
+/// Frames per such message; the receiver handles them in a row.
+pub const BATCH_FRAMES_MAX: usize = 256;
+/// How long a response waits at most for those of the calls behind it, unless the next handler
+/// takes longer. The client works on the first ones meanwhile; with less time there are so many
+/// more messages that calls take longer. Value: 25 µs.
+pub const GATHERING_MAX: Duration = Duration::from_micros(25);
+/// Callers woken together from which on their next calls are gathered into one message. Otherwise
+/// each call is sent at once.
+pub const GATHERED_CALLERS_MIN: usize = 2;
+/// Largest body by reference, in bytes; the receiver allocates it. Send more as lent memory, which
+/// moves through memory that the receiver chooses.
 pub const BODY_MAX: usize = 16 << 20;
-/// Bytes of such bodies that are on their way in one direction of a connection: the largest one.
-/// What comes beyond waits in its turn.
+/// Bytes of bodies by reference in transit per direction of a connection: one of the largest.
+/// Further bodies wait.
 pub const BODIES_PER_CONNECTION: usize = BODY_MAX;
-/// Bytes of such requests that a server reads at a time, of all connections. What comes beyond is
-/// refused before a byte has moved: slow clients do not make others wait.
+/// Bytes of requests by reference that a server holds over all connections, from reading a request
+/// to the end of its handler. A connection gets no more of this than it leaves to others: half if
+/// it is the only one. Requests beyond it are refused before any data moves. Memory reserved for a
+/// request that has not been read yet is given up in favour of a connection that has less, so that
+/// clients that do not let their requests be read occupy only what no other client needs.
 pub const BODIES_PER_SERVER: usize = 16 * BODY_MAX;
-/// How long an answer by reference waits to be read; its reader has nothing else to do. At 2 MB/s
-/// this is time for the largest one.
+/// How long a response by reference waits to be read by the client. Enough for the largest one at 2
+/// MB/s. Value: 10 s.
 pub const BODY_TAKEN_WITHIN: Duration = Duration::from_secs(10);
-/// Items of a stream that were sent and not read: what a reader that stands still has in memory.
+/// Items of a stream that have been sent and not read; with [`STREAM_BYTES`], the memory that a
+/// stream whose reader has stopped takes.
 pub const STREAM_ITEMS: u32 = 16;
 /// Bytes of such items: four of the largest.
 pub const STREAM_BYTES: u32 = 256 << 10;
-/// Calls open on a connection: a slot is held from the request to its answer, so a caller that
-/// cancels at once gains nothing.
+/// Default limit of open calls per connection. A call occupies its slot from the request to the
+/// response, so a caller that cancels at once cannot exceed it.
 pub const CALLS_PER_CONNECTION: u32 = 256;
-/// The most that [`CALLS_PER_CONNECTION`] can be set to: the transmit context, which holds an
-/// answer and a cancellation of each, has 4,096 places.
+/// Windows of requests that a server accepts before it checks that the responses to earlier ones
+/// were sent. After one window a client that reads has read a response; this side learns of it when
+/// it has sent the next batch, which may take two windows more.
+pub const READING_CHECK_SHARE: u32 = 4;
+/// Maximum of [`CALLS_PER_CONNECTION`]: the transmit context, which must hold a response and a
+/// cancellation for each call, has 4,096 slots.
 pub const CALLS_PER_CONNECTION_MAX: u32 = 1024;
-/// Bytes of requests whose answers have not come, of one connection: what a server may have to
-/// hold of a client.
+/// Bytes of requests without a response per connection: what a server may have to hold for one
+/// client.
 pub const BYTES_PER_CONNECTION: u64 = 4 << 20;
-/// Calls that run at a server, of all connections. What comes beyond is refused, not queued: a
-/// queue only adds latency.
+/// Default limit of running calls per server, over all connections. Calls beyond it are refused,
+/// not queued: a queue would only add latency.
 pub const CALLS_PER_SERVER: usize = 4096;
-/// Connections of a server.
+/// Default limit of connections per server.
 pub const CONNECTIONS_PER_SERVER: usize = 10_240;
-/// Bytes of a call's metadata, as encoded.
+/// Largest metadata of a call, in encoded bytes.
 pub const METADATA_MAX: usize = 1024;
 /// Entries of a call's metadata.
 pub const METADATA_ENTRIES_MAX: usize = 16;
-/// Pieces of memory that a call lends.
+/// Pieces of memory that a call can lend.
 pub const LENT_MAX: usize = 4;
-/// Bytes of a piece of lent memory. It moves in chunks, so this is no bound of anybody's memory.
+/// Largest piece of lent memory, in bytes. It is transferred in chunks, so this does not limit the
+/// memory of either side.
 pub const LENT_BYTES_MAX: u64 = 1 << 40;
-/// Bytes of a status' message on the wire; more is cut off.
+/// Longest message of a status, in bytes; longer ones are cut off.
 pub const MESSAGE_MAX: usize = 1024;
 
-/// The time a call has unless it says otherwise.
+/// Default deadline of a call. Value: 10 s.
 pub const DEADLINE: Duration = Duration::from_secs(10);
-/// The longest budget that goes over the wire, in 32 bits of microseconds: 71 minutes. More is
-/// kept by the client alone.
-pub const BUDGET_US_MAX: u32 = u32::MAX;
-/// How long a server lets running calls go on when it drains.
+/// Default limit of a server for the time of a call, whatever deadline its client sets: more than
+/// any call takes but a stream, and an end for calls that wait for a client which does nothing.
+/// Value: 1 h.
+pub const DEADLINE_MAX: Duration = Duration::from_secs(60 * 60);
+/// Default time that a draining server lets running calls continue. Value: 30 s.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a draining server waits for a client to close a connection without calls: a few round
-/// trips, in which requests that crossed the notice are answered.
+/// trips, during which requests that crossed the notice are answered. Value: 1 s.
 pub const DRAIN_LINGER: Duration = Duration::from_secs(1);
-/// How long calls that a drain has cut short may take to be answered.
+/// How long the responses to calls that a drain has cancelled may take. Value: 100 ms.
 pub const DRAIN_GRACE: Duration = Duration::from_millis(100);
-/// When a client that overloads the server may come again, as its refusals say.
+/// The pause that a server recommends in its refusals when it is overloaded. Value: 10 ms.
 pub const RETRY_AFTER: Duration = Duration::from_millis(10);
-/// How often a call is made again by the policy of retries.
+/// Retries per call of the retry policy.
 pub const RETRIES_MAX: u32 = 8;
-/// What retries may add to the load of calls, as a share of them.
+/// Retries that are allowed, as a share of all calls.
 pub const RETRY_BUDGET_SHARE: f32 = 0.2;
-/// Retries per second that few calls may have all the same.
+/// Retries per second that are allowed in any case, for clients with few calls.
 pub const RETRY_BUDGET_PER_SECOND: u32 = 10;
-/// Over which time calls and retries are weighed; `tower` takes 1 to 60 s.
+/// Period over which calls and retries are counted; `tower` accepts 1 to 60 s. Value: 10 s.
 pub const RETRY_BUDGET_TIME: Duration = Duration::from_secs(10);
-/// How long connecting may take.
+/// Time limit of connecting to one address. Value: 10 s.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after the first failed attempt to connect anew; it doubles with each.
+/// Pause after the first failed attempt to reconnect. It doubles with each further one.
+/// Value: 10 ms.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// The longest such pause. Each is cut by up to a half, at random, so that the clients of a server
-/// that has gone do not come back together.
+/// Longest pause between attempts to reconnect. Each pause is shortened by up to half, at random,
+/// so that the clients of a server that has restarted do not all return at once. Value: 5 s.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// A peer that was silent for so long is probed while calls wait for it: to the library below, a
-/// call that waits is a posted receive.
+/// Silence after which a peer is sent a probe while calls wait for it: to the library below, a
+/// waiting call is a posted receive. Value: 10 s.
 pub const IDLE_INTERVAL: Duration = Duration::from_secs(10);
-/// A handler that keeps the thread for so long at its first poll, where all frames are read, is
-/// reported.
+/// A handler whose first poll takes longer than this is reported in the log. The first poll runs on
+/// the task that reads the frames of all connections. Value: 1 ms.
 pub const FIRST_POLL_MAX: Duration = Duration::from_millis(1);
 
-/// How long a test's accounts may take to come out even, which is longer than any deadline there
-/// is by default.
+/// How long a test's counts may take to balance: longer than any default deadline. Value: 30 s.
 #[cfg(feature = "test-util")]
 pub const LEDGER_WAIT: Duration = Duration::from_secs(30);
-/// How often they are looked at.
+/// How often they are compared. Value: 1 ms.
 #[cfg(feature = "test-util")]
 pub const LEDGER_PAUSE: Duration = Duration::from_millis(1);
 
-/// Bytes of a transfer's chunk: RMA frames are not interrupted, so a small answer waits behind one
-/// of them, 0.2 ms at 3 GB/s.
+/// Bytes of a chunk of a transfer. Smaller ones take longer: up to 64 KiB at the beginning of a
+/// frame are copied once more where they arrive.
 pub const CHUNK: usize = 512 << 10;
-/// Chunks of a transfer on their way: enough that none is waited for.
-pub const CHUNK_DEPTH: usize = 4;
-/// Chunks that handlers of one connection have at a time, 8 MiB.
+/// Chunks of a transfer in flight: while one is acknowledged, the other moves. A small response
+/// waits behind both: 0.4 ms at 3 GB/s.
+pub const CHUNK_DEPTH: usize = 2;
+/// Chunks held by the handlers of one connection: 8 MiB. In addition each piece of lent memory has
+/// a small one ([`OWN_CHUNK`]).
 pub const CHUNKS_PER_CONNECTION: usize = 16;
-/// Chunks that all handlers of a server have at a time, 64 MiB.
+/// Chunks held by all handlers of a server: 64 MiB.
 pub const CHUNKS_PER_SERVER: usize = 128;
 
-/// Bytes of a buffer that messages of all connections land in, one behind the other.
+/// Bytes of the chunk that each piece of lent memory always has, whatever other handlers hold. 256
+/// calls on a connection then have as much in total as the connection's share of chunks.
+pub const OWN_CHUNK: usize = 32 << 10;
+
+/// Bytes of a buffer that receives the messages of all connections, one after the other.
 pub const RECEIVE_BUFFER: usize = 512 << 10;
-/// Such buffers: one fills while the other is read.
+/// Number of these buffers: one is filled while the other is read.
 pub const RECEIVE_BUFFERS: usize = 2;
-/// Completions that are taken from the queue at once.
+/// Completions read from the queue at once.
 pub const BATCH_MAX: usize = 256;
-/// Places of a completion queue: messages that have come and are not read. Its being full stops
-/// reading, and loses nothing.
+/// Capacity of a completion queue, in messages that have arrived and are not read. A full queue
+/// stops reading from connections; nothing is lost.
 pub const QUEUE_SIZE: usize = 4096;
-/// Refused accesses in a minute after which a peer is guessing (the library's own bound).
+/// Refused accesses per minute after which a peer is assumed to guess keys; the same as in
+/// `tokio-fabric`.
 pub const REFUSALS_MAX: u32 = 4096;

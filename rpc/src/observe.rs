@@ -1,11 +1,12 @@
 //! What is known of calls beside their answers: counts, spans of `tracing`, and with the feature
 //! `metrics` durations. Names are those of OpenTelemetry's conventions for RPC.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tracing::field::Empty;
+use tracing::field::{Empty, Value, display};
 use tracing::{Span, info_span};
 
 use crate::cx::{Cx, TraceContext};
@@ -16,42 +17,49 @@ use crate::wire::TYPED_ERROR;
 /// How the layer is called where systems are named.
 const SYSTEM: &str = "tokio-fabric-rpc";
 
-/// What has become of the calls of a method, at its server. `started` is the sum of `succeeded`,
-/// `failed`, `cancelled` and of those that run.
+/// Counts of a method's calls, at its server
+/// ([`Listening::method_stats`](crate::Listening::method_stats)).
+///
+/// `started` is the sum of `succeeded`, `failed`, `cancelled` and the calls that are still running;
+/// calls in `refused` are not among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MethodStats {
-    /// Whose handlers began.
+    /// Calls whose handlers were started.
     pub started: u64,
-    /// That gave a result.
+    /// Calls that returned a result.
     pub succeeded: u64,
-    /// That gave an error, or panicked.
+    /// Calls whose handlers returned an error, or panicked.
     pub failed: u64,
-    /// That ended before their handlers did: by the caller, the deadline, a drain, or with the
-    /// connection.
+    /// Calls that ended before their handlers did: by the caller, the deadline, a drain, or the end
+    /// of the connection.
     pub cancelled: u64,
-    /// That were refused; no handler has seen them.
+    /// Calls whose handlers were not started: refused, not decodable, or cancelled before.
     pub refused: u64,
-    /// From the arrival of a request to its end, of all that have ended.
+    /// Calls whose handlers took more than a millisecond for their first poll, during which the
+    /// server read no other frame.
+    pub slow_polls: u64,
+    /// The total time of all calls that have ended, each from its request's arrival to its end.
     pub time: Duration,
 }
 
-/// What has become of the calls of a channel. `begun` is the sum of the others and of those under
-/// way.
+/// Counts of a channel's connections and calls ([`Channel::stats`](crate::Channel::stats)).
+///
+/// `begun` is the sum of the other counts of calls and of the outstanding calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelStats {
-    /// Connections that were made, the first included.
+    /// Connections that were made, including the first.
     pub connections: u64,
-    /// Calls that were polled.
+    /// Calls whose futures were polled.
     pub begun: u64,
-    /// That gave a result.
+    /// Calls that returned a result.
     pub succeeded: u64,
-    /// That ended with an error, and their handlers have run or may have.
+    /// Calls that failed and whose handlers have run or may have run.
     pub failed: u64,
-    /// That ended with an error and have not started.
+    /// Calls that failed and were not started.
     pub not_started: u64,
-    /// That were dropped before their end.
+    /// Calls whose futures were dropped before they were ready.
     pub dropped: u64,
 }
 
@@ -63,7 +71,9 @@ pub(crate) struct MethodCounters {
     failed: AtomicU64,
     cancelled: AtomicU64,
     refused: AtomicU64,
+    slow_polls: AtomicU64,
     time_us: AtomicU64,
+    times: metrics::ServedTimes,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +84,8 @@ pub(crate) struct ChannelCounters {
     failed: AtomicU64,
     not_started: AtomicU64,
     dropped: AtomicU64,
+    #[cfg(feature = "metrics")]
+    pub(crate) times: metrics::CalledTimes,
 }
 
 fn add(counter: &AtomicU64) {
@@ -89,13 +101,21 @@ impl MethodCounters {
         add(&self.started);
     }
 
+    /// A handler's first poll took long.
+    pub(crate) fn poll_slowly(&self) {
+        add(&self.slow_polls);
+    }
+
     pub(crate) fn refuse(&self, method: &Method, code: Code) {
         add(&self.refused);
         metrics::refused(method, code);
     }
 
-    /// The one end of a call whose handler began, with the code on the wire.
+    /// The one end of an admitted call, with the code on the wire.
     pub(crate) fn end(&self, call: &Cx, code: u32, served: Duration) {
+        if !call.has_started() && call.begin() {
+            return self.refuse(call.call().method, Code::from_number(code));
+        }
         add(match code {
             _ if call.cancel_reason().is_some() => &self.cancelled,
             0 => &self.succeeded,
@@ -103,7 +123,7 @@ impl MethodCounters {
         });
         let served_us = u64::try_from(served.as_micros()).unwrap_or(u64::MAX);
         self.time_us.fetch_add(served_us, Ordering::Relaxed);
-        metrics::served(call.call().method, code, served);
+        self.times.record(call.call().method, code, served);
     }
 
     pub(crate) fn snapshot(&self) -> MethodStats {
@@ -113,6 +133,7 @@ impl MethodCounters {
             failed: read(&self.failed),
             cancelled: read(&self.cancelled),
             refused: read(&self.refused),
+            slow_polls: read(&self.slow_polls),
             time: Duration::from_micros(read(&self.time_us)),
         }
     }
@@ -127,9 +148,9 @@ impl ChannelCounters {
         add(&self.begun);
     }
 
-    pub(crate) fn end<T>(&self, end: &Result<(u32, T), Status>) {
+    pub(crate) fn end(&self, end: Result<u32, &Status>) {
         add(match end {
-            Ok((0, _)) => &self.succeeded,
+            Ok(0) => &self.succeeded,
             Err(status) if status.is_not_started() => &self.not_started,
             _ => &self.failed,
         });
@@ -162,20 +183,18 @@ fn name_of(code: u32) -> &'static str {
 
 /// The span of a call at its server; disabled, it costs a look at the callsite.
 pub(crate) fn server_span(call: &Cx) -> Span {
-    let span = info_span!(
+    info_span!(
         "rpc.server",
         otel.kind = "server",
         rpc.system.name = SYSTEM,
         rpc.method = call.method(),
         network.peer.address = %call.peer().ip(),
         network.peer.port = call.peer().port(),
-        trace_id = Empty,
-        parent_span_id = Empty,
+        trace_id = call.trace().map(trace_id),
+        parent_span_id = call.trace().map(parent_span_id),
         rpc.response.status_code = Empty,
         error.type = Empty,
-    );
-    record_trace(&span, call.trace());
-    span
+    )
 }
 
 /// The span of a call at its client, if anybody looks: a call has little room.
@@ -185,21 +204,29 @@ pub(crate) fn client_span(method: &Method, trace: Option<TraceContext>) -> Optio
         otel.kind = "client",
         rpc.system.name = SYSTEM,
         rpc.method = method.name,
-        trace_id = Empty,
-        parent_span_id = Empty,
+        trace_id = trace.map(trace_id),
+        parent_span_id = trace.map(parent_span_id),
         rpc.response.status_code = Empty,
         error.type = Empty,
     );
-    record_trace(&span, trace);
     (!span.is_disabled()).then(|| Box::new(span))
 }
 
-fn record_trace(span: &Span, trace: Option<TraceContext>) {
-    if let Some(trace) = trace.filter(|_| !span.is_disabled()) {
-        let trace_id = u128::from_be_bytes(trace.trace_id);
-        let span_id = u64::from_be_bytes(trace.span_id);
-        span.record("trace_id", format_args!("{trace_id:032x}").to_string());
-        span.record("parent_span_id", format_args!("{span_id:016x}").to_string());
+/// Written out by who reads it alone.
+fn trace_id(trace: TraceContext) -> impl Value {
+    display(Hexadecimal(u128::from_be_bytes(trace.trace_id), 32))
+}
+
+fn parent_span_id(trace: TraceContext) -> impl Value {
+    display(Hexadecimal(u64::from_be_bytes(trace.span_id).into(), 16))
+}
+
+/// A number, in so many digits.
+struct Hexadecimal(u128, usize);
+
+impl fmt::Display for Hexadecimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:0width$x}", self.0, width = self.1)
     }
 }
 
@@ -216,16 +243,19 @@ pub(crate) fn record_end(span: &Span, code: u32) {
 }
 
 /// The number of a client's end of a call, as on the wire.
-pub(crate) fn code_of<T>(end: &Result<(u32, T), Status>) -> u32 {
+pub(crate) fn code_of(end: Result<u32, &Status>) -> u32 {
     match end {
-        Ok((code, _)) => *code,
+        Ok(code) => code,
         Err(status) => status.code().number(),
     }
 }
 
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics {
+    use std::sync::{OnceLock, PoisonError, RwLock};
     use std::time::Duration;
+
+    use ::metrics::{Histogram, counter, histogram};
 
     use super::{Code, Method, SYSTEM, name_of};
 
@@ -238,19 +268,64 @@ pub(crate) mod metrics {
         ]
     }
 
-    pub(crate) fn served(method: &Method, code: u32, served: Duration) {
-        let labels = labels(method, name_of(code));
-        ::metrics::histogram!("rpc.server.call.duration", &labels).record(served.as_secs_f64());
+    fn served_histogram(method: &Method, code: u32) -> Histogram {
+        histogram!("rpc.server.call.duration", &labels(method, name_of(code)))
+    }
+
+    fn called_histogram(method: &Method, code: u32) -> Histogram {
+        histogram!("rpc.client.call.duration", &labels(method, name_of(code)))
     }
 
     pub(crate) fn refused(method: &Method, code: Code) {
         let labels = labels(method, code.name());
-        ::metrics::counter!("rpc.server.refused_calls", &labels).increment(1);
+        counter!("rpc.server.refused_calls", &labels).increment(1);
     }
 
-    pub(crate) fn called(method: &Method, code: u32, took: Duration) {
-        let labels = labels(method, name_of(code));
-        ::metrics::histogram!("rpc.client.call.duration", &labels).record(took.as_secs_f64());
+    /// A method's calls at its server. A recorder finds a histogram by its labels, which takes as
+    /// long as a fifth of a call: that of results is asked for once.
+    #[derive(Debug, Default)]
+    pub(crate) struct ServedTimes(OnceLock<Histogram>);
+
+    impl ServedTimes {
+        pub(crate) fn record(&self, method: &Method, code: u32, served: Duration) {
+            let served = served.as_secs_f64();
+            match code {
+                0 => self
+                    .0
+                    .get_or_init(|| served_histogram(method, 0))
+                    .record(served),
+                code => served_histogram(method, code).record(served),
+            }
+        }
+    }
+
+    /// The same of a channel's calls, by the numbers of their methods, of which there are few.
+    #[derive(Debug, Default)]
+    pub(crate) struct CalledTimes(RwLock<Vec<(u32, Histogram)>>);
+
+    impl CalledTimes {
+        pub(crate) fn record(&self, method: &Method, code: u32, took: Duration) {
+            let histogram = match code {
+                0 => self.of_results(method),
+                code => called_histogram(method, code),
+            };
+            histogram.record(took.as_secs_f64());
+        }
+
+        /// The recorder is the program's: it is called without the lock.
+        fn of_results(&self, method: &Method) -> Histogram {
+            let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, histogram)) = known.iter().find(|(id, _)| *id == method.id) {
+                return histogram.clone();
+            }
+            drop(known);
+            let histogram = called_histogram(method, 0);
+            let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            if known.iter().all(|(id, _)| *id != method.id) {
+                known.push((method.id, histogram.clone()));
+            }
+            histogram
+        }
     }
 }
 
@@ -260,6 +335,12 @@ pub(crate) mod metrics {
 
     use super::{Code, Method};
 
-    pub(crate) fn served(_: &Method, _: u32, _: Duration) {}
+    #[derive(Debug, Default)]
+    pub(crate) struct ServedTimes;
+
+    impl ServedTimes {
+        pub(crate) fn record(&self, _: &Method, _: u32, _: Duration) {}
+    }
+
     pub(crate) fn refused(_: &Method, _: Code) {}
 }

@@ -1,4 +1,4 @@
-//! Which calls may be made again, for `tower`'s `Retry` (feature `tower`).
+//! A retry policy for calls, to be used with `Retry` of `tower` (feature `tower`).
 
 use std::error::Error;
 use std::fmt;
@@ -15,11 +15,11 @@ use tower::retry::budget::{Budget, TpsBudget};
 
 use crate::client::Call;
 use crate::limits::{RETRIES_MAX, RETRY_BUDGET_PER_SECOND, RETRY_BUDGET_SHARE, RETRY_BUDGET_TIME};
-use crate::status::{CallError, Started, Status};
+use crate::status::{CallError, Code, Started, Status};
 
-/// What a call can fail with: a [`Status`], or a [`CallError`] that may hold one. Sealed.
+/// The error type of a call: a [`Status`], or a [`CallError`] that may contain one. Sealed.
 pub trait CallFailure: sealed::Sealed {
-    /// The layer's status, unless the error is the method's own.
+    /// The status; `None` for an error of the method's own type.
     fn status(&self) -> Option<&Status>;
 }
 
@@ -44,10 +44,15 @@ impl<E> CallFailure for CallError<E> {
     }
 }
 
-/// Makes calls again that have not started, whatever they are, and calls of `#[rpc(idempotent)]`
-/// methods that may have run. All attempts are within the deadline that the call says. A budget
-/// that clones share bounds how much retries add to the load: by default a fifth of the calls, and
-/// ten per second.
+/// A policy for `tower`'s `Retry`.
+///
+/// It retries calls that have not started, and calls of `#[rpc(idempotent)]` methods that may have
+/// run. All attempts together have the deadline of the call. A budget, which clones share, limits
+/// the load that retries add: by default a fifth of the calls, and ten per second.
+///
+/// Errors that another attempt would not change are passed on: a request that cannot be decoded or
+/// is too large, or a caller that is not authorized. So is the error of a call that sends a stream,
+/// since a stream can be read only once.
 ///
 /// ```
 /// use tokio_fabric_rpc::retry;
@@ -82,7 +87,7 @@ impl Default for NotStarted {
 }
 
 impl NotStarted {
-    /// With the default budget.
+    /// The policy with the default budget.
     pub fn new() -> NotStarted {
         let budget = TpsBudget::new(
             RETRY_BUDGET_TIME,
@@ -96,13 +101,13 @@ impl NotStarted {
         }
     }
 
-    /// With this budget.
+    /// Sets the budget.
     pub fn budget(mut self, budget: Arc<TpsBudget>) -> NotStarted {
         self.budget = budget;
         self
     }
 
-    /// How often a call is made again at most. Default 8.
+    /// The number of retries per call. Default: 8.
     pub fn retries_max(mut self, retries: u32) -> NotStarted {
         self.left = retries;
         self
@@ -145,7 +150,7 @@ impl fmt::Debug for NotStarted {
     }
 }
 
-/// What is waited for before a call is made again: what the server has asked for.
+/// The pause before a call is retried: as long as the server recommended, otherwise none.
 #[derive(Debug)]
 pub struct Pause(Option<Pin<Box<tokio::time::Sleep>>>);
 
@@ -168,17 +173,23 @@ impl<T, E: CallFailure> Policy<Call<T, E>, T, E> for NotStarted {
             self.budget.deposit();
             return None;
         };
-        let status = error.status()?;
+        let status = error.status().filter(|it| may_change(it))?;
         self.decide(call, status.started(), status.retry_after())
     }
 
     fn clone_request(&mut self, call: &Call<T, E>) -> Option<Call<T, E>> {
         self.begun.get_or_insert_with(Instant::now);
-        Some(call.clone())
+        call.can_be_made_again().then(|| call.clone())
     }
 }
 
-/// Behind layers that box their errors.
+/// Another attempt may come to another end.
+fn may_change(status: &Status) -> bool {
+    use Code::{BadRequest, PermissionDenied, TooLarge, Unauthenticated};
+    ![BadRequest, PermissionDenied, TooLarge, Unauthenticated].contains(&status.code())
+}
+
+/// For layers that box their errors.
 impl<T, E: CallFailure + Error + 'static> Policy<Call<T, E>, T, BoxError> for NotStarted {
     type Future = Pause;
 
@@ -190,12 +201,13 @@ impl<T, E: CallFailure + Error + 'static> Policy<Call<T, E>, T, BoxError> for No
         if error.is::<Overloaded>() {
             return self.decide(call, Started::NotStarted, None);
         }
-        let status = error.downcast_ref::<E>()?.status()?;
+        let status = error.downcast_ref::<E>()?.status();
+        let status = status.filter(|it| may_change(it))?;
         self.decide(call, status.started(), status.retry_after())
     }
 
     fn clone_request(&mut self, call: &Call<T, E>) -> Option<Call<T, E>> {
         self.begun.get_or_insert_with(Instant::now);
-        Some(call.clone())
+        call.can_be_made_again().then(|| call.clone())
     }
 }

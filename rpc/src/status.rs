@@ -1,4 +1,4 @@
-//! How a call ends that does not end well.
+//! The errors with which a call can end.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,42 +8,55 @@ use tokio_fabric::ErrorKind;
 
 use crate::limits::MESSAGE_MAX;
 
-/// `Result` with the layer's [`Status`]; of a service's methods too.
+/// `Result` with this crate's [`Status`], which the methods of a service return too.
 pub type Result<T, E = Status> = std::result::Result<T, E>;
 
-/// Why a call did not give its result.
+/// Why a call failed; see [`Status::code`].
+///
+/// If the code does not come from the handler itself, [`Status::started`] is:
+///
+/// | code | started |
+/// |---|---|
+/// | `Overloaded`, `Unavailable`, `UnknownMethod` | `NotStarted` |
+/// | `Unauthenticated`, `PermissionDenied` | `NotStarted` |
+/// | `ConnectionLost` | `MaybeRan`; `NotStarted` if the request had not been sent |
+/// | `DeadlineExceeded` | `MaybeRan`; `NotStarted` if it was not sent, or refused |
+/// | `Draining` | `NotStarted`; `MaybeRan` if the drain's deadline cancelled the handler |
+/// | `TooLarge` | request: `NotStarted`; response: `Ran`; item of a stream: `MaybeRan` |
+/// | `Cancelled`, `HandlerPanicked` | `MaybeRan` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
-    /// The caller has given the call up.
+    /// The caller has cancelled the call.
     Cancelled,
-    /// The call's time is over.
+    /// The call's deadline has passed.
     DeadlineExceeded,
-    /// The server has as many calls as it takes: [`Status::retry_after`] says when to come again.
+    /// The server has reached a limit; [`Status::retry_after`] recommends when to retry.
     Overloaded,
-    /// The server is about to stop: call another one.
+    /// The server is shutting down: use another one.
     Draining,
-    /// There is no connection.
+    /// There is no connection to a server.
     Unavailable,
-    /// The connection ended before the answer came.
+    /// The connection was lost before the response arrived.
     ConnectionLost,
     /// The server has no such method, or not in this version.
     UnknownMethod,
     /// The request cannot be decoded.
     BadRequest,
-    /// A request, an answer or lent memory is larger than the peer takes.
+    /// A request, a response or lent memory is larger than the peer accepts.
     TooLarge,
-    /// The server does not know who calls.
+    /// The server does not know the caller.
     Unauthenticated,
-    /// The caller may not do this.
+    /// The caller is not allowed to make this call.
     PermissionDenied,
-    /// The memory that the call lent was not to be had: its rights, its range, or the call's end.
+    /// Access to the lent memory was refused: because of its rights, its range, or the call's end.
     LentRefused,
-    /// The handler has panicked.
+    /// The handler panicked.
     HandlerPanicked,
-    /// Something that should not happen.
+    /// An internal error of the server or of this library. The message says which; report it if it
+    /// is the library's.
     Internal,
-    /// The service's own number, below 2^31.
+    /// A number of the service's own, below 2^31 ([`Status::application`]).
     Application(u32),
 }
 
@@ -68,7 +81,8 @@ const CODES: [Code; 14] = [
 ];
 
 impl Code {
-    /// The number on the wire: 1 and up, in the order above; the service's own have the top bit.
+    /// The number on the wire: 1 and up, in the order above; [`Application`](Self::Application) has
+    /// the top bit set.
     pub fn number(self) -> u32 {
         match self {
             Code::Application(number) => APPLICATION | number,
@@ -90,7 +104,8 @@ impl Code {
 }
 
 impl Code {
-    /// As metrics and spans name it; the service's own numbers are all `APPLICATION`.
+    /// The name in metrics and spans, such as `DEADLINE_EXCEEDED`; `APPLICATION` for all numbers of
+    /// services.
     pub fn name(self) -> &'static str {
         match self {
             Code::Cancelled => "CANCELLED",
@@ -134,22 +149,51 @@ impl fmt::Display for Code {
     }
 }
 
-/// Whether the handler of a call that failed can have run: what decides if the call may be made
-/// again.
+/// Whether the handler of a failed call may have run, which decides whether the call may be
+/// retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Started {
-    /// It has not and will not: any call may be made again.
+    /// The handler has not run and will not: any call may be retried. This changes the result only
+    /// if the cause may pass: [`Code::Overloaded`], [`Code::Draining`], [`Code::Unavailable`] and
+    /// [`Code::ConnectionLost`].
     NotStarted,
-    /// It may have, in whole or in part: only what is idempotent may be made again.
+    /// The handler may have run, completely or in part: only an idempotent call may be retried.
     MaybeRan,
-    /// It has, to its end, and this is its answer.
+    /// The handler has run to its end, and the error is its response.
     Ran,
 }
 
-/// How a call ended that did not give its result; of the layer, or of the handler.
+/// The error of a call, from this library or from the handler: a [`Code`], a message, and whether
+/// the handler may have run.
 ///
-/// A handler makes one by [`Status::new`], or by [`Status::application`] with a number of its own.
-/// At the caller every status says by [`started`](Self::started) whether the handler can have run.
+/// A handler returns [`Status::new`], or [`Status::application`] with a number of its own. The
+/// caller learns from [`started`](Self::started) whether the handler may have run.
+///
+/// ```
+/// use tokio_fabric_rpc::{Code, Cx, Result, Started, Status, service, testing};
+///
+/// #[service]
+/// trait Divide {
+///     async fn divide(&self, cx: &Cx, number: u32, by: u32) -> Result<u32>;
+/// }
+/// struct Divider;
+/// impl Divide for Divider {
+///     async fn divide(&self, _: &Cx, number: u32, by: u32) -> Result<u32> {
+///         number.checked_div(by).ok_or_else(|| Status::application(1, "division by zero"))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// let (channel, server) = testing::pair(DivideServer::new(Divider)).await?;
+/// let client = DivideClient::over(channel.clone());
+/// let status = client.divide(1, 0).await.unwrap_err();
+/// assert_eq!((status.code(), status.started()), (Code::Application(1), Started::Ran));
+///
+/// channel.close().await;
+/// let status = client.divide(1, 1).await.unwrap_err();
+/// assert!(status.is_not_started()); // It can be retried elsewhere.
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Status {
     code: Code,
@@ -160,7 +204,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// A handler's: it has run.
+    /// A status of a handler, which has run.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Status {
         Status {
             code,
@@ -171,7 +215,8 @@ impl Status {
         }
     }
 
-    /// A handler's, with a number of the service's own, of which the lower 31 bits count.
+    /// A status of a handler with a number of the service's own, of which the lower 31 bits are
+    /// used.
     pub fn application(number: u32, message: impl Into<Cow<'static, str>>) -> Status {
         Status::new(Code::Application(number & !APPLICATION), message)
     }
@@ -191,43 +236,52 @@ impl Status {
         self
     }
 
+    /// The status of calls that are made after this has ended the connection.
+    pub(crate) fn of_later_calls(mut self) -> Status {
+        if self.code == Code::ConnectionLost {
+            self.code = Code::Unavailable;
+        }
+        self
+    }
+
     pub(crate) fn with_source(mut self, source: tokio_fabric::Error) -> Status {
         self.source = Some(source);
         self
     }
 
-    /// Says when the caller may come again.
+    /// Recommends to the caller to retry after this time.
     pub fn with_retry_after(mut self, after: Duration) -> Status {
         self.retry_after = Some(after);
         self
     }
 
-    /// What happened.
+    /// The reason of the failure.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// What exactly; may be empty.
+    /// Details as text; may be empty.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Whether the handler can have run.
+    /// Whether the handler may have run.
     pub fn started(&self) -> Started {
         self.started
     }
 
-    /// True if any call that ended so may be made again: its handler has not run and will not.
+    /// True if any call may be retried: the handler has not run and will not.
     pub fn is_not_started(&self) -> bool {
         self.started == Started::NotStarted
     }
 
-    /// When the server would like to be asked again.
+    /// The time after which the server recommends to retry, if it does.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// The library's error behind it: of the connection, or of an access to lent memory.
+    /// The error of tokio-fabric that caused this one: of the connection, or of an access to lent
+    /// memory.
     pub fn fabric_error(&self) -> Option<&tokio_fabric::Error> {
         self.source.as_ref()
     }
@@ -305,7 +359,7 @@ impl std::error::Error for Status {
     }
 }
 
-/// Of opening, listening and connecting: no call has started.
+/// For errors of opening, listening and connecting: no call has started.
 impl From<tokio_fabric::Error> for Status {
     fn from(error: tokio_fabric::Error) -> Status {
         let code = match error.kind() {
@@ -316,17 +370,55 @@ impl From<tokio_fabric::Error> for Status {
     }
 }
 
-/// The failure of a call whose method has an error type of its own.
+/// The error of a call whose method has an error type of its own.
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use tokio_fabric_rpc::{CallError, Code, Cx, Result, Status, service, testing};
+///
+/// #[derive(Debug, Serialize, Deserialize)]
+/// pub enum Refused {
+///     TooLittle { missing: u64 },
+/// }
+///
+/// #[service]
+/// pub trait Bank {
+///     async fn draw(&self, cx: &Cx, amount: u64) -> Result<u64, Refused>;
+///     async fn name(&self, cx: &Cx) -> Result<String>;
+/// }
+///
+/// struct Poor;
+///
+/// impl Bank for Poor {
+///     async fn draw(&self, _: &Cx, amount: u64) -> Result<u64, Refused> {
+///         Err(Refused::TooLittle { missing: amount })
+///     }
+///     // Without a type of its own: a number, and words.
+///     async fn name(&self, _: &Cx) -> Result<String> {
+///         Err(Status::application(17, "it has none"))
+///     }
+/// }
+///
+/// #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// async fn main() -> Result<()> {
+///     let (channel, _server) = testing::pair(BankServer::new(Poor)).await?;
+///     let bank = BankClient::over(channel);
+///     let refused = bank.draw(5).await.unwrap_err();
+///     assert!(matches!(refused, CallError::App(Refused::TooLittle { missing: 5 })));
+///     assert_eq!(bank.name().await.unwrap_err().code(), Code::Application(17));
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub enum CallError<E> {
-    /// The handler's own error: it has run.
+    /// The handler's own error: the handler has run.
     App(E),
-    /// Everything else.
+    /// Any other failure.
     Rpc(Status),
 }
 
 impl<E> CallError<E> {
-    /// Whether the handler can have run.
+    /// Whether the handler may have run.
     pub fn started(&self) -> Started {
         match self {
             CallError::App(_) => Started::Ran,

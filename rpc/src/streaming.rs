@@ -1,4 +1,4 @@
-//! Streams of values, as methods take and give them.
+//! Streams of values, as arguments and results of methods.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -11,20 +11,20 @@ use crate::codec::{self, CodecOf};
 use crate::status::Result;
 use crate::wire::FrameBuf;
 
-/// Values that come one after the other: an argument of a method, its result, or both.
+/// A stream of values: an argument of a method, its result, or both.
 ///
-/// What sends it reads from it as fast as the other side takes the items: up to 16 of them, and
-/// 256 KiB, are under way. An item has up to 64 KiB; what is larger is lent.
+/// The sending side polls the stream as fast as the receiving side takes items: up to 16 items, and
+/// 256 KiB, are in flight. An item can have up to 64 KiB; lend memory for larger ones.
 ///
-/// - **A method's result**: the caller's call is ready when the handler has given the stream. An
-///   error in it is the end of the call, and so its last item there. The caller's deadline counts
-///   for the whole stream, 10 s unless it says otherwise.
-/// - **A method's argument**: it is read from while the call, or the stream that it gives, is
-///   polled. An error in it cancels the call, which ends with that error. A handler that returns
-///   before its end is done with it.
+/// - **As a result**: the caller's future is ready when the handler has returned the stream. An
+///   error in the stream ends the call, and is the last item that the caller gets. The call's
+///   deadline, 10 s by default, applies to the whole stream.
+/// - **As an argument**: the stream is polled while the call, or the stream that the call returns,
+///   is polled. An error in it cancels the call, which fails with that error. A handler may return
+///   before the end of the stream; the rest is then not read.
 ///
 /// # Cancel safety
-/// Dropping a result cancels the call; dropping an argument means that its handler reads no more of
+/// Dropping a result cancels the call. Dropping an argument means that its handler reads no more of
 /// it.
 ///
 /// ```
@@ -61,12 +61,12 @@ use crate::wire::FrameBuf;
 pub struct Streaming<T>(Pin<Box<dyn Stream<Item = Result<T>> + Send>>);
 
 impl<T> Streaming<T> {
-    /// Of any stream.
+    /// A stream of results from any [`Stream`].
     pub fn new(items: impl Stream<Item = Result<T>> + Send + 'static) -> Streaming<T> {
         Streaming(Box::pin(items))
     }
 
-    /// Of values that are there.
+    /// A stream of values that are available already.
     pub fn of<I>(items: I) -> Streaming<T>
     where
         I: IntoIterator<Item = T>,
@@ -76,10 +76,10 @@ impl<T> Streaming<T> {
         Streaming::new(stream::iter(items.into_iter().map(Ok)))
     }
 
-    /// The next value; `None` at the end, and behind an error.
+    /// The next value; `None` at the end, and after an error.
     ///
     /// # Cancel safety
-    /// Nothing is lost.
+    /// Cancel safe: dropping the future loses no value.
     pub async fn next(&mut self) -> Option<Result<T>> {
         poll_fn(|cx| self.0.as_mut().poll_next(cx)).await
     }

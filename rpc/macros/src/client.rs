@@ -8,21 +8,23 @@ use crate::method::{Method, Right, joined};
 
 pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path) -> Tokens {
     let (name, visibility) = (&item.ident, &item.vis);
-    let doc = format!("Calls a [`{name}`]. Clones share the connection.");
+    let doc =
+        format!("A client of [`{name}`], whose methods return calls. Clones share the channel.");
     let stubs = methods.iter().map(|method| stub(visibility, method, codec));
     quote! {
         #[doc = #doc]
         #[derive(Clone, Debug)]
-        #visibility struct #client {
+        #visibility struct #client<__Path = ::tokio_fabric_rpc::DirectPath> {
             channel: ::tokio_fabric_rpc::Channel,
+            path: __Path,
         }
 
-        #[allow(dead_code, missing_docs, reason = "a program calls what it needs, and documents its trait")]
+        #[allow(dead_code, reason = "a program calls what it needs")]
         impl #client {
-            /// Connects to a server of it.
+            /// Connects to a server of this service, with the default settings.
             ///
             /// # Errors
-            /// As of `Channel::connect`.
+            /// As for `Channel::connect`.
             #visibility async fn connect(
                 address: impl ::tokio_fabric_rpc::ToSocketAddrs,
             ) -> ::tokio_fabric_rpc::Result<Self> {
@@ -31,12 +33,28 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path)
                 ))
             }
 
-            /// Calls over a channel that others may use too.
+            /// A client that uses this channel, which other clients may use too.
             #visibility fn over(channel: ::tokio_fabric_rpc::Channel) -> Self {
-                Self { channel }
+                let path = ::tokio_fabric_rpc::DirectPath;
+                Self { channel, path }
+            }
+        }
+
+        #[allow(dead_code, missing_docs, reason = "a program calls what it needs, and documents its trait")]
+        impl<__Path: ::tokio_fabric_rpc::CallPath> #client<__Path> {
+            /// The client with its calls passing through this service: layers of `tower` around
+            /// `Channel::service`, or a load balancer over several.
+            #visibility fn layered<__Service: ::core::clone::Clone>(
+                self,
+                service: __Service,
+            ) -> #client<::tokio_fabric_rpc::LayeredPath<__Service>> {
+                #client {
+                    channel: self.channel,
+                    path: ::tokio_fabric_rpc::LayeredPath::new(service),
+                }
             }
 
-            /// The channel it calls over.
+            /// Its channel, over which its calls are sent unless a service chooses another one.
             #visibility fn channel(&self) -> &::tokio_fabric_rpc::Channel {
                 &self.channel
             }
@@ -101,12 +119,12 @@ fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
         #visibility fn #name<#(#bounds),*>(
             &self,
             #(#parameters),*
-        ) -> #of_call {
+        ) -> __Path::CallOf<#of_call> {
             static METHOD: ::tokio_fabric_rpc::Method = #described;
             let arguments = ::tokio_fabric_rpc::generated::Arguments::#arguments;
             let decode = ::tokio_fabric_rpc::generated::#decode;
             let call = self.channel.call(&METHOD, arguments, decode);
-            call #(#sending)* #(#receiving)* #lends
+            ::tokio_fabric_rpc::CallPath::make(&self.path, call #(#sending)* #(#receiving)* #lends)
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The `service` attribute of tokio-fabric-rpc. A trait becomes the trait with futures that are
-//! `Send`, a server of it, and a client.
+//! The attribute macro `service` of tokio-fabric-rpc. From a trait it generates the trait with
+//! `Send` futures, a server, a client, and a mock for tests.
 
 mod client;
 mod method;
@@ -14,23 +14,47 @@ use syn::{Error, ItemTrait, LitStr, Path, Result, TraitItem, parse_macro_input};
 
 use method::Method;
 
-/// Makes a service of a trait; see the crate `tokio-fabric-rpc`.
+/// Generates a server, a client and a mock from a trait.
 ///
-/// Each method is `async fn name(&self, cx: &Cx, arguments..) -> Result<T>` or `-> Result<T, E>`,
-/// where arguments, `T` and `E` are what the codec takes: `serde`'s `Serialize` and
-/// `DeserializeOwned` by default. A method whose only argument is `Bytes` takes the request as it
-/// is, and one that gives `Result<Bytes>` answers so. For the trait `Name` it writes `NameServer`
-/// and `NameClient`, and with the feature `test-util` a `NameMock`, which answers as a test says:
-/// for a method `m`, `on_m(closure)`, `script_m(answers)` and `calls_of_m()`.
+/// Each method is an `async fn name(&self, cx: &Cx, arguments..) -> Result<T>`, or `-> Result<T,
+/// E>` with an error type of its own. The type must be called `Result`: the macro does not see
+/// through an alias of another name. Arguments, `T` and `E` are types that the codec supports: by
+/// default those that implement serde's `Serialize` and `DeserializeOwned`.
 ///
-/// An argument that is a `Streaming<T>` is sent item by item, and so is the result of a method that
-/// gives `Result<Streaming<T>>`.
+/// For a trait `Name` the macro generates
 ///
-/// `#[service(name = "..")]` is what the service is called on the wire, by default the trait's
-/// name; `#[service(codec = Path)]` is the codec of its arguments and results, by default postcard.
+/// - the trait itself, whose methods return futures that are `Send`;
+/// - `NameServer`, which `Server::add` takes, made by `NameServer::new(implementation)`;
+/// - `NameClient`, made by `NameClient::connect(address)` or `NameClient::over(channel)`, whose
+///   methods return calls to be awaited;
+/// - with the feature `test-util` `NameMock`, an implementation for tests: for each method `m` it
+///   has `on_m(closure)`, `script_m(answers)` and `calls_of_m()`.
 ///
-/// `#[rpc(..)]` at a method: `to_end` (a cancelled call goes on to its end), `idempotent` (it may
-/// be made again though it may have run), `version = "2"` (another method on the wire).
+/// # Arguments and results with a special meaning
+///
+/// - `Bytes`, as the only argument or as `Result<Bytes>`, is sent as it is, without a codec.
+/// - `Pull` is memory that the client lends with `Lend::read(buffer)` and that the handler reads;
+///   `Push` is memory that the client lends with `Lend::write(buffer)` and that the handler writes
+///   to. A method can have up to four of them. Their methods fail with a `Status`, so a handler
+///   with its own error type `E` that applies `?` to them needs `E: From<Status>`.
+/// - `Streaming<T>` is sent item by item, as an argument or as `Result<Streaming<T>>`. A method
+///   that takes a `Pull` or `Push` cannot return a stream, since the memory is returned when the
+///   call's future is ready, which is when a stream begins.
+///
+/// If a method has an error type `E`, its calls fail with a `CallError<E>`, which implements
+/// `std::error::Error` if `E` implements `Debug` and `Display`.
+///
+/// # Settings
+///
+/// - `#[service(name = "..")]`: the name of the service on the wire. Default: the name of the
+///   trait.
+/// - `#[service(codec = Path)]`: the codec of arguments and results. Default: `Postcard`.
+/// - `#[rpc(to_end)]` on a method: the handler of a cancelled call continues to its end.
+/// - `#[rpc(idempotent)]`: a call may be retried even if it may have run.
+/// - `#[rpc(spawn)]`: the handler runs in a task of its own from the beginning, for handlers that
+///   compute for long before they first wait.
+/// - `#[rpc(version = "2")]`: part of the method's name on the wire, so that versions of a method
+///   can coexist.
 #[proc_macro_attribute]
 pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ItemTrait);

@@ -37,6 +37,7 @@ pub struct Method {
     pub error: Option<Type>,
     pub to_end: bool,
     pub idempotent: bool,
+    pub spawn: bool,
 }
 
 impl Method {
@@ -56,18 +57,21 @@ impl Method {
             ));
         }
         let mut wire_name = format!("{service}/{}", signature.ident);
-        let (mut to_end, mut idempotent) = (false, false);
+        let (mut to_end, mut idempotent, mut spawn) = (false, false, false);
         for attribute in function.attrs.iter().filter(|it| it.path().is_ident("rpc")) {
             attribute.parse_nested_meta(|meta| {
                 if meta.path.is_ident("to_end") {
                     to_end = true;
                 } else if meta.path.is_ident("idempotent") {
                     idempotent = true;
+                } else if meta.path.is_ident("spawn") {
+                    spawn = true;
                 } else if meta.path.is_ident("version") {
                     let version = meta.value()?.parse::<LitStr>()?.value();
                     wire_name = format!("{wire_name}#{version}");
                 } else {
-                    return Err(meta.error("`to_end`, `idempotent` or `version = \"..\"`"));
+                    let what = "`to_end`, `idempotent`, `spawn` or `version = \"..\"`";
+                    return Err(meta.error(what));
                 }
                 Ok(())
             })?;
@@ -108,8 +112,8 @@ impl Method {
         let (output, error) = result_of(&signature.output, &signature.ident)?;
         let received = items_of(&output);
         if received.is_some() && !lent.is_empty() {
-            let what = "memory comes back when the call's result does: a call that lends gives no \
-                        stream";
+            let what = "lent memory is back when the call's future is ready, which is when its \
+                        stream begins: a call that lends gives no stream";
             return Err(Error::new_spanned(&signature.ident, what));
         }
         let method = Method {
@@ -135,6 +139,7 @@ impl Method {
             error,
             to_end,
             idempotent,
+            spawn,
         };
         let result = &method.result;
         signature.output = parse_quote! {
@@ -167,13 +172,15 @@ impl Method {
 
     /// What it is to the layer.
     pub fn described(&self) -> Tokens {
-        let (wire_name, to_end, idempotent) = (&self.wire_name, self.to_end, self.idempotent);
+        let (wire_name, to_end) = (&self.wire_name, self.to_end);
+        let (idempotent, spawn) = (self.idempotent, self.spawn);
         quote! {
             ::tokio_fabric_rpc::Method {
                 name: #wire_name,
                 id: ::tokio_fabric_rpc::generated::method_id(#wire_name),
                 to_end: #to_end,
                 idempotent: #idempotent,
+                spawn: #spawn,
             }
         }
     }
@@ -189,7 +196,7 @@ pub fn joined(parts: &[Tokens]) -> Tokens {
 
 /// `T` and `E` of `Result<T>` or `Result<T, E>`.
 fn result_of(output: &ReturnType, method: &Ident) -> Result<(Type, Option<Type>)> {
-    let what = "a method gives `Result<T>` or `Result<T, E>`";
+    let what = "a method gives `Result<T>` or `Result<T, E>`, and no alias of another name";
     let ReturnType::Type(_, result) = output else {
         return Err(Error::new_spanned(method, what));
     };

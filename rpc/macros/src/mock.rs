@@ -9,8 +9,8 @@ use crate::method::Method;
 pub fn write(item: &ItemTrait, mock: &Ident, methods: &[Method]) -> Tokens {
     let (name, visibility) = (&item.ident, &item.vis);
     let doc = format!(
-        "A [`{name}`] that answers as a test says, by a script or by a closure for each method. A \
-         call that has no answer panics."
+        "A mock of [`{name}`] for tests. Each method has scripted answers, then a closure. A call \
+         without an answer panics."
     );
     let fields = methods.iter().map(|method| {
         let (name, types, result) = (&method.name, types_of(method), &method.result);
@@ -45,7 +45,7 @@ pub fn write(item: &ItemTrait, mock: &Ident, methods: &[Method]) -> Tokens {
 
             #[allow(dead_code, reason = "a test uses what it needs")]
             impl #mock {
-                /// Without answers.
+                /// A mock without answers.
                 #visibility fn new() -> Self {
                     Self { #(#values),* }
                 }
@@ -81,8 +81,8 @@ fn setters(visibility: &syn::Visibility, method: &Method) -> Tokens {
     let script = format_ident!("script_{name}");
     let calls = format_ident!("calls_of_{name}");
     let docs = [
-        format!("Answers calls of `{name}` that are not in its script."),
-        format!("Adds answers to the script of `{name}`: each is given once, in this order."),
+        format!("Answers the calls of `{name}` that its script does not answer."),
+        format!("Appends answers to the script of `{name}`. Each is given once, in this order."),
         format!("How often `{name}` was called."),
     ];
     let [on_doc, script_doc, calls_doc] = &docs;

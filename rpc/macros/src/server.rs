@@ -8,7 +8,7 @@ use crate::method::{Method, Right, joined};
 
 pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path) -> Tokens {
     let (name, visibility) = (&item.ident, &item.vis);
-    let doc = format!("Serves a [`{name}`]: given to a server's `add`.");
+    let doc = format!("A server of [`{name}`], to be passed to `Server::add`.");
     let table = methods.iter().map(Method::described);
     let name_of_codec = match methods.iter().any(Method::uses_codec) {
         true => quote!(Some(::tokio_fabric_rpc::generated::codec_name::<#codec>())),
@@ -20,28 +20,28 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path)
         .map(|(index, method)| arm(name, index, method, codec));
     quote! {
         #[doc = #doc]
-        #visibility struct #server<S>(::std::sync::Arc<S>);
+        #visibility struct #server<__Service>(::std::sync::Arc<__Service>);
 
         #[allow(dead_code, reason = "a program serves as it likes")]
-        impl<S: #name> #server<S> {
-            /// Serves this.
-            #visibility fn new(service: S) -> Self {
+        impl<__Service: #name> #server<__Service> {
+            /// A server of this implementation.
+            #visibility fn new(service: __Service) -> Self {
                 Self::from_arc(::std::sync::Arc::new(service))
             }
 
-            /// Serves what others have too.
-            #visibility fn from_arc(service: ::std::sync::Arc<S>) -> Self {
+            /// A server of an implementation that is shared.
+            #visibility fn from_arc(service: ::std::sync::Arc<__Service>) -> Self {
                 #server(service)
             }
 
-            /// Serves it alone, for as long as the future is polled; a `Server` has settings, other
-            /// services, and an end in order.
+            /// Listens and serves only this service, until the future is dropped. `Server` has
+            /// settings, several services and a graceful end.
             ///
             /// # Errors
-            /// As of `Server::listen`.
+            /// As for `Server::listen`.
             ///
             /// # Cancel safety
-            /// Dropping the future ends all connections.
+            /// Dropping the future closes all connections at once.
             #visibility async fn listen(
                 self,
                 address: impl ::tokio_fabric_rpc::ToSocketAddrs,
@@ -50,19 +50,19 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path)
             }
         }
 
-        impl<S> ::core::clone::Clone for #server<S> {
+        impl<__Service> ::core::clone::Clone for #server<__Service> {
             fn clone(&self) -> Self {
                 #server(::std::sync::Arc::clone(&self.0))
             }
         }
 
-        impl<S> ::core::fmt::Debug for #server<S> {
+        impl<__Service> ::core::fmt::Debug for #server<__Service> {
             fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
                 f.write_str(::core::stringify!(#server))
             }
         }
 
-        impl<S: #name> ::tokio_fabric_rpc::Service for #server<S> {
+        impl<__Service: #name> ::tokio_fabric_rpc::Service for #server<__Service> {
             fn methods(&self) -> &'static [::tokio_fabric_rpc::Method] {
                 const METHODS: &[::tokio_fabric_rpc::Method] = &[#(#table),*];
                 METHODS
@@ -127,8 +127,8 @@ fn arm(service: &Ident, index: usize, method: &Method, codec: &Path) -> Tokens {
             #(#lent)*
             let #pattern = #arguments;
             let (__service, __cx) = (::std::sync::Arc::clone(&self.0), call.cx());
-            ::core::result::Result::Ok(::std::boxed::Box::pin(async move {
-                match <S as #service>::#name(&__service, &__cx, #(#order),*).await {
+            ::core::result::Result::Ok(call.handling(async move {
+                match <__Service as #service>::#name(&__service, &__cx, #(#order),*).await {
                     ::core::result::Result::Ok(__value) => {
                         ::tokio_fabric_rpc::Reply::#value
                     }

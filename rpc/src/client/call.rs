@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -16,15 +16,12 @@ use super::request::{CallRecord, Described};
 use super::{Channel, ChannelInner};
 use crate::codec::{Arguments, CodecOf};
 use crate::cx::{Cx, TraceContext};
-use crate::limits::BUDGET_US_MAX;
 use crate::observe;
 use crate::proto::{CallEnd, CallKey};
 use crate::server::Method;
 use crate::status::{Code, Result, Status};
 use crate::streaming::{ItemSource, Streaming};
-use crate::wire::{
-    CallId, CodecName, FrameBuf, FrameHead, Metadata, Prefix, Streams, write_request_head,
-};
+use crate::wire::{CallId, CodecName, FrameHead, Metadata, Prefix, Streams, micros};
 
 /// The time that a call has.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +37,38 @@ type Decode<T, E> = fn(u32, &[u8]) -> Result<T, E>;
 /// Makes the result of a call whose stream has begun.
 type Begin<T> = fn(ReceivedItems) -> T;
 
-/// A call to be made; it is sent when it is awaited. `E` is [`Status`], or
-/// [`CallError`](crate::CallError) of the method's own error.
+/// A call that has not been sent yet, as the methods of a generated client return it.
+///
+/// Awaiting it sends it and returns the result. `E` is [`Status`], or
+/// [`CallError`](crate::CallError) of the method's own error type.
+///
+/// ```
+/// use std::time::Duration;
+/// use tokio_fabric_rpc::{Code, Cx, Result, service, testing};
+///
+/// #[service]
+/// trait Clock {
+///     async fn wait(&self, cx: &Cx, seconds: u64) -> Result<()>;
+/// }
+///
+/// # struct Sleeper;
+/// # impl Clock for Sleeper {
+/// #     async fn wait(&self, _: &Cx, seconds: u64) -> Result<()> {
+/// #         Ok(tokio::time::sleep(Duration::from_secs(seconds)).await)
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// # let (channel, _server) = testing::pair(ClockServer::new(Sleeper)).await?;
+/// let clock = ClockClient::over(channel);
+/// let call = clock.wait(60).deadline(Duration::from_secs(1)).meta("caller", "example");
+/// let status = call.await.unwrap_err();
+/// assert_eq!(status.code(), Code::DeadlineExceeded);
+/// clock.wait(60).no_deadline().await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Cancel safety
+/// As for [`CallFuture`].
 #[must_use = "nothing is called until this is awaited"]
 pub struct Call<T, E = Status> {
     channel: Arc<ChannelInner>,
@@ -104,15 +131,17 @@ impl<T, E: From<Status>> Call<T, E> {
         self
     }
 
-    /// Ends the call with [`Code::DeadlineExceeded`] when it has taken so long, from its first poll
-    /// on. Default: the
-    /// channel's, 10 s. A call that a handler makes ends with that handler's call at the latest.
+    /// The time that the call may take, from the first poll of its future on; then it fails with
+    /// [`Code::DeadlineExceeded`]. Default: the channel's, 10 s. A call that a handler makes ends
+    /// no later than the handler's own call.
     pub fn deadline(mut self, within: Duration) -> Self {
         self.limit = Limit::Within(within);
         self
     }
 
-    /// The call takes as long as it takes, or as long as the call whose handler makes it.
+    /// Removes the deadline. A call that a handler makes still ends no later than the handler's own
+    /// call, and every call no later than its server allows
+    /// ([`Server::deadline_max`](crate::Server::deadline_max), 1 h by default).
     pub fn no_deadline(mut self) -> Self {
         self.limit = Limit::Unlimited;
         self
@@ -124,15 +153,15 @@ impl<T, E: From<Status>> Call<T, E> {
         self
     }
 
-    /// Waits for a connection if there is none, within the call's deadline. Default: the call fails
-    /// at once, as not started.
+    /// If there is no connection, waits for one, within the deadline. Default: the call fails at
+    /// once, as not started.
     pub fn wait_for_ready(mut self) -> Self {
         self.waits = true;
         self
     }
 
-    /// Sends a pair of metadata along. More than 16 of them, or 1 KiB, end the call with
-    /// [`Code::TooLarge`].
+    /// Adds an entry to the call's metadata. With more than 16 entries, or more than 1 KiB, the
+    /// call fails with [`Code::TooLarge`].
     pub fn meta(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         if let Err(status) = self.metadata.push(name, value.as_ref()) {
             self.arguments.frame = Err(status);
@@ -140,7 +169,7 @@ impl<T, E: From<Status>> Call<T, E> {
         self
     }
 
-    /// The trace that the call is of. Default: that of the call whose handler makes it.
+    /// The trace that the call belongs to. Default: that of the call whose handler makes this one.
     pub fn trace(mut self, trace: TraceContext) -> Self {
         self.trace = Some(trace);
         self
@@ -149,6 +178,11 @@ impl<T, E: From<Status>> Call<T, E> {
 
 #[cfg(feature = "tower")]
 impl<T, E> Call<T, E> {
+    /// It sends no stream, which is read once.
+    pub(crate) fn can_be_made_again(&self) -> bool {
+        matches!(self.items, Items::None)
+    }
+
     /// It may be made again though it may have run.
     pub(crate) fn is_idempotent(&self) -> bool {
         self.method.idempotent
@@ -169,8 +203,8 @@ impl<T, E> Call<T, E> {
     }
 }
 
-/// To be made once more, by who decides that it may be. A stream that it sends cannot be read once
-/// more: such a clone fails as [`Code::BadRequest`], not started.
+/// A clone is the same call, to be made once more. It cannot send the stream of the original, which
+/// is read only once: such a clone fails with [`Code::BadRequest`], as not started.
 impl<T, E> Clone for Call<T, E> {
     fn clone(&self) -> Self {
         Call {
@@ -225,33 +259,39 @@ impl<T, E: From<Status>> Call<T, E> {
             Limit::Unlimited => None,
         };
         let trace = self.trace.or_else(|| within.as_ref()?.trace());
+        let mut state = State::Described;
+        let mut described = Described::default();
+        match self.arguments.frame {
+            Ok(frame) => described.frame = frame,
+            Err(status) => state = State::Refused(status),
+        }
         let items = match self.items {
-            Items::None => Ok(None),
-            Items::Source(source) => Ok(Some(Box::new(ItemPump::new(source)))),
-            Items::OfOriginal => Err(Status::not_started(
-                Code::BadRequest,
-                "the stream that it sends was given to the call that this is a clone of",
-            )),
+            Items::None => None,
+            Items::Source(source) => Some(Box::new(ItemPump::new(source))),
+            Items::OfOriginal => {
+                state = State::Refused(Status::not_started(
+                    Code::BadRequest,
+                    "the stream that it sends was given to the call that this is a clone of",
+                ));
+                None
+            }
         };
         let streams = Streams {
-            sends: matches!(items, Ok(Some(_))),
+            sends: items.is_some(),
             receives: self.begin.is_some(),
         };
-        let described = items.and_then(|items| {
-            let prefix = Prefix {
-                trace: trace.as_ref(),
-                metadata: &self.metadata,
-                lent,
-                streams,
-                is_by_reference: false,
-            };
-            let described = Described::new(self.arguments.frame?, &prefix, self.channel.domain())?;
-            Ok((described, items))
-        });
-        let (state, items) = match described {
-            Ok((described, items)) => (State::Described(described), items),
-            Err(status) => (State::Refused(status), None),
+        let prefix = Prefix {
+            trace: trace.as_ref(),
+            metadata: &self.metadata,
+            lent,
+            streams,
+            is_by_reference: false,
         };
+        if matches!(state, State::Described)
+            && let Err(status) = described.complete(&prefix, self.channel.domain())
+        {
+            state = State::Refused(status);
+        }
         CallFuture {
             codec: self.arguments.codec,
             limit,
@@ -265,6 +305,7 @@ impl<T, E: From<Status>> Call<T, E> {
                 begun: None,
             },
             reserved: None,
+            described,
             state,
             streams,
             items,
@@ -275,20 +316,19 @@ impl<T, E: From<Status>> Call<T, E> {
 }
 
 enum State {
-    Described(Described),
+    Described,
     Refused(Status),
     /// For a connection.
-    Waiting(Described, Pin<Box<dyn Future<Output = ()> + Send>>),
-    /// Its frame is empty once it is sent.
-    Begun(Arc<ClientConnection>, CallKey, Described),
+    Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Begun(Arc<ClientConnection>, CallKey),
     Done,
 }
 
-/// A call under way.
+/// The future of a call; it returns the result.
 ///
 /// # Cancel safety
-/// Dropping it cancels the call: the handler is dropped at its next await, with what it has called
-/// and what it transfers. A call that waits for the window is never made.
+/// Dropping the future cancels the call: the handler is dropped at its next await, with the calls
+/// and transfers that it is making. A call that was waiting for the window is not sent.
 #[must_use = "dropped, the call is cancelled"]
 pub struct CallFuture<T, E = Status> {
     codec: Option<CodecName>,
@@ -297,6 +337,7 @@ pub struct CallFuture<T, E = Status> {
     waits: bool,
     /// Of the call whose handler makes it; from the first poll on its own, too.
     deadline: Option<Instant>,
+    described: Described,
     state: State,
     record: CallRecord,
     /// Until it has begun.
@@ -320,103 +361,110 @@ impl<T, E> CallFuture<T, E> {
         self
     }
 
-    /// Puts the earlier of both deadlines in force.
-    fn set_deadline(&mut self, now: Instant) -> Result<()> {
+    /// Puts the earlier of both deadlines in force, and gives the time until then.
+    fn set_deadline(&mut self, now: Instant) -> Result<Option<Duration>> {
         let own = self.limit.and_then(|it| now.checked_add(it));
-        self.deadline = match (own, self.deadline) {
-            (Some(own), Some(inherited)) => Some(own.min(inherited)),
-            (own, inherited) => own.or(inherited),
+        let left = match (own, self.deadline) {
+            (own, Some(inherited)) if own.is_none_or(|own| inherited < own) => {
+                Some(inherited.saturating_duration_since(now))
+            }
+            (own, _) => {
+                self.deadline = own;
+                own.and(self.limit)
+            }
         };
-        match self.deadline {
-            Some(deadline) if deadline <= now => {
+        match left {
+            Some(Duration::ZERO) => {
                 Err(Status::not_started(Code::DeadlineExceeded, "none was left"))
             }
-            _ => Ok(()),
+            left => Ok(left),
         }
     }
 
+    /// The time that the call has still.
+    fn time_left(&self) -> Option<Duration> {
+        let deadline = self.deadline?;
+        Some(deadline.saturating_duration_since(Instant::now()))
+    }
+
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let mut begun = None;
+        // What has just begun keeps this waker already.
+        let mut has_begun = false;
         match std::mem::replace(&mut self.state, State::Done) {
             State::Refused(status) => {
                 self.record.channel.counters.begin();
                 return Poll::Ready(Outcome::End(Err(status)));
             }
-            State::Described(described) => {
+            State::Described => {
                 self.record.channel.counters.begin();
                 let now = Instant::now();
-                begun = Some(now);
                 #[cfg(feature = "metrics")]
                 {
-                    self.record.begun = begun;
+                    self.record.begun = Some(now);
                 }
-                let begin = self.set_deadline(now);
-                if let Err(status) = begin.and_then(|()| self.begin(described)) {
+                let begun = self.set_deadline(now);
+                if let Err(status) = begun.and_then(|left| self.begin(left, cx.waker())) {
                     return Poll::Ready(Outcome::End(Err(status)));
                 }
+                has_begun = true;
             }
             state => self.state = state,
         }
         loop {
-            let end = match &mut self.state {
-                State::Waiting(_, waiting) => {
-                    ready!(waiting.as_mut().poll(&mut Context::from_waker(cx.waker())));
-                    let State::Waiting(described, _) =
-                        std::mem::replace(&mut self.state, State::Done)
-                    else {
-                        unreachable!("matched above");
-                    };
-                    let late = self.deadline.is_some_and(|it| it <= Instant::now());
-                    let begun = match late {
-                        true => Err(Status::not_started(
-                            Code::DeadlineExceeded,
-                            "it waited for a connection",
-                        )),
-                        false => self.begin(described),
-                    };
-                    match begun {
-                        Ok(()) => continue,
-                        Err(status) => return Poll::Ready(Outcome::End(Err(status))),
-                    }
+            if let State::Waiting(waiting) = &mut self.state {
+                ready!(waiting.as_mut().poll(&mut Context::from_waker(cx.waker())));
+                self.state = State::Done;
+                let begun = match self.time_left() {
+                    Some(Duration::ZERO) => Err(Status::not_started(
+                        Code::DeadlineExceeded,
+                        "it waited for a connection",
+                    )),
+                    left => self.begin(left, cx.waker()),
+                };
+                if let Err(status) = begun {
+                    return Poll::Ready(Outcome::End(Err(status)));
                 }
-                State::Begun(connection, key, described) => {
-                    let (method, deadline) = (self.record.method.id, self.deadline);
-                    let request = |call| {
-                        // What it has waited for the window is gone.
-                        let now = begun.unwrap_or_else(Instant::now);
-                        let left = deadline.map(|it| it.saturating_duration_since(now));
-                        request_of(std::mem::take(&mut described.frame), call, method, left)
-                    };
-                    match connection.poll_call(*key, cx.waker(), request) {
-                        Poll::Ready(CallStep::Ended(end)) => end,
-                        Poll::Ready(CallStep::Begun) => {
-                            return Poll::Ready(Outcome::Begun(self.take_items()));
-                        }
-                        Poll::Ready(CallStep::Item(_)) => unreachable!("its stream begins first"),
-                        Poll::Pending => {
-                            if let Some(items) = &mut self.items
-                                && described.frame.is_empty()
-                                && let Err(status) = items.poll(connection, *key, cx)
-                            {
-                                connection.abandon(*key);
-                                self.state = State::Done;
-                                return Poll::Ready(Outcome::End(Err(status)));
-                            }
-                            return Poll::Pending;
-                        }
-                    }
-                }
-                _ => unreachable!("a call is not polled after its end"),
+                has_begun = true;
+                continue;
+            }
+            let State::Begun(connection, key) = &self.state else {
+                unreachable!("a call is not polled after its end")
             };
-            let state = std::mem::replace(&mut self.state, State::Done);
-            match (end, state) {
-                // It waited for the window of a connection that takes no more calls.
-                (Err(status), State::Begun(_, _, described))
-                    if self.waits && !described.frame.is_empty() && is_of_connection(&status) =>
-                {
-                    self.wait(described);
+            let step = match has_begun {
+                true => Poll::Pending,
+                false => {
+                    let (method, deadline) = (self.record.method.id, self.deadline);
+                    let described = &mut self.described;
+                    // What it has waited for the window is gone.
+                    connection.poll_call(*key, cx.waker(), |call| {
+                        let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+                        described.named(head_of(call, method, left))
+                    })
                 }
-                (end, _) => return Poll::Ready(Outcome::End(end)),
+            };
+            let end = match step {
+                Poll::Ready(CallStep::Ended(end)) => end,
+                Poll::Ready(CallStep::Begun) => {
+                    return Poll::Ready(Outcome::Begun(self.take_items()));
+                }
+                Poll::Ready(CallStep::Item(_)) => unreachable!("its stream begins first"),
+                Poll::Pending => {
+                    if let Some(items) = &mut self.items
+                        && self.described.is_sent()
+                        && let Err(status) = items.poll(connection, *key, cx)
+                    {
+                        connection.abandon(*key);
+                        self.state = State::Done;
+                        return Poll::Ready(Outcome::End(Err(status)));
+                    }
+                    return Poll::Pending;
+                }
+            };
+            self.state = State::Done;
+            match end {
+                // It waited for the window of a connection that takes no more calls.
+                Err(status) if self.may_wait(&status) => self.wait(),
+                end => return Poll::Ready(Outcome::End(end)),
             }
         }
     }
@@ -424,43 +472,51 @@ impl<T, E> CallFuture<T, E> {
     /// The call goes on as its stream.
     fn take_items(&mut self) -> ReceivedItems {
         match std::mem::replace(&mut self.state, State::Done) {
-            State::Begun(connection, key, described) => {
-                let record = self.record.take();
-                ReceivedItems::new(connection, key, self.items.take(), described.body, record)
+            State::Begun(connection, key) => {
+                let (items, body) = (self.items.take(), self.described.body.take());
+                ReceivedItems::new(connection, key, items, body, self.record.take())
             }
             _ => unreachable!("only what was sent begins"),
         }
     }
 
     /// Begins the call on the connection there is, or waits for one.
-    fn begin(&mut self, described: Described) -> Result<()> {
+    fn begin(&mut self, left: Option<Duration>, task: &Waker) -> Result<()> {
         let connection = self.record.channel.current();
+        let (method, deadline) = (self.record.method.id, self.deadline);
         let call = NewCall {
-            len: described.frame.len(),
-            body_len: described.body_len,
-            deadline: self.deadline,
+            len: self.described.frame.len(),
+            body_len: self.described.body_len,
+            deadline,
             streams: self.streams,
         };
         let begun = match self.codec {
             Some(codec) => connection.check_codec(codec),
             None => Ok(()),
         };
-        let begun = begun.and_then(|()| connection.begin(&call));
+        let described = &mut self.described;
+        let begun = begun.and_then(|()| {
+            connection.begin(&call, task, |call| {
+                described.named(head_of(call, method, left))
+            })
+        });
         self.reserved = None;
         match begun {
-            Ok(key) => {
-                self.state = State::Begun(connection, key, described);
-                Ok(())
-            }
-            Err(status) if self.waits && is_of_connection(&status) => {
-                self.wait(described);
-                Ok(())
-            }
-            Err(status) => Err(status),
+            Ok(key) => self.state = State::Begun(connection, key),
+            Err(status) if self.may_wait(&status) => self.wait(),
+            Err(status) => return Err(status),
         }
+        Ok(())
     }
 
-    fn wait(&mut self, described: Described) {
+    /// Another connection may take the call that has failed so.
+    fn may_wait(&self, status: &Status) -> bool {
+        let codes = [Code::Draining, Code::ConnectionLost, Code::Unavailable];
+        let is_of_connection = status.is_not_started() && codes.contains(&status.code());
+        self.waits && !self.described.is_sent() && is_of_connection
+    }
+
+    fn wait(&mut self) {
         let (channel, deadline) = (Arc::clone(&self.record.channel), self.deadline);
         let waiting = async move {
             match deadline {
@@ -469,30 +525,18 @@ impl<T, E> CallFuture<T, E> {
                 None => channel.ready().await,
             }
         };
-        self.state = State::Waiting(described, Box::pin(waiting));
+        self.state = State::Waiting(Box::pin(waiting));
     }
 }
 
-/// Another connection may take the call.
-fn is_of_connection(status: &Status) -> bool {
-    let codes = [Code::Draining, Code::ConnectionLost, Code::Unavailable];
-    status.is_not_started() && codes.contains(&status.code())
-}
-
-fn request_of(mut frame: FrameBuf, call: CallId, method: u32, left: Option<Duration>) -> FrameBuf {
-    let micros = |it: Duration| {
-        u32::try_from(it.as_micros())
-            .unwrap_or(BUDGET_US_MAX)
-            .max(1)
-    };
-    let budget_us = left.map_or(0, micros);
-    let head = FrameHead {
+/// The head of a request that is sent now.
+fn head_of(call: CallId, method: u32, left: Option<Duration>) -> FrameHead {
+    FrameHead {
         call,
         method_or_code: method,
-        time_us: budget_us,
-    };
-    write_request_head(&mut frame, head);
-    frame
+        // 0 would be no end.
+        time_us: left.map_or(0, |it| micros(it).max(1)),
+    }
 }
 
 impl<T, E> Unpin for CallFuture<T, E> {}
@@ -504,12 +548,18 @@ impl<T, E: From<Status>> Future for CallFuture<T, E> {
         let this = self.get_mut();
         this.poll_outcome(cx)
             .map(|outcome| match (outcome, this.begin) {
-                (Outcome::End(end), _) => {
-                    this.record.end(&end);
-                    match end {
-                        Ok((code, body)) => (this.decode)(code, &body),
-                        Err(status) => Err(status.into()),
-                    }
+                (Outcome::End(Err(status)), _) => {
+                    this.record.end(Err(&status));
+                    Err(status.into())
+                }
+                (Outcome::End(Ok((code, body))), _) => {
+                    let result = (this.decode)(code, &body);
+                    // No result is one that cannot be decoded.
+                    this.record.end(Ok(match result.is_ok() || code != 0 {
+                        true => code,
+                        false => Code::Internal.number(),
+                    }));
+                    result
                 }
                 (Outcome::Begun(items), Some(begin)) => Ok(begin(items)),
                 (Outcome::Begun(_), None) => unreachable!("it receives no items"),
@@ -520,7 +570,7 @@ impl<T, E: From<Status>> Future for CallFuture<T, E> {
 impl<T, E> Drop for CallFuture<T, E> {
     fn drop(&mut self) {
         match &self.state {
-            State::Begun(connection, key, _) => connection.abandon(*key),
+            State::Begun(connection, key) => connection.abandon(*key),
             State::Waiting(..) => {}
             _ => return,
         }
@@ -531,9 +581,9 @@ impl<T, E> Drop for CallFuture<T, E> {
 impl<T, E> fmt::Debug for CallFuture<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::Described(_) | State::Refused(_) => "not begun",
+            State::Described | State::Refused(_) => "not begun",
             State::Waiting(..) => "waiting for a connection",
-            State::Begun(_, _, it) if !it.frame.is_empty() => "waiting for the window",
+            State::Begun(..) if !self.described.is_sent() => "waiting for the window",
             State::Begun(..) => "sent",
             State::Done => "ended",
         };

@@ -7,16 +7,16 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
-use crate::drive::{Clock, Connection, close, send};
+use crate::drive::{Connection, ReadTurn, close, send, send_batch, send_later};
 use crate::lend::{BodyRoom, fetch};
-use crate::limits::HEADER_LEN;
+use crate::limits::{GATHERED_CALLERS_MIN, HEADER_LEN};
 use crate::proto::{
     CallEnd, CallKey, CallProgress, ClientMachine, ItemBody, ResponseOutcome, Time,
 };
 use crate::status::{Code, Result, Started, Status};
 use crate::wire::{
-    CallId, CodecName, Frame, FrameBuf, Hello, Streams, Violation, encode_cancel, encode_credit,
-    encode_last, encode_taken, write_item_head,
+    BatchBuf, CallId, CodecName, Frame, FrameBuf, Hello, Streams, Violation, each_frame,
+    encode_cancel, encode_credit, encode_last, encode_taken, write_item_head,
 };
 
 /// A call to be begun.
@@ -73,6 +73,9 @@ impl Drop for Reservation {
 
 struct State {
     machine: ClientMachine<Waker>,
+    /// Frames of callers that were woken together, while they are gathered.
+    gathered: BatchBuf,
+    gathers: bool,
     /// Room that is kept for calls of services.
     reserved: usize,
     /// When the clock looks next.
@@ -88,11 +91,13 @@ impl ClientConnection {
             origin: Instant::now(),
             state: Mutex::new(State {
                 machine: ClientMachine::new(&Hello::default()),
+                gathered: BatchBuf::default(),
+                gathers: false,
                 reserved: 0,
                 armed: None,
                 has_clock: false,
             }),
-            bodies: BodyRoom::of_connection(),
+            bodies: BodyRoom::new(),
             earlier: Arc::default(),
             closing: Notify::new(),
             freed: Notify::new(),
@@ -145,13 +150,20 @@ impl ClientConnection {
         state.machine.open() + state.reserved
     }
 
-    /// Begins a call.
+    /// Begins a call, and sends its request if there is room in the window; if not, the task is
+    /// woken when there is.
     ///
     /// # Errors
     /// Why it cannot be made; it has not started.
-    pub(crate) fn begin(self: &Arc<Self>, call: &NewCall) -> Result<CallKey> {
+    pub(crate) fn begin<'f>(
+        self: &Arc<Self>,
+        call: &NewCall,
+        task: &Waker,
+        request: impl FnOnce(CallId) -> &'f mut FrameBuf,
+    ) -> Result<CallKey> {
         let deadline = call.deadline;
         let deadline = deadline.map(|it| it.saturating_duration_since(self.origin));
+        let (watcher, mut unused) = (task.clone(), None);
         let mut state = self.lock();
         if call.body_len > state.machine.body_max() {
             return Err(super::request::too_large(
@@ -160,6 +172,10 @@ impl ClientConnection {
             ));
         }
         let key = state.machine.begin(call.len, deadline, call.streams)?;
+        state.machine.watch(key, watcher);
+        if let CallProgress::Send(id) = state.machine.progress(key) {
+            self.send_request(&mut state, key, request(id), &mut unused)?;
+        }
         let is_earlier = deadline.is_some_and(|it| state.armed.is_none_or(|armed| it < armed));
         if is_earlier {
             state.armed = deadline;
@@ -173,34 +189,89 @@ impl ClientConnection {
         Ok(key)
     }
 
-    /// Sends the call's request if it is its turn, and gives what has come of it. All that a
-    /// client sends is sent under the lock, so that a cancellation is between its call's request
-    /// and the next one in its slot, whichever threads they come from.
-    pub(crate) fn poll_call(
+    /// All that a client sends is sent under the lock, so that a cancellation is between its call's
+    /// request and the next one in its slot, whichever threads they come from.
+    fn send_request(
+        &self,
+        state: &mut State,
+        key: CallKey,
+        frame: &mut FrameBuf,
+        watcher: &mut Option<Waker>,
+    ) -> Result<()> {
+        self.send(state, frame).map_err(|error| {
+            *watcher = state.machine.take_watcher(key);
+            state.machine.unsent(key);
+            error.into()
+        })
+    }
+
+    /// Under the lock, in the order of these: alone, or with what else is sent now.
+    fn send(&self, state: &mut State, frame: &mut FrameBuf) -> Result<(), Error> {
+        if !state.gathers {
+            return send(&self.endpoint, frame);
+        }
+        if !state.gathered.has_room(frame.len()) {
+            self.send_gathered(state);
+        }
+        if !state.gathered.has_room(frame.len()) {
+            return send(&self.endpoint, frame);
+        }
+        state.gathered.push(frame);
+        frame.clear();
+        Ok(())
+    }
+
+    /// Under the lock. What cannot be sent has lost its connection.
+    fn send_gathered(&self, state: &mut State) {
+        let _ = send_batch(&self.endpoint, &mut state.gathered);
+    }
+
+    /// Acts under the lock, with the task to be woken when there is more of the call. What makes
+    /// and drops wakers is the runtime's, and may call: it is done without the lock.
+    fn watched<R>(&self, key: CallKey, task: &Waker, act: impl FnOnce(&mut State) -> R) -> R {
+        let mut other = None;
+        loop {
+            let (mut state, mut last) = (self.lock(), None);
+            if (state.machine).is_unwatched(key, |it| it.will_wake(task)) {
+                let Some(watcher) = other.take() else {
+                    drop(state);
+                    other = Some(task.clone());
+                    continue;
+                };
+                last = state.machine.watch(key, watcher);
+            }
+            let done = act(&mut state);
+            drop(state);
+            drop(last);
+            return done;
+        }
+    }
+
+    /// Sends the call's request if it has waited and it is its turn, and gives what has come of it.
+    pub(crate) fn poll_call<'f>(
         &self,
         key: CallKey,
         task: &Waker,
-        frame: impl FnOnce(CallId) -> FrameBuf,
+        request: impl FnOnce(CallId) -> &'f mut FrameBuf,
     ) -> Poll<CallStep> {
-        let machine = &mut self.lock().machine;
-        match machine.progress(key, watch(task)) {
+        let mut unused = None;
+        self.watched(key, task, |state| match state.machine.progress(key) {
             CallProgress::Pending => Poll::Pending,
             CallProgress::Ended(end) => Poll::Ready(CallStep::Ended(end)),
             CallProgress::Begun => Poll::Ready(CallStep::Begun),
             CallProgress::Item(body, credit) => {
                 if let Some((call, credit)) = credit {
-                    self.send_bare(&encode_credit(call, credit));
+                    self.send_bare(state, &encode_credit(call, credit));
                 }
                 Poll::Ready(CallStep::Item(body))
             }
-            CallProgress::Send(call) => match send(&self.endpoint, frame(call)) {
-                Ok(()) => Poll::Pending,
-                Err(error) => {
-                    machine.unsent(key);
-                    Poll::Ready(CallStep::Ended(Err(error.into())))
+            CallProgress::Send(call) => {
+                match self.send_request(state, key, request(call), &mut unused) {
+                    Ok(()) => Poll::Pending,
+                    Err(status) => Poll::Ready(CallStep::Ended(Err(status))),
                 }
-            },
-        }
+            }
+        })
     }
 
     /// Sends an item of the call, or gives it back: the task is woken when it may be sent.
@@ -213,50 +284,58 @@ impl ClientConnection {
         mut frame: FrameBuf,
         task: &Waker,
     ) -> Result<Option<FrameBuf>> {
-        let machine = &mut self.lock().machine;
-        let (len, max) = (frame.len(), machine.frame_max());
-        if len > max {
-            let what = format!("an item of {len} bytes, the server takes {max}");
-            return Err(Status::maybe_ran(Code::TooLarge, what));
-        }
-        let Some(call) = machine.send_item(key, len - HEADER_LEN, watch(task)) else {
-            return Ok(Some(frame));
-        };
-        write_item_head(&mut frame, call);
-        // What cannot be sent has lost its connection, and its call's end is on its way.
-        let _ = send(&self.endpoint, frame);
-        Ok(None)
+        self.watched(key, task, |state| {
+            let (len, max) = (frame.len(), state.machine.frame_max());
+            if len > max {
+                let what = format!("an item of {len} bytes, the server takes {max}");
+                return Err(Status::maybe_ran(Code::TooLarge, what));
+            }
+            let Some(call) = state.machine.send_item(key, len - HEADER_LEN) else {
+                return Ok(Some(frame));
+            };
+            write_item_head(&mut frame, call);
+            // What cannot be sent has lost its connection, and its call's end is on its way.
+            let _ = self.send(state, &mut frame);
+            Ok(None)
+        })
     }
 
     /// The call's stream is over.
     pub(crate) fn end_items(&self, key: CallKey) {
-        let machine = &mut self.lock().machine;
-        if let Some(call) = machine.end_items(key) {
-            self.send_bare(&encode_last(call));
+        let state = &mut *self.lock();
+        if let Some(call) = state.machine.end_items(key) {
+            self.send_bare(state, &encode_last(call));
         }
     }
 
     /// Under the lock. What cannot be sent has lost its connection.
-    fn send_bare(&self, frame: &[u8; HEADER_LEN]) {
-        let _ = send(&self.endpoint, FrameBuf::from_slice(frame));
+    fn send_bare(&self, state: &mut State, frame: &[u8; HEADER_LEN]) {
+        let _ = self.send(state, &mut FrameBuf::from_slice(frame));
     }
 
     /// The caller of a call has gone.
     pub(crate) fn abandon(&self, key: CallKey) {
-        let admitted = self.with_machine(|machine| {
-            let cancel = machine.abandon(key);
-            self.cancel(cancel);
-            admit(machine)
-        });
+        let (_unused, admitted) = {
+            let state = &mut *self.lock();
+            let watcher = state.machine.take_watcher(key);
+            let cancel = state.machine.abandon(key);
+            self.cancel(state, cancel);
+            (watcher, admit(&mut state.machine))
+        };
         admitted.into_iter().for_each(Waker::wake);
         self.freed.notify_waiters();
         self.close_if_drained();
     }
 
     /// Under the lock.
-    fn cancel(&self, calls: impl IntoIterator<Item = CallId>) {
+    fn cancel(&self, state: &mut State, calls: impl IntoIterator<Item = CallId>) {
         for call in calls {
-            self.send_bare(&encode_cancel(call));
+            let mut frame = FrameBuf::from_slice(&encode_cancel(call));
+            // What cannot be sent has lost its connection.
+            let _ = match state.gathers {
+                true => self.send(state, &mut frame),
+                false => send_later(&self.endpoint, frame),
+            };
         }
     }
 
@@ -269,7 +348,7 @@ impl ClientConnection {
             let next = state.machine.expire(now, &mut cancel, &mut wake);
             wake.extend(admit(&mut state.machine));
             state.armed = next;
-            self.cancel(cancel);
+            self.cancel(&mut state, cancel);
             next
         };
         wake.into_iter().for_each(Waker::wake);
@@ -278,30 +357,40 @@ impl ClientConnection {
 
     fn close_if_drained(&self) {
         if self.with_machine(|machine| machine.is_drained()) {
-            close(&self.endpoint);
+            self.close();
         }
     }
 
-    fn handle(self: &Arc<Self>, frame: &[u8]) -> Result<(), Violation> {
+    /// Without waiting for it, behind what was gathered.
+    fn close(&self) {
+        self.flush();
+        close(&self.endpoint);
+    }
+
+    fn handle(self: &Arc<Self>, frame: &[u8], turn: &mut ReadTurn) -> Result<(), Violation> {
         match Frame::decode(frame)? {
             Frame::Response(response) => {
                 let (outcome, admitted, drained) = {
-                    let machine = &mut self.lock().machine;
-                    let outcome = machine.handle_response(&response)?;
+                    let state = &mut *self.lock();
+                    let outcome = state.machine.handle_response(&response)?;
                     if let ResponseOutcome::Taken(call) = outcome {
-                        self.send_bare(&encode_taken(call));
+                        self.send_bare(state, &encode_taken(call));
                     }
-                    (outcome, admit(machine), machine.is_drained())
+                    let admitted = admit(&mut state.machine);
+                    (outcome, admitted, state.machine.is_drained())
                 };
                 let woken = match outcome {
-                    ResponseOutcome::Ended(woken) => woken,
+                    ResponseOutcome::Ended(woken) => {
+                        turn.woken += 1;
+                        woken
+                    }
                     ResponseOutcome::Taken(_) => None,
                     ResponseOutcome::Fetch(call, region) => {
                         tokio::spawn(Arc::clone(self).fetch_body(call, region));
                         None
                     }
                 };
-                self.notify_freed(admitted.into_iter().chain(woken), drained);
+                self.notify_freed(woken, admitted, drained);
                 Ok(())
             }
             Frame::Item(call, item) => {
@@ -318,7 +407,7 @@ impl ClientConnection {
                 let admitted = self.with_machine(|machine| {
                     machine.handle_window(window).map(|()| admit(machine))
                 })?;
-                self.notify_freed(admitted, false);
+                self.notify_freed(None, admitted, false);
                 Ok(())
             }
             Frame::Goaway => {
@@ -345,22 +434,26 @@ impl ClientConnection {
         };
         let body = body.map_err(|status| status.with_started(Started::MaybeRan));
         let (woken, admitted, drained) = {
-            let machine = &mut self.lock().machine;
-            let Some(woken) = machine.handle_body(call, body) else {
+            let state = &mut *self.lock();
+            let Some(woken) = state.machine.handle_body(call, body) else {
                 return;
             };
-            self.send_bare(&encode_taken(call));
-            (woken, admit(machine), machine.is_drained())
+            self.send_bare(state, &encode_taken(call));
+            let admitted = admit(&mut state.machine);
+            (woken, admitted, state.machine.is_drained())
         };
-        self.notify_freed(admitted.into_iter().chain(woken), drained);
+        self.notify_freed(woken, admitted, drained);
     }
 
     /// A slot is free, or the window is larger.
-    fn notify_freed(&self, woken: impl IntoIterator<Item = Waker>, drained: bool) {
-        woken.into_iter().for_each(Waker::wake);
+    fn notify_freed(&self, woken: Option<Waker>, admitted: Vec<Waker>, drained: bool) {
+        if let Some(woken) = woken {
+            woken.wake();
+        }
+        admitted.into_iter().for_each(Waker::wake);
         self.freed.notify_waiters();
         if drained {
-            close(&self.endpoint);
+            self.close();
         }
     }
 
@@ -370,14 +463,6 @@ impl ClientConnection {
         self.closing.notify_one();
         self.freed.notify_waiters();
         wake.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// Keeps a waker that wakes the task already.
-fn watch(task: &Waker) -> impl FnOnce(Option<Waker>) -> Waker + '_ {
-    |old| match old {
-        Some(waker) if waker.will_wake(task) => waker,
-        _ => task.clone(),
     }
 }
 
@@ -391,14 +476,37 @@ fn admit(machine: &mut ClientMachine<Waker>) -> Vec<Waker> {
 }
 
 impl Connection for ClientConnection {
-    fn handle_frame(self: &Arc<Self>, frame: &[u8], _: &mut Clock) {
-        if let Err(violation) = self.handle(frame) {
+    fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn) {
+        if let Err(violation) = each_frame(message, |frame| self.handle(frame, turn)) {
+            // What follows the first says nothing new.
+            if self.with_machine(|machine| machine.has_ended()) {
+                return;
+            }
             let peer = self.endpoint.peer_addr();
             tracing::warn!(?peer, "{}: the connection is closed", violation.0);
             let what = format!("the server broke the protocol: {}", violation.0);
             self.end(&Status::maybe_ran(Code::ConnectionLost, what));
             close(&self.endpoint);
         }
+    }
+
+    /// Those that were woken together make their next calls together.
+    fn handle_pause(self: &Arc<Self>, turn: &mut ReadTurn) -> bool {
+        let gathers = std::mem::take(&mut turn.woken) >= GATHERED_CALLERS_MIN;
+        if gathers {
+            self.lock().gathers = true;
+        }
+        gathers
+    }
+
+    fn flush(&self) {
+        let state = &mut *self.lock();
+        state.gathers = false;
+        self.send_gathered(state);
     }
 
     fn handle_end(self: &Arc<Self>, why: Option<&Error>) {

@@ -14,7 +14,7 @@ use crate::codec::{self, CodecOf};
 use crate::lend::LentRead;
 use crate::limits::STREAM_ITEMS;
 use crate::proto::{CallKey, ItemBody};
-use crate::status::{Result, Status};
+use crate::status::{Result, Started, Status};
 use crate::streaming::{ItemSource, Streaming};
 use crate::wire::FrameBuf;
 
@@ -37,8 +37,19 @@ impl ItemPump {
     /// Sends what can be sent now; the task is woken when there is more to do.
     ///
     /// # Errors
-    /// Of the source, or of an item: the call is to be given up.
+    /// Of the source, or of an item: the call is to be given up, and may have run, whatever the
+    /// source knows of other calls.
     pub(super) fn poll(
+        &mut self,
+        connection: &ClientConnection,
+        key: CallKey,
+        cx: &mut Context<'_>,
+    ) -> Result<()> {
+        let sent = self.send_items(connection, key, cx);
+        sent.map_err(|status| status.with_started(Started::MaybeRan))
+    }
+
+    fn send_items(
         &mut self,
         connection: &ClientConnection,
         key: CallKey,
@@ -118,7 +129,7 @@ impl ReceivedItems {
             CallStep::Ended(end) => end,
         };
         (self.call, self.pump, self.body) = (None, None, None);
-        self.record.end(&end);
+        self.record.end(end.as_ref().map(|(code, _)| *code));
         Poll::Ready(match end {
             Ok((0, _)) => None,
             Ok(_) => Some(Err(codec::another_type())),
@@ -132,7 +143,7 @@ impl ReceivedItems {
         if let Some((connection, key)) = self.call.take() {
             connection.abandon(key);
             match why {
-                Some(status) => self.record.end(&Err(status.clone())),
+                Some(status) => self.record.end(Err(status)),
                 None => self.record.drop_call(),
             }
         }
@@ -168,6 +179,7 @@ impl<C: CodecOf<T>, T> Stream for DecodedItems<C, T> {
             None => return Poll::Ready(None),
         };
         let item = codec::decode_item::<C, T>(&body);
+        let item = item.map_err(|status| status.with_started(Started::MaybeRan));
         if let Err(status) = &item {
             self.items.give_up(Some(status));
         }

@@ -3,6 +3,7 @@
 mod call;
 mod connection;
 mod items;
+mod layered;
 mod reconnect;
 mod request;
 mod service;
@@ -29,17 +30,40 @@ pub use call::{Call, CallFuture};
 use connection::ClientConnection;
 pub(crate) use connection::Reservation;
 pub use items::received;
+pub use layered::{CallPath, DirectPath, LayeredCall, LayeredPath};
 pub use service::ChannelService;
 
 /// Endpoints of a channel's domain at a time, the one that has just ended included.
 const ENDPOINTS_MAX: usize = 64;
 
-/// A way to a server, which any number of clients of its services share. Clones are of the same.
+/// A connection to a server, shared by any number of clients of its services. Clones refer to the
+/// same channel.
 ///
-/// It has one connection at a time. When that ends, or the server drains, another is made, with
-/// pauses that grow; calls made meanwhile fail at once, as not started, unless they
-/// [wait](Call::wait_for_ready). No call is made twice. All closes with the last clone and the last
-/// call.
+/// A channel has one connection at a time. When that is lost, or the server drains, the channel
+/// reconnects, with increasing pauses. Calls made meanwhile fail at once, as not started, unless
+/// they [wait](Call::wait_for_ready). No call is sent twice. The connection is closed when the last
+/// clone is dropped and the last call has completed.
+///
+/// ```
+/// use tokio_fabric_rpc::{Channel, Cx, Result, Server, service};
+///
+/// #[service]
+/// trait Double {
+///     async fn double(&self, cx: &Cx, number: u32) -> Result<u32>;
+/// }
+///
+/// # struct Doubler;
+/// # impl Double for Doubler {
+/// #     async fn double(&self, _: &Cx, number: u32) -> Result<u32> { Ok(2 * number) }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// # let server = Server::new().add(DoubleServer::new(Doubler)).bind("127.0.0.1:0").await?;
+/// let channel = Channel::connect(server.local_addr()).await?;
+/// let client = DoubleClient::over(channel.clone());
+/// assert_eq!(client.double(21).await?, 42);
+/// assert_eq!(channel.stats().succeeded, 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Channel {
     inner: Arc<ChannelInner>,
@@ -114,18 +138,20 @@ impl ChannelInner {
 }
 
 impl Channel {
-    /// Connects to a server, with all defaults.
+    /// Connects to a server, with the default settings.
     ///
     /// # Errors
-    /// [`Code::Unavailable`] if there is no server; the server's own status if it rejects.
+    /// [`Code::Unavailable`] if there is no server at the address: at once if it is refused, or
+    /// after 10 s for each address that does not answer; the server's status if it rejects the
+    /// connection.
     ///
     /// # Cancel safety
-    /// Dropping the future closes what was begun.
+    /// If the future is dropped, the attempt is given up.
     pub async fn connect(address: impl ToSocketAddrs) -> Result<Channel> {
         Channel::builder().connect(address).await
     }
 
-    /// Starts a channel with settings of its own.
+    /// Starts building a channel with other settings.
     pub fn builder() -> ChannelBuilder {
         ChannelBuilder {
             fabric: None,
@@ -140,38 +166,40 @@ impl Channel {
         self.inner.current().endpoint.peer_addr()
     }
 
-    /// The domain that its connections are in.
+    /// The domain of its connections.
     pub fn domain(&self) -> &Domain {
         &self.inner.hub.domain
     }
 
-    /// Waits until there is a connection that takes calls.
+    /// Waits until there is a connection to a server that is not draining.
     ///
     /// # Cancel safety
-    /// Nothing is lost.
+    /// Cancel safe: waiting changes nothing.
     pub async fn ready(&self) {
         self.inner.ready().await;
     }
 
-    /// True if a call would be sent at once.
+    /// True if a call would be sent immediately.
     pub fn is_ready(&self) -> bool {
         self.inner.current().with_machine(|it| it.has_room())
     }
 
-    /// Calls of the connection whose answers have not come, those included that were given up.
+    /// Calls of the current connection that have not been answered, including those that were
+    /// cancelled.
     pub fn open_calls(&self) -> usize {
         self.inner.current().with_machine(|it| it.open())
     }
 
-    /// What has become of its calls.
+    /// Statistics: connections, and calls by outcome.
     pub fn stats(&self) -> ChannelStats {
         self.inner.counters.snapshot()
     }
 
-    /// Ends the connection, for all clones, and makes no other: calls under way end as lost.
+    /// Closes the connection for all clones of the channel, which does not reconnect: outstanding
+    /// calls fail with [`Code::ConnectionLost`].
     ///
     /// # Cancel safety
-    /// The end has begun once this is polled.
+    /// Once the future has been polled, the channel closes even if the future is dropped.
     pub async fn close(&self) {
         self.inner.is_closed.store(true, Ordering::Release);
         let connection = self.inner.current();
@@ -197,7 +225,25 @@ impl fmt::Debug for Channel {
     }
 }
 
-/// Settings of a [`Channel`]; made by [`Channel::builder`].
+/// Connects a [`Channel`]. You get one from [`Channel::builder`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tokio_fabric::Driver;
+/// use tokio_fabric_rpc::{AuthKey, Channel, Result, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// let key = AuthKey::new(*b"16 random bytes!");
+/// let server = Server::new().auth_key(key.clone()).bind("127.0.0.1:0").await?;
+/// let channel = Channel::builder()
+///     .auth_key(key)
+///     .deadline(Duration::from_secs(1))
+///     .domain(|domain| domain.driver(Driver::Thread))
+///     .connect(server.local_addr())
+///     .await?;
+/// assert!(channel.is_ready());
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is connected before `connect`"]
 pub struct ChannelBuilder {
     fabric: Option<Fabric>,
@@ -207,13 +253,13 @@ pub struct ChannelBuilder {
 }
 
 impl ChannelBuilder {
-    /// The fabric to connect through. Default: one with all defaults.
+    /// The fabric to connect through. Default: a new one with default hints.
     pub fn fabric(mut self, fabric: &Fabric) -> Self {
         self.fabric = Some(fabric.clone());
         self
     }
 
-    /// Sets up the domain that the channel opens: its driver, whether it spins.
+    /// Configures the domain that the channel opens, for instance its driver.
     pub fn domain(
         mut self,
         configure: impl FnOnce(DomainBuilder) -> DomainBuilder + Send + 'static,
@@ -222,24 +268,27 @@ impl ChannelBuilder {
         self
     }
 
-    /// The time of calls that say nothing else; `None`: no end. Default 10 s.
+    /// The deadline of calls that set none; `None`: no deadline. Default: 10 s.
     pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Self {
         self.deadline = deadline.into();
         self
     }
 
-    /// Connects only to a server that proves that it has the same key, and proves it to the server
+    /// Connects only to a server that proves that it has this key, and proves it to the server
     /// ([`Server::auth_key`](crate::Server::auth_key)).
     pub fn auth_key(mut self, key: AuthKey) -> Self {
         self.auth_key = Some(key);
         self
     }
 
-    /// Connects to the first of the addresses that answers; later connections go to the same
+    /// Connects to the first of the addresses that answers. Later connections go to the same
     /// addresses.
     ///
     /// # Errors
-    /// As of [`Channel::connect`].
+    /// As for [`Channel::connect`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the attempt is given up.
     pub async fn connect(self, address: impl ToSocketAddrs) -> Result<Channel> {
         let addresses = lookup_host(address).await.map_err(|error| {
             Status::not_started(Code::Unavailable, format!("the address: {error}"))

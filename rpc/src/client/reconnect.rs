@@ -3,12 +3,13 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering;
-use std::sync::{PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 use super::ChannelInner;
+use crate::drive::close;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
 
 /// Runs beside a channel, and ends with it.
@@ -38,8 +39,22 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
         match ChannelInner::connect(&alive.hub, &alive.addresses).await {
             Ok(connection) => {
                 failures = 0;
+                // What it replaces is dropped without the lock.
+                let mut last = None;
+                let is_closed = {
+                    let mut current = alive.current.lock().unwrap_or_else(PoisonError::into_inner);
+                    // Looked at under the lock: who closes the channel ends what is current then.
+                    let is_closed = alive.is_closed.load(Ordering::Acquire);
+                    if !is_closed {
+                        last = Some(std::mem::replace(&mut *current, Arc::clone(&connection)));
+                    }
+                    is_closed
+                };
+                drop(last);
+                if is_closed {
+                    return close(&connection.endpoint);
+                }
                 alive.counters.connect();
-                *alive.current.lock().unwrap_or_else(PoisonError::into_inner) = connection;
                 alive.changed.notify_waiters();
             }
             Err(status) => {

@@ -12,12 +12,14 @@ use super::ChannelInner;
 use crate::lend::{Lend, LentRead};
 use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN};
 use crate::observe;
-use crate::proto::CallEnd;
 use crate::server::Method;
 use crate::status::{Code, Result, Status};
-use crate::wire::{FrameBuf, Prefix, insert_prefix, reference_frame};
+use crate::wire::{
+    FrameBuf, FrameHead, Prefix, insert_prefix, reference_frame, write_request_head,
+};
 
 /// A request as it can be sent.
+#[derive(Default)]
 pub(super) struct Described {
     pub(super) frame: FrameBuf,
     /// A body that is too large for the frame, which then says where it is. Nothing of it is the
@@ -28,34 +30,38 @@ pub(super) struct Described {
 }
 
 impl Described {
-    pub(super) fn new(
-        mut frame: FrameBuf,
-        prefix: &Prefix<'_>,
-        domain: &Domain,
-    ) -> Result<Described> {
-        let (mut body, mut body_len) = (None, 0);
+    /// Completes a request of which only header and body are there.
+    pub(super) fn complete(&mut self, prefix: &Prefix<'_>, domain: &Domain) -> Result<()> {
+        let frame = &mut self.frame;
         if frame.len() > FRAME_MAX - prefix.len() {
-            let bytes = Bytes::from(frame.into_vec()).slice(HEADER_LEN..);
+            let bytes = Bytes::from(std::mem::take(frame).into_vec()).slice(HEADER_LEN..);
             if bytes.len() > BODY_MAX {
                 return Err(too_large(bytes.len() as u64, BODY_MAX as u64));
             }
-            body_len = bytes.len() as u64;
+            self.body_len = bytes.len() as u64;
             let mut lent = Lend::read(bytes);
-            frame = reference_frame(&lent.lend(domain)?);
-            body = Some(Box::new(lent));
+            *frame = reference_frame(&lent.lend(domain)?);
+            self.body = Some(Box::new(lent));
         }
         let prefix = Prefix {
-            is_by_reference: body.is_some(),
+            is_by_reference: self.body.is_some(),
             ..*prefix
         };
         if !prefix.is_empty() {
-            insert_prefix(&mut frame, &prefix);
+            insert_prefix(frame, &prefix);
         }
-        Ok(Described {
-            frame,
-            body,
-            body_len,
-        })
+        Ok(())
+    }
+
+    /// The frame, to be sent under this name.
+    pub(super) fn named(&mut self, head: FrameHead) -> &mut FrameBuf {
+        write_request_head(&mut self.frame, head);
+        &mut self.frame
+    }
+
+    /// Its frame was given to the endpoint, which may have failed.
+    pub(super) fn is_sent(&self) -> bool {
+        self.frame.is_empty()
     }
 }
 
@@ -75,8 +81,8 @@ pub(super) struct CallRecord {
 }
 
 impl CallRecord {
-    /// The one end of a call that was polled.
-    pub(super) fn end(&self, end: &CallEnd) {
+    /// The one end of a call that was polled: the code of its answer, or why there is none.
+    pub(super) fn end(&self, end: Result<u32, &Status>) {
         self.channel.counters.end(end);
         let code = observe::code_of(end);
         if let Some(span) = &self.span {
@@ -84,7 +90,8 @@ impl CallRecord {
         }
         #[cfg(feature = "metrics")]
         if let Some(begun) = self.begun {
-            observe::metrics::called(self.method, code, begun.elapsed());
+            let times = &self.channel.counters.times;
+            times.record(self.method, code, begun.elapsed());
         }
     }
 

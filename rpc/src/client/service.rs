@@ -12,14 +12,16 @@ use super::{Call, CallFuture, Channel};
 use crate::lend::{FailedCall, LendingCall, LendingFuture, Loan};
 use crate::status::Status;
 
-/// Makes the calls that it is given over its channel, whichever channel they were described with:
-/// `tower`'s layers (limits, retries, balancing) go around it. Made by [`Channel::service`].
+/// A channel as a `tower_service::Service` of calls: it makes the calls that it is given over its
+/// channel, whichever channel they were created with.
 ///
-/// It is ready while the channel has a connection with room for a call, and pending otherwise:
-/// never ready once the end of the connection is known, and never an error for a server that may
-/// come back. Readiness is of one clone, until it calls or is dropped: no other service of the
-/// channel takes the room. Calls that are made without a service may; its call then waits for the
-/// window.
+/// Put layers of `tower` around it (limits, retries, load balancing). You get one from
+/// [`Channel::service`].
+///
+/// It is ready while the channel has a connection with room for a call, otherwise pending; it never
+/// fails because a server is away, since the server may return. Readiness belongs to one clone, and
+/// reserves room for its call until the clone makes the call or is dropped. Calls made without a
+/// service may still take the room that was free; a call of the service then waits for the window.
 ///
 /// ```
 /// use std::future::poll_fn;
@@ -48,7 +50,7 @@ pub struct ChannelService {
 }
 
 impl Channel {
-    /// As a `tower_service::Service` of calls.
+    /// The channel as a `tower_service::Service` of calls.
     pub fn service(&self) -> ChannelService {
         ChannelService {
             channel: self.clone(),
@@ -101,7 +103,7 @@ impl<T, E: From<Status>> Service<Call<T, E>> for ChannelService {
     }
 }
 
-/// What it lends comes back with the result, or in the error.
+/// Lent memory is returned with the result, or in the error.
 impl<T, E: From<Status>, L: Loan> Service<LendingCall<T, E, L>> for ChannelService {
     type Response = (T, L::Buffers);
     type Error = FailedCall<L::Buffers, E>;
@@ -117,7 +119,8 @@ impl<T, E: From<Status>, L: Loan> Service<LendingCall<T, E, L>> for ChannelServi
     }
 }
 
-/// Calls of the channel's connection that are not answered, and those that services are ready for.
+/// The number of outstanding calls of the channel's connection, and of services that are ready for
+/// one.
 #[cfg(feature = "tower")]
 impl tower::load::Load for ChannelService {
     type Metric = usize;

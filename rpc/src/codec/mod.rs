@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::status::{CallError, Code, Result, Status};
 use crate::streaming::Streaming;
-use crate::wire::{CodecName, FrameBuf, TYPED_ERROR, empty_frame};
+use crate::wire::{CodecName, FrameBuf, TYPED_ERROR, empty_frame, frame_of};
 
 pub use self::postcard::Postcard;
 #[cfg(feature = "prost")]
@@ -19,21 +19,24 @@ pub use self::prost::Prost;
 #[cfg(feature = "rkyv")]
 pub use self::rkyv::Rkyv;
 
-/// How arguments and results become bytes: [`Postcard`] unless a service says another one,
-/// `#[service(codec = Path)]`. What it takes are the types for which it is a [`CodecOf`].
+/// How arguments and results are encoded.
 ///
-/// A server's services have one codec, which it names when a connection is made. A call in another
-/// one fails at the client as [`Code::BadRequest`], before anything is sent. Methods whose argument
-/// and result are `Bytes` have none.
+/// The default is [`Postcard`]; `#[service(codec = Path)]` selects another one. A codec supports
+/// the types for which it implements [`CodecOf`].
+///
+/// All services of a server have the same codec, which the server states when a connection is made.
+/// A call with another codec fails at the client with [`Code::BadRequest`], before anything is
+/// sent. Methods whose arguments and results are only `Bytes` use no codec.
 pub trait Codec: 'static {
-    /// Its name on the wire: up to 8 bytes.
+    /// The codec's name on the wire, at most 8 bytes.
     const NAME: &'static str;
 }
 
-/// A codec of values of this type. A method's only argument is such a value, and so is the tuple of
-/// several.
+/// A codec for values of type `T`.
 ///
-/// A codec of one's own, of numbers alone:
+/// The only argument of a method is such a value; several arguments are encoded as a tuple.
+///
+/// This codec encodes only numbers:
 ///
 /// ```
 /// use tokio_fabric_rpc::{BodyBuf, Codec, CodecOf, Cx, Result, service, testing};
@@ -59,6 +62,7 @@ pub trait Codec: 'static {
 /// trait Double {
 ///     async fn double(&self, cx: &Cx, number: u64) -> Result<u64>;
 /// }
+///
 /// # struct Doubler;
 /// # impl Double for Doubler {
 /// #     async fn double(&self, _: &Cx, number: u64) -> Result<u64> { Ok(2 * number) }
@@ -69,21 +73,21 @@ pub trait Codec: 'static {
 /// # Ok(()) }
 /// ```
 pub trait CodecOf<T>: Codec {
-    /// Appends the value to the body.
+    /// Appends the encoded value to the body.
     ///
     /// # Errors
-    /// In words: why it cannot be encoded.
+    /// The reason why the value cannot be encoded, as text.
     fn encode(value: &T, body: &mut BodyBuf) -> Result<(), String>;
 
-    /// All of the bytes as a value. They are a peer's: a length in them allocates nothing that they
-    /// do not have.
+    /// Decodes a value, which must use all the bytes. They come from a peer, so do not allocate
+    /// memory for a length that they merely claim.
     ///
     /// # Errors
-    /// In words, which the peer gets.
+    /// The reason, as text; the peer receives it.
     fn decode(body: &[u8]) -> Result<T, String>;
 }
 
-/// The body of a request or an answer, as it is written.
+/// The body of a request or a response while it is being encoded; see [`CodecOf::encode`].
 #[derive(Debug)]
 pub struct BodyBuf(FrameBuf);
 
@@ -98,7 +102,7 @@ impl BodyBuf {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Appends so many zeros, and gives them to be written to.
+    /// Appends `len` zeros, and returns them to be overwritten.
     pub fn grow(&mut self, len: usize) -> &mut [u8] {
         let at = self.0.len();
         self.0.resize(at + len, 0);
@@ -146,12 +150,6 @@ pub(crate) fn encode<C: CodecOf<T>, T>(value: &T) -> Result<FrameBuf> {
             Err(Status::not_started(Code::BadRequest, what))
         }
     }
-}
-
-pub(crate) fn frame_of(bytes: &[u8]) -> FrameBuf {
-    let mut frame = empty_frame();
-    frame.extend_from_slice(bytes);
-    frame
 }
 
 /// Arguments that are nothing but bytes.

@@ -6,7 +6,14 @@ use serde::de::DeserializeOwned;
 
 use super::{BodyBuf, Codec, CodecOf};
 
-/// [postcard](https://docs.rs/postcard), of what is serde's `Serialize` and `DeserializeOwned`.
+/// The default codec: [postcard](https://docs.rs/postcard), for types that implement serde's
+/// `Serialize` and `DeserializeOwned`.
+///
+/// It is compact, and its format is specified.
+///
+/// Recursive types (lists, trees) are decoded by recursion, to a depth that the peer determines. If
+/// you do not trust your peers, do not use such types, or limit the depth in your own
+/// `Deserialize`.
 #[derive(Clone, Copy, Debug)]
 pub struct Postcard;
 
@@ -20,7 +27,7 @@ impl<T: Serialize + DeserializeOwned> CodecOf<T> for Postcard {
         encoded.map_err(|error| error.to_string())
     }
 
-    /// Serde's own caution bounds what is allocated by a length in the bytes.
+    /// serde limits how much is allocated for a length in the bytes.
     fn decode(body: &[u8]) -> Result<T, String> {
         match ::postcard::take_from_bytes(body) {
             Ok((value, [])) => Ok(value),

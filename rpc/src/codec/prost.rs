@@ -4,8 +4,38 @@ use ::prost::Message;
 
 use super::{BodyBuf, Codec, CodecOf};
 
-/// Messages of [prost](https://docs.rs/prost) (feature `prost`): a method takes one of them,
-/// or nothing, and gives one; no message is `()`.
+/// Protocol buffers, with [prost](https://docs.rs/prost) (feature `prost`).
+///
+/// A method takes one message or nothing, and returns a message; `()` is the empty message.
+///
+/// ```
+/// use tokio_fabric_rpc::{Cx, Prost, Result, service, testing};
+///
+/// #[derive(Clone, PartialEq, prost::Message)]
+/// struct Point {
+///     #[prost(int32, tag = "1")]
+///     x: i32,
+///     #[prost(int32, tag = "2")]
+///     y: i32,
+/// }
+///
+/// #[service(codec = Prost)]
+/// trait Mirror {
+///     async fn mirror(&self, cx: &Cx, point: Point) -> Result<Point>;
+/// }
+///
+/// # struct AtDiagonal;
+/// # impl Mirror for AtDiagonal {
+/// #     async fn mirror(&self, _: &Cx, at: Point) -> Result<Point> {
+/// #         Ok(Point { x: at.y, y: at.x })
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// # let (channel, _server) = testing::pair(MirrorServer::new(AtDiagonal)).await?;
+/// let mirrored = MirrorClient::over(channel).mirror(Point { x: 1, y: 2 }).await?;
+/// assert_eq!(mirrored, Point { x: 2, y: 1 });
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Prost;
 

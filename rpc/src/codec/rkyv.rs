@@ -9,8 +9,37 @@ use ::rkyv::{Archive, Deserialize, Serialize};
 
 use super::{BodyBuf, Codec, CodecOf};
 
-/// Archives of [rkyv](https://docs.rs/rkyv) (feature `rkyv`), checked before they are read: of what
-/// is its `Archive`, `Serialize` and `Deserialize`. A value is copied out of its archive.
+/// Archives of [rkyv](https://docs.rs/rkyv) (feature `rkyv`), for types that implement its
+/// `Archive`, `Serialize` and `Deserialize`.
+///
+/// An archive is validated, then the value is deserialized from it.
+///
+/// ```
+/// use tokio_fabric_rpc::{Cx, Result, Rkyv, service, testing};
+///
+/// #[derive(Debug, PartialEq, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+/// struct Point {
+///     x: i32,
+///     y: i32,
+/// }
+///
+/// #[service(codec = Rkyv)]
+/// trait Mirror {
+///     async fn mirror(&self, cx: &Cx, point: Point) -> Result<Point>;
+/// }
+///
+/// # struct AtDiagonal;
+/// # impl Mirror for AtDiagonal {
+/// #     async fn mirror(&self, _: &Cx, at: Point) -> Result<Point> {
+/// #         Ok(Point { x: at.y, y: at.x })
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// # let (channel, _server) = testing::pair(MirrorServer::new(AtDiagonal)).await?;
+/// let mirrored = MirrorClient::over(channel).mirror(Point { x: 1, y: 2 }).await?;
+/// assert_eq!(mirrored, Point { x: 2, y: 1 });
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rkyv;
 
@@ -30,7 +59,7 @@ where
         Ok(())
     }
 
-    /// In a frame an archive has no alignment, which its types ask for.
+    /// Copies the bytes first: an archive must be aligned for its types, which a frame is not.
     fn decode(body: &[u8]) -> Result<T, String> {
         let mut aligned: AlignedVec = AlignedVec::with_capacity(body.len());
         aligned.extend_from_slice(body);

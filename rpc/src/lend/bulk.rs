@@ -1,8 +1,10 @@
 //! Lent memory as a handler has it: read and written by RMA, in chunks.
 //!
 //! Chunks are of a bounded size, so that a small answer waits behind one of them at most, and come
-//! out of memory that the server has set aside. A transfer that finds none waits; one whose handler
-//! is dropped gives what it has back as the library lets go of it.
+//! out of memory that the server has set aside. A handler may keep what it has read, and stand
+//! still: so each piece of lent memory has a small chunk of its own beside what all share, and a
+//! transfer waits for its own handler alone. One whose handler is dropped gives what it has
+//! back as the library lets go of it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,12 +12,13 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use futures::future::{Either, select};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio_fabric::mr::RegionSlice;
 use tokio_fabric::op::Op;
 use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
-use crate::limits::{CHUNK, CHUNK_DEPTH, CHUNKS_PER_CONNECTION, CHUNKS_PER_SERVER};
+use crate::limits::{CHUNK, CHUNK_DEPTH, CHUNKS_PER_CONNECTION, CHUNKS_PER_SERVER, OWN_CHUNK};
 use crate::status::{Code, Result, Status};
 
 /// The memory that the chunks of a server's transfers are in.
@@ -47,7 +50,11 @@ impl ChunkPool {
         free.unwrap_or_else(|| vec![0; CHUNK])
     }
 
+    /// Only whole ones are kept.
     fn put(&self, buffer: Vec<u8>) {
+        if buffer.capacity() < CHUNK {
+            return;
+        }
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() < CHUNKS_PER_SERVER {
             free.push(buffer);
@@ -62,8 +69,25 @@ pub(crate) struct Bulk {
     room: Arc<Semaphore>,
 }
 
-/// Room for a chunk: of its connection's share, and of all.
-type Permits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+/// Room for a chunk, until this is dropped.
+enum ChunkPermit {
+    /// Among those of its connection, and of all.
+    Shared {
+        _of_connection: OwnedSemaphorePermit,
+        _of_server: OwnedSemaphorePermit,
+    },
+    /// The small one of its piece.
+    Own(#[allow(dead_code, reason = "held")] OwnedSemaphorePermit),
+}
+
+impl ChunkPermit {
+    fn len(&self) -> u64 {
+        match self {
+            ChunkPermit::Shared { .. } => CHUNK as u64,
+            ChunkPermit::Own(_) => OWN_CHUNK as u64,
+        }
+    }
+}
 
 impl Bulk {
     pub(crate) fn new(endpoint: Endpoint, pool: Arc<ChunkPool>) -> Arc<Bulk> {
@@ -74,24 +98,41 @@ impl Bulk {
         })
     }
 
-    /// A connection that has its share already waits for itself alone.
-    async fn reserve(&self) -> Result<Permits> {
-        let closed = |_| Status::new(Code::Internal, "the server's memory is closed");
-        let own = Arc::clone(&self.room)
-            .acquire_owned()
-            .await
-            .map_err(closed)?;
-        let all = Arc::clone(&self.pool.room)
-            .acquire_owned()
-            .await
-            .map_err(closed)?;
-        Ok((own, all))
+    /// Room for a piece that has none: at once, unless its handler keeps its own chunk.
+    async fn reserve(&self, own: &Arc<Semaphore>) -> Result<ChunkPermit> {
+        if let Some(shared) = self.try_reserve() {
+            return Ok(shared);
+        }
+        let own = async { Ok(ChunkPermit::Own(Arc::clone(own).acquire_owned().await?)) };
+        let shared = std::pin::pin!(self.reserve_shared());
+        let first: std::result::Result<ChunkPermit, AcquireError> =
+            match select(std::pin::pin!(own), shared).await {
+                Either::Left((room, _)) | Either::Right((room, _)) => room,
+            };
+        first.map_err(|_| Status::new(Code::Internal, "the server's memory is closed"))
     }
 
-    fn try_reserve(&self) -> Option<Permits> {
-        let own = Arc::clone(&self.room).try_acquire_owned().ok()?;
-        let all = Arc::clone(&self.pool.room).try_acquire_owned().ok()?;
-        Some((own, all))
+    /// A connection that has its share already waits for itself alone.
+    async fn reserve_shared(&self) -> std::result::Result<ChunkPermit, AcquireError> {
+        Ok(ChunkPermit::Shared {
+            _of_connection: Arc::clone(&self.room).acquire_owned().await?,
+            _of_server: Arc::clone(&self.pool.room).acquire_owned().await?,
+        })
+    }
+
+    fn try_reserve(&self) -> Option<ChunkPermit> {
+        Some(ChunkPermit::Shared {
+            _of_connection: Arc::clone(&self.room).try_acquire_owned().ok()?,
+            _of_server: Arc::clone(&self.pool.room).try_acquire_owned().ok()?,
+        })
+    }
+}
+
+/// Bytes that move at a time, of so many: all of them, if they may be on their way at once.
+pub(super) fn part_len(all: usize) -> usize {
+    match all <= CHUNK * CHUNK_DEPTH {
+        true => all.max(1),
+        false => CHUNK,
     }
 }
 
@@ -105,11 +146,39 @@ pub(super) fn status_of(error: Error) -> Status {
     Status::maybe_ran(code, error.to_string()).with_source(error)
 }
 
-/// Memory of the caller's that the handler may read, for as long as the call goes on. An argument
-/// of a method; the caller gives [`Lend::read`](super::Lend::read).
+/// Memory of the caller that the handler may read while the call is running.
+///
+/// It is an argument of a method, for which the caller passes [`Lend::read`](super::Lend::read).
+///
+/// ```
+/// use tokio_fabric_rpc::{Cx, Lend, Pull, Result, service, testing};
+///
+/// #[service]
+/// trait Sum {
+///     async fn sum(&self, cx: &Cx, bytes: Pull) -> Result<u64>;
+/// }
+/// struct Adder;
+/// impl Sum for Adder {
+///     async fn sum(&self, _: &Cx, bytes: Pull) -> Result<u64> {
+///         let (mut chunks, mut sum) = (bytes.chunks(), 0);
+///         while let Some(chunk) = chunks.next().await? {
+///             sum += chunk.iter().map(|it| u64::from(*it)).sum::<u64>();
+///         }
+///         Ok(sum)
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// let (channel, _server) = testing::pair(SumServer::new(Adder)).await?;
+/// let (sum, _bytes) = SumClient::over(channel).sum(Lend::read(vec![2; 1000])).await?;
+/// assert_eq!(sum, 2000);
+/// # Ok(()) }
+/// ```
 pub struct Pull {
     region: RemoteRegion,
     bulk: Arc<Bulk>,
+    /// Room for the chunk that it is sure of.
+    own: Arc<Semaphore>,
 }
 
 impl Pull {
@@ -117,10 +186,11 @@ impl Pull {
         Pull {
             region,
             bulk: Arc::clone(bulk),
+            own: Arc::new(Semaphore::new(1)),
         }
     }
 
-    /// Its length in bytes, as the caller says.
+    /// Length in bytes, as the caller states it.
     pub fn len(&self) -> u64 {
         self.region.len
     }
@@ -130,21 +200,24 @@ impl Pull {
         self.region.len == 0
     }
 
-    /// All of it, chunk by chunk, in order: 512 KiB each, four of them on the way.
+    /// Reads all of it in chunks, in order: 512 KiB each, with up to two in flight. While the
+    /// handlers of the connection or of the server hold all chunks that there are, it reads 32 KiB
+    /// at a time instead.
     pub fn chunks(&self) -> Chunks {
         Chunks {
             region: self.region,
             bulk: Arc::clone(&self.bulk),
+            own: Arc::clone(&self.own),
             asked: 0,
             reads: VecDeque::with_capacity(CHUNK_DEPTH),
         }
     }
 
-    /// All of it, if it is no longer than `max` bytes.
+    /// Reads all of it, if it is not longer than `max` bytes.
     ///
     /// # Errors
-    /// [`Code::TooLarge`] before anything is read; [`Code::LentRefused`] if the caller takes it
-    /// back meanwhile; [`Code::ConnectionLost`].
+    /// [`Code::TooLarge`] if it is longer, before anything is read; [`Code::LentRefused`] if the
+    /// caller takes the memory back meanwhile; [`Code::ConnectionLost`].
     ///
     /// # Cancel safety
     /// Dropping the future ends the transfer.
@@ -176,60 +249,65 @@ impl fmt::Debug for Pull {
     }
 }
 
-/// The chunks of a [`Pull`], in order.
+/// The chunks of a [`Pull`], in order; see [`Pull::chunks`].
 pub struct Chunks {
     region: RemoteRegion,
     bulk: Arc<Bulk>,
+    own: Arc<Semaphore>,
     /// Bytes that were asked for.
     asked: u64,
-    reads: VecDeque<(Op<Vec<u8>>, Permits)>,
+    reads: VecDeque<(Op<Vec<u8>>, ChunkPermit)>,
 }
 
 impl Chunks {
-    /// The next one; `None` at the end. Waits for room, of which a handler that keeps chunks leaves
-    /// none: 16 of them are a connection's share.
+    /// The next chunk; `None` at the end. If the handler holds no earlier chunk, this waits only
+    /// for the transfer, whatever other handlers hold. Otherwise it may also wait for room, which
+    /// is limited to 16 chunks per connection.
     ///
     /// # Errors
-    /// As of [`Pull::read`].
+    /// As for [`Pull::read`].
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing; dropping the chunks ends the transfer.
+    /// Dropping the future loses nothing. Dropping the `Chunks` ends the transfer.
     pub async fn next(&mut self) -> Result<Option<Chunk>> {
         if self.reads.is_empty() && self.asked < self.region.len {
-            let permits = self.bulk.reserve().await?;
-            self.ask(permits)?;
+            let room = self.bulk.reserve(&self.own).await?;
+            self.ask(room)?;
         }
         while self.reads.len() < CHUNK_DEPTH && self.asked < self.region.len {
-            let Some(permits) = self.bulk.try_reserve() else {
+            let Some(room) = self.bulk.try_reserve() else {
                 break;
             };
-            self.ask(permits)?;
+            self.ask(room)?;
         }
         let Some((read, _)) = self.reads.front_mut() else {
             return Ok(None);
         };
         let done = read.await;
-        let permits = self.reads.pop_front().map(|(_, permits)| permits);
+        let room = self.reads.pop_front().map(|(_, room)| room);
         let (_, bytes) = done.map_err(|failed| status_of(failed.into_error()))?;
         Ok(Some(Chunk {
             bytes,
             pool: Arc::clone(&self.bulk.pool),
-            _permits: permits,
+            _room: room,
         }))
     }
 
-    fn ask(&mut self, permits: Permits) -> Result<()> {
-        let len = (self.region.len - self.asked).min(CHUNK as u64);
+    fn ask(&mut self, room: ChunkPermit) -> Result<()> {
+        let len = (self.region.len - self.asked).min(room.len());
         let from = self
             .region
             .slice(self.asked..self.asked + len)
             .map_err(status_of)?;
-        let mut buffer = self.bulk.pool.take();
+        let mut buffer = match &room {
+            ChunkPermit::Shared { .. } => self.bulk.pool.take(),
+            ChunkPermit::Own(_) => Vec::new(),
+        };
         buffer.resize(len as usize, 0);
         let read = self.bulk.endpoint.read(buffer, from).post();
         let read = read.map_err(|failed| status_of(failed.into_error()))?;
         self.asked += len;
-        self.reads.push_back((read, permits));
+        self.reads.push_back((read, room));
         Ok(())
     }
 }
@@ -243,11 +321,13 @@ impl fmt::Debug for Chunks {
     }
 }
 
-/// A chunk of lent memory, in memory of the server's that it returns to when it is dropped.
+/// A chunk of lent memory, copied into memory of the server; it derefs to its bytes.
+///
+/// Dropping it returns that memory, so drop it before you read the next one.
 pub struct Chunk {
     bytes: Vec<u8>,
     pool: Arc<ChunkPool>,
-    _permits: Option<Permits>,
+    _room: Option<ChunkPermit>,
 }
 
 impl Deref for Chunk {
@@ -276,12 +356,37 @@ impl fmt::Debug for Chunk {
     }
 }
 
-/// What a handler writes to lent memory: bytes that it owns, or a slice of a region.
+/// What a handler writes to lent memory: bytes, or a slice of a region.
+///
+/// `Bytes`, `Vec<u8>`, `&'static [u8]` and [`RegionSlice`] convert into it.
+///
+/// ```
+/// use bytes::Bytes;
+/// use tokio_fabric_rpc::{Cx, Lend, Push, Result, service, testing};
+///
+/// #[service]
+/// trait Blob {
+///     async fn get(&self, cx: &Cx, into: Push) -> Result<u64>;
+/// }
+/// struct Shared(Bytes);
+/// impl Blob for Shared {
+///     async fn get(&self, _: &Cx, into: Push) -> Result<u64> {
+///         into.write(self.0.clone()).await // Without a copy.
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// let server = BlobServer::new(Shared(Bytes::from_static(b"blob")));
+/// let (channel, _server) = testing::pair(server).await?;
+/// let (count, buffer) = BlobClient::over(channel).get(Lend::write(vec![0; 8])).await?;
+/// assert_eq!(&buffer[..count as usize], b"blob");
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub enum BulkSource {
-    /// Bytes.
+    /// Bytes that the handler owns.
     Bytes(Bytes),
-    /// Registered memory, a mapped file's too.
+    /// Registered memory, for example a mapped file.
     Region(RegionSlice),
 }
 
@@ -334,8 +439,31 @@ impl Write {
     }
 }
 
-/// Memory of the caller's that the handler may write to, for as long as the call goes on. An
-/// argument of a method; the caller gives [`Lend::write`](super::Lend::write).
+/// Memory of the caller that the handler may write to while the call is running.
+///
+/// It is an argument of a method, for which the caller passes [`Lend::write`](super::Lend::write).
+///
+/// ```
+/// use tokio_fabric_rpc::{Cx, Lend, Push, Result, service, testing};
+///
+/// #[service]
+/// trait Fill {
+///     async fn fill(&self, cx: &Cx, value: u8, into: Push) -> Result<()>;
+/// }
+/// struct Filler;
+/// impl Fill for Filler {
+///     async fn fill(&self, _: &Cx, value: u8, into: Push) -> Result<()> {
+///         into.write(vec![value; into.len() as usize]).await?;
+///         Ok(())
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// let (channel, _server) = testing::pair(FillServer::new(Filler)).await?;
+/// let ((), filled) = FillClient::over(channel).fill(7, Lend::write(vec![0; 4])).await?;
+/// assert_eq!(filled, [7; 4]);
+/// # Ok(()) }
+/// ```
 pub struct Push {
     region: RemoteRegion,
     bulk: Arc<Bulk>,
@@ -349,7 +477,7 @@ impl Push {
         }
     }
 
-    /// Its length in bytes, as the caller says.
+    /// Length in bytes, as the caller states it.
     pub fn len(&self) -> u64 {
         self.region.len
     }
@@ -359,26 +487,27 @@ impl Push {
         self.region.len == 0
     }
 
-    /// Writes to its start, and says how many bytes. They are there when this ends, and so before
-    /// the caller has its answer.
+    /// Writes to the start of the memory, and returns the number of bytes. When the future is ready
+    /// they are in the caller's memory, and so they are before the caller has its response.
     ///
     /// # Errors
-    /// As of [`write_at`](Self::write_at).
+    /// As for [`write_at`](Self::write_at).
     ///
     /// # Cancel safety
-    /// As of [`write_at`](Self::write_at).
+    /// As for [`write_at`](Self::write_at).
     pub async fn write(&self, source: impl Into<BulkSource>) -> Result<u64> {
         self.write_at(0, source).await
     }
 
-    /// Writes from this offset on, and says how many bytes.
+    /// Writes to the memory from this offset on, and returns the number of bytes.
     ///
     /// # Errors
-    /// [`Code::TooLarge`] before anything is written, if it does not fit; [`Code::LentRefused`] if
-    /// the caller takes it back meanwhile; [`Code::ConnectionLost`].
+    /// [`Code::TooLarge`] if the bytes do not fit, before anything is written;
+    /// [`Code::LentRefused`] if the caller takes the memory back meanwhile;
+    /// [`Code::ConnectionLost`].
     ///
     /// # Cancel safety
-    /// Dropping the future ends the transfer: what has gone out may be written.
+    /// Dropping the future ends the transfer. Bytes that have been sent may still be written.
     pub async fn write_at(&self, offset: u64, source: impl Into<BulkSource>) -> Result<u64> {
         let source = source.into();
         let len = source.len();
@@ -393,13 +522,14 @@ impl Push {
             return Err(Status::new(Code::TooLarge, what));
         }
         let mut writes = VecDeque::with_capacity(CHUNK_DEPTH);
-        for begin in (0..len).step_by(CHUNK) {
+        let part_len = part_len(len);
+        for begin in (0..len).step_by(part_len) {
             if writes.len() == CHUNK_DEPTH
                 && let Some(oldest) = writes.pop_front()
             {
                 Write::end(oldest).await?;
             }
-            let part = begin..len.min(begin + CHUNK);
+            let part = begin..len.min(begin + part_len);
             writes.push_back(self.post(offset, &source, part)?);
         }
         for write in writes {

@@ -11,10 +11,11 @@ use tokio_fabric::buf::MappedBuffer;
 use tokio_fabric::mr::ReadOnlyRegion;
 use tokio_fabric::{Access, Domain, Error, MemoryRegion, RemoteRegion};
 
-/// Memory that can be lent to be read. Sealed.
+/// Memory that can be lent for reading; [`Lend::read`](super::Lend::read) lists the types. Sealed.
 pub trait LendBuf: sealed::Register {}
 
-/// Memory that can be lent to be written to. Sealed.
+/// Memory that can be lent for writing; [`Lend::write`](super::Lend::write) lists the types.
+/// Sealed.
 pub trait LendBufMut: LendBuf {}
 
 pub(super) mod sealed {
@@ -191,10 +192,10 @@ macro_rules! lent {
 }
 
 lent!(
-    /// Memory for a handler to read; made by [`Lend::read`](super::Lend::read).
+    /// Memory that a handler may read. You get one from [`Lend::read`](super::Lend::read).
     LentRead, LendBuf, Access::REMOTE_READ
 );
 lent!(
-    /// Memory for a handler to write to; made by [`Lend::write`](super::Lend::write).
+    /// Memory that a handler may write to. You get one from [`Lend::write`](super::Lend::write).
     LentWrite, LendBufMut, Access::REMOTE_WRITE
 );

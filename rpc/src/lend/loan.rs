@@ -11,10 +11,10 @@ use tokio_fabric::{Domain, Error};
 use super::lent::{LendBuf, LendBufMut, LentRead, LentWrite};
 use crate::client::{Call, CallFuture, Channel, Reservation};
 use crate::cx::TraceContext;
-use crate::status::{Code, Result, Started, Status};
+use crate::status::{CallError, Code, Result, Started, Status};
 use crate::wire::LentRegions;
 
-/// What a call lends: one piece, or a tuple of up to four. Sealed.
+/// What a call lends: one [`LentRead`] or [`LentWrite`], or a tuple of up to four. Sealed.
 pub trait Loan: sealed::Pieces {}
 
 mod sealed {
@@ -94,31 +94,80 @@ tuple!(A 0, B 1);
 tuple!(A 0, B 1, C 2);
 tuple!(A 0, B 1, C 2, D 3);
 
-/// The failure of a call that lent memory: why, and the memory.
+/// The error of a call that lent memory, together with the memory.
+///
+/// ```
+/// use tokio_fabric_rpc::{Code, Cx, Lend, Pull, Result, Status, service, testing};
+///
+/// #[service]
+/// trait Store {
+///     async fn put(&self, cx: &Cx, data: Pull) -> Result<()>;
+/// }
+///
+/// # struct Full;
+/// # impl Store for Full {
+/// #     async fn put(&self, _: &Cx, _: Pull) -> Result<()> {
+/// #         Err(Status::application(1, "the disk is full"))
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// # let (channel, _server) = testing::pair(StoreServer::new(Full)).await?;
+/// let failed = StoreClient::over(channel).put(Lend::read(vec![1, 2, 3])).await.unwrap_err();
+/// assert_eq!(failed.error().code(), Code::Application(1));
+/// let (_status, data) = failed.into_parts();
+/// assert_eq!(data, Some(vec![1, 2, 3]));
+/// # Ok(()) }
+/// ```
+///
+/// A loop that makes the call again where that is safe and useful, with the memory that came back:
+///
+/// ```
+/// # use tokio_fabric_rpc::{Code, Cx, Lend, Pull, Result, service};
+/// # #[service] trait Store { async fn put(&self, cx: &Cx, data: Pull) -> Result<()>; }
+/// async fn put(store: &StoreClient, mut data: Vec<u8>) -> Result<()> {
+///     loop {
+///         let failed = match store.put(Lend::read(data)).wait_for_ready().await {
+///             Ok(_) => return Ok(()),
+///             Err(failed) => failed,
+///         };
+///         let status = failed.error();
+///         let may_pass = matches!(
+///             status.code(),
+///             Code::Overloaded | Code::Draining | Code::Unavailable | Code::ConnectionLost
+///         );
+///         if !(status.is_not_started() && may_pass) {
+///             return Err(failed.into());
+///         }
+///         tokio::time::sleep(status.retry_after().unwrap_or_default()).await;
+///         data = failed.into_parts().1.expect("the domain's driver has not ended");
+///     }
+/// }
+/// ```
 pub struct FailedCall<B, E = Status> {
     error: E,
     buffers: Option<B>,
 }
 
 impl<B, E> FailedCall<B, E> {
-    /// Why.
+    /// The error.
     pub fn error(&self) -> &E {
         &self.error
     }
 
-    /// Why; the memory is freed.
+    /// The error alone; the memory is freed.
     pub fn into_error(self) -> E {
         self.error
     }
 
-    /// Both. The memory is missing only if the library has lost it, with its driver.
+    /// The error and the memory. `None` only if the domain's driver has ended while it was using
+    /// the memory.
     pub fn into_parts(self) -> (E, Option<B>) {
         (self.error, self.buffers)
     }
 }
 
 impl<B> FailedCall<B, Status> {
-    /// Whether the handler can have run.
+    /// Whether the handler may have run.
     pub fn started(&self) -> Started {
         self.error.started()
     }
@@ -126,6 +175,13 @@ impl<B> FailedCall<B, Status> {
 
 impl<B> From<FailedCall<B, Status>> for Status {
     fn from(failed: FailedCall<B, Status>) -> Status {
+        failed.error
+    }
+}
+
+/// The error alone, so that `?` returns it; the memory is freed.
+impl<B, E> From<FailedCall<B, CallError<E>>> for CallError<E> {
+    fn from(failed: FailedCall<B, CallError<E>>) -> CallError<E> {
         failed.error
     }
 }
@@ -148,7 +204,9 @@ impl<B, E: fmt::Debug> fmt::Debug for FailedCall<B, E> {
 
 impl<B, E: fmt::Debug + fmt::Display> std::error::Error for FailedCall<B, E> {}
 
-/// A call to be made that lends memory; it gives the result and the memory.
+/// A call that lends memory and has not been sent yet.
+///
+/// Awaiting it returns the result and the memory. It has the settings of a [`Call`].
 #[must_use = "nothing is called until this is awaited"]
 pub struct LendingCall<T, E, L> {
     call: Call<T, E>,
@@ -211,7 +269,7 @@ impl<T, E: From<Status>, L: Loan> IntoFuture for LendingCall<T, E, L> {
     type Output = Result<(T, L::Buffers), FailedCall<L::Buffers, E>>;
     type IntoFuture = LendingFuture<T, E, L>;
 
-    /// Registers the memory; the call is sent when this is polled.
+    /// Registers the memory. The call is sent when the future is polled.
     fn into_future(mut self) -> LendingFuture<T, E, L> {
         let state = match self.loan.lend(self.call.domain()) {
             Ok(regions) => State::Calling(self.call.into_future_lending(&regions)),
@@ -235,11 +293,11 @@ enum State<T, E> {
     Done,
 }
 
-/// A call under way that lends memory.
+/// The future of a call that lends memory; it returns the result and the memory.
 ///
 /// # Cancel safety
-/// Dropping it shuts every peer out of what was lent, then cancels the call. The memory is freed
-/// when the system does not use it any more.
+/// Dropping the future first refuses peers all further access to the memory, then cancels the call.
+/// The memory is freed when the system does not use it any more.
 #[must_use = "dropped, the call is cancelled"]
 pub struct LendingFuture<T, E, L> {
     // In this order: what was lent is shut before the call is cancelled.

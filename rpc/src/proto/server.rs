@@ -107,6 +107,11 @@ impl<R, W> ServerMachine<R, W> {
         }
     }
 
+    /// Calls that a client may have open, by the largest window that was announced.
+    pub fn calls_max(&self) -> u32 {
+        self.calls_max
+    }
+
     /// Calls that are not over: not answered, or by an answer that is not read.
     pub fn running(&self) -> usize {
         self.running
@@ -286,8 +291,23 @@ impl<R, W> ServerMachine<R, W> {
         Ok(Some(handler))
     }
 
-    /// The next item of the client's. If there is none yet, `reader` is given out when there is.
-    pub fn read_item(&mut self, call: CallId, reader: impl FnOnce(Option<W>) -> W) -> ItemRead {
+    /// What is given out when there is an item to be read; the last one comes back. Of a call that
+    /// is over, this one does.
+    pub fn watch_items(&mut self, call: CallId, reader: W) -> Option<W> {
+        match self.flows(call) {
+            Some(flows) => flows.reader.replace(reader),
+            None => Some(reader),
+        }
+    }
+
+    /// True if there is no reader to be woken for an item, or not such a one.
+    pub fn is_unwatched(&mut self, call: CallId, is_such: impl FnOnce(&W) -> bool) -> bool {
+        let reader = self.flows(call).and_then(|it| it.reader.as_ref());
+        !reader.is_some_and(is_such)
+    }
+
+    /// The next item of the client's.
+    pub fn read_item(&mut self, call: CallId) -> ItemRead {
         let Some(flows) = self.flows(call) else {
             return ItemRead::Gone;
         };
@@ -297,11 +317,10 @@ impl<R, W> ServerMachine<R, W> {
         if let Some((body, credit)) = received.read() {
             return ItemRead::Item(body, credit);
         }
-        if received.is_over() {
-            return ItemRead::Over;
+        match received.is_over() {
+            true => ItemRead::Over,
+            false => ItemRead::Pending,
         }
-        flows.reader = Some(reader(flows.reader.take()));
-        ItemRead::Pending
     }
 
     /// An item with so many bytes is there to be sent.

@@ -43,16 +43,24 @@ fn machine() -> ClientMachine<u32> {
     ClientMachine::new(&SMALL)
 }
 
+/// For a task of this number.
+fn progress_as(machine: &mut ClientMachine<u32>, key: CallKey, number: u32) -> CallProgress {
+    if machine.is_unwatched(key, |it| *it == number) {
+        machine.watch(key, number);
+    }
+    machine.progress(key)
+}
+
 fn send(machine: &mut ClientMachine<u32>, number: u32) -> (CallKey, CallId) {
     let key = machine.begin(100, None, UNARY).unwrap();
-    match machine.progress(key, |_| number) {
+    match progress_as(machine, key, number) {
         CallProgress::Send(id) => (key, id),
         other => panic!("{other:?}"),
     }
 }
 
 fn end_of(machine: &mut ClientMachine<u32>, key: CallKey) -> Result<u32, Status> {
-    match machine.progress(key, |_| 0) {
+    match progress_as(machine, key, 0) {
         CallProgress::Ended(end) => end.map(|(code, _)| code),
         other => panic!("{other:?}"),
     }
@@ -65,11 +73,11 @@ fn a_call_waits_for_the_window_in_its_turn() {
     let late = machine.begin(100, None, UNARY).unwrap();
     let later = machine.begin(100, None, UNARY).unwrap();
     assert!(matches!(
-        machine.progress(late, |_| 7),
+        progress_as(&mut machine, late, 7),
         CallProgress::Pending
     ));
     assert!(matches!(
-        machine.progress(later, |_| 8),
+        progress_as(&mut machine, later, 8),
         CallProgress::Pending
     ));
     assert_eq!(machine.poll_admit(), None);
@@ -79,7 +87,7 @@ fn a_call_waits_for_the_window_in_its_turn() {
     );
     assert_eq!(machine.poll_admit(), Some(Some(7)));
     assert_eq!(machine.poll_admit(), None);
-    let CallProgress::Send(id) = machine.progress(late, |_| 7) else {
+    let CallProgress::Send(id) = progress_as(&mut machine, late, 7) else {
         panic!()
     };
     assert_eq!(
@@ -95,18 +103,18 @@ fn a_call_waits_for_the_window_in_its_turn() {
 fn requests_wait_for_bytes_and_what_never_fits_is_refused() {
     let mut machine = machine();
     let first = machine.begin(1024, None, UNARY).unwrap();
-    let CallProgress::Send(id) = machine.progress(first, |_| 1) else {
+    let CallProgress::Send(id) = progress_as(&mut machine, first, 1) else {
         panic!()
     };
     let second = machine.begin(1000, None, UNARY).unwrap();
     assert!(matches!(
-        machine.progress(second, |_| 2),
+        progress_as(&mut machine, second, 2),
         CallProgress::Pending
     ));
     // A small one does not overtake it.
     let third = machine.begin(10, None, UNARY).unwrap();
     assert!(matches!(
-        machine.progress(third, |_| 3),
+        progress_as(&mut machine, third, 3),
         CallProgress::Pending
     ));
     machine.handle_response(&response(id, 0, false)).unwrap();
@@ -153,14 +161,14 @@ fn deadlines_say_whether_the_call_was_sent() {
     let soon = Duration::from_secs(1);
     let later = Duration::from_secs(5);
     let sent = machine.begin(1, Some(soon), UNARY).unwrap();
-    let CallProgress::Send(id) = machine.progress(sent, |_| 1) else {
+    let CallProgress::Send(id) = progress_as(&mut machine, sent, 1) else {
         panic!()
     };
     for number in 2..4 {
         send(&mut machine, number);
     }
     let waits = machine.begin(1, Some(soon), UNARY).unwrap();
-    let _ = machine.progress(waits, |_| 9);
+    let _ = progress_as(&mut machine, waits, 9);
     let patient = machine.begin(1, Some(later), UNARY).unwrap();
     let (mut cancel, mut wake) = (Vec::new(), Vec::new());
     assert_eq!(
@@ -187,7 +195,7 @@ fn a_drained_server_gets_no_new_calls_and_answers_the_open_ones() {
     let mut machine = machine();
     let sent: Vec<_> = (0..3).map(|number| send(&mut machine, number)).collect();
     let waits = machine.begin(1, None, UNARY).unwrap();
-    let _ = machine.progress(waits, |_| 9);
+    let _ = progress_as(&mut machine, waits, 9);
     let mut wake = Vec::new();
     machine.handle_goaway(&mut wake);
     assert_eq!(wake, [9]);

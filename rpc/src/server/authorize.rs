@@ -3,8 +3,10 @@
 use crate::cx::Cx;
 use crate::status::Result;
 
-/// Decides about a call before its arguments are decoded; given to
-/// [`Server::authorize`](super::Server::authorize). A closure is one.
+/// Decides whether a call may be made, before its arguments are decoded; passed to
+/// [`Server::authorize`](super::Server::authorize).
+///
+/// Closures implement it.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Code, Cx, Result, Server, Status};
@@ -16,13 +18,13 @@ use crate::status::Result;
 /// });
 /// ```
 pub trait Authorize: Send + Sync + 'static {
-    /// `Ok`, or why not: [`Code::Unauthenticated`](crate::Code::Unauthenticated) or
-    /// [`Code::PermissionDenied`](crate::Code::PermissionDenied). The peer, the method and the
-    /// metadata are what there is to decide by. It runs where frames are read, so it must not
-    /// block.
+    /// Returns `Ok` to allow the call, by the caller's address, the method and the metadata. It
+    /// runs on the task that reads the frames of all connections, so it must not block.
     ///
     /// # Errors
-    /// The caller gets it, as not started.
+    /// The status that the caller gets, as not started: usually
+    /// [`Code::Unauthenticated`](crate::Code::Unauthenticated) or
+    /// [`Code::PermissionDenied`](crate::Code::PermissionDenied).
     fn authorize(&self, call: &Cx) -> Result<()>;
 }
 

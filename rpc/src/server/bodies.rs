@@ -2,23 +2,25 @@
 //! server's.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::{Either, select};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout};
 use tokio_fabric::{Access, RemoteRegion};
 
 use super::connection::ServerConnection;
+use super::fetches::{FetchTicket, GivenUp};
 use super::listening::CallPermit;
 use super::running;
 use super::service::{Incoming, Reply};
 use crate::cx::{CancelReason, Cx};
-use crate::drive::{Clock, send};
+use crate::drive::ReadTurn;
 use crate::lend::fetch;
 use crate::limits::{BODY_TAKEN_WITHIN, HEADER_LEN, RETRY_AFTER};
 use crate::status::{Code, Result, Status};
-use crate::wire::{FrameHead, LentRegions, Streams, reference_frame, write_reference_head};
+use crate::wire::{FrameHead, LentRegions, Streams, micros, reference_frame, write_reference_head};
 
 /// A request whose arguments are on their way.
 pub(super) struct Fetch {
@@ -26,18 +28,28 @@ pub(super) struct Fetch {
     pub(super) region: RemoteRegion,
     pub(super) lent: LentRegions,
     pub(super) streams: Streams,
-    pub(super) permit: CallPermit,
+    pub(super) ticket: FetchTicket,
+    pub(super) given_up: GivenUp,
 }
 
 impl Fetch {
     /// Reads them when their turn has come, then starts the handler.
-    pub(super) async fn run(self, connection: Arc<ServerConnection>) {
-        let body = unless_unwanted(&self.cx, read(&connection, self.region)).await;
-        let now = Instant::now();
-        let mut clock = Clock {
-            read: now,
-            last: now,
-        };
+    pub(super) async fn run(mut self, connection: Arc<ServerConnection>) {
+        let body = unless_unwanted(&self.cx, async {
+            let read = pin!(read(&connection, &self.ticket, self.region));
+            match select(read, &mut self.given_up).await {
+                Either::Left((body, _)) => body,
+                Either::Right(_) => Err(overloaded()),
+            }
+        });
+        let body = body.await;
+        let permit = self.ticket.end();
+        // Whole or not, it has lost its place by now.
+        let body = body.and_then(|body| permit.is_some().then_some(body).ok_or_else(overloaded));
+        // What it has waited for is no handler's time.
+        let mut turn = ReadTurn::new();
+        let received = self.cx.call().received;
+        (turn.read, turn.last) = (received, turn.read.saturating_duration_since(received));
         let handling = body.and_then(|body| {
             connection.server.dispatch(Incoming {
                 cx: &self.cx,
@@ -45,27 +57,36 @@ impl Fetch {
                 lent: &self.lent,
                 streams: self.streams,
                 connection: &connection,
+                spare: None,
             })
         });
         match handling {
             Ok(handling) => {
-                running::start(connection, self.cx, handling, self.permit, &mut clock);
+                running::start(&connection, self.cx, handling, permit, None, &mut turn);
             }
             Err(status) => {
-                drop(self.permit);
-                connection.answer(&self.cx, Reply::status(&status), now);
+                connection.answer(&self.cx, Reply::refusal(&status), turn.last, permit);
             }
         }
     }
 }
 
-async fn read(connection: &ServerConnection, region: RemoteRegion) -> Result<Vec<u8>> {
+/// Reads it when its turn has come.
+async fn read(
+    connection: &ServerConnection,
+    ticket: &FetchTicket,
+    region: RemoteRegion,
+) -> Result<Vec<u8>> {
     let _turn = connection.requests.reserve(region.len).await?;
-    let Some(_room) = connection.server.bodies.try_reserve(region.len) else {
-        let status = Status::new(Code::Overloaded, "as many large requests as it reads");
-        return Err(status.with_retry_after(RETRY_AFTER));
-    };
-    fetch(&connection.endpoint, region).await
+    match ticket.reserve(region.len) {
+        true => fetch(&connection.endpoint, region).await,
+        false => Err(overloaded()),
+    }
+}
+
+fn overloaded() -> Status {
+    let status = Status::not_started(Code::Overloaded, "as many large requests as it takes");
+    status.with_retry_after(RETRY_AFTER)
 }
 
 /// What comes first: its end, or that of the call, in which no handler has started.
@@ -74,7 +95,7 @@ async fn unless_unwanted<T>(cx: &Cx, work: impl Future<Output = Result<T>>) -> R
         match cx.deadline() {
             Some(deadline) => {
                 let (cancelled, late) = (cx.cancelled(), sleep_until(deadline));
-                match select(std::pin::pin!(cancelled), std::pin::pin!(late)).await {
+                match select(pin!(cancelled), pin!(late)).await {
                     Either::Left((reason, _)) => reason,
                     Either::Right(_) => CancelReason::Deadline,
                 }
@@ -82,7 +103,7 @@ async fn unless_unwanted<T>(cx: &Cx, work: impl Future<Output = Result<T>>) -> R
             None => cx.cancelled().await,
         }
     };
-    let end = match select(std::pin::pin!(work), std::pin::pin!(unwanted)).await {
+    let end = match select(pin!(work), pin!(unwanted)).await {
         Either::Left((end, _)) => end,
         Either::Right((reason, _)) => Err(Status::new(reason.code(), "before it was read")),
     };
@@ -90,7 +111,12 @@ async fn unless_unwanted<T>(cx: &Cx, work: impl Future<Output = Result<T>>) -> R
 }
 
 /// Lends an answer to the client until that has read it.
-pub(super) async fn answer(connection: Arc<ServerConnection>, cx: Cx, reply: Reply) {
+pub(super) async fn answer(
+    connection: Arc<ServerConnection>,
+    cx: Cx,
+    reply: Reply,
+    permit: Option<CallPermit>,
+) {
     let code = reply.code;
     let body = Bytes::from(reply.frame.into_vec()).slice(HEADER_LEN..);
     let len = body.len() as u64;
@@ -105,12 +131,14 @@ pub(super) async fn answer(connection: Arc<ServerConnection>, cx: Cx, reply: Rep
         Ok(lent) => lent,
         Err(status) => {
             let status = status.with_started(crate::status::Started::Ran);
-            connection.answer(&cx, Reply::status(&status), Instant::now());
+            let served = cx.call().received.elapsed();
+            connection.answer(&cx, Reply::status(&status), served, permit);
             return;
         }
     };
+    drop(permit);
     let served = cx.call().received.elapsed();
-    let answered = connection.with_machine(|machine| machine.answer_by_reference(cx.id()));
+    let answered = connection.end_call(&cx, |machine| machine.answer_by_reference(cx.id()));
     let Some(reader) = answered else {
         return;
     };
@@ -118,13 +146,12 @@ pub(super) async fn answer(connection: Arc<ServerConnection>, cx: Cx, reply: Rep
     let head = FrameHead {
         call: cx.id(),
         method_or_code: code,
-        time_us: u32::try_from(served.as_micros()).unwrap_or(u32::MAX),
+        time_us: micros(served),
     };
     write_reference_head(&mut frame, head);
     let routed = connection.server.routes.at(cx.call().route);
     routed.counters.end(&cx, code, served);
-    // What cannot be sent has lost its connection.
-    let _ = send(&connection.endpoint, frame);
+    connection.send(&mut frame);
     reader.into_iter().for_each(|it| it.wake());
     // TAKEN, or the end of the connection or of the drain.
     if timeout(BODY_TAKEN_WITHIN, cx.cancelled()).await.is_err() {

@@ -23,59 +23,78 @@ const fn described(name: &'static str) -> Method {
         id: method_id(name),
         to_end: false,
         idempotent: true,
+        spawn: false,
     }
 }
 
-/// How a server is; given by [`Channel::check`].
+/// A server's load and limits; the result of [`Channel::check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerHealth {
-    /// What it has done so far.
+    /// Counts of connections and calls.
     pub stats: ServerStats,
-    /// Calls that may run at a time.
+    /// The number of calls that may run at the same time.
     pub calls_max: u64,
-    /// Connections that there may be.
+    /// The limit of connections.
     pub connections_max: u64,
 }
 
-/// What a server serves; given by [`Channel::describe`].
+/// A server's methods and limits; the result of [`Channel::describe`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerDescription {
-    /// The codec of its services; empty if they have none.
+    /// The codec of its services; empty if none of them uses a codec.
     pub codec: String,
-    /// How it is.
+    /// Load and limits.
     pub health: ServerHealth,
-    /// Calls that a client may have open on a connection.
+    /// The number of calls that a client may have open on a connection.
     pub window: u32,
-    /// Bytes of a frame: of a request, or of an answer.
+    /// Bytes of a frame, which contains a request or a response.
     pub frame_max: u32,
-    /// Its methods, in order of their names.
+    /// The methods, sorted by name.
     pub methods: Vec<MethodDescription>,
 }
 
-/// A method of a server.
+/// A method in a [`ServerDescription`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MethodDescription {
     /// `Service/method`, with `#version` if it has one.
     pub name: String,
-    /// Its number on the wire.
+    /// The method's number on the wire.
     pub id: u32,
-    /// A call that was cancelled goes on to its end.
+    /// True if the handler of a cancelled call continues to its end.
     pub to_end: bool,
-    /// It may be made again though it may have run.
+    /// True if a call may be retried even if it may have run.
     pub idempotent: bool,
-    /// What has become of its calls.
+    /// Counts of the method's calls.
     pub stats: MethodStats,
 }
 
 impl Channel {
-    /// Asks the server how it is. It answers beside its layers and its limit of calls: a server
-    /// that is full says so, and one that drains refuses this as it does all.
+    /// Asks the server for its load and limits. The call bypasses the server's layers and its limit
+    /// of calls, so that a server that is full can answer; a draining server refuses it like any
+    /// call.
     pub fn check(&self) -> Call<ServerHealth> {
         let decode = codec::result::<Postcard, ServerHealth>;
         self.call(&METHODS[0], Arguments::of_bytes(&[], None), decode)
     }
 
-    /// Asks the server what it serves: methods, numbers, limits, and what has become of calls.
+    /// Asks the server for its methods, with their numbers and statistics, and for its limits.
+    ///
+    /// ```
+    /// use tokio_fabric_rpc::{Cx, Result, service, testing};
+    ///
+    /// #[service]
+    /// trait Double {
+    ///     async fn double(&self, cx: &Cx, number: u32) -> Result<u32>;
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<()> {
+    /// let (channel, _server) = testing::pair(DoubleServer::new(DoubleMock::new())).await?;
+    /// let server = channel.describe().await?;
+    /// assert!(server.methods.iter().any(|method| method.name == "Double/double"));
+    /// assert_eq!((&server.codec[..], server.health.stats.connections), ("postcard", 1));
+    /// # Ok(()) }
+    /// ```
     pub fn describe(&self) -> Call<ServerDescription> {
         let decode = codec::result::<Postcard, ServerDescription>;
         self.call(&METHODS[1], Arguments::of_bytes(&[], None), decode)
@@ -107,6 +126,6 @@ impl Service for Builtin {
             0 => Reply::value::<Postcard, _>(&server.health()),
             _ => Reply::value::<Postcard, _>(&server.describe()),
         };
-        Ok(Box::pin(ready(reply)))
+        Ok(call.handling(ready(reply)))
     }
 }

@@ -2,31 +2,32 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio_fabric::{Endpoint, Error};
+use tokio_fabric::{Endpoint, Error, ErrorKind};
 
 use super::bodies;
-use super::listening::ServerShared;
+use super::fetches::{BodyShare, FetchTable};
+use super::listening::{CallPermit, ServerShared};
+use super::reading::ReadingCheck;
 use super::running;
 use super::service::{Incoming, Reply};
 use crate::cx::{CallParts, CancelReason, Cx};
-use crate::drive::{Clock, Connection, close, send};
+use crate::drive::{Connection, ReadTurn, close, send, send_batch};
 use crate::lend::{BodyRoom, Bulk};
-use crate::limits::{HEADER_LEN, RETRY_AFTER};
+use crate::limits::{GATHERING_MAX, HEADER_LEN, RETRY_AFTER};
 use crate::proto::{Admission, ServerMachine};
 use crate::status::{Code, Started, Status};
 use crate::wire::{
-    CallId, Frame, FrameBuf, FrameHead, Hello, Metadata, Request, Violation, Window, encode_goaway,
-    encode_window, write_response_head,
+    CallId, Frame, FrameBuf, FrameHead, Hello, Metadata, Request, Streams, Violation, Window,
+    each_frame, encode_goaway, encode_window, micros, write_response_head,
 };
 
 /// Calls by their contexts, and readers of items by their tasks.
-type Machine = ServerMachine<Cx, Waker>;
+pub(super) type Machine = ServerMachine<Cx, Waker>;
 
 pub(crate) struct ServerConnection {
     pub(crate) endpoint: Endpoint,
@@ -36,11 +37,14 @@ pub(crate) struct ServerConnection {
     /// Bytes of a frame that the client takes, and of a body by reference.
     frame_max: usize,
     body_max: u64,
-    bulk: Arc<Bulk>,
+    pub(super) bulk: Arc<Bulk>,
     /// For requests that are read out of the client's memory, and answers that it reads here.
     pub(super) requests: BodyRoom,
     pub(super) answers: BodyRoom,
+    /// Of the server's room for requests.
+    pub(super) share: BodyShare,
     machine: Mutex<Machine>,
+    reading: ReadingCheck,
     has_failed: AtomicBool,
     /// True once it has ended.
     ended: watch::Sender<bool>,
@@ -56,21 +60,27 @@ impl ServerConnection {
     ) -> Arc<ServerConnection> {
         Arc::new(ServerConnection {
             machine: Mutex::new(Machine::new(window.calls, window.bytes.into())),
-            requests: BodyRoom::of_connection(),
-            answers: BodyRoom::of_connection(),
+            requests: BodyRoom::new(),
+            answers: BodyRoom::new(),
+            share: BodyShare::default(),
             bulk: Bulk::new(endpoint.clone(), Arc::clone(&server.chunks)),
             endpoint,
             peer,
             server,
             frame_max: client.frame_max as usize,
             body_max: client.body_max,
+            reading: ReadingCheck::default(),
             has_failed: AtomicBool::new(false),
             ended: watch::Sender::new(false),
         })
     }
 
+    pub(super) fn lock(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn with_machine<R>(&self, act: impl FnOnce(&mut Machine) -> R) -> R {
-        act(&mut self.machine.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.lock())
     }
 
     /// Calls that are not answered.
@@ -95,8 +105,50 @@ impl ServerConnection {
     }
 
     /// What cannot be sent has lost its connection, which ends at both sides.
+    pub(super) fn send(&self, frame: &mut FrameBuf) {
+        self.reading.count_frame();
+        let _ = send(&self.endpoint, frame);
+    }
+
+    /// The same, together with other answers if it is small.
+    fn gather(&self, frame: &mut FrameBuf, turn: &mut ReadTurn) {
+        let is_late = turn.last.saturating_sub(turn.gathered) > GATHERING_MAX;
+        if is_late || !turn.answers.has_room(frame.len()) {
+            self.send_gathered(turn);
+        }
+        if !turn.answers.has_room(frame.len()) {
+            return self.send(frame);
+        }
+        if turn.answers.message().is_empty() {
+            turn.gathered = turn.last;
+        }
+        turn.answers.push(frame);
+    }
+
+    fn send_gathered(&self, turn: &mut ReadTurn) {
+        if !turn.answers.message().is_empty() {
+            self.reading.count_frame();
+            let _ = send_batch(&self.endpoint, &mut turn.answers);
+        }
+    }
+
     pub(super) fn send_bare(&self, frame: &[u8; HEADER_LEN]) {
-        let _ = send(&self.endpoint, FrameBuf::from_slice(frame));
+        self.send(&mut FrameBuf::from_slice(frame));
+    }
+
+    /// Ends a call, if it is not answered yet: a handler that goes on has the name of a call that
+    /// may be another's by now.
+    pub(super) fn end_call<T>(
+        &self,
+        cx: &Cx,
+        end: impl FnOnce(&mut Machine) -> Option<T>,
+    ) -> Option<T> {
+        self.with_machine(|machine| {
+            if cx.is_answered() {
+                return None;
+            }
+            end(machine).inspect(|_| cx.set_answered())
+        })
     }
 
     /// Cancels what runs.
@@ -111,55 +163,116 @@ impl ServerConnection {
         let _ = self.ended.subscribe().wait_for(|it| *it).await;
     }
 
-    /// Answers a call that is done now, unless it was answered before or has lost its connection.
-    pub(crate) fn answer(self: &Arc<Self>, cx: &Cx, reply: Reply, now: Instant) {
-        let body_len = (reply.frame.len() - HEADER_LEN) as u64;
-        if reply.frame.len() > self.frame_max && body_len <= self.body_max {
-            tokio::spawn(bodies::answer(Arc::clone(self), cx.clone(), reply));
-            return;
+    /// Answers a call that has been served for this time, unless it was answered before or has lost
+    /// its connection. Returns the code that the client gets. The call's place is free before that,
+    /// but a large answer keeps it until it is lent.
+    pub(super) fn answer(
+        self: &Arc<Self>,
+        cx: &Cx,
+        mut reply: Reply,
+        served: Duration,
+        permit: Option<CallPermit>,
+    ) -> u32 {
+        self.fit(&mut reply);
+        let code = reply.code;
+        if reply.frame.len() > self.frame_max {
+            tokio::spawn(bodies::answer(Arc::clone(self), cx.clone(), reply, permit));
+            return code;
         }
-        if let Some(reader) = self.with_machine(|machine| machine.answer(cx.id())) {
-            let served = now.saturating_duration_since(cx.call().received);
-            let routed = self.server.routes.at(cx.call().route);
-            routed.counters.end(cx, reply.code, served);
-            self.send_reply(cx.id(), served, reply);
+        drop(permit);
+        if let Some(reader) = self.end_call(cx, |machine| machine.answer(cx.id())) {
+            self.count_end(cx, reply.code, served);
+            self.finish(cx.id(), served, &mut reply);
+            self.send(&mut reply.frame);
             reader.into_iter().for_each(Waker::wake);
         }
         self.server.notice_idle();
+        code
     }
 
-    fn refuse(&self, call: CallId, route: Option<usize>, status: &Status) {
-        if let Some(route) = route {
-            let routed = self.server.routes.at(route);
-            routed.counters.refuse(routed.method, status.code());
+    /// The same of a call that was not [opened](Self::open_call), whose answer
+    /// [fits](Self::fits) into a frame.
+    pub(super) fn answer_at_once(&self, cx: &Cx, reply: &mut Reply, turn: &mut ReadTurn) {
+        self.count_end(cx, reply.code, turn.last);
+        self.finish(cx.id(), turn.last, reply);
+        self.gather(&mut reply.frame, turn);
+    }
+
+    /// True if the client takes the answer as it is.
+    pub(super) fn fits(&self, reply: &Reply) -> bool {
+        reply.frame.len() <= self.frame_max
+    }
+
+    fn count_end(&self, cx: &Cx, code: u32, served: Duration) {
+        let routed = self.server.routes.at(cx.call().route);
+        routed.counters.end(cx, code, served);
+    }
+
+    /// An admitted call goes on: from now on it can be cancelled, and its items are there.
+    pub(super) fn open_call(&self, cx: &Cx, streams: Streams) {
+        if !self.with_machine(|machine| machine.start(cx.id(), cx.clone(), streams)) {
+            self.lose(cx);
         }
-        self.server.refused.fetch_add(1, Ordering::Relaxed);
-        self.send_reply(call, Duration::ZERO, Reply::status(status));
+        // Who cancels all did not see it, if that was before.
+        if self.server.is_cut.load(Ordering::SeqCst) {
+            cx.cancel(CancelReason::Drain);
+        }
     }
 
-    fn send_reply(&self, call: CallId, served: Duration, mut reply: Reply) {
-        if reply.frame.len() > self.frame_max {
+    /// The connection has ended, and the call with it.
+    fn lose(&self, cx: &Cx) {
+        cx.cancel(CancelReason::Connection);
+        if !cx.is_answered() {
+            let lost = Code::ConnectionLost.number();
+            self.count_end(cx, lost, cx.call().received.elapsed());
+        }
+    }
+
+    /// What the client takes: in a frame, or by reference. A status says less where it has to.
+    fn fit(&self, reply: &mut Reply) {
+        if reply.frame.len() <= self.frame_max {
+            return;
+        }
+        if reply.code().is_none() {
+            let body_len = (reply.frame.len() - HEADER_LEN) as u64;
+            if body_len <= self.body_max {
+                return;
+            }
             let what = format!(
                 "an answer of {} bytes, the client takes {}: write what is large to memory that \
                  it lends",
                 reply.frame.len(),
                 self.body_max.max(self.frame_max as u64)
             );
-            reply = Reply::status(&Status::new(Code::TooLarge, what));
+            *reply = Reply::status(&Status::new(Code::TooLarge, what));
         }
+        reply.frame.truncate(self.frame_max);
+    }
+
+    fn refuse(&self, call: CallId, route: Option<usize>, status: &Status, turn: &mut ReadTurn) {
+        match route.map(|route| self.server.routes.at(route)) {
+            Some(routed) => routed.counters.refuse(routed.method, status.code()),
+            None => drop(self.server.unknown.fetch_add(1, Ordering::Relaxed)),
+        }
+        let mut reply = Reply::refusal(status);
+        self.fit(&mut reply);
+        self.finish(call, Duration::ZERO, &mut reply);
+        self.gather(&mut reply.frame, turn);
+    }
+
+    /// Completes its frame.
+    fn finish(&self, call: CallId, served: Duration, reply: &mut Reply) {
         let head = FrameHead {
             call,
             method_or_code: reply.code,
-            time_us: u32::try_from(served.as_micros()).unwrap_or(u32::MAX),
+            time_us: micros(served),
         };
         write_response_head(&mut reply.frame, head, reply.not_started);
-        // What cannot be sent has lost its connection, which ends at both sides.
-        let _ = send(&self.endpoint, reply.frame);
     }
 
-    fn handle(self: &Arc<Self>, frame: &[u8], clock: &mut Clock) -> Result<(), Violation> {
+    fn handle(self: &Arc<Self>, frame: &[u8], turn: &mut ReadTurn) -> Result<(), Violation> {
         match Frame::decode(frame)? {
-            Frame::Request(request) => self.handle_request(request, frame.len(), clock),
+            Frame::Request(request) => self.handle_request(request, frame.len(), turn),
             Frame::Cancel(call) => {
                 let running = self.with_machine(|machine| {
                     machine.handle_cancel(call).map(|running| running.cloned())
@@ -198,42 +311,57 @@ impl ServerConnection {
         self: &Arc<Self>,
         request: Request<'_>,
         len: usize,
-        clock: &mut Clock,
+        turn: &mut ReadTurn,
     ) -> Result<(), Violation> {
         let call = request.call;
-        let admission = self.with_machine(|machine| machine.handle_request(call, len))?;
+        let (admission, calls_max, running) = self.with_machine(|machine| {
+            let admission = machine.handle_request(call, len);
+            admission.map(|it| (it, machine.calls_max(), machine.running()))
+        })?;
+        self.reading.check_at_request(calls_max, &self.endpoint)?;
         let refusal = |code, what: &'static str| Status::not_started(code, what);
         let route = self.server.routes.find(request.method);
         if admission == Admission::Draining {
-            self.refuse(call, route, &refusal(Code::Draining, ""));
+            self.refuse(call, route, &refusal(Code::Draining, ""), turn);
             return Ok(());
         }
         let Some(route) = route else {
             let status = refusal(Code::UnknownMethod, "this server has no such method");
-            self.refuse(call, None, &status);
+            self.refuse(call, None, &status, turn);
             return Ok(());
         };
-        let routed = self.server.routes.at(route);
-        let Some(permit) = self.server.admit(routed.is_builtin) else {
+        let Some(permit) = self.server.admit(route, running) else {
             let status = refusal(Code::Overloaded, "as many calls run as the server takes");
-            self.refuse(call, Some(route), &status.with_retry_after(RETRY_AFTER));
+            self.refuse(
+                call,
+                Some(route),
+                &status.with_retry_after(RETRY_AFTER),
+                turn,
+            );
             return Ok(());
         };
-        let cx = self.context_of(&request, route, clock.read);
-        if let Some(Err(status)) = self.server.authorize.as_ref().map(|it| it.authorize(&cx)) {
+        let cx = self.context_of(&request, route, turn);
+        let budget = Duration::from_micros(request.budget_us.into());
+        if request.budget_us > 0 && budget <= turn.last {
+            let status = refusal(Code::DeadlineExceeded, "behind other calls");
+            self.refuse(call, Some(route), &status, turn);
+            return Ok(());
+        }
+        if let Err(status) = self.server.authorize(&cx) {
             let status = status.with_started(Started::NotStarted);
-            self.refuse(call, Some(route), &status);
+            self.refuse(call, Some(route), &status, turn);
             return Ok(());
         }
         if let Some(region) = request.by_reference {
-            self.with_machine(|machine| machine.start(call, cx.clone(), request.streams));
-            routed.counters.start();
+            self.open_call(&cx, request.streams);
+            let (ticket, given_up) = FetchTable::insert(self, route, permit);
             let fetch = bodies::Fetch {
                 cx,
                 region,
                 lent: request.lent,
                 streams: request.streams,
-                permit,
+                ticket,
+                given_up,
             };
             tokio::spawn(fetch.run(Arc::clone(self)));
             return Ok(());
@@ -244,61 +372,77 @@ impl ServerConnection {
             lent: &request.lent,
             streams: request.streams,
             connection: self,
+            spare: turn.spare_handling.take(),
         };
         match self.server.dispatch(incoming) {
             Ok(handling) => {
-                self.with_machine(|machine| machine.start(call, cx.clone(), request.streams));
-                routed.counters.start();
-                running::start(Arc::clone(self), cx, handling, permit, clock);
+                let unopened = Some(request.streams);
+                running::start(self, cx, handling, Some(permit), unopened, turn);
             }
-            Err(status) => self.refuse(call, Some(route), &status),
+            Err(status) => self.refuse(call, Some(route), &status, turn),
         }
         Ok(())
     }
 
-    fn context_of(&self, request: &Request<'_>, route: usize, now: Instant) -> Cx {
-        let budget = Duration::from_micros(request.budget_us.into());
-        Cx::new(CallParts {
+    fn context_of(&self, request: &Request<'_>, route: usize, turn: &mut ReadTurn) -> Cx {
+        let asked =
+            (request.budget_us > 0).then(|| Duration::from_micros(request.budget_us.into()));
+        let most = self.server.limits.deadline;
+        let budget = asked.map_or(most, |it| it.min(most));
+        let now = turn.read;
+        let parts = CallParts {
             id: request.call,
             method: self.server.routes.at(route).method,
             route,
             peer: self.peer,
             received: now,
-            deadline: (request.budget_us > 0).then(|| now + budget),
+            deadline: now.checked_add(budget),
             trace: request.trace,
             metadata: Metadata::of_checked(request.metadata),
-            bulk: Arc::clone(&self.bulk),
-        })
+        };
+        Cx::renew(turn.spare.take(), parts)
     }
 
     fn end(&self) {
         let (running, readers) = self.with_machine(|machine| machine.handle_end());
-        for cx in &running {
-            cx.cancel(CancelReason::Connection);
-            let routed = self.server.routes.at(cx.call().route);
-            let lost = Code::ConnectionLost.number();
-            routed.counters.end(cx, lost, cx.call().received.elapsed());
-        }
+        running.iter().for_each(|cx| self.lose(cx));
         readers.into_iter().for_each(Waker::wake);
         self.server.notice_idle();
+    }
+
+    fn count_violation(&self, what: &str) {
+        tracing::warn!(peer = %self.peer, "{what}: the connection is closed");
+        self.server.violations.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Connection for ServerConnection {
-    fn handle_frame(self: &Arc<Self>, frame: &[u8], clock: &mut Clock) {
+    fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn) {
         if self.has_failed.load(Ordering::Relaxed) {
             return;
         }
-        if let Err(violation) = self.handle(frame, clock) {
-            tracing::warn!(peer = %self.peer, "{}: the connection is closed", violation.0);
+        if let Err(violation) = each_frame(message, |frame| self.handle(frame, turn)) {
+            self.count_violation(violation.0);
             self.has_failed.store(true, Ordering::Relaxed);
-            self.server.violations.fetch_add(1, Ordering::Relaxed);
             self.end();
             close(&self.endpoint);
         }
     }
 
-    fn handle_end(self: &Arc<Self>, _: Option<&Error>) {
+    fn handle_pause(self: &Arc<Self>, turn: &mut ReadTurn) -> bool {
+        self.send_gathered(turn);
+        false
+    }
+
+    fn handle_end(self: &Arc<Self>, why: Option<&Error>) {
+        // The library refuses what is longer than any frame.
+        if why.is_some_and(|why| why.kind() == ErrorKind::TooLarge) {
+            self.count_violation("a frame that is too long");
+        }
         self.end();
         self.ended.send_replace(true);
     }

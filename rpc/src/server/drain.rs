@@ -38,15 +38,16 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
     if timeout_at(deadline, idle).await.is_err() {
         let left = running();
         tracing::info!(left, "the drain's time is over: calls are cancelled");
+        shared.is_cut.store(true, Ordering::SeqCst);
         connections
             .iter()
             .for_each(|it| it.cancel_all(CancelReason::Drain));
         let answered = async {
-            while connections.iter().any(|it| it.running() > 0) {
+            while running() > 0 {
                 shared.idle.notified().await;
             }
         };
-        // A handler that does not wait cannot be stopped, and is not waited for.
+        // A handler that does not wait, or goes on to its end, cannot be stopped.
         let _ = timeout(DRAIN_GRACE, answered).await;
     }
     // A client without calls closes its connection when it reads the notice.

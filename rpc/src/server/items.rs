@@ -11,7 +11,6 @@ use super::connection::ServerConnection;
 use super::service::Reply;
 use crate::codec::{self, CodecOf};
 use crate::cx::{CancelReason, Cx};
-use crate::drive::send;
 use crate::limits::{HEADER_LEN, STREAM_ITEMS};
 use crate::proto::{ItemRead, ItemSend};
 use crate::status::{Code, Result, Status};
@@ -81,8 +80,7 @@ impl ServerConnection {
         match self.with_machine(|machine| machine.send_item(cx.id(), len)) {
             ItemSend::Now => {
                 write_item_head(&mut frame, cx.id());
-                // What cannot be sent has lost its connection.
-                let _ = send(&self.endpoint, frame);
+                self.send(&mut frame);
                 Sending::Sent
             }
             ItemSend::Later => Sending::Waits(frame),
@@ -97,17 +95,30 @@ impl ServerConnection {
     }
 
     fn read_item(&self, cx: &Cx, task: &Waker) -> ItemRead {
-        self.with_machine(|machine| {
-            let read = machine.read_item(cx.id(), |old| match old {
-                Some(waker) if waker.will_wake(task) => waker,
-                _ => task.clone(),
-            });
+        // Wakers are made and dropped without the lock: what does that is not the layer's.
+        let mut other = None;
+        loop {
+            let (mut machine, mut last) = (self.lock(), None);
+            if cx.is_answered() {
+                return ItemRead::Gone;
+            }
+            let read = machine.read_item(cx.id());
+            if read == ItemRead::Pending && machine.is_unwatched(cx.id(), |it| it.will_wake(task)) {
+                let Some(reader) = other.take() else {
+                    drop(machine);
+                    other = Some(task.clone());
+                    continue;
+                };
+                last = machine.watch_items(cx.id(), reader);
+            }
             // Under the lock, so that it is sent before the answer.
             if let ItemRead::Item(_, Some(credit)) = &read {
                 self.send_bare(&encode_credit(cx.id(), *credit));
             }
-            read
-        })
+            drop(machine);
+            drop(last);
+            return read;
+        }
     }
 }
 

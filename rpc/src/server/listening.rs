@@ -2,25 +2,28 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::net::{ToSocketAddrs, lookup_host};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_fabric::eq::ConnRequest;
 use tokio_fabric::{Fabric, PassiveEndpoint};
 
 use super::authorize::Authorize;
 use super::builtin::{Builtin, MethodDescription, ServerDescription, ServerHealth};
 use super::connection::ServerConnection;
+use super::fetches::{BodyPermit, FetchTable};
 use super::route::{Request, Stack};
-use super::service::{Handling, Incoming, Routes};
+use super::service::{Handling, Incoming, RoutedMethod, Routes};
 use super::{Server, ServerLimits};
+use crate::cx::Cx;
 use crate::drive::Hub;
-use crate::lend::{BodyRoom, ChunkPool};
-use crate::limits::{BODIES_PER_SERVER, CALLS_PER_CONNECTION_MAX, FRAME_MAX, RETRY_AFTER};
+use crate::lend::ChunkPool;
+use crate::limits::{CALLS_PER_CONNECTION_MAX, FRAME_MAX, RETRY_AFTER};
 use crate::observe::MethodStats;
 use crate::status::{Code, Result, Status};
 use crate::wire::{Hello, Rejection, Window};
@@ -29,45 +32,77 @@ use crate::wire::{Hello, Rejection, Window};
 pub(crate) struct ServerShared {
     pub(crate) routes: Arc<Routes>,
     stack: Option<Box<dyn Stack>>,
-    pub(crate) authorize: Option<Box<dyn Authorize>>,
+    authorize: Option<Box<dyn Authorize>>,
     has_auth_key: bool,
     pub(crate) limits: ServerLimits,
     pub(crate) chunks: Arc<ChunkPool>,
     /// Set before anything listens.
     hub: OnceLock<Weak<Hub<ServerConnection>>>,
-    /// For requests by reference, of all connections.
-    pub(crate) bodies: BodyRoom,
+    /// Requests by reference, of all connections.
+    pub(super) fetches: FetchTable,
     /// What a client may have under way.
     window: Mutex<Window>,
     running: AtomicUsize,
-    started: AtomicU64,
-    pub(crate) refused: AtomicU64,
+    /// Calls of methods that there are not.
+    pub(crate) unknown: AtomicU64,
     pub(crate) violations: AtomicU64,
     pub(crate) is_draining: AtomicBool,
+    /// The time of the drain is over.
+    pub(crate) is_cut: AtomicBool,
     /// A call or a connection has ended while it drains.
     pub(crate) idle: Notify,
 }
 
 /// The place of a call that runs, among all that may.
-pub(crate) struct CallPermit(Arc<ServerShared>);
+pub(crate) struct CallPermit {
+    server: Arc<ServerShared>,
+    /// And among those of its method, if these have a limit of their own.
+    _of_method: Option<OwnedSemaphorePermit>,
+    /// Of a request that was read by reference.
+    _of_body: Option<BodyPermit>,
+}
+
+impl CallPermit {
+    /// Until the call's handler has ended.
+    pub(super) fn hold(&mut self, room: BodyPermit) {
+        self._of_body = Some(room);
+    }
+}
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
-        self.0.notice_idle();
+        self.server.running.fetch_sub(1, Ordering::AcqRel);
+        self.server.notice_idle();
     }
 }
 
 impl ServerShared {
-    /// A place, if one is left or it is for what is always answered.
-    pub(crate) fn admit(self: &Arc<Self>, is_builtin: bool) -> Option<CallPermit> {
+    /// A place, for a connection that has so many calls: if one is left, or another connection has
+    /// more of requests that are not read yet, or it is for what is always answered.
+    pub(crate) fn admit(self: &Arc<Self>, route: usize, calls: usize) -> Option<CallPermit> {
+        let routed = self.routes.at(route);
+        if let Some(permit) = self.try_admit(routed) {
+            return Some(permit);
+        }
+        let of_method = (self.running() < self.limits.calls).then_some(route);
+        let is_free = self.fetches.give_place(calls, of_method);
+        is_free.then(|| self.try_admit(routed))?
+    }
+
+    fn try_admit(self: &Arc<Self>, routed: &RoutedMethod) -> Option<CallPermit> {
         let running = self.running.fetch_add(1, Ordering::AcqRel);
         // Dropped, it gives the place back.
-        let permit = CallPermit(Arc::clone(self));
-        if running >= self.limits.calls && !is_builtin {
+        let mut permit = CallPermit {
+            server: Arc::clone(self),
+            _of_method: None,
+            _of_body: None,
+        };
+        if running >= self.limits.calls && !routed.is_builtin {
             return None;
         }
-        self.started.fetch_add(1, Ordering::Relaxed);
+        if let Some(room) = &routed.room {
+            permit._of_method = Some(Arc::clone(room).try_acquire_owned().ok()?);
+        }
         Some(permit)
     }
 
@@ -89,14 +124,22 @@ impl ServerShared {
         }
     }
 
+    /// Whether the call may be made.
+    pub(crate) fn authorize(&self, call: &Cx) -> Result<()> {
+        match &self.authorize {
+            Some(hook) => caught("what authorizes calls", || hook.authorize(call)),
+            None => Ok(()),
+        }
+    }
+
     /// Passes a call to its handler, through the layers that there are.
     pub(crate) fn dispatch(&self, call: Incoming<'_>) -> Result<Handling> {
-        match &self.stack {
+        caught("what decodes the call", || match &self.stack {
             Some(stack) if !self.routes.at(call.cx.call().route).is_builtin => {
                 Ok(stack.pass(Request::new(&call)))
             }
             _ => self.routes.handle(call),
-        }
+        })
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -108,11 +151,13 @@ impl ServerShared {
     }
 
     fn stats(&self) -> ServerStats {
+        let methods = || self.routes.all().iter().map(|it| it.counters.snapshot());
+        let unknown = self.unknown.load(Ordering::Relaxed);
         ServerStats {
             connections: self.hub().map_or(0, |it| it.connection_count()),
             running: self.running(),
-            started: self.started.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
+            started: methods().map(|it| it.started).sum(),
+            refused: unknown + methods().map(|it| it.refused).sum::<u64>(),
             violations: self.violations.load(Ordering::Relaxed),
         }
     }
@@ -145,24 +190,57 @@ impl ServerShared {
     }
 }
 
-/// What a server has done so far.
+/// Runs what a program has given, whose panic is to end no more than its call.
+fn caught<T>(what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        let message = format!("{what} has panicked");
+        tracing::error!("{message}");
+        Err(Status::not_started(Code::Internal, message))
+    })
+}
+
+/// Counts of a server's connections and calls; see [`Listening::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Connections there are.
+    /// Established connections.
     pub connections: usize,
-    /// Calls whose handlers are at work, those included that were answered as cancelled and go on.
+    /// Calls whose handlers are running, including those that were cancelled and continue
+    /// (`#[rpc(to_end)]`).
     pub running: usize,
-    /// Calls that were admitted.
+    /// Calls whose handlers were started.
     pub started: u64,
-    /// Calls that were refused, none of which has run.
+    /// Calls whose handlers were not started: refused, not decodable, or cancelled before.
     pub refused: u64,
-    /// Connections that were closed for what their client sent.
+    /// Connections that were closed because their client violated the protocol.
     pub violations: u64,
 }
 
-/// A server that listens, in the background, until this is dropped: its connections end then.
-/// [`drain`](Self::drain) ends them in order.
+/// A running server, which [`Server::bind`] returns.
+///
+/// It serves in the background until this is dropped, which closes all connections at once;
+/// [`drain`](Self::drain) closes them gracefully.
+///
+/// ```
+/// use std::time::Duration;
+/// use tokio_fabric_rpc::{Cx, Result, service, testing};
+///
+/// #[service]
+/// trait Double {
+///     async fn double(&self, cx: &Cx, number: u32) -> Result<u32>;
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// let mock = DoubleMock::new();
+/// mock.on_double(|number| async move { Ok(2 * number) });
+/// let (channel, server) = testing::pair(DoubleServer::new(mock)).await?;
+/// server.set_window(16, 1 << 20);
+/// DoubleClient::over(channel).double(21).await?;
+/// let (_, stats) = server.method_stats().find(|(name, _)| *name == "Double/double").unwrap();
+/// assert_eq!((stats.succeeded, server.stats().connections), (1, 1));
+/// server.drain(Duration::from_secs(1)).await;
+/// # Ok(()) }
+/// ```
 #[must_use = "dropped, it listens no more"]
 pub struct Listening {
     pub(super) shared: Arc<ServerShared>,
@@ -178,6 +256,7 @@ impl Listening {
     ) -> Result<Listening> {
         let Server {
             services,
+            methods_max,
             configure,
             limits,
             authorize,
@@ -186,7 +265,7 @@ impl Listening {
             ..
         } = server;
         let builtin = Arc::new(Builtin::default());
-        let routes = Arc::new(Routes::new(services, builtin.clone())?);
+        let routes = Arc::new(Routes::new(services, builtin.clone(), &methods_max)?);
         let shared = Arc::new(ServerShared {
             stack: stack.map(|make| make(Arc::clone(&routes))),
             routes,
@@ -195,13 +274,13 @@ impl Listening {
             hub: OnceLock::new(),
             limits,
             chunks: ChunkPool::new(),
-            bodies: BodyRoom::new(BODIES_PER_SERVER),
+            fetches: FetchTable::new(),
             window: Mutex::new(limits.window),
             running: AtomicUsize::new(0),
-            started: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
             violations: AtomicU64::new(0),
             is_draining: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
             idle: Notify::new(),
         });
         // It is read before anything listens, too.
@@ -242,17 +321,17 @@ impl Listening {
         Err(failed)
     }
 
-    /// Where it listens.
+    /// The address at which the server listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
-    /// What it has done so far.
+    /// Statistics: connections and calls.
     pub fn stats(&self) -> ServerStats {
         self.shared.stats()
     }
 
-    /// What has become of the calls of each method, by its name.
+    /// Statistics of each method, with its name.
     pub fn method_stats(&self) -> impl Iterator<Item = (&'static str, MethodStats)> {
         let methods = self.shared.routes.all().iter();
         methods.map(|it| (it.method.name, it.counters.snapshot()))
@@ -268,9 +347,9 @@ impl Listening {
         &self.hub
     }
 
-    /// Moves the window of all clients, those that are connected and those to come: the calls that
-    /// each may have open, 1 to 1,024, and the bytes of their requests, 64 KiB or more. A client
-    /// that has more under way when it learns of a smaller one ends that first.
+    /// Changes the window of all clients, connected ones and later ones: the number of calls that
+    /// each may have open, 1 to 1,024, and the bytes of their requests, at least 64 KiB. A client
+    /// that exceeds a smaller window first waits until enough of its calls have completed.
     pub fn set_window(&self, calls: u32, bytes: u32) {
         let new = Window {
             calls: calls.clamp(1, CALLS_PER_CONNECTION_MAX),
@@ -285,12 +364,13 @@ impl Listening {
             .for_each(|it| it.announce(new));
     }
 
-    /// Ends in order: new calls are refused as [`Code::Draining`], those that run may go on until
-    /// the deadline and are cancelled then. It listens no more, and returns when all connections
-    /// have ended, which takes little longer than the deadline whatever clients do.
+    /// Closes the server gracefully. It stops listening and refuses new calls with
+    /// [`Code::Draining`]. Running calls may continue until the deadline, at which they are
+    /// cancelled. Returns when all connections are closed, little later than the deadline, whatever
+    /// the clients do.
     ///
     /// # Cancel safety
-    /// Dropping the future ends all connections at once.
+    /// Dropping the future closes all connections at once.
     pub async fn drain(self, deadline: Duration) {
         super::drain::drain(self, deadline).await;
     }
@@ -338,60 +418,57 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
         }
         return;
     };
-    let (hub, shared) = (Arc::downgrade(hub), Arc::clone(shared));
-    tokio::spawn(async move {
-        let peer = request.peer_addr();
-        if let Err(status) = establish(&hub, shared, request, client).await {
-            tracing::debug!(%peer, %status, "a connection was not made");
+    let peer = request.peer_addr();
+    let not_made =
+        move |status: Status| tracing::debug!(%peer, %status, "a connection was not made");
+    match establish(hub, shared, request, &client) {
+        Ok(establishing) => {
+            tokio::spawn(async move { establishing.await.unwrap_or_else(not_made) });
         }
-    });
+        Err(status) => not_made(status),
+    }
 }
 
-async fn establish(
-    hub: &Weak<Hub<ServerConnection>>,
-    shared: Arc<ServerShared>,
+/// It counts among the connections at once, so that those that come together do too.
+fn establish(
+    hub: &Arc<Hub<ServerConnection>>,
+    shared: &Arc<ServerShared>,
     request: ConnRequest,
-    client: Hello,
-) -> Result<()> {
-    let gone = || Status::not_started(Code::Unavailable, "the server has gone");
-    let (connection, accepting, window) = {
-        let hub = hub.upgrade().ok_or_else(gone)?;
-        let window = *shared.window();
-        let endpoint = hub.endpoint(window.calls)?;
-        let peer = request.peer_addr();
-        let server = Arc::clone(&shared);
-        let connection = ServerConnection::new(endpoint.clone(), peer, server, &client, window);
-        // The client's first call finds it.
-        hub.insert(endpoint.id(), &connection);
-        let own = Hello {
-            calls: window.calls,
-            bytes: window.bytes.into(),
-            codec: shared.routes.codec.unwrap_or_default(),
-            ..Hello::default()
-        };
-        let accepting = endpoint.accept(request).data(own.encode());
-        (connection, accepting.into_future(), window)
+    client: &Hello,
+) -> Result<impl Future<Output = Result<()>> + use<>> {
+    let window = *shared.window();
+    let endpoint = hub.endpoint(window.calls)?;
+    let (peer, server) = (request.peer_addr(), Arc::clone(shared));
+    let connection = ServerConnection::new(endpoint.clone(), peer, server, client, window);
+    // The client's first call finds it.
+    hub.insert(endpoint.id(), &connection);
+    let own = Hello {
+        calls: window.calls,
+        bytes: window.bytes.into(),
+        codec: shared.routes.codec.unwrap_or_default(),
+        ..Hello::default()
     };
-    let endpoint = &connection.endpoint;
-    let accepted = accepting.await;
-    if accepted.is_err()
-        && let Some(hub) = hub.upgrade()
-    {
-        hub.remove(endpoint.id());
-    }
-    accepted?;
-    shared.announce_if_other(&connection, window);
-    // A drain that has begun meanwhile did not see it.
-    if shared.is_draining.load(Ordering::Acquire) {
-        connection.drain();
-    }
-    if endpoint.peer_incarnation().is_none() {
-        // Refusals that say why, and ends that both sides agree on, are the library's own.
-        let _ = endpoint.shutdown().await;
-        return Err(Status::not_started(
-            Code::Unavailable,
-            "a peer without the extension",
-        ));
-    }
-    Ok(())
+    let accepting = endpoint.accept(request).data(own.encode()).into_future();
+    let (hub, shared) = (Arc::downgrade(hub), Arc::clone(shared));
+    Ok(async move {
+        let accepted = accepting.await;
+        if accepted.is_err()
+            && let Some(hub) = hub.upgrade()
+        {
+            hub.remove(endpoint.id());
+        }
+        accepted?;
+        shared.announce_if_other(&connection, window);
+        // A drain that has begun meanwhile did not see it.
+        if shared.is_draining.load(Ordering::Acquire) {
+            connection.drain();
+        }
+        if endpoint.peer_incarnation().is_none() {
+            // Refusals that say why, and ends that both sides agree on, are the library's own.
+            let _ = endpoint.shutdown().await;
+            let what = "a peer without the extension";
+            return Err(Status::not_started(Code::Unavailable, what));
+        }
+        Ok(())
+    })
 }

@@ -5,8 +5,10 @@ mod bodies;
 mod builtin;
 mod connection;
 mod drain;
+mod fetches;
 mod items;
 mod listening;
+mod reading;
 mod route;
 mod running;
 mod service;
@@ -25,7 +27,7 @@ use tokio_fabric::{Fabric, Hints};
 use crate::drive::Configure;
 use crate::limits::{
     BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, CALLS_PER_SERVER,
-    CONNECTIONS_PER_SERVER, DRAIN_DEADLINE,
+    CONNECTIONS_PER_SERVER, DEADLINE_MAX, DRAIN_DEADLINE,
 };
 use crate::status::Result;
 use crate::wire::Window;
@@ -42,13 +44,46 @@ pub(crate) use {connection::ServerConnection, listening::ServerShared};
 /// Resolves when the server is to drain.
 type Signal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A server of some services, before it listens.
+/// The settings of a server and its services.
 ///
-/// Calls are handled where their frames are read, as far as that goes without waiting; a handler
-/// that waits goes on in a task of its own. So a handler must not block its thread.
+/// [`bind`](Self::bind) starts it in the background; [`listen`](Self::listen) runs it until it is
+/// drained.
+///
+/// A call is handled where its request is read, as far as that is possible without waiting; a
+/// handler that waits continues in a task of its own. A handler must therefore not block its
+/// thread. Mark the method of a handler that computes for long with `#[rpc(spawn)]`;
+/// [`slow_polls`](crate::MethodStats::slow_polls) counts handlers that need it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tokio_fabric_rpc::{Channel, Cx, Result, Server, service};
+///
+/// #[service]
+/// trait Double {
+///     async fn double(&self, cx: &Cx, number: u32) -> Result<u32>;
+/// }
+///
+/// # struct Doubler;
+/// # impl Double for Doubler {
+/// #     async fn double(&self, _: &Cx, number: u32) -> Result<u32> { Ok(2 * number) }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// let server = Server::new()
+///     .add(DoubleServer::new(Doubler))
+///     .calls_max(100)
+///     .method_calls_max("Double/double", 10)
+///     .bind("127.0.0.1:0")
+///     .await?;
+/// let client = DoubleClient::connect(server.local_addr()).await?;
+/// assert_eq!(client.double(21).await?, 42);
+/// server.drain(Duration::from_secs(1)).await; // Returns when all connections are closed.
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing listens before `bind` or `listen`"]
 pub struct Server {
     services: Vec<Arc<dyn Service>>,
+    /// Methods whose calls have a limit of their own.
+    methods_max: Vec<(String, usize)>,
     fabric: Option<Fabric>,
     configure: Option<Configure>,
     limits: ServerLimits,
@@ -66,6 +101,8 @@ pub(crate) struct ServerLimits {
     /// At first.
     pub(crate) window: Window,
     pub(crate) connections: usize,
+    /// Of a call.
+    pub(crate) deadline: Duration,
 }
 
 impl Default for Server {
@@ -75,10 +112,11 @@ impl Default for Server {
 }
 
 impl Server {
-    /// Without services, with all defaults.
+    /// A server without services, with the default settings.
     pub fn new() -> Server {
         Server {
             services: Vec::new(),
+            methods_max: Vec::new(),
             fabric: None,
             configure: None,
             limits: ServerLimits {
@@ -88,6 +126,7 @@ impl Server {
                     bytes: BYTES_PER_CONNECTION as u32,
                 },
                 connections: CONNECTIONS_PER_SERVER,
+                deadline: DEADLINE_MAX,
             },
             authorize: None,
             stack: None,
@@ -97,7 +136,7 @@ impl Server {
         }
     }
 
-    /// Serves this too: a `..Server` that `#[service]` has written.
+    /// Adds a service: a `..Server` that `#[service]` has generated.
     #[allow(
         clippy::should_implement_trait,
         reason = "it takes any service, and is no sum"
@@ -107,13 +146,14 @@ impl Server {
         self
     }
 
-    /// The fabric to listen through. Default: one with all defaults.
+    /// The fabric to listen through. Default: a new one with default hints.
     pub fn fabric(mut self, fabric: &Fabric) -> Server {
         self.fabric = Some(fabric.clone());
         self
     }
 
-    /// Sets up the domain that the server opens: its driver, its shards, whether it spins.
+    /// Configures the domain that the server opens, for instance its driver and the number of its
+    /// drivers.
     pub fn domain(
         mut self,
         configure: impl FnOnce(DomainBuilder) -> DomainBuilder + Send + 'static,
@@ -122,45 +162,66 @@ impl Server {
         self
     }
 
-    /// Calls that run at a time, of all connections. What comes beyond is refused at once as
-    /// [`Code::Overloaded`](crate::Code::Overloaded). Default 4,096.
+    /// The number of calls that may run at the same time, over all connections. Further calls are
+    /// refused at once with [`Code::Overloaded`](crate::Code::Overloaded). Default: 4,096.
     pub fn calls_max(mut self, calls: usize) -> Server {
         self.limits.calls = calls;
         self
     }
 
-    /// Calls that a client may have open on a connection, 1 to 1,024; it holds back what comes
-    /// beyond. Default 256.
+    /// The number of calls of this method (`Service/method`) that may run at the same time, over
+    /// all connections, so that expensive calls leave room for others. Further calls are refused at
+    /// once with [`Code::Overloaded`](crate::Code::Overloaded). Default:
+    /// [`calls_max`](Self::calls_max).
+    pub fn method_calls_max(mut self, method: impl Into<String>, calls: usize) -> Server {
+        self.methods_max.push((method.into(), calls));
+        self
+    }
+
+    /// The number of open calls per connection, 1 to 1,024. Further calls wait at the client.
+    /// Default: 256.
     pub fn window(mut self, calls: u32) -> Server {
         self.limits.window.calls = calls.clamp(1, CALLS_PER_CONNECTION_MAX);
         self
     }
 
-    /// Connections at a time; others are rejected as
-    /// [`Code::Overloaded`](crate::Code::Overloaded). Default 10,240.
+    /// The number of connections. Further ones are rejected with
+    /// [`Code::Overloaded`](crate::Code::Overloaded). Default: 10,240.
     pub fn connections_max(mut self, connections: usize) -> Server {
         self.limits.connections = connections;
         self
     }
 
-    /// Lets this decide about each call before it is decoded. Default: who is connected may call.
+    /// Limits the time of each call, from the arrival of its request, whatever deadline its client
+    /// sets, also if it sets none; then the call fails with
+    /// [`Code::DeadlineExceeded`](crate::Code::DeadlineExceeded). So a client that does not let its
+    /// lent memory be read, or does not read a stream, occupies a place no longer than that.
+    /// Streams without an end need more, or `Duration::MAX`, which is no limit. Default: 1 h.
+    pub fn deadline_max(mut self, within: Duration) -> Server {
+        self.limits.deadline = within;
+        self
+    }
+
+    /// Decides about each call before its arguments are decoded. Default: every connected client
+    /// may make every call.
     pub fn authorize(mut self, authorize: impl Authorize) -> Server {
         self.authorize = Some(Box::new(authorize));
         self
     }
 
-    /// Takes connections only of those who prove that they have the same key; no byte of it goes
-    /// over the wire ([`ChannelBuilder::auth_key`](crate::ChannelBuilder::auth_key)). Others are
-    /// rejected as [`Code::Unauthenticated`](crate::Code::Unauthenticated). What follows is as
-    /// plain as ever.
+    /// Accepts only clients that prove that they have this key, which is never sent
+    /// ([`ChannelBuilder::auth_key`](crate::ChannelBuilder::auth_key)). Others are rejected with
+    /// [`Code::Unauthenticated`](crate::Code::Unauthenticated). The key does not encrypt the data
+    /// that follows.
     pub fn auth_key(mut self, key: AuthKey) -> Server {
         self.auth_key = Some(key);
         self
     }
 
-    /// Puts a layer around all services: limits, load shedding, whatever `tower` has. A stack of
-    /// several is one, too; set again, it is another one. A layer that fails instead of passing a
-    /// call on refuses it, as not started. Without a layer calls go to their handlers directly.
+    /// Puts a layer around all services: limits, load shedding, or any other layer of `tower`, or a
+    /// stack of several. Setting another one replaces it. If the layer fails instead of passing a
+    /// call on, the call is refused, as not started. Default: none; calls go to their handlers
+    /// directly.
     ///
     /// ```
     /// # #[cfg(feature = "tower")] {
@@ -182,24 +243,27 @@ impl Server {
         self
     }
 
-    /// Drains when the future is ready, and [`listen`](Self::listen) then returns.
+    /// Drains the server when the future is ready; [`listen`](Self::listen) then returns. Without
+    /// effect with [`bind`](Self::bind): there, call [`Listening::drain`].
     pub fn drain_on(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Server {
         self.drain_on = Some(Box::pin(signal));
         self
     }
 
-    /// How long calls may go on when it drains. Default 30 s.
+    /// How long running calls may continue when [`drain_on`](Self::drain_on) drains the server.
+    /// Default: 30 s.
     pub fn drain_deadline(mut self, deadline: Duration) -> Server {
         self.drain_deadline = deadline;
         self
     }
 
-    /// Listens, and serves in the background until what is returned is dropped or drained.
+    /// Listens, and serves in the background until the returned value is dropped or drained.
     ///
     /// # Errors
-    /// [`Code::Unavailable`](crate::Code::Unavailable) if the address cannot be had;
-    /// [`Code::Internal`](crate::Code::Internal) if two methods have one number on the wire, or two
-    /// services different codecs.
+    /// [`Code::Unavailable`](crate::Code::Unavailable) if the address is not available;
+    /// [`Code::Internal`](crate::Code::Internal) if two methods have the same number on the wire,
+    /// if services have different codecs, or if [`method_calls_max`](Self::method_calls_max) names
+    /// a method that does not exist.
     pub async fn bind(self, address: impl ToSocketAddrs) -> Result<Listening> {
         let fabric = match &self.fabric {
             Some(fabric) => fabric.clone(),
@@ -208,14 +272,14 @@ impl Server {
         Listening::open(self, fabric, address).await
     }
 
-    /// Listens and serves until [`drain_on`](Self::drain_on) says so, or for as long as the future
-    /// is polled.
+    /// Listens and serves until the future of [`drain_on`](Self::drain_on) is ready and the server
+    /// is drained; without one, until the returned future is dropped.
     ///
     /// # Errors
-    /// As of [`bind`](Self::bind).
+    /// As for [`bind`](Self::bind).
     ///
     /// # Cancel safety
-    /// Dropping the future ends all connections.
+    /// Dropping the future closes all connections at once.
     pub async fn listen(mut self, address: impl ToSocketAddrs) -> Result<()> {
         let (signal, deadline) = (self.drain_on.take(), self.drain_deadline);
         let listening = self.bind(address).await?;

@@ -16,11 +16,22 @@ use crate::cx::Cx;
 use crate::status::{Code, Result, Status};
 use crate::wire::{LentRegions, Streams};
 
-/// What a service of `tower`'s may fail with.
+/// The boxed error that a layer of a server may fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A call on its way to its handler, as the layers of a server see it: its arguments are not
-/// decoded.
+/// A call on its way to its handler, as the layers of a server see it, with encoded arguments.
+///
+/// ```
+/// # #[cfg(feature = "tower")] {
+/// use tokio_fabric_rpc::{Request, Server};
+///
+/// let log = tower::util::MapRequestLayer::new(|request: Request| {
+///     println!("{} calls {}", request.cx().peer(), request.cx().method());
+///     request
+/// });
+/// let server = Server::new().layer(log);
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Request {
     cx: Cx,
@@ -31,12 +42,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// The call.
+    /// The call's context.
     pub fn cx(&self) -> &Cx {
         &self.cx
     }
 
-    /// What is called.
+    /// The method that is called.
     pub fn method(&self) -> &'static Method {
         self.cx.call().method
     }
@@ -56,9 +67,11 @@ impl fmt::Debug for Request {
     }
 }
 
-/// The services of a server: the innermost of what [`Server::layer`](super::Server::layer) puts
-/// around them. It is always ready, and fails with what refuses a call before its handler begins;
-/// what a handler answers is a [`Reply`], whether it is a result or an error.
+/// The services of a server as a `tower_service::Service`: the innermost service in the layers of
+/// [`Server::layer`](super::Server::layer).
+///
+/// It is always ready. It fails if a call is refused before its handler starts; the result or error
+/// of a handler is a [`Reply`].
 #[derive(Clone)]
 pub struct Route(Arc<Routes>);
 
@@ -85,12 +98,9 @@ impl Service<Request> for Route {
             lent: &lent,
             streams,
             connection: &connection,
+            spare: None,
         };
-        let handling = self.0.handle(incoming);
-        if handling.is_ok() {
-            cx.set_started();
-        }
-        RouteFuture(handling.map_err(Some))
+        RouteFuture(self.0.handle(incoming).map_err(Some))
     }
 }
 
@@ -100,10 +110,10 @@ impl fmt::Debug for Route {
     }
 }
 
-/// A call that [`Route`] handles.
+/// The future of a call that [`Route`] handles.
 ///
 /// # Cancel safety
-/// Dropping it drops the handler.
+/// Dropping the future drops the handler.
 pub struct RouteFuture(Result<Handling, Option<Status>>);
 
 impl Future for RouteFuture {
@@ -111,7 +121,7 @@ impl Future for RouteFuture {
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Result<Reply>> {
         match &mut self.get_mut().0 {
-            Ok(handling) => handling.as_mut().poll(task).map(Ok),
+            Ok(handling) => handling.poll(task).map(Ok),
             Err(status) => {
                 let refused = status.take();
                 Poll::Ready(Err(refused.expect("not polled after its end")))
@@ -159,14 +169,14 @@ where
             let service = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             service.clone()
         };
-        Box::pin(async move {
+        Handling::new(async move {
             let cx = request.cx.clone();
             let ready = poll_fn(|task| service.poll_ready(task).map_err(Into::into)).await;
             if let Err(error) = ready {
-                return Reply::status(&status_of(error, &cx));
+                return Reply::refusal(&status_of(error, &cx));
             }
             let passed = service.call(request).await;
-            passed.unwrap_or_else(|error| Reply::status(&status_of(error.into(), &cx)))
+            passed.unwrap_or_else(|error| Reply::refusal(&status_of(error.into(), &cx)))
         })
     }
 }

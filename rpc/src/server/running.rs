@@ -5,9 +5,9 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Sleep, sleep_until};
 use tracing::Span;
 
 use super::connection::ServerConnection;
@@ -15,48 +15,80 @@ use super::items::SentItems;
 use super::listening::CallPermit;
 use super::service::{Handling, Reply};
 use crate::cx::{CancelReason, Cx};
-use crate::drive::Clock;
+use crate::drive::ReadTurn;
 use crate::limits::FIRST_POLL_MAX;
 use crate::observe;
-use crate::status::{Code, Status};
+use crate::status::{Code, Started, Status};
+use crate::wire::Streams;
 
-/// Polls the handler once, and spawns it if it waits.
+/// Polls the handler once, unless its method says otherwise, and spawns it if it waits. A call that
+/// its connection does not know of yet comes with its streams.
 pub(super) fn start(
-    connection: Arc<ServerConnection>,
+    connection: &Arc<ServerConnection>,
     cx: Cx,
     handling: Handling,
-    permit: CallPermit,
-    clock: &mut Clock,
+    permit: Option<CallPermit>,
+    mut unopened: Option<Streams>,
+    turn: &mut ReadTurn,
 ) {
+    if let Some(streams) = unopened.take_if(|it| *it != Streams::default()) {
+        connection.open_call(&cx, streams);
+    }
+    let span = observe::server_span(&cx);
+    let (mut handling, mut reply) = (Some(handling), None);
+    // The task, if there is one, polls it again with a waker of its own.
+    let mut unwoken = Context::from_waker(Waker::noop());
+    if !cx.call().method.spawn {
+        poll_within(&cx, &span, &mut handling, &mut reply, |it| {
+            it.poll(&mut unwoken)
+        });
+        notice_time(connection, &cx, turn);
+    }
+    // What is answered at its first poll has nothing that others could reach meanwhile, and needs
+    // no place at its connection.
+    if unopened.is_some()
+        && let Some(reply) = &mut reply
+        && reply.items.is_none()
+        && connection.fits(reply)
+    {
+        // Before the answer: who has that may call again.
+        drop(permit);
+        connection.answer_at_once(&cx, reply, turn);
+        observe::record_end(&span, reply.code);
+        // Nothing of the handler is left there.
+        (turn.spare, turn.spare_handling) = (Some(cx), handling);
+        return;
+    }
+    if let Some(streams) = unopened {
+        connection.open_call(&cx, streams);
+    }
     let mut running = Running {
-        span: observe::server_span(&cx),
-        connection,
+        connection: Arc::clone(connection),
         cx,
-        handling: Some(handling),
+        handling: handling.filter(|_| reply.is_none()),
         items: None,
         timer: None,
-        permit: Some(permit),
+        span,
+        permit,
     };
-    // The task, if there is one, polls it again with a waker of its own.
-    let first = running.poll_handler(&mut Context::from_waker(Waker::noop()));
-    let now = match first {
-        Poll::Ready(ended) => ended,
-        Poll::Pending => Instant::now(),
-    };
-    let took = now.saturating_duration_since(clock.last);
-    clock.last = now;
-    if took > FIRST_POLL_MAX {
-        tracing::warn!(
-            method = running.cx.method(),
-            ?took,
-            "a handler keeps its thread"
-        );
+    if running.go_on(reply, &mut unwoken).is_ready() {
+        return;
     }
-    if first.is_pending() {
-        if let Some(deadline) = running.cx.deadline() {
-            running.timer = Some(Box::pin(sleep_until(deadline)));
-        }
-        tokio::spawn(running);
+    if let Some(deadline) = running.cx.deadline() {
+        running.timer = Some(Box::pin(sleep_until(deadline)));
+    }
+    tokio::spawn(running);
+}
+
+/// A handler has been polled where frames are read.
+fn notice_time(connection: &ServerConnection, cx: &Cx, turn: &mut ReadTurn) {
+    let now = turn.read.elapsed();
+    let took = now.saturating_sub(turn.last);
+    turn.last = now;
+    if took > FIRST_POLL_MAX {
+        let routed = connection.server.routes.at(cx.call().route);
+        routed.counters.poll_slowly();
+        tracing::warn!(method = cx.method(), ?took, "a handler keeps its thread");
     }
 }
 
@@ -69,77 +101,50 @@ struct Running {
     items: Option<SentItems>,
     timer: Option<Pin<Box<Sleep>>>,
     span: Span,
-    /// Given back before the answer goes out: who has that may call again.
+    /// Given to the answer, and back before that goes out: who has it may call again.
     permit: Option<CallPermit>,
 }
 
 impl Running {
-    /// Ready once the handler is no more: when that was found.
-    fn poll_handler(&mut self, task: &mut Context<'_>) -> Poll<Instant> {
-        let reply = match self.items {
-            Some(_) => ready!(self.poll_items(task)),
-            None if self.handling.is_none() => return Poll::Ready(Instant::now()),
-            None => {
-                let mut reply = ready!(self.poll_handling(task));
-                match reply.items.take() {
-                    // A stream that is not wanted any more is not begun.
-                    Some(items) if self.cx.cancel_reason().is_none() => {
-                        self.items = Some(SentItems::new(items));
-                        ready!(self.poll_items(task))
-                    }
-                    _ => reply,
-                }
+    /// Ready once the handler is no more.
+    fn poll_handler(&mut self, task: &mut Context<'_>) -> Poll<()> {
+        let mut reply = None;
+        if self.items.is_none() {
+            if self.handling.is_none() {
+                return Poll::Ready(());
             }
-        };
-        observe::record_end(&self.span, reply.code);
-        self.permit = None;
-        let now = Instant::now();
-        self.connection.answer(&self.cx, reply, now);
-        Poll::Ready(now)
-    }
-
-    fn poll_handling(&mut self, task: &mut Context<'_>) -> Poll<Reply> {
-        let handling = &mut self.handling;
-        let _entered = self.span.enter();
-        let polled = self.cx.sync_scope(|| {
-            let poll = || match handling {
-                Some(handling) => handling.as_mut().poll(task),
-                None => Poll::Pending,
-            };
-            let polled = catch_unwind(AssertUnwindSafe(poll));
-            // Its end, and the end of what it holds, are within the call too.
-            let is_over = !matches!(polled, Ok(Poll::Pending));
-            (polled, is_over && drop_caught(handling.take()))
-        });
-        self.reply_of(polled)
-    }
-
-    /// The same of the stream that it has given.
-    fn poll_items(&mut self, task: &mut Context<'_>) -> Poll<Reply> {
-        let (items, connection, cx) = (&mut self.items, &self.connection, &self.cx);
-        let _entered = self.span.enter();
-        let polled = cx.sync_scope(|| {
-            let poll = || match items {
-                Some(items) => items.poll(connection, cx, task),
-                None => Poll::Pending,
-            };
-            let polled = catch_unwind(AssertUnwindSafe(poll));
-            let is_over = !matches!(polled, Ok(Poll::Pending));
-            (polled, is_over && drop_caught(items.take()))
-        });
-        self.reply_of(polled)
-    }
-
-    fn reply_of(&self, polled: (std::thread::Result<Poll<Reply>>, bool)) -> Poll<Reply> {
-        match polled {
-            (Ok(Poll::Pending), _) => Poll::Pending,
-            (Ok(Poll::Ready(reply)), false) => Poll::Ready(reply),
-            (Err(_), _) | (_, true) => {
-                tracing::error!(method = self.cx.method(), "a handler panicked");
-                let status = Status::maybe_ran(Code::HandlerPanicked, self.cx.method());
-                Poll::Ready(Reply::status(&status))
+            poll_within(&self.cx, &self.span, &mut self.handling, &mut reply, |it| {
+                it.poll(task)
+            });
+            if reply.is_some() {
+                self.handling = None;
             }
         }
+        self.go_on(reply, task)
+    }
+
+    /// With the handler's reply, if there is one: sends what it streams, then answers.
+    fn go_on(&mut self, mut reply: Option<Reply>, task: &mut Context<'_>) -> Poll<()> {
+        let items = reply.as_mut().and_then(|it| it.items.take());
+        // A stream that is not wanted any more is not begun.
+        if let Some(items) = items.filter(|_| self.cx.cancel_reason().is_none()) {
+            self.items = Some(SentItems::new(items));
+        }
+        if self.items.is_some() {
+            reply = None;
+            poll_within(&self.cx, &self.span, &mut self.items, &mut reply, |it| {
+                it.poll(&self.connection, &self.cx, task)
+            });
+            if reply.is_some() {
+                self.drop_handler();
+            }
+        }
+        let Some(reply) = reply else {
+            return Poll::Pending;
+        };
+        let permit = self.permit.take();
+        self.answer(reply, permit);
+        Poll::Ready(())
     }
 
     /// Of what it holds, too, destructors may panic.
@@ -149,24 +154,63 @@ impl Running {
         if self.cx.sync_scope(|| drop_caught(all)) {
             tracing::error!(method = self.cx.method(), "what a handler held panicked");
         }
-        self.permit = None;
     }
 
     /// The call is not wanted any more: it is answered now, whatever its handler does.
     fn give_up(&mut self, reason: CancelReason) {
         // To its end goes a handler, not what it streams to a caller that has gone.
-        if !self.cx.call().method.to_end || self.items.is_some() {
+        let is_dropped = !self.cx.call().method.to_end || self.items.is_some();
+        if is_dropped {
             self.drop_handler();
+            self.permit = None;
         }
-        let status = match reason {
+        let mut status = match reason {
             CancelReason::Caller => Status::maybe_ran(Code::Cancelled, "by its caller"),
             CancelReason::Deadline => Status::maybe_ran(Code::DeadlineExceeded, "at the server"),
             CancelReason::Drain => Status::maybe_ran(Code::Draining, "and waits no longer"),
             CancelReason::Connection => return,
         };
-        let reply = Reply::status(&status);
-        observe::record_end(&self.span, reply.code);
-        self.connection.answer(&self.cx, reply, Instant::now());
+        // Held by a layer so far, and from now on by none.
+        if is_dropped && !self.cx.has_started() {
+            status = status.with_started(Started::NotStarted);
+        }
+        self.answer(Reply::refusal(&status), None);
+    }
+
+    fn answer(&mut self, reply: Reply, permit: Option<CallPermit>) {
+        let served = self.cx.call().received.elapsed();
+        let code = self.connection.answer(&self.cx, reply, served, permit);
+        observe::record_end(&self.span, code);
+    }
+}
+
+/// Polls a part of a call within that. Once it is over there is a reply; what has panicked is
+/// dropped there.
+fn poll_within<T>(
+    cx: &Cx,
+    span: &Span,
+    part: &mut Option<T>,
+    reply: &mut Option<Reply>,
+    poll: impl FnOnce(&mut T) -> Poll<Reply>,
+) {
+    let _entered = span.enter();
+    let has_panicked = cx.sync_scope(|| {
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(part) = part
+                && let Poll::Ready(ready) = poll(part)
+            {
+                *reply = Some(ready);
+            }
+        }));
+        polled.is_err() && {
+            drop_caught(part.take());
+            true
+        }
+    });
+    if has_panicked {
+        tracing::error!(method = cx.method(), "a handler panicked");
+        let status = Status::maybe_ran(Code::HandlerPanicked, cx.method());
+        *reply = Some(Reply::status(&status));
     }
 }
 
@@ -191,6 +235,6 @@ impl Future for Running {
         if let Some(reason) = this.cx.cancel_reason() {
             this.give_up(reason);
         }
-        this.poll_handler(task).map(drop)
+        this.poll_handler(task)
     }
 }

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tokio::sync::Semaphore;
 use tokio_fabric::{Access, RemoteRegion};
+use tokio_util::sync::ReusableBoxFuture;
 
 use super::connection::ServerConnection;
 use super::items::ReceivedItems;
@@ -17,24 +19,28 @@ use crate::limits::LENT_BYTES_MAX;
 use crate::observe::MethodCounters;
 use crate::status::{Code, Result, Status};
 use crate::streaming::{ItemSource, Streaming};
-use crate::wire::{CodecName, FrameBuf, Streams, TYPED_ERROR, encode_status};
+use crate::wire::{CodecName, FrameBuf, Streams, TYPED_ERROR, encode_status, frame_of};
 
-/// A method of a service.
+/// A method of a service, as the layers of a server see it
+/// ([`Request::method`](super::Request::method)).
 #[derive(Clone, Copy, Debug)]
 pub struct Method {
     /// `Service/method`, with `#version` if it has one.
     pub name: &'static str,
     /// The number of the name on the wire.
     pub id: u32,
-    /// A call that was cancelled goes on to its end.
+    /// True if the handler of a cancelled call continues to its end (`#[rpc(to_end)]`).
     pub to_end: bool,
-    /// It may be made again though it may have run.
+    /// True if a call may be retried even if it may have run (`#[rpc(idempotent)]`).
     pub idempotent: bool,
+    /// True if the handler runs in a task of its own from the beginning (`#[rpc(spawn)]`).
+    pub spawn: bool,
 }
 
-/// A service as its server sees it; `#[service]` writes it.
+/// A service that can be added to a [`Server`](super::Server). `#[service]` generates the
+/// implementations.
 pub trait Service: Send + Sync + 'static {
-    /// Its methods.
+    /// The methods of the service.
     fn methods(&self) -> &'static [Method];
 
     /// The codec of its methods; `None` if they take and give bytes alone.
@@ -46,8 +52,19 @@ pub trait Service: Send + Sync + 'static {
     fn call(&self, method: usize, call: Incoming<'_>) -> Result<Handling>;
 }
 
-/// A handler at work.
-pub type Handling = Pin<Box<dyn Future<Output = Reply> + Send>>;
+/// A handler at work, in memory that serves one call after the other.
+#[derive(Debug)]
+pub struct Handling(ReusableBoxFuture<'static, Reply>);
+
+impl Handling {
+    pub(crate) fn new(handler: impl Future<Output = Reply> + Send + 'static) -> Handling {
+        Handling(ReusableBoxFuture::new(handler))
+    }
+
+    pub(crate) fn poll(&mut self, task: &mut Context<'_>) -> Poll<Reply> {
+        self.0.poll(task)
+    }
+}
 
 /// A call that has come.
 pub struct Incoming<'a> {
@@ -56,6 +73,8 @@ pub struct Incoming<'a> {
     pub(crate) lent: &'a [RemoteRegion],
     pub(crate) streams: Streams,
     pub(crate) connection: &'a Arc<ServerConnection>,
+    /// Of a handler that has ended.
+    pub(crate) spare: Option<Handling>,
 }
 
 impl fmt::Debug for Incoming<'_> {
@@ -68,6 +87,17 @@ impl Incoming<'_> {
     /// The call.
     pub fn cx(&self) -> Cx {
         self.cx.clone()
+    }
+
+    /// What handles the call.
+    pub fn handling(self, handler: impl Future<Output = Reply> + Send + 'static) -> Handling {
+        match self.spare {
+            Some(Handling(mut place)) => {
+                place.set(handler);
+                Handling(place)
+            }
+            None => Handling::new(handler),
+        }
     }
 
     /// The argument, or the tuple of several.
@@ -138,7 +168,7 @@ impl Incoming<'_> {
     /// It was not lent for that, or is too long.
     pub fn pull(&self, at: usize) -> Result<Pull> {
         let region = self.lent_for(at, Access::REMOTE_READ)?;
-        Ok(Pull::new(region, &self.cx.call().bulk))
+        Ok(Pull::new(region, &self.connection.bulk))
     }
 
     /// A piece of lent memory, to be written to.
@@ -147,7 +177,7 @@ impl Incoming<'_> {
     /// It was not lent for that, or is too long.
     pub fn push(&self, at: usize) -> Result<Push> {
         let region = self.lent_for(at, Access::REMOTE_WRITE)?;
-        Ok(Push::new(region, &self.cx.call().bulk))
+        Ok(Push::new(region, &self.connection.bulk))
     }
 
     fn lent_for(&self, at: usize, access: Access) -> Result<RemoteRegion> {
@@ -171,7 +201,19 @@ impl Incoming<'_> {
     }
 }
 
-/// The answer of a handler, as it goes out.
+/// The response of a handler, as the layers of a server see it.
+///
+/// ```
+/// # #[cfg(feature = "tower")] {
+/// use tokio_fabric_rpc::{Reply, Server};
+///
+/// let log = tower::util::MapResponseLayer::new(|reply: Reply| {
+///     println!("{:?}", reply.code()); // `None` for a result.
+///     reply
+/// });
+/// let server = Server::new().layer(log);
+/// # }
+/// ```
 pub struct Reply {
     pub(crate) code: u32,
     pub(crate) not_started: bool,
@@ -190,7 +232,7 @@ impl fmt::Debug for Reply {
 }
 
 impl Reply {
-    /// The code of a failure; `None` of a result, and of a method's own error.
+    /// The code of the failure; `None` for a result, and for an error of the method's own type.
     pub fn code(&self) -> Option<Code> {
         match self.code {
             0 | TYPED_ERROR => None,
@@ -198,27 +240,27 @@ impl Reply {
         }
     }
 
-    /// True if it is a result.
+    /// True for a result.
     pub fn is_ok(&self) -> bool {
         self.code == 0
     }
 
-    /// A method's result.
+    /// The result of a method.
     pub fn value<C: CodecOf<T>, T>(value: &T) -> Reply {
         Reply::encoded(0, codec::encode::<C, T>(value))
     }
 
-    /// The same of a method that gives `Bytes`.
+    /// The result of a method that returns `Bytes`.
     pub fn bytes(bytes: &[u8]) -> Reply {
-        Reply::encoded(0, Ok(codec::frame_of(bytes)))
+        Reply::encoded(0, Ok(frame_of(bytes)))
     }
 
-    /// A method's own error.
+    /// An error of the method's own type.
     pub fn error<C: CodecOf<E>, E>(error: &E) -> Reply {
         Reply::encoded(TYPED_ERROR, codec::encode::<C, E>(error))
     }
 
-    /// The stream that a method gives: its items, then an answer without a body.
+    /// The stream that a method returns: its items, then a response without a body.
     pub fn stream<C: CodecOf<T>, T: 'static>(items: Streaming<T>) -> Reply {
         Reply {
             items: Some(items.into_source::<C>()),
@@ -226,13 +268,22 @@ impl Reply {
         }
     }
 
-    /// A status that is its error.
+    /// A status that the handler returned. It counts as [`Started::Ran`](crate::Started::Ran), even
+    /// if the handler passes on the status of a call of its own that was not started.
     pub fn status(status: &Status) -> Reply {
         Reply {
             code: status.code().number(),
-            not_started: status.is_not_started(),
+            not_started: false,
             frame: encode_status(status),
             items: None,
+        }
+    }
+
+    /// The layer's own, which knows whether the handler can have run.
+    pub(crate) fn refusal(status: &Status) -> Reply {
+        Reply {
+            not_started: status.is_not_started(),
+            ..Reply::status(status)
         }
     }
 
@@ -263,16 +314,19 @@ pub(crate) struct RoutedMethod {
     pub(crate) method: &'static Method,
     /// Answered beside layers and limits.
     pub(crate) is_builtin: bool,
+    /// For calls of it, if that has a limit of its own.
+    pub(crate) room: Option<Arc<Semaphore>>,
     pub(crate) counters: MethodCounters,
 }
 
 impl Routes {
     /// # Errors
     /// Two methods have one number: one of them needs another name, or a version. Or there are two
-    /// codecs.
+    /// codecs, or no method of a name that has a limit.
     pub(crate) fn new(
         services: Vec<Arc<dyn Service>>,
         builtin: Arc<dyn Service>,
+        methods_max: &[(String, usize)],
     ) -> Result<Routes> {
         let (mut methods, mut codec) = (Vec::new(), None);
         let all = services.into_iter().map(|it| (it, false));
@@ -292,9 +346,19 @@ impl Routes {
                     index,
                     method,
                     is_builtin,
+                    room: None,
                     counters: MethodCounters::default(),
                 });
             }
+        }
+        for (name, calls) in methods_max {
+            let named = methods.iter_mut().find(|it| it.method.name == name);
+            let named = named.filter(|it| !it.is_builtin).ok_or_else(|| {
+                let what = format!("a limit of {name}, which none of the services has");
+                Status::not_started(Code::Internal, what)
+            })?;
+            let room = (*calls).min(Semaphore::MAX_PERMITS);
+            named.room = Some(Arc::new(Semaphore::new(room)));
         }
         methods.sort_by_key(|it| it.method.id);
         for pair in methods.windows(2) {
@@ -327,10 +391,14 @@ impl Routes {
         &self.methods
     }
 
-    /// Decodes a call, and gives what handles it.
+    /// Decodes a call, and gives what handles it: with that its handler has begun.
     pub(crate) fn handle(&self, call: Incoming<'_>) -> Result<Handling> {
-        let routed = self.at(call.cx.call().route);
-        routed.service.call(routed.index, call)
+        let (cx, routed) = (call.cx, self.at(call.cx.call().route));
+        let handling = routed.service.call(routed.index, call)?;
+        if cx.begin() {
+            routed.counters.start();
+        }
+        Ok(handling)
     }
 }
 

@@ -11,8 +11,8 @@ use crate::limits::{LEDGER_PAUSE, LEDGER_WAIT};
 use crate::observe::{ChannelStats, MethodStats};
 use crate::server::{Listening, ServerConnection, ServerShared};
 
-/// Accounts of a server and its channels: each call ends once at each side, at most one handler
-/// begins for it, and all memory that was lent or transferred through is back.
+/// Checks the calls between a server and its channels: each call ends once at each side, at most
+/// one handler starts for it, and all memory that was lent or used for transfers is returned.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Cx, Result, service, testing};
@@ -50,7 +50,8 @@ struct Sums {
 }
 
 impl Ledger {
-    /// From now on, and of these channels, which are all that call the server.
+    /// Starts counting, for the calls of these channels. No other channel may call the server
+    /// meanwhile.
     pub fn open<'a>(server: &Listening, channels: impl IntoIterator<Item = &'a Channel>) -> Ledger {
         let mut ledger = Ledger {
             server: Arc::clone(server.shared()),
@@ -64,10 +65,10 @@ impl Ledger {
         ledger
     }
 
-    /// Waits until all calls have ended, and checks.
+    /// Waits until all calls have ended, and checks the counts.
     ///
     /// # Panics
-    /// If the accounts do not come out even within 30 s.
+    /// If the counts do not balance within 30 s.
     pub async fn close(self) {
         let until = Instant::now() + LEDGER_WAIT;
         loop {

@@ -9,7 +9,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Gives an answer to arguments.
 type Answer<A, R> = dyn Fn(A) -> Pin<Box<dyn Future<Output = R> + Send>> + Send + Sync;
 
-/// A method of a mock that `#[service]` writes; its arguments are a tuple.
+/// One method of a mock that `#[service]` generates.
+///
+/// `A` is the tuple of its arguments, `R` its result. Tests usually use the methods of the mock
+/// instead.
+///
+/// ```
+/// use tokio_fabric_rpc::{Cx, Result, service, testing};
+///
+/// #[service]
+/// trait Weather {
+///     async fn degrees(&self, cx: &Cx, town: String) -> Result<i32>;
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// let mock = WeatherMock::new();
+/// mock.script_degrees([Ok(21)]); // The first call. Later ones:
+/// mock.on_degrees(|town| async move { Ok(town.len() as i32) });
+/// let (channel, _server) = testing::pair(WeatherServer::new(mock)).await?;
+/// let weather = WeatherClient::over(channel);
+/// assert_eq!(weather.degrees("Oslo".into()).await?, 21);
+/// assert_eq!(weather.degrees("Oslo".into()).await?, 4);
+/// # Ok(()) }
+/// ```
 pub struct MockMethod<A, R> {
     name: &'static str,
     state: Mutex<State<A, R>>,
@@ -22,7 +44,7 @@ struct State<A, R> {
 }
 
 impl<A, R> MockMethod<A, R> {
-    /// Without answers.
+    /// A mock method without answers.
     pub fn new(name: &'static str) -> MockMethod<A, R> {
         MockMethod {
             name,
@@ -38,25 +60,28 @@ impl<A, R> MockMethod<A, R> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is not in the script is answered so.
+    /// Answers calls that the script does not answer.
     pub fn on<F>(&self, answer: impl Fn(A) -> F + Send + Sync + 'static)
     where
         F: Future<Output = R> + Send + 'static,
     {
-        self.lock().answer = Some(Arc::new(move |arguments| Box::pin(answer(arguments))));
+        let answer: Arc<Answer<A, R>> = Arc::new(move |arguments| Box::pin(answer(arguments)));
+        // What is the test's is neither called nor dropped under the lock.
+        let _last = self.lock().answer.replace(answer);
     }
 
-    /// Adds to the script: answers that are given once each, in this order.
+    /// Appends answers to the script. Each is given once, in this order.
     pub fn script(&self, answers: impl IntoIterator<Item = R>) {
+        let answers: Vec<R> = answers.into_iter().collect();
         self.lock().script.extend(answers);
     }
 
-    /// How often it was called.
+    /// How often the method was called.
     pub fn calls(&self) -> usize {
         self.lock().calls
     }
 
-    /// A call.
+    /// Answers a call.
     ///
     /// # Panics
     /// If there is no answer.

@@ -1,11 +1,10 @@
 //! A client and a server in one process, without sockets (feature `test-util`).
 //!
-//! `#[service]` writes a mock of each trait, which answers by a script or by closures, and
-//! [`Ledger`] has the accounts of calls and memory that have to come out even.
+//! `#[service]` generates a mock of each trait, with scripted answers or closures. [`Ledger`]
+//! checks that every call ended once at each side, and that all lent memory was returned.
 //!
-//! In a `current_thread` runtime with `start_paused`, deadlines pass in no time, and the same seed
-//! gives the same run. Faults, partitions and crashes are those of the library's
-//! [`Net`].
+//! In a `current_thread` runtime with `start_paused`, deadlines take no real time, and the same
+//! seed gives the same run. [`Net`] provides faults, partitions and crashes.
 //!
 //! ```
 //! use std::time::Duration;
@@ -48,19 +47,43 @@ use crate::status::Result;
 pub use ledger::Ledger;
 pub use mock::MockMethod;
 
-/// A server of this in a network of its own, and a channel to it.
+/// A server with this service in a network of its own, and a channel to it.
 ///
 /// # Errors
-/// Whatever listening or connecting meets.
+/// The errors of listening and connecting.
+///
+/// # Cancel safety
+/// Dropping the future closes what it has opened.
 pub async fn pair(service: impl Service) -> Result<(Channel, Listening)> {
     connect(&Net::new(0), Server::new().add(service)).await
 }
 
-/// The same in a network with faults: short sends and receives, delays, connections that are cut
-/// after some bytes, all of the plan's seed.
+/// As [`pair`], with faults that the plan's seed determines: short sends and receives, delays, and
+/// connections that are cut after a number of bytes.
+///
+/// ```
+/// use tokio_fabric::testing::FaultPlan;
+/// use tokio_fabric_rpc::{Cx, Result, service, testing};
+///
+/// #[service]
+/// trait Double {
+///     async fn double(&self, cx: &Cx, number: u32) -> Result<u32>;
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// let mock = DoubleMock::new();
+/// mock.on_double(|number| async move { Ok(2 * number) });
+/// let faults = FaultPlan::seeded(7).short_io(0.5);
+/// let (channel, _server) = testing::pair_with_faults(DoubleServer::new(mock), faults).await?;
+/// assert_eq!(DoubleClient::over(channel).double(21).await?, 42);
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
-/// Whatever listening or connecting meets, which a plan that cuts early may be.
+/// The errors of listening and connecting, for instance because the plan cuts the connection early.
+///
+/// # Cancel safety
+/// Dropping the future closes what it has opened.
 pub async fn pair_with_faults(
     service: impl Service,
     faults: FaultPlan,
@@ -68,10 +91,24 @@ pub async fn pair_with_faults(
     connect(&Net::new(0).faults(faults), Server::new().add(service)).await
 }
 
-/// This server at some address of the network, and a channel to it.
+/// Starts this server in the network, and connects a channel to it.
+///
+/// ```
+/// use tokio_fabric::testing::Net;
+/// use tokio_fabric_rpc::{Result, Server, testing};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// let net = Net::new(0);
+/// let (channel, _server) = testing::connect(&net, Server::new().calls_max(1)).await?;
+/// assert_eq!(channel.check().await?.calls_max, 1);
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
-/// Whatever listening or connecting meets.
+/// The errors of listening and connecting.
+///
+/// # Cancel safety
+/// Dropping the future closes what it has opened.
 pub async fn connect(net: &Net, server: Server) -> Result<(Channel, Listening)> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listening = server.fabric(&net.fabric()?).bind(any).await?;

@@ -1,6 +1,7 @@
 //! Frames: a header of 16 bytes, and what follows it.
 
 use smallvec::SmallVec;
+use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{Access, RemoteRegion};
 
 use super::{Credit, Item, Metadata, Window};
@@ -9,7 +10,7 @@ use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, LENT_LEN, LENT_MAX, TRACE_L
 use crate::status::Status;
 
 /// A frame that is built: small ones, which the library copies as it sends, need no allocation.
-pub type FrameBuf = SmallVec<[u8; tokio_fabric::limits::INJECT_SIZE_MAX]>;
+pub type FrameBuf = SmallVec<[u8; INJECT_SIZE_MAX]>;
 
 /// The memory that a call lends, as the caller named it.
 pub type LentRegions = SmallVec<[RemoteRegion; 1]>;
@@ -302,7 +303,21 @@ fn decode_reference(bytes: &[u8]) -> Result<RemoteRegion, Violation> {
 
 /// A frame of nothing but a header to be written; the body is pushed behind it.
 pub fn empty_frame() -> FrameBuf {
-    FrameBuf::from_slice(&[0; HEADER_LEN])
+    FrameBuf::from_buf_and_len([0; INJECT_SIZE_MAX], HEADER_LEN)
+}
+
+/// The same with its body behind the header.
+pub fn frame_of(body: &[u8]) -> FrameBuf {
+    let len = HEADER_LEN + body.len();
+    if len > INJECT_SIZE_MAX {
+        let mut frame = Vec::with_capacity(len);
+        frame.extend_from_slice(&[0; HEADER_LEN]);
+        frame.extend_from_slice(body);
+        return FrameBuf::from_vec(frame);
+    }
+    let mut frame = FrameBuf::from_buf_and_len([0; INJECT_SIZE_MAX], len);
+    frame[HEADER_LEN..].copy_from_slice(body);
+    frame
 }
 
 /// A frame whose body is to be read from there.

@@ -4,8 +4,11 @@ use super::Violation;
 use crate::limits::{METADATA_ENTRIES_MAX, METADATA_MAX};
 use crate::status::{Code, Status};
 
-/// The metadata of a call: names (UTF-8) and values (bytes), at most 16 of them and 1 KiB as
+/// The metadata of a call: pairs of a name (UTF-8) and a value (bytes), at most 16 pairs and 1 KiB
 /// encoded.
+///
+/// A caller adds entries with [`Call::meta`](crate::Call::meta); a handler reads them with
+/// [`Cx::metadata`](crate::Cx::metadata).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// As on the wire, checked: length of the name (1), of the value (2), name, value.
@@ -16,7 +19,7 @@ pub struct Metadata {
 const ENTRY_HEAD: usize = 3;
 
 impl Metadata {
-    /// The value of the first entry of this name.
+    /// The value of the first entry with this name.
     pub fn value(&self, name: &str) -> Option<&[u8]> {
         let mut entries = self.iter();
         entries.find(|(it, _)| *it == name).map(|(_, value)| value)

@@ -1,6 +1,9 @@
 //! The frames of a connection and what is said when it is made (docs/rpc-wire.md). Checked in full
 //! before a field is seen; encoded from values that cannot be wrong.
 
+use std::time::Duration;
+
+mod batch;
 mod frame;
 mod hello;
 mod metadata;
@@ -8,16 +11,25 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use batch::{BatchBuf, each_frame};
 pub use frame::{
     CallId, Frame, FrameBuf, FrameHead, LentRegions, Prefix, Request, Response, Streams, Violation,
-    empty_frame, encode_cancel, encode_goaway, encode_status, encode_taken, insert_prefix,
-    method_id, reference_frame, write_reference_head, write_request_head, write_response_head,
+    empty_frame, encode_cancel, encode_goaway, encode_status, encode_taken, frame_of,
+    insert_prefix, method_id, reference_frame, write_reference_head, write_request_head,
+    write_response_head,
 };
 pub use hello::{CodecName, Hello, Rejection};
 pub use metadata::Metadata;
 pub use stream::{
     Credit, Item, Window, encode_begun, encode_credit, encode_last, encode_window, write_item_head,
 };
+
+/// Microseconds on the wire, in 32 bits: 71 minutes at most. A longer deadline is kept by the
+/// client alone.
+pub fn micros(time: Duration) -> u32 {
+    let micros = time.as_secs().saturating_mul(1_000_000);
+    u32::try_from(micros.saturating_add(time.subsec_micros().into())).unwrap_or(u32::MAX)
+}
 
 /// The code of a response whose body is the method's own error.
 pub const TYPED_ERROR: u32 = 0x7fff_ffff;

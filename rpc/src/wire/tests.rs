@@ -5,7 +5,7 @@ use tokio_fabric::{Access, RemoteRegion};
 
 use super::*;
 use crate::cx::TraceContext;
-use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, METADATA_MAX};
+use crate::limits::{BATCH_BYTES_MAX, BODY_MAX, FRAME_MAX, HEADER_LEN, METADATA_MAX};
 use crate::status::{Code, Status};
 
 const CALL: CallId = CallId {
@@ -57,6 +57,38 @@ fn a_plain_request_is_as_the_page_says() {
     );
     assert_eq!((request.budget_us, request.trace), (50_000, None));
     assert_eq!(request.body, b"\x05world");
+}
+
+#[test]
+fn a_batch_is_as_the_page_says() {
+    let frames = [encode_cancel(CALL), encode_taken(CALL)];
+    let mut batch = BatchBuf::default();
+    batch.push(&frames[0]);
+    assert_eq!(batch.message(), frames[0], "one is no batch");
+    assert_eq!(batch.take(), &frames[0][..]);
+    assert!(batch.message().is_empty());
+    frames.iter().for_each(|it| batch.push(it));
+    let message = batch.take();
+    assert_eq!(message, golden("batch"));
+    assert!(batch.message().is_empty());
+    let mut found = Vec::new();
+    let whole = each_frame(&message, |frame| {
+        found.push(frame);
+        Ok(())
+    });
+    assert_eq!(
+        (whole, found),
+        (Ok(()), frames.iter().map(|it| &it[..]).collect())
+    );
+    // Too many of the smallest, and too many bytes.
+    while batch.has_room(0) {
+        batch.push(&[]);
+    }
+    assert_eq!(each_frame(batch.message(), |_| Ok(())), Ok(()));
+    batch.push(&[]);
+    assert!(each_frame(batch.message(), |_| Ok(())).is_err());
+    batch.clear();
+    assert!(batch.has_room(BATCH_BYTES_MAX - 6) && !batch.has_room(BATCH_BYTES_MAX - 5));
 }
 
 #[test]
@@ -347,6 +379,9 @@ proptest! {
         if let Some(first) = bytes.first_mut() {
             *first = kind;
         }
+        let mut batch = bytes.clone();
+        batch.splice(..batch.len().min(4), [9, 0, 0, 0]);
+        let _ = each_frame(&batch, |_| Ok(()));
         match Frame::decode(&bytes) {
             Ok(Frame::Request(request)) => {
                 let metadata = Metadata::of_checked(request.metadata);

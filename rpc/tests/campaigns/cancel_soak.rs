@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::time::timeout;
-use tokio_fabric_rpc::{Lend, Server, limits};
+use tokio_fabric_rpc::{Lend, Server, Streaming, limits};
 
-use super::work::{Deed, Ledger, WorkClient, WorkServer, Worker};
+use super::work::{Deed, Ledger, WorkClient, WorkServer, Worker, read_all};
 
 const CALLERS: u64 = 64;
 const LENT: usize = 256 << 10;
+/// More than a frame has room for.
+const LARGE: usize = 100_000;
 /// Whatever a busy machine needs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -33,7 +36,7 @@ async fn give_up_after<F: IntoFuture>(call: F, polls: u64) -> bool {
 /// The number of the call decides what it is, and when it is dropped.
 async fn call(client: &WorkClient, id: u64) -> bool {
     let polls = 1 + id * 7919 % 48;
-    match id % 6 {
+    match id % 11 {
         0 => give_up_after(client.wait(id), polls).await,
         1 => give_up_after(client.give(id, 3000), polls).await,
         2 => give_up_after(client.put(id, Lend::read(vec![1; LENT])), polls).await,
@@ -45,9 +48,21 @@ async fn call(client: &WorkClient, id: u64) -> bool {
                 .await
                 .is_err()
         }
-        _ => {
+        5 => {
             let within = Duration::from_micros(1 + id % 3000);
             client.wait(id).deadline(within).await.is_err()
+        }
+        6 => give_up_after(client.echo(id, Bytes::from(vec![1; LARGE])), polls).await,
+        7 => give_up_after(client.give(id, LARGE), polls).await,
+        8 => {
+            let read = async { read_all(client.numbers(id, 100).await).await };
+            give_up_after(read, polls).await
+        }
+        9 => give_up_after(client.sum(id, Streaming::of(0..100)), polls).await,
+        _ => {
+            let doubled = client.double(id, Streaming::of(0..100));
+            let read = async { read_all(doubled.await).await };
+            give_up_after(read, polls).await
         }
     }
 }
@@ -109,7 +124,8 @@ async fn soak(cancels: u64) {
     timeout(PATIENCE, everything_is_free(&client, &ledger))
         .await
         .expect("something is held");
-    assert_eq!(server.stats().connections, 1);
+    let made = client.channel().stats().connections;
+    assert_eq!((server.stats().connections, made), (1, 1));
     let (done, started) = (done.load(Ordering::Relaxed), ledger.total(Deed::Started));
     println!("{done} of {calls} calls cancelled in {took:?}, {started} handlers started");
 }
@@ -128,15 +144,12 @@ async fn everything_is_free(client: &WorkClient, ledger: &Arc<Ledger>) {
     let (started, len) = (ledger.total(Deed::Started), limits::FRAME_MAX as u64 - 1024);
     // Its header is counted too.
     let held = limits::BYTES_PER_CONNECTION / (len + 512);
-    let request = bytes::Bytes::from(vec![0; len as usize]);
+    let request = Bytes::from(vec![0; len as usize]);
     let calls = (0..held).map(|_| tokio::spawn(client.hold(request.clone()).into_future()));
     let calls: Vec<_> = calls.collect();
     ledger.wait_for(Deed::Started, started + held).await;
     calls.iter().for_each(|call| call.abort());
-    let chunks = limits::CHUNKS_PER_CONNECTION;
-    let lent = Lend::read(vec![0; chunks * limits::CHUNK]);
-    client
-        .keep(chunks, lent)
-        .await
-        .expect("all chunks are there");
+    // The small one that is beside them has no room for one of these.
+    let lent = Lend::read(vec![0; limits::CHUNKS_PER_CONNECTION * limits::CHUNK]);
+    client.keep(lent).await.expect("all chunks are there");
 }

@@ -6,12 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio_fabric_rpc::{Lend, Listening, Server};
+use bytes::Bytes;
+use tokio_fabric_rpc::{Lend, Listening, Server, Streaming};
 
-use super::work::{Deed, Ledger, WorkClient, WorkServer, Worker};
+use super::work::{Deed, Ledger, WorkClient, WorkServer, Worker, read_all};
 
 const CALLERS: u64 = 16;
 const LENT: usize = 1 << 20;
+/// More than a frame has room for.
+const LARGE: usize = 200_000;
+/// More than a stream's credit.
+const ITEMS: u64 = 50;
 /// A drain's deadline, and how much later it may return where two processors have much to do.
 const DEADLINE: Duration = Duration::from_secs(5);
 const LATE: Duration = Duration::from_secs(2);
@@ -32,17 +37,35 @@ async fn listen(address: SocketAddr, ledger: &Arc<Ledger>) -> Listening {
 async fn call(client: &WorkClient, id: u64) -> u64 {
     let mut again = 0;
     loop {
-        let ended = match id % 3 {
+        let ended = match id % 7 {
             0 => client.give(id, 500).wait_for_ready().await.map(drop),
             1 => {
                 let lent = Lend::read(vec![1; LENT]);
                 let put = client.put(id, lent).wait_for_ready().await;
                 put.map(drop).map_err(Into::into)
             }
-            _ => {
+            2 => {
                 let lent = Lend::write(vec![1; LENT]);
                 let got = client.get(id, lent).wait_for_ready().await;
                 got.map(drop).map_err(Into::into)
+            }
+            3 => {
+                let bytes = Bytes::from(vec![1; LARGE]);
+                let echoed = client.echo(id, bytes).wait_for_ready().await;
+                echoed.map(|it| assert_eq!(it.len(), LARGE))
+            }
+            4 => {
+                let numbers = client.numbers(id, ITEMS).wait_for_ready().await;
+                read_all(numbers).await.map(|it| assert_eq!(it, ITEMS))
+            }
+            5 => {
+                let sum = client.sum(id, Streaming::of(0..ITEMS));
+                sum.wait_for_ready().await.map(drop)
+            }
+            _ => {
+                let doubled = client.double(id, Streaming::of(0..ITEMS));
+                let doubled = read_all(doubled.wait_for_ready().await).await;
+                doubled.map(|it| assert_eq!(it, ITEMS))
             }
         };
         match ended {

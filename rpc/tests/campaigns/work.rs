@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
 use tokio::sync::Notify;
-use tokio_fabric_rpc::{Cx, Pull, Push, Result, service};
+use tokio_fabric_rpc::{Cx, Pull, Push, Result, Streaming, service};
 
 use super::child;
 
@@ -20,10 +21,18 @@ pub trait Work {
     async fn put(&self, cx: &Cx, id: u64, data: Pull) -> Result<u64>;
     /// Writes to all that is lent.
     async fn get(&self, cx: &Cx, id: u64, into: Push) -> Result<u64>;
+    /// Gives what it gets: by reference, if that is larger than a frame.
+    async fn echo(&self, cx: &Cx, id: u64, bytes: Bytes) -> Result<Bytes>;
+    /// Gives so many numbers, one by one.
+    async fn numbers(&self, cx: &Cx, id: u64, to: u64) -> Result<Streaming<u64>>;
+    /// Takes numbers one by one.
+    async fn sum(&self, cx: &Cx, id: u64, numbers: Streaming<u64>) -> Result<u64>;
+    /// Both, one for one.
+    async fn double(&self, cx: &Cx, id: u64, numbers: Streaming<u64>) -> Result<Streaming<u64>>;
     /// Waits without end, with a request of many bytes.
     async fn hold(&self, cx: &Cx, bytes: Bytes) -> Result<()>;
-    /// Reads so many chunks and keeps them until all are there.
-    async fn keep(&self, cx: &Cx, chunks: usize, data: Pull) -> Result<()>;
+    /// Reads all that is lent, and keeps it until all is there.
+    async fn keep(&self, cx: &Cx, data: Pull) -> Result<()>;
 }
 
 /// What `get` writes.
@@ -113,22 +122,40 @@ impl Ledger {
     }
 }
 
-/// A handler at work: it ends or is dropped.
-struct Handler<'a> {
-    ledger: &'a Ledger,
+/// A handler at work, or the stream that it gives: it ends or is dropped.
+struct Handler {
+    ledger: Arc<Ledger>,
     id: u64,
     has_ended: bool,
 }
 
-impl Handler<'_> {
+impl Handler {
     fn ended<T>(mut self, value: T) -> Result<T> {
         self.has_ended = true;
         self.ledger.note(Deed::Ended, self.id);
         Ok(value)
     }
+
+    /// What it streams; it has ended when all was taken.
+    fn streaming<S>(self, items: S) -> Streaming<u64>
+    where
+        S: Stream<Item = Result<u64>> + Send + 'static,
+    {
+        let state = (Box::pin(items), self);
+        Streaming::new(stream::unfold(
+            state,
+            async |(mut items, handler)| match items.next().await {
+                Some(item) => Some((item, (items, handler))),
+                None => {
+                    let _ = handler.ended(());
+                    None
+                }
+            },
+        ))
+    }
 }
 
-impl Drop for Handler<'_> {
+impl Drop for Handler {
     fn drop(&mut self) {
         if !self.has_ended {
             self.ledger.note(Deed::Dropped, self.id);
@@ -141,10 +168,10 @@ impl Drop for Handler<'_> {
 pub struct Worker(pub Arc<Ledger>);
 
 impl Worker {
-    fn start(&self, id: u64) -> Handler<'_> {
+    fn start(&self, id: u64) -> Handler {
         self.0.note(Deed::Started, id);
         Handler {
-            ledger: &self.0,
+            ledger: Arc::clone(&self.0),
             id,
             has_ended: false,
         }
@@ -176,19 +203,48 @@ impl Work for Worker {
         handler.ended(written)
     }
 
+    async fn echo(&self, _: &Cx, id: u64, bytes: Bytes) -> Result<Bytes> {
+        self.start(id).ended(bytes)
+    }
+
+    async fn numbers(&self, _: &Cx, id: u64, to: u64) -> Result<Streaming<u64>> {
+        Ok(self.start(id).streaming(stream::iter(0..to).map(Ok)))
+    }
+
+    async fn sum(&self, _: &Cx, id: u64, mut numbers: Streaming<u64>) -> Result<u64> {
+        let (handler, mut sum) = (self.start(id), 0);
+        while let Some(number) = numbers.next().await {
+            sum += number?;
+        }
+        handler.ended(sum)
+    }
+
+    async fn double(&self, _: &Cx, id: u64, numbers: Streaming<u64>) -> Result<Streaming<u64>> {
+        let doubled = numbers.map(|number| Ok(2 * number?));
+        Ok(self.start(id).streaming(doubled))
+    }
+
     async fn hold(&self, _: &Cx, _: Bytes) -> Result<()> {
         let _handler = self.start(0);
         std::future::pending().await
     }
 
-    async fn keep(&self, _: &Cx, count: usize, data: Pull) -> Result<()> {
+    async fn keep(&self, _: &Cx, data: Pull) -> Result<()> {
         let handler = self.start(0);
         let (mut chunks, mut kept) = (data.chunks(), Vec::new());
-        while kept.len() < count
-            && let Some(chunk) = chunks.next().await?
-        {
+        while let Some(chunk) = chunks.next().await? {
             kept.push(chunk);
         }
         handler.ended(())
     }
+}
+
+/// Reads all of the numbers: how many there were.
+pub async fn read_all(numbers: Result<Streaming<u64>>) -> Result<u64> {
+    let (mut numbers, mut count) = (numbers?, 0);
+    while let Some(number) = numbers.next().await {
+        number?;
+        count += 1;
+    }
+    Ok(count)
 }

@@ -1,16 +1,19 @@
 //! Requests and answers that are larger than a frame.
 
 use std::future::IntoFuture;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use tokio::time::sleep;
+use futures::future::join_all;
+use tokio::time::{sleep, timeout};
 use tokio_fabric::testing::Net;
-use tokio_fabric::{Access, Endpoint, RemoteRegion};
+use tokio_fabric::{Access, Driver, Endpoint, RemoteRegion};
+use tokio_fabric_rpc::limits::BODIES_PER_SERVER;
 use tokio_fabric_rpc::{Channel, Code, Server, Started, testing};
 
-use super::hostile::{frame, hello_with, raw_client};
+use super::hostile::{frame, hello_with, raw_client, request};
 use super::{Handlers, ProbeClient, ProbeServer, expect, probe, probe_with, until_closed_calls};
 
 fn bytes(len: usize) -> Bytes {
@@ -50,7 +53,7 @@ fn large_bodies_work_over_sockets_and_threads() {
                     let call = client.reverse(body.clone()).into_future();
                     if number % 3 == 1 {
                         let micros = ((caller * 131 + number * 61) % 2000) as u64;
-                        drop(tokio::time::timeout(Duration::from_micros(micros), call).await);
+                        drop(timeout(Duration::from_micros(micros), call).await);
                         continue;
                     }
                     let reversed = call.await.unwrap();
@@ -85,6 +88,100 @@ async fn a_full_server_refuses_a_large_request_by_its_head() {
     seen.wait_for(&seen.dropped, 1).await;
     client.reverse(bytes(1 << 20)).await.unwrap();
     assert_eq!(server.stats().violations, 0);
+}
+
+/// G9: "bounded memory per connection", also where handlers keep what they were sent; and G8: that
+/// leaves room for others.
+#[tokio::test(start_paused = true)]
+async fn handlers_that_stand_still_hold_so_many_bytes_of_requests_at_most() {
+    let net = Net::new(44);
+    let handlers = Handlers::default();
+    let seen = handlers.0.clone();
+    let server = Server::new().add(ProbeServer::new(handlers));
+    let (channel, server) = testing::connect(&net, server).await.unwrap();
+    let (client, body) = (ProbeClient::over(channel), bytes(16 << 20));
+    let most = BODIES_PER_SERVER / 2 / body.len();
+    let held: Vec<_> = (0..most)
+        .map(|_| tokio::spawn(client.hold(body.clone()).no_deadline().into_future()))
+        .collect();
+    seen.wait_for(&seen.started, most).await;
+    let beyond = client.reverse(bytes(100_000)).await.unwrap_err();
+    expect(&beyond, Code::Overloaded, Started::NotStarted);
+    client.nothing().await.unwrap();
+    let other = Channel::builder().fabric(&net.fabric().unwrap());
+    let other = ProbeClient::over(other.connect(server.local_addr()).await.unwrap());
+    assert_eq!(other.reverse(body).await.unwrap().len(), 16 << 20);
+    held.iter().for_each(|it| it.abort());
+    until_closed_calls(client.channel()).await;
+    client.reverse(bytes(100_000)).await.unwrap();
+}
+
+/// A client that asks a server to read its memory, and never serves that: it is not driven.
+async fn stranger(net: &Net, to: SocketAddr, asks: Vec<Vec<u8>>) -> Endpoint {
+    let fabric = net.fabric().unwrap();
+    let domain = fabric.domain().driver(Driver::Manual).open().unwrap();
+    let endpoint = domain.endpoint().open().unwrap();
+    endpoint.connect(to).data(hello_with(0)).await.unwrap();
+    for ask in asks {
+        endpoint.inject(&ask).unwrap();
+    }
+    domain.progress();
+    endpoint
+}
+
+/// A request of so many bytes that are not served.
+fn unserved(call: u32, len: u64) -> Vec<u8> {
+    let region = RemoteRegion {
+        access: Access::REMOTE_READ,
+        ..RemoteRegion::new(0, len, 0x1234_5678)
+    };
+    request(call, "Probe/reverse", 1 << 4, &region.to_bytes())
+}
+
+/// What strangers do not serve they hold as long as no other client needs it: the room for bodies,
+/// the places of all calls, and those of the method.
+#[tokio::test(start_paused = true)]
+async fn clients_that_serve_no_body_hold_up_no_other() {
+    for of_method in [280, 4096] {
+        let net = Net::new(46);
+        let server = Server::new().add(ProbeServer::new(Handlers::default()));
+        let server = server
+            .calls_max(300)
+            .method_calls_max("Probe/reverse", of_method);
+        let (channel, server) = testing::connect(&net, server).await.unwrap();
+        let client = ProbeClient::over(channel);
+        // First all of the room, then the rest of it in small pieces, then all places.
+        let mut strangers = Vec::new();
+        for number in 0..40 {
+            let asks = match number {
+                0..16 => vec![unserved(0, 16 << 20)],
+                16..32 => vec![unserved(0, 8 << 20), unserved(1, 1 << 20), unserved(2, 1)],
+                _ => (0..40).map(|call| unserved(call, 1)).collect(),
+            };
+            strangers.push(stranger(&net, server.local_addr(), asks).await);
+        }
+        let full = async {
+            while server.stats().running < of_method.min(300) {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let full = timeout(Duration::from_secs(5), full).await;
+        full.expect("they have all places");
+        for len in [100_000, 1 << 20] {
+            assert_eq!(client.reverse(bytes(len)).await.unwrap().len(), len);
+            client.nothing().await.unwrap();
+        }
+        let many = (0..16).map(|_| client.reverse(bytes(200_000)).into_future());
+        for reversed in join_all(many).await {
+            assert_eq!(reversed.unwrap().len(), 200_000);
+        }
+        // They are gone, and their places are free.
+        drop(strangers);
+        while server.stats().connections > 1 || server.stats().running > 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(server.stats().violations, 0);
+    }
 }
 
 /// A call with a large body is given up before it is sent, while its body moves, and later.
@@ -157,19 +254,6 @@ async fn a_lost_connection_ends_a_call_whose_body_moves() {
     assert!(lost > 0, "none was under way");
 }
 
-/// The number of `Probe/large`, as the page says how it is made.
-fn method(name: &str) -> u32 {
-    let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    name.bytes().fold(0x811c_9dc5, hash)
-}
-
-fn request(call: u32, name: &str, flags: u8, body: &[u8]) -> Vec<u8> {
-    let mut bytes = frame(1, call, body);
-    bytes[1] = flags;
-    bytes[8..12].copy_from_slice(&method(name).to_le_bytes());
-    bytes
-}
-
 /// Calls `Probe/large` for 100,000 bytes by hand: where they are.
 async fn large(endpoint: &Endpoint, call: u32) -> RemoteRegion {
     // As postcard has the number.
@@ -202,6 +286,62 @@ async fn an_answer_is_there_for_ten_seconds() {
     endpoint.send(frame(8, 1 << 16, &[])).await.unwrap();
     large(&endpoint, 2 << 16).await;
     assert_eq!(server.stats().violations, 0);
+}
+
+/// Each call ends once in the counts, though its answer was not read when the connection ended.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_not_read_counts_once() {
+    let net = Net::new(44);
+    let server = Server::new().add(ProbeServer::new(Handlers::default()));
+    let (_channel, server) = testing::connect(&net, server).await.unwrap();
+    let (_peer, endpoint) = raw_client(&net, server.local_addr(), hello_with(1 << 20)).await;
+    large(&endpoint, 0).await;
+    endpoint.shutdown().await.unwrap();
+    while server.stats().connections > 1 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let mut stats = server.method_stats();
+    let (_, stats) = stats.find(|it| it.0 == "Probe/large").unwrap();
+    assert_eq!((stats.started, stats.succeeded), (1, 1));
+    assert_eq!((stats.failed, stats.cancelled), (0, 0));
+}
+
+/// An answer that waits for its turn to be read has its call's place: what bounds calls bounds what
+/// clients that do not read have a server hold.
+#[tokio::test(start_paused = true)]
+async fn a_large_answer_that_waits_counts_as_a_call_that_runs() {
+    let net = Net::new(45);
+    let server = Server::new().add(ProbeServer::new(Handlers::default()));
+    let (_channel, server) = testing::connect(&net, server.calls_max(2)).await.unwrap();
+    let (_peer, endpoint) = raw_client(&net, server.local_addr(), hello_with(16 << 20)).await;
+    // 16 MiB without the head of a sequence: the first is lent, the others wait for its room.
+    for call in 0..3 {
+        let large = request(call, "Probe/large", 0, &[0xf0, 0xff, 0xff, 0x07]);
+        endpoint.send(large).await.unwrap();
+        sleep(Duration::from_millis(1)).await;
+    }
+    let (_, answer) = endpoint.recv(vec![0; 256]).await.unwrap();
+    assert_eq!(answer[..2], [2, 2]);
+    endpoint
+        .send(request(3, "Probe/nothing", 0, &[]))
+        .await
+        .unwrap();
+    let (_, answer) = endpoint.recv(vec![0; 256]).await.unwrap();
+    // Overloaded, not started.
+    assert_eq!((&answer[..5], answer[8]), (&[2, 1, 0, 0, 3][..], 3));
+    endpoint.send(frame(8, 0, &[])).await.unwrap();
+    let (_, answer) = endpoint.recv(vec![0; 256]).await.unwrap();
+    assert_eq!(
+        answer[..5],
+        [2, 2, 0, 0, 1],
+        "the next is lent, and gives its place back"
+    );
+    endpoint
+        .send(request(3 | 1 << 16, "Probe/nothing", 0, &[]))
+        .await
+        .unwrap();
+    let (_, answer) = endpoint.recv(vec![0; 256]).await.unwrap();
+    assert_eq!((&answer[..5], answer[8]), (&[2, 0, 0, 0, 3][..], 0));
 }
 
 /// What a client names and does not have ends its call, not started.

@@ -160,8 +160,10 @@ async fn nested_calls_inherit_deadline_and_trace() {
         "{left:?} s are left of 8 after 3"
     );
     assert_eq!(of, Some([9; 16]));
+    // The server's own bound is there all the same.
     let (left, of) = client.time_left(false).no_deadline().await.unwrap();
-    assert_eq!((left, of), (None, None));
+    assert!(matches!(left, Some(3599..=3600)), "{left:?} s of an hour");
+    assert_eq!(of, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,4 +204,53 @@ fn hello_is_short() {
     let client = include_str!("../../examples/hello_client.rs");
     let (_, client) = client.split_once("mod hello;\n").unwrap();
     assert!(lines(client) <= 8);
+}
+
+#[service]
+trait Sums {
+    /// Says in which task it runs.
+    #[rpc(spawn)]
+    async fn task(&self, cx: &Cx) -> Result<String>;
+    async fn inline(&self, cx: &Cx) -> Result<String>;
+}
+
+struct Tasks;
+
+impl Sums for Tasks {
+    async fn task(&self, _: &Cx) -> Result<String> {
+        Ok(format!("{:?}", tokio::task::id()))
+    }
+
+    async fn inline(&self, cx: &Cx) -> Result<String> {
+        self.task(cx).await
+    }
+}
+
+/// A handler runs where frames are read, unless its method says that it is spawned.
+#[tokio::test(start_paused = true)]
+async fn a_spawned_handler_has_a_task_of_its_own() {
+    let (channel, server) = testing::pair(SumsServer::new(Tasks)).await.unwrap();
+    let client = SumsClient::over(channel);
+    let reader = client.inline().await.unwrap();
+    assert_eq!(client.inline().await.unwrap(), reader);
+    let (one, other) = (client.task().await.unwrap(), client.task().await.unwrap());
+    assert!(one != reader && other != reader && one != other);
+    assert_eq!(server.stats().running, 0);
+}
+
+/// The names that the generated code uses are none that a trait would have.
+#[tokio::test(start_paused = true)]
+async fn a_service_may_have_a_short_name() {
+    #[service]
+    trait S {
+        async fn double(&self, cx: &Cx, number: u32) -> Result<u32>;
+    }
+    struct Handler;
+    impl S for Handler {
+        async fn double(&self, _: &Cx, number: u32) -> Result<u32> {
+            Ok(2 * number)
+        }
+    }
+    let (channel, _server) = testing::pair(SServer::new(Handler)).await.unwrap();
+    assert_eq!(SClient::over(channel).double(4).await.unwrap(), 8);
 }

@@ -1,10 +1,13 @@
 //! The end of a server.
 
-use std::future::IntoFuture;
+use std::future::{Future, IntoFuture, pending};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_fabric_rpc::{Code, Server, Started};
+use tokio_fabric_rpc::{Code, Cx, Result, Server, Started, service, testing};
 
 use super::{expect, probe, probe_with};
 
@@ -98,4 +101,39 @@ async fn listen_returns_when_its_signal_has_drained_it() {
     assert!(!listening.is_finished());
     stop.send(()).unwrap();
     listening.await.unwrap().unwrap();
+}
+
+/// Its handler is polled for the first time while the drain's time ends: it is cancelled as the
+/// others are.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_begins_as_the_drain_ends_is_cancelled_by_it() {
+    let handlers = DrainingHandler::default();
+    let drain = Arc::clone(&handlers.0);
+    let (channel, server) = testing::pair(EndsServer::new(handlers)).await.unwrap();
+    *drain.lock().unwrap() = Some(Box::pin(server.drain(Duration::ZERO)));
+    let client = EndsClient::over(channel);
+    let cut = client.begin().no_deadline().await.unwrap_err();
+    expect(&cut, Code::Draining, Started::MaybeRan);
+}
+
+#[service]
+trait Ends {
+    async fn begin(&self, cx: &Cx) -> Result<()>;
+}
+
+type Drain = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Polls the drain of its own server.
+#[derive(Default)]
+struct DrainingHandler(Arc<Mutex<Option<Drain>>>);
+
+impl Ends for DrainingHandler {
+    async fn begin(&self, _: &Cx) -> Result<()> {
+        let drain = self.0.lock().unwrap().take();
+        let mut drain = drain.expect("it is called once");
+        let polled = drain.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "it waits for this call");
+        tokio::spawn(drain);
+        pending().await
+    }
 }

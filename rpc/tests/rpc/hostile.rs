@@ -1,11 +1,15 @@
 //! Peers that lie: it costs them their connection, and no other connection anything.
 
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use tokio_fabric::ep::OnRefusal;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{Access, Endpoint, Event, RemoteRegion};
 use tokio_fabric_rpc::{Channel, Code, Cx, Result, Server, Started, Streaming};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use super::{Handlers, ProbeClient, ProbeServer, expect};
 
@@ -32,6 +36,28 @@ pub fn frame(kind: u8, call: u32, rest: &[u8]) -> Vec<u8> {
     bytes.extend_from_slice(&[0; 8]);
     bytes.extend_from_slice(rest);
     bytes
+}
+
+/// The call of a method, by the number that the page gives it.
+pub fn request(call: u32, method: &str, flags: u8, body: &[u8]) -> Vec<u8> {
+    let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let number = method.bytes().fold(0x811c_9dc5, hash);
+    let mut bytes = frame(1, call, body);
+    bytes[1] = flags;
+    bytes[8..12].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// Frames of a message: one, or those of a batch.
+fn frame_count(message: &[u8]) -> usize {
+    let Some((&[9, 0, 0, 0], mut rest)) = message.split_first_chunk() else {
+        return 1;
+    };
+    let mut count = 0;
+    while let Some((len, after)) = rest.split_first_chunk() {
+        (rest, count) = (&after[u16::from_le_bytes(*len).into()..], count + 1);
+    }
+    count
 }
 
 pub async fn raw_client(net: &Net, to: std::net::SocketAddr, hello: Vec<u8>) -> (Peer, Endpoint) {
@@ -75,6 +101,14 @@ async fn frames_that_break_the_rules_cost_their_connection_only() {
         ("a generation beyond the next", frame(1, 1 << 16, &[])),
         ("a cancellation of no call", frame(3, 7, &[])),
         ("a frame that is too long", vec![0; 65_537]),
+        ("a batch of nothing", vec![9, 0, 0, 0]),
+        ("a batch that is cut off", vec![9, 0, 0, 0, 16, 0, 1]),
+        ("a batch of a batch", vec![9, 0, 0, 0, 4, 0, 9, 0, 0, 0]),
+        (
+            "a batch of lengths alone",
+            [&[9, 0, 0, 0][..], &[0; 600]].concat(),
+        ),
+        ("a batch with a flag", vec![9, 1, 0, 0, 0, 0]),
         ("a megabyte", vec![1; 1 << 20]),
     ];
     for (at, (what, bytes)) in wrong.into_iter().enumerate() {
@@ -137,12 +171,7 @@ async fn streams_beyond_their_credit_cost_the_connection() {
     ];
     for (at, (what, flags, frames)) in lies.into_iter().enumerate() {
         let (peer, endpoint) = raw_client(&net, server.local_addr(), hello()).await;
-        let mut request = frame(1, 0, &[]);
-        request[1] = flags;
-        // FNV-1a of `Feed/stall`.
-        let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-        let method = "Feed/stall".bytes().fold(0x811c_9dc5, hash);
-        request[8..12].copy_from_slice(&method.to_le_bytes());
+        let request = request(0, "Feed/stall", flags, &[]);
         endpoint.send(request).await.unwrap();
         for frame in frames {
             let _ = endpoint.send(frame).await;
@@ -187,6 +216,100 @@ async fn a_call_under_a_used_name_is_a_violation() {
     assert_eq!(server.stats().violations, 1);
 }
 
+/// After 65,536 calls of a slot its names come again: a handler that went on to its end, though its
+/// call was cancelled, answers no other call by then.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_late_is_no_other_calls() {
+    let net = Net::new(17);
+    let handlers = Handlers::default();
+    let seen = handlers.0.clone();
+    let server = Server::new().add(ProbeServer::new(handlers));
+    let (_channel, server) = tokio_fabric_rpc::testing::connect(&net, server)
+        .await
+        .unwrap();
+    let (_peer, endpoint) = raw_client(&net, server.local_addr(), hello()).await;
+    // 5,000 ms.
+    let insist = request(0, "Probe/insist", 0, &[0x88, 0x27]);
+    endpoint.send(insist).await.unwrap();
+    endpoint.send(frame(3, 0, &[])).await.unwrap();
+    endpoint.recv(vec![0; 256]).await.unwrap();
+    let asks = async {
+        for generation in 1..=0xffff {
+            endpoint.inject(&frame(1, generation << 16, &[])).unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    let reads = async {
+        let mut answers = 0;
+        while answers < 0xffff {
+            let (received, message) = endpoint.recv(vec![0; 1 << 16]).await.unwrap();
+            answers += frame_count(&message[..received.len]);
+        }
+    };
+    tokio::join!(asks, reads);
+    endpoint
+        .send(request(0, "Probe/wait", 0, &[0]))
+        .await
+        .unwrap();
+    seen.wait_for(&seen.ended, 1).await;
+    let answer = endpoint.recv(vec![0; 256]).into_future();
+    let waiting = tokio::time::timeout(Duration::from_secs(5), answer).await;
+    assert!(waiting.is_err(), "it waits, and is answered: {waiting:?}");
+    assert_eq!((server.stats().running, server.stats().violations), (1, 0));
+}
+
+/// `Server::deadline_max`: "whatever deadline its client has set, or if it has set none".
+#[tokio::test(start_paused = true)]
+async fn clients_that_set_no_deadline_hold_places_for_a_bounded_time() {
+    let net = Net::new(19);
+    let most = Duration::from_secs(30);
+    let server = Server::new().calls_max(2).deadline_max(most);
+    let server = server.add(ProbeServer::new(Handlers::default()));
+    let (channel, server) = tokio_fabric_rpc::testing::connect(&net, server)
+        .await
+        .unwrap();
+    let honest = ProbeClient::over(channel);
+    let (_peer, endpoint) = raw_client(&net, server.local_addr(), hello()).await;
+    // Handlers that never end, one with the longest deadline that there is.
+    let never = request(0, "Probe/wait", 0, &[0]);
+    let mut late = request(1, "Probe/wait", 0, &[0]);
+    late[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+    for call in [never, late] {
+        endpoint.send(call).await.unwrap();
+    }
+    while server.stats().running < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let refused = honest.nothing().await.unwrap_err();
+    expect(&refused, Code::Overloaded, Started::NotStarted);
+    tokio::time::sleep(most).await;
+    honest.nothing().await.unwrap();
+    assert_eq!(server.stats().running, 0);
+    let long = honest.wait(None).no_deadline().await.unwrap_err();
+    expect(&long, Code::DeadlineExceeded, Started::MaybeRan);
+}
+
+/// The answers of one that reads none would fill the server's memory.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_no_answer_loses_its_connection() {
+    let net = Net::new(16);
+    let server = Server::new().add(ProbeServer::new(Handlers::default()));
+    let (channel, server) = tokio_fabric_rpc::testing::connect(&net, server)
+        .await
+        .unwrap();
+    let (peer, endpoint) = raw_client(&net, server.local_addr(), hello()).await;
+    // Each in the slot of the one before, as if that had been answered.
+    for number in 0..20_000_u32 {
+        let call = number << 16;
+        if endpoint.send(frame(1, call, &[])).await.is_err() {
+            break;
+        }
+    }
+    shutdown(&peer).await;
+    assert_eq!(server.stats().violations, 1);
+    ProbeClient::over(channel).nothing().await.unwrap();
+}
+
 /// A server that answers what was not asked.
 #[tokio::test(start_paused = true)]
 async fn a_lying_server_loses_its_client_and_calls_end() {
@@ -228,6 +351,45 @@ async fn a_lying_server_loses_its_client_and_calls_end() {
         };
         tokio::join!(lying, calling);
     }
+}
+
+/// Counts what is logged as a warning.
+#[derive(Clone, Default)]
+struct Warnings(Arc<AtomicUsize>);
+
+impl<S: tracing::Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        let is_warning = *event.metadata().level() == tracing::Level::WARN;
+        let is_ours = event.metadata().target().starts_with("tokio_fabric_rpc");
+        self.0.fetch_add(usize::from(is_warning && is_ours), SeqCst);
+    }
+}
+
+/// What a server sends without end fills no client's log.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_goes_on_to_lie_is_logged_once() {
+    let warnings = Warnings::default();
+    let subscriber = tracing_subscriber::registry().with(warnings.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let net = Net::new(18);
+    let peer = net.peer().unwrap();
+    let passive = peer.fabric.passive_endpoint(&peer.events);
+    let listener = passive.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+    let builder = Channel::builder().fabric(&net.fabric().unwrap());
+    let connecting = tokio::spawn(builder.connect(listener.local_addr()));
+    let Some(Event::ConnRequest(request)) = peer.events.next().await else {
+        panic!()
+    };
+    let accepting = request.accept(&peer.domain).data(hello());
+    let endpoint = accepting.await.unwrap();
+    let channel = connecting.await.unwrap().unwrap();
+    for _ in 0..100 {
+        endpoint.send(frame(1, 0, &[])).detach().unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!channel.is_ready());
+    // None, if another test has met its callsite at that moment.
+    assert!(warnings.0.load(SeqCst) <= 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Memory that is lent to calls.
 
 use std::future::IntoFuture;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,9 +11,9 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_fabric::error::Refusal;
 use tokio_fabric::testing::Net;
-use tokio_fabric_rpc::limits::CHUNK;
+use tokio_fabric_rpc::limits::{CHUNK, CHUNKS_PER_CONNECTION, CHUNKS_PER_SERVER};
 use tokio_fabric_rpc::{
-    Code, Cx, Lend, Pull, Push, Result, Server, Started, Status, service, testing,
+    Channel, Code, Cx, Lend, Pull, Push, Result, Server, Started, Status, service, testing,
 };
 
 use super::{expect, until_closed_calls};
@@ -24,6 +25,8 @@ trait Store {
     async fn get(&self, cx: &Cx, seed: u8, len: usize, into: Push) -> Result<u64>;
     async fn copy(&self, cx: &Cx, from: Pull, times: u32, to: Push) -> Result<u64>;
     async fn read_all(&self, cx: &Cx, data: Pull, max: usize) -> Result<Vec<u8>>;
+    /// True if both have the same bytes: read side by side.
+    async fn compare(&self, cx: &Cx, one: Pull, other: Pull) -> Result<bool>;
     /// Keeps so many chunks, and waits.
     async fn keep(&self, cx: &Cx, chunks: usize, data: Pull) -> Result<()>;
     /// Reads or writes when the call is not wanted any more, and says how that went.
@@ -43,6 +46,8 @@ trait Store {
 const LATE: Duration = Duration::from_millis(10);
 
 struct Memory {
+    /// Chunks that handlers have.
+    kept: Arc<AtomicUsize>,
     late: mpsc::UnboundedSender<Result<()>>,
     stolen: Arc<Mutex<Option<Pull>>>,
 }
@@ -84,8 +89,20 @@ impl Store for Memory {
         let (mut chunks, mut kept) = (data.chunks(), Vec::new());
         while kept.len() < count {
             kept.extend(chunks.next().await?);
+            self.kept.fetch_add(1, Ordering::SeqCst);
         }
         std::future::pending().await
+    }
+
+    async fn compare(&self, _: &Cx, one: Pull, other: Pull) -> Result<bool> {
+        let (mut left, mut right) = (one.chunks(), other.chunks());
+        loop {
+            match (left.next().await?, right.next().await?) {
+                (Some(left), Some(right)) if left[..] == right[..] => {}
+                (None, None) => return Ok(true),
+                _ => return Ok(false),
+            }
+        }
     }
 
     async fn late_read(&self, cx: &Cx, data: Pull) -> Result<()> {
@@ -134,9 +151,14 @@ struct Pair {
 type Late = mpsc::UnboundedReceiver<Result<()>>;
 
 fn store() -> (Server, Late, Arc<Mutex<Option<Pull>>>) {
+    store_keeping(&Arc::default())
+}
+
+fn store_keeping(kept: &Arc<AtomicUsize>) -> (Server, Late, Arc<Mutex<Option<Pull>>>) {
     let (late, receiver) = mpsc::unbounded_channel();
     let stolen = Arc::default();
     let memory = Memory {
+        kept: Arc::clone(kept),
         late,
         stolen: Arc::clone(&stolen),
     };
@@ -169,7 +191,15 @@ fn expect_refused(status: &Status) {
 #[tokio::test(start_paused = true)]
 async fn lent_memory_is_read_written_and_comes_back() {
     let Pair { client, server, .. } = pair().await;
-    for len in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 77] {
+    for len in [
+        0,
+        1,
+        CHUNK - 1,
+        CHUNK + 1,
+        2 * CHUNK,
+        2 * CHUNK + 1,
+        5 * CHUNK + 77,
+    ] {
         let bytes = pattern(3, len);
         let sum = bytes.iter().map(|it| u64::from(*it)).sum::<u64>();
         let at = bytes.as_ptr();
@@ -323,30 +353,52 @@ async fn a_dropped_call_shuts_its_memory() {
     assert_eq!(server.stats().connections, 1);
 }
 
-/// G9: a handler that keeps what it has read gets no more than its connection's share, and keeps no
-/// small call waiting; its end gives the share back.
+/// G8: "a slow handler stops its own call only"; G9: it gets no more than its connection's share.
+/// Handlers keep all that the server has, and stand still: the others go on, on their
+/// connections too.
 #[tokio::test(start_paused = true)]
-async fn transfers_wait_for_memory_and_give_it_back() {
-    let Pair {
-        client,
-        server: _server,
-        ..
-    } = pair().await;
+async fn handlers_that_keep_what_they_read_hold_up_no_other() {
+    let (net, kept) = (Net::new(22), Arc::default());
+    let (server, _late, _) = store_keeping(&kept);
+    let (channel, server) = testing::connect(&net, server).await.unwrap();
+    let mut channels = vec![channel];
+    let connections = CHUNKS_PER_SERVER / CHUNKS_PER_CONNECTION;
+    while channels.len() <= connections {
+        let builder = Channel::builder().fabric(&net.fabric().unwrap());
+        channels.push(builder.connect(server.local_addr()).await.unwrap());
+    }
+    let ledger = testing::Ledger::open(&server, &channels);
+    let clients: Vec<_> = channels.into_iter().map(StoreClient::over).collect();
     let bytes = Bytes::from(vec![1; 20 * CHUNK]);
-    let greedy = client
-        .keep(20, Lend::read(bytes.clone()))
-        .deadline(Duration::from_secs(1));
-    let greedy = tokio::spawn(greedy.into_future());
+    let greedy: Vec<_> = clients[..connections]
+        .iter()
+        .map(|it| tokio::spawn(it.keep(20, Lend::read(bytes.clone())).into_future()))
+        .collect();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    client.nothing().await.unwrap();
-    let short = client
-        .put(Lend::read("abc"))
-        .deadline(Duration::from_millis(100));
-    let waits = short.await.unwrap_err();
-    expect(waits.error(), Code::DeadlineExceeded, Started::MaybeRan);
-    assert!(greedy.await.unwrap().is_err());
-    let (answer, _) = client.put(Lend::read(bytes)).await.unwrap();
+    // And the one of their own.
+    let each = CHUNKS_PER_CONNECTION + 1;
+    assert_eq!(kept.load(Ordering::SeqCst), connections * each);
+    for client in [&clients[0], &clients[connections]] {
+        client.nothing().await.unwrap();
+        let within = Duration::from_secs(1);
+        let all = (0..100).map(|_| {
+            let put = client.put(Lend::read(bytes.slice(..CHUNK + 77)));
+            put.deadline(within).into_future()
+        });
+        for put in futures::future::join_all(all).await {
+            assert_eq!(put.unwrap().0.1, CHUNK as u64 + 77);
+        }
+        let (one, other) = (Lend::read(pattern(1, 99_999)), pattern(1, 99_999));
+        let same = client.compare(one, Lend::read(other)).deadline(within);
+        assert!(same.await.unwrap().0);
+    }
+    assert!(greedy.iter().all(|it| !it.is_finished()));
+    greedy.iter().for_each(|it| it.abort());
+    // Their ends give it back.
+    until_closed_calls(clients[0].channel()).await;
+    let (answer, _) = clients[0].put(Lend::read(bytes)).await.unwrap();
     assert_eq!(answer.1, 20 * CHUNK as u64);
+    ledger.close().await;
 }
 
 #[service(name = "Store")]

@@ -1,6 +1,7 @@
 //! The layer as its users have it: calls between a client and a server in one process.
 
 mod authorize;
+mod batches;
 mod bodies;
 mod calls;
 mod cancel;
@@ -9,11 +10,15 @@ mod drain;
 mod hostile;
 mod kit;
 mod lend;
+mod nested;
 mod observe;
 mod overload;
+mod panics;
 mod reconnect;
+mod stalled;
 mod streams;
 mod tower;
+mod wakers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,6 +52,8 @@ pub trait Probe {
     #[rpc(to_end)]
     async fn insist(&self, cx: &Cx, millis: u64) -> Result<()>;
     async fn large(&self, cx: &Cx, len: usize) -> Result<Vec<u8>>;
+    /// Waits without end, with what it was sent.
+    async fn hold(&self, cx: &Cx, bytes: Bytes) -> Result<()>;
 }
 
 /// What the handlers have done.
@@ -144,6 +151,11 @@ impl Probe for Handlers {
 
     async fn large(&self, _: &Cx, len: usize) -> Result<Vec<u8>> {
         Ok(vec![7; len])
+    }
+
+    async fn hold(&self, _: &Cx, _: Bytes) -> Result<()> {
+        self.0.add(&self.0.started);
+        std::future::pending().await
     }
 }
 

@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio_fabric_rpc::{Code, MethodStats, Server, Started, TraceContext};
+use tokio_fabric_rpc::{
+    CallError, Code, Cx, MethodStats, Result, Server, Started, TraceContext, service, testing,
+};
+use tower::ServiceBuilder;
 use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-use super::{Handlers, ProbeServer, expect, probe, probe_with};
+use super::{Handlers, ProbeServer, Refusal, expect, probe, probe_with};
 
 fn stats_of(server: &tokio_fabric_rpc::Listening, method: &str) -> MethodStats {
     let mut all = server.method_stats();
@@ -45,6 +48,104 @@ async fn calls_are_counted_once_by_how_they_end() {
     assert_eq!((channel.begun, channel.succeeded), (7, 2));
     assert_eq!((channel.failed, channel.not_started), (3, 1));
     assert_eq!((channel.dropped, channel.connections), (1, 1));
+}
+
+#[service(name = "Probe")]
+trait Stranger {
+    async fn check(&self, cx: &Cx, age: String) -> Result<u32, Refusal>;
+    async fn large(&self, cx: &Cx, len: usize) -> Result<Option<u8>>;
+    async fn none(&self, cx: &Cx) -> Result<()>;
+}
+
+/// What the client gets is what is counted: an answer that it does not take is a failure.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_too_large_has_failed() {
+    let (client, _, server) = probe().await;
+    let ledger = testing::Ledger::open(&server, [client.channel()]);
+    let beyond = client.large(17 << 20).await.map(drop).unwrap_err();
+    expect(&beyond, Code::TooLarge, Started::Ran);
+    client.large(1 << 20).await.unwrap();
+    let large = stats_of(&server, "Probe/large");
+    assert_eq!((large.started, large.succeeded, large.failed), (2, 1, 1));
+    ledger.close().await;
+}
+
+/// A result that the caller cannot decode is none.
+#[tokio::test(start_paused = true)]
+async fn a_result_that_cannot_be_decoded_has_failed() {
+    let (client, _, server) = probe().await;
+    let stranger = StrangerClient::over(client.channel().clone());
+    let undecodable = stranger.large(300).await.unwrap_err();
+    expect(&undecodable, Code::Internal, Started::Ran);
+    let stats = client.channel().stats();
+    assert_eq!((stats.begun, stats.succeeded, stats.failed), (1, 0, 1));
+    assert_eq!(stats_of(&server, "Probe/large").succeeded, 1);
+}
+
+/// `started` are those whose handlers began: what cannot be decoded is refused, in a frame or by
+/// reference, and so is what a layer refuses.
+#[tokio::test(start_paused = true)]
+async fn what_no_handler_has_seen_is_refused() {
+    let layer = ServiceBuilder::new().load_shed().concurrency_limit(1);
+    for server in [Server::new(), Server::new().layer(layer)] {
+        let (client, _, server) = probe_with(server).await;
+        let ledger = testing::Ledger::open(&server, [client.channel()]);
+        let stranger = StrangerClient::over(client.channel().clone());
+        for len in [5, 100_000] {
+            let CallError::Rpc(wrong) = stranger.check("x".repeat(len)).await.unwrap_err() else {
+                panic!("no number is so long")
+            };
+            expect(&wrong, Code::BadRequest, Started::NotStarted);
+        }
+        let unknown = stranger.none().await.unwrap_err();
+        expect(&unknown, Code::UnknownMethod, Started::NotStarted);
+        client.check(1).await.unwrap();
+        let check = stats_of(&server, "Probe/check");
+        assert_eq!((check.started, check.succeeded, check.refused), (1, 1, 2));
+        assert_eq!((check.failed, check.cancelled), (0, 0));
+        let stats = server.stats();
+        assert_eq!((stats.started, stats.refused), (1, 3));
+        ledger.close().await;
+    }
+}
+
+/// The same of calls that a layer has when their time is over, or their connection lost.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_a_layer_holds_has_not_started() {
+    for is_lost in [false, true] {
+        let layer = ServiceBuilder::new().concurrency_limit(1);
+        let (client, seen, server) = probe_with(Server::new().layer(layer)).await;
+        let shared = testing::Ledger::open(&server, [client.channel()]);
+        let running = tokio::spawn(client.wait(None).no_deadline().into_future());
+        seen.wait_for(&seen.started, 1).await;
+        let held = tokio::spawn(client.nothing().no_deadline().into_future());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(stats_of(&server, "Probe/nothing").started, 0);
+        let (running, held) = match is_lost {
+            false => {
+                server.drain(Duration::from_millis(100)).await;
+                (running.await.unwrap(), held.await.unwrap())
+            }
+            true => {
+                client.channel().close().await;
+                let ends = (running.await.unwrap(), held.await.unwrap());
+                while server.stats().running > 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                assert_eq!(stats_of(&server, "Probe/nothing").refused, 1);
+                assert_eq!(stats_of(&server, "Probe/wait").cancelled, 1);
+                ends
+            }
+        };
+        let (code, of_held) = match is_lost {
+            false => (Code::Draining, Started::NotStarted),
+            // It was sent, and the client knows no more.
+            true => (Code::ConnectionLost, Started::MaybeRan),
+        };
+        expect(&running.unwrap_err(), code, Started::MaybeRan);
+        expect(&held.unwrap_err(), code, of_held);
+        shared.close().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,7 +334,7 @@ async fn spans_have_the_names_of_the_conventions_and_the_trace_of_the_caller() {
         );
         assert!(good.contains("rpc.response.status_code=\"OK\""), "{good}");
         assert!(
-            good.contains(&format!("trace_id=\"{}\"", "ab".repeat(16))),
+            good.contains(&format!("trace_id={}", "ab".repeat(16))),
             "{good}"
         );
         assert!(!good.contains("error.type"), "{good}");
@@ -246,6 +347,7 @@ async fn spans_have_the_names_of_the_conventions_and_the_trace_of_the_caller() {
 
 #[cfg(feature = "metrics")]
 mod metrics {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::sync::{Arc, Mutex};
 
     use ::metrics::{
@@ -255,8 +357,9 @@ mod metrics {
 
     use crate::probe;
 
+    /// What was recorded, and how often a histogram was asked for.
     #[derive(Clone, Default)]
-    struct Values(Arc<Mutex<Vec<(String, f64)>>>);
+    struct Values(Arc<Mutex<Vec<(String, f64)>>>, Arc<AtomicUsize>);
 
     struct Handle(Values, String);
 
@@ -284,6 +387,7 @@ mod metrics {
             Gauge::noop()
         }
         fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+            self.1.fetch_add(1, SeqCst);
             Histogram::from_arc(Arc::new(Handle(self.clone(), key.to_string())))
         }
     }
@@ -306,5 +410,21 @@ mod metrics {
             assert!((2.0..2.2).contains(&of("OK")), "{recorded:?}");
             assert!(of("APPLICATION") < 0.1);
         }
+    }
+
+    /// "The histograms of a method's results are kept": a recorder finds them by their labels,
+    /// which takes as long as a fifth of a call.
+    #[tokio::test(start_paused = true)]
+    async fn a_recorder_is_asked_once_for_the_times_of_a_method() {
+        let values = Values::default();
+        let _guard = ::metrics::set_default_local_recorder(&values);
+        let (client, _, _server) = probe().await;
+        for _ in 0..10 {
+            client.nothing().await.unwrap();
+            client.check(1).await.unwrap();
+        }
+        // At both ends, of two methods.
+        assert_eq!(values.1.load(SeqCst), 4);
+        assert_eq!(values.0.lock().unwrap().len(), 40);
     }
 }

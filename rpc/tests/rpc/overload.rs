@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::Instant;
 use tokio_fabric::testing::Net;
-use tokio_fabric_rpc::{Channel, Code, Server, Started, testing};
+use tokio_fabric_rpc::{Channel, Code, Cx, Result, Server, Started, service, testing};
 
 use super::{Handlers, ProbeClient, ProbeServer, expect, probe_with};
 
@@ -28,6 +28,62 @@ async fn a_full_server_refuses_at_once_and_says_when_to_come_again() {
         call.await.unwrap().unwrap();
     }
     client.nothing().await.unwrap();
+}
+
+/// "Admission by server, connection and method."
+#[tokio::test(start_paused = true)]
+async fn a_full_method_leaves_room_for_the_others() {
+    let server = Server::new().method_calls_max("Probe/wait", 1);
+    let (client, seen, server) = probe_with(server).await;
+    let running = tokio::spawn(client.wait(Some(100)).into_future());
+    seen.wait_for(&seen.started, 1).await;
+    let refused = client.wait(Some(1)).await.unwrap_err();
+    expect(&refused, Code::Overloaded, Started::NotStarted);
+    assert!(refused.retry_after().is_some());
+    client.nothing().await.unwrap();
+    running.await.unwrap().unwrap();
+    client.wait(Some(1)).await.unwrap();
+    assert_eq!((server.stats().started, server.stats().refused), (3, 1));
+    let nothing = Server::new().method_calls_max("Probe/wait", 1);
+    let unknown = nothing.bind("127.0.0.1:0").await.unwrap_err();
+    assert_eq!(unknown.code(), Code::Internal);
+}
+
+/// G7: "the server drops what expired before it starts". By the clock: a handler holds the thread
+/// where frames are read.
+#[tokio::test]
+async fn what_has_expired_behind_others_is_not_started() {
+    let (channel, server) = testing::pair(BlockServer::new(Blocker)).await.unwrap();
+    let client = BlockClient::over(channel);
+    let within = Duration::from_millis(10);
+    // Both that come while the first holds the thread are read together.
+    let (first, second) = (client.block(50), client.block(50));
+    let late = client.block(0).deadline(within).into_future();
+    let (first, second, late) = tokio::join!(first.into_future(), second.into_future(), late);
+    first.and(second).unwrap();
+    assert_eq!(late.unwrap_err().code(), Code::DeadlineExceeded);
+    while client.channel().open_calls() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!((server.stats().started, server.stats().refused), (2, 1));
+    // Who kept the thread is known.
+    let mut methods = server.method_stats();
+    let (_, block) = methods.find(|it| it.0 == "Block/block").unwrap();
+    assert_eq!(block.slow_polls, 2);
+}
+
+#[service]
+trait Block {
+    async fn block(&self, cx: &Cx, millis: u64) -> Result<()>;
+}
+
+struct Blocker;
+
+impl Block for Blocker {
+    async fn block(&self, _: &Cx, millis: u64) -> Result<()> {
+        std::thread::sleep(Duration::from_millis(millis));
+        Ok(())
+    }
 }
 
 /// "At most `calls` open per connection": those beyond wait, in their order.
@@ -84,6 +140,17 @@ async fn connections_beyond_the_limit_are_rejected_in_words() {
     expect(&refused, Code::Overloaded, Started::NotStarted);
     assert!(refused.retry_after().is_some());
     drop(first);
+}
+
+/// Those that come at once, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_come_at_once_are_not_more_than_the_limit() {
+    let server = Server::new().connections_max(3);
+    let server = server.bind("127.0.0.1:0").await.unwrap();
+    let connects = (0..40).map(|_| tokio::spawn(Channel::connect(server.local_addr())));
+    let channels = futures::future::join_all(connects).await;
+    let channels = channels.into_iter().map(Result::unwrap);
+    assert_eq!(channels.filter(Result::is_ok).count(), 3);
 }
 
 /// WINDOW: "moves the windows of calls and bytes".

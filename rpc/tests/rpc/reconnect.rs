@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
+use tokio_fabric::Event;
+use tokio_fabric::ep::Liveness;
 use tokio_fabric::testing::Net;
+use tokio_fabric_rpc::limits::IDLE_INTERVAL;
 use tokio_fabric_rpc::{Call, Channel, Code, Listening, Server, Started};
 use tower_service::Service;
 
@@ -61,10 +64,8 @@ async fn a_channel_finds_a_server_that_comes_back() {
     assert!(!client.channel().is_ready());
     let begin = Instant::now();
     let failed = client.nothing().await.unwrap_err();
-    assert_eq!(
-        (failed.started(), begin.elapsed()),
-        (Started::NotStarted, Duration::ZERO)
-    );
+    expect(&failed, Code::Unavailable, Started::NotStarted);
+    assert_eq!(begin.elapsed(), Duration::ZERO);
     let begin = Instant::now();
     let within = Duration::from_secs(1);
     let late = client
@@ -95,6 +96,32 @@ async fn a_channel_finds_a_server_that_comes_back() {
     );
     client.nothing().await.unwrap();
     assert_eq!(server.stats().connections, 1);
+}
+
+/// A server that is stopped, or cut off, answers no more, and ends
+/// no connection. Its calls, one without a deadline too, end when its silence is noticed.
+#[tokio::test(start_paused = true)]
+async fn calls_to_a_server_that_falls_silent_end() {
+    for is_cut_off in [false, true] {
+        let net = Net::new(37);
+        let server = listen(&net).await;
+        let client = client(&net).await;
+        let long = Duration::from_secs(1800);
+        let waits = tokio::spawn(client.wait(None).no_deadline().into_future());
+        tokio::time::sleep(long).await;
+        assert!(client.channel().is_ready() && !waits.is_finished());
+        match is_cut_off {
+            true => net.partition("server", "client"),
+            false => net.hang("server"),
+        }
+        let begin = Instant::now();
+        let lost = waits.await.unwrap().unwrap_err();
+        expect(&lost, Code::ConnectionLost, Started::MaybeRan);
+        let limit = 2 * IDLE_INTERVAL + Liveness::default().found_within().unwrap();
+        assert!(begin.elapsed() <= limit, "{:?}", begin.elapsed());
+        assert!(!client.channel().is_ready());
+        drop(server);
+    }
 }
 
 /// "Rolling restarts under load with `NotStarted` retries: 0 failed calls".
@@ -146,6 +173,58 @@ async fn a_closed_channel_stays_closed() {
     drop(dropped);
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(server.stats().connections, 0);
+}
+
+/// "Makes no other": not the one that is being made, either.
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_is_closed_while_it_connects_anew_stays_closed() {
+    let net = Net::new(35);
+    let peer = net.peer().unwrap();
+    let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let passive = peer.fabric.passive_endpoint(&peer.events);
+    let listener = passive.listen_at(any).unwrap();
+    let builder = Channel::builder().fabric(&net.fabric().unwrap());
+    let connecting = tokio::spawn(builder.connect(listener.local_addr()));
+    let request = async || loop {
+        if let Some(Event::ConnRequest(request)) = peer.events.next().await {
+            break request;
+        }
+    };
+    let hello = super::hostile::hello_with(0);
+    let first = request().await.accept(&peer.domain).data(hello.clone());
+    let first = first.await.unwrap();
+    let channel = connecting.await.unwrap().unwrap();
+    first.shutdown().await.unwrap();
+    let second = request().await;
+    channel.close().await;
+    let _second = second.accept(&peer.domain).data(hello).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(!channel.is_ready());
+    let client = ProbeClient::over(channel);
+    assert!(client.nothing().await.unwrap_err().is_not_started());
+}
+
+/// "Its connections end then", with the calls on them.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_dropped_ends_what_runs() {
+    let net = Net::new(36);
+    let node = net.node("server");
+    let handlers = Handlers::default();
+    let seen = Arc::clone(&handlers.0);
+    let server = Server::new().add(ProbeServer::new(handlers));
+    let server = server.fabric(&node.fabric().unwrap());
+    let server = server.bind(node.addr(7000)).await.unwrap();
+    let client = client(&net).await;
+    let call = tokio::spawn(client.wait(None).no_deadline().into_future());
+    seen.wait_for(&seen.started, 1).await;
+    drop(server);
+    let ended = timeout(Duration::from_secs(60), call).await;
+    let lost = ended.expect("it ends").unwrap().unwrap_err();
+    expect(&lost, Code::ConnectionLost, Started::MaybeRan);
+    let dropped = seen.wait_for(&seen.dropped, 1);
+    timeout(Duration::from_secs(60), dropped)
+        .await
+        .expect("its handler too");
 }
 
 /// "Readiness = connected and room; down = Pending, never Err".

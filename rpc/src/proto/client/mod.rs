@@ -85,6 +85,15 @@ struct Call<W> {
     streams: Option<Box<CallStreams>>,
 }
 
+impl<W> Call<W> {
+    const VACANT: Call<W> = Call {
+        state: CallState::Vacant,
+        deadline: None,
+        watcher: None,
+        streams: None,
+    };
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotUse {
     Idle,
@@ -203,6 +212,11 @@ impl<W> ClientMachine<W> {
         matches!(self.state, State::Open)
     }
 
+    /// True once the connection has ended.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, State::Ended(_))
+    }
+
     /// True once the server takes no calls and none is open.
     pub fn is_drained(&self) -> bool {
         matches!(self.state, State::Draining) && self.open == 0
@@ -232,22 +246,14 @@ impl<W> ClientMachine<W> {
             return Err(Status::not_started(Code::TooLarge, what));
         }
         let len = len as u32;
-        let call = Call {
-            state: CallState::Waiting { len },
-            deadline,
-            watcher: None,
-            streams: CallStreams::of(streams),
-        };
-        let key = match self.vacant.pop() {
-            Some(at) => {
-                self.calls[at] = call;
-                CallKey(at)
-            }
-            None => {
-                self.calls.push(call);
-                CallKey(self.calls.len() - 1)
-            }
-        };
+        let at = self.vacant.pop().unwrap_or_else(|| {
+            self.calls.push(Call::VACANT);
+            self.calls.len() - 1
+        });
+        let (call, key) = (&mut self.calls[at], CallKey(at));
+        call.state = CallState::Waiting { len };
+        call.deadline = deadline;
+        call.streams = CallStreams::of(streams);
         if self.waiting.is_empty() && self.fits(len) {
             self.admit(key, len);
         } else {
@@ -256,8 +262,26 @@ impl<W> ClientMachine<W> {
         Ok(key)
     }
 
-    /// How far the call is. If it is pending, `watcher` is what is given out when that changes.
-    pub fn progress(&mut self, key: CallKey, watcher: impl FnOnce(Option<W>) -> W) -> CallProgress {
+    /// What is given out when there is more of the call; the last one comes back. Wakers are
+    /// neither made nor dropped here: that may run what is not the layer's.
+    pub fn watch(&mut self, key: CallKey, watcher: W) -> Option<W> {
+        self.calls[key.0].watcher.replace(watcher)
+    }
+
+    /// True of a call that has not ended, and whose watcher is not such a one.
+    pub fn is_unwatched(&self, key: CallKey, is_such: impl FnOnce(&W) -> bool) -> bool {
+        let call = &self.calls[key.0];
+        let has_ended = matches!(call.state, CallState::Ended(_) | CallState::Vacant);
+        !has_ended && !call.watcher.as_ref().is_some_and(is_such)
+    }
+
+    /// To be dropped before the call is forgotten.
+    pub fn take_watcher(&mut self, key: CallKey) -> Option<W> {
+        self.calls[key.0].watcher.take()
+    }
+
+    /// How far the call is.
+    pub fn progress(&mut self, key: CallKey) -> CallProgress {
         if self.calls[key.0].streams.is_some()
             && let Some(received) = self.progress_received(key)
         {
@@ -268,15 +292,11 @@ impl<W> ClientMachine<W> {
             CallState::Admitted { slot } => {
                 let slot = *slot;
                 call.state = CallState::Sent { slot };
-                call.watcher = Some(watcher(call.watcher.take()));
                 let generation = self.slots[usize::from(slot)].generation;
                 CallProgress::Send(CallId { slot, generation })
             }
-            CallState::Waiting { .. } | CallState::Sent { .. } => {
-                call.watcher = Some(watcher(call.watcher.take()));
-                CallProgress::Pending
-            }
-            CallState::Ended(_) => match self.forget(key).state {
+            CallState::Waiting { .. } | CallState::Sent { .. } => CallProgress::Pending,
+            CallState::Ended(_) => match self.forget(key) {
                 CallState::Ended(end) => CallProgress::Ended(end),
                 _ => unreachable!("matched above"),
             },
@@ -287,14 +307,14 @@ impl<W> ClientMachine<W> {
     /// The request could not be sent: the connection is about to end. The call is forgotten, and
     /// has not started.
     pub fn unsent(&mut self, key: CallKey) {
-        if let CallState::Sent { slot } = self.forget(key).state {
+        if let CallState::Sent { slot } = self.forget(key) {
             self.slots[usize::from(slot)].used = SlotUse::Retiring;
         }
     }
 
     /// The caller has gone. The call to be cancelled at the server, if it is there.
     pub fn abandon(&mut self, key: CallKey) -> Option<CallId> {
-        match self.forget(key).state {
+        match self.forget(key) {
             CallState::Waiting { .. } => {
                 self.waiting.retain(|it| *it != key);
                 None
@@ -486,7 +506,7 @@ impl<W> ClientMachine<W> {
         self.slots.clear();
         self.idle.clear();
         (self.open, self.bytes) = (0, 0);
-        self.state = State::Ended(unavailable);
+        self.state = State::Ended(unavailable.of_later_calls());
     }
 
     fn end_waiting(&mut self, status: &Status, wake: &mut Vec<W>) {
@@ -545,15 +565,11 @@ impl<W> ClientMachine<W> {
         Some(CallId { slot, generation })
     }
 
-    fn forget(&mut self, key: CallKey) -> Call<W> {
+    fn forget(&mut self, key: CallKey) -> CallState {
         self.vacant.push(key.0);
-        let vacant = Call {
-            state: CallState::Vacant,
-            deadline: None,
-            watcher: None,
-            streams: None,
-        };
-        std::mem::replace(&mut self.calls[key.0], vacant)
+        let call = &mut self.calls[key.0];
+        (call.deadline, call.watcher, call.streams) = (None, None, None);
+        std::mem::replace(&mut call.state, CallState::Vacant)
     }
 
     /// What holds after every step.

@@ -58,24 +58,11 @@ impl<W> ClientMachine<W> {
         Some(CallProgress::Item(body, credit))
     }
 
-    /// An item with so many bytes is there to be sent: the call's name if it can be now. If not,
-    /// `watcher` is what is given out when it may be.
-    pub fn send_item(
-        &mut self,
-        key: CallKey,
-        len: usize,
-        watcher: impl FnOnce(Option<W>) -> W,
-    ) -> Option<CallId> {
-        let id = self.sending(key);
-        let call = &mut self.calls[key.0];
-        let sent = call.streams.as_mut().and_then(|it| it.sent.as_mut());
-        if let (Some(id), Some(sent)) = (id, sent)
-            && sent.take(len)
-        {
-            return Some(id);
-        }
-        call.watcher = Some(watcher(call.watcher.take()));
-        None
+    /// An item with so many bytes is there to be sent: the call's name if it can be now.
+    pub fn send_item(&mut self, key: CallKey, len: usize) -> Option<CallId> {
+        let id = self.sending(key)?;
+        let sent = self.calls[key.0].streams.as_mut()?.sent.as_mut()?;
+        sent.take(len).then_some(id)
     }
 
     /// The caller's stream is over: the call's name, if that is to be said.

@@ -176,7 +176,7 @@ impl Pair {
             Step::SendItem(at, len) => {
                 if let Some((number, key)) = self.pick(at)
                     && !self.calls[number].has_ended_items
-                    && let Some(id) = self.client.send_item(key, len, |_| number)
+                    && let Some(id) = self.client.send_item(key, len)
                 {
                     assert!(self.calls[number].streams.sends);
                     self.calls[number].to_handler.push_back(len);
@@ -205,7 +205,7 @@ impl Pair {
             }
             Step::ReadItem(at) => {
                 if let Some((number, id)) = self.pick_running(at)
-                    && let ItemRead::Item(body, credit) = self.server.read_item(id, |_| number)
+                    && let ItemRead::Item(body, credit) = self.server.read_item(id)
                 {
                     assert_eq!(self.calls[number].to_handler.pop_front(), Some(body.len()));
                     let credit = credit.map(|it| ToClient::Credit(id, it));
@@ -268,7 +268,7 @@ impl Pair {
 
     fn progress(&mut self, number: usize, key: CallKey) {
         let record = &mut self.calls[number];
-        match self.client.progress(key, |_| number) {
+        match self.client.progress(key) {
             CallProgress::Pending => {}
             CallProgress::Send(id) => {
                 record.sent = Some(id);

@@ -15,10 +15,19 @@ const ONE: Credit = Credit { items: 1, bytes: 0 };
 
 fn send_streaming(machine: &mut ClientMachine<u32>, streams: Streams) -> (CallKey, CallId) {
     let key = machine.begin(100, None, streams).unwrap();
-    match machine.progress(key, |_| 1) {
+    match progress_as(machine, key, 1) {
         CallProgress::Send(id) => (key, id),
         other => panic!("{other:?}"),
     }
+}
+
+/// As a task of number 8.
+fn read(machine: &mut ServerMachine<u32, u32>, call: CallId) -> ItemRead {
+    let read = machine.read_item(call);
+    if read == ItemRead::Pending && machine.is_unwatched(call, |it| *it == 8) {
+        assert_eq!(machine.watch_items(call, 8), None);
+    }
+    read
 }
 
 fn by_reference(call: CallId) -> Response<'static> {
@@ -47,10 +56,13 @@ fn what_has_come_is_read_though_the_call_has_ended() {
     assert_eq!(machine.handle_item(id, Item::Begun), Ok(Some(1)));
     assert_eq!(machine.handle_item(id, Item::Body(b"a")), Ok(None));
     assert_eq!(machine.handle_item(id, Item::Body(b"b")), Ok(None));
-    assert!(matches!(machine.progress(key, |_| 1), CallProgress::Begun));
+    assert!(matches!(
+        progress_as(&mut machine, key, 1),
+        CallProgress::Begun
+    ));
     machine.handle_response(&response(id, 0, false)).unwrap();
     for body in [b"a", b"b"] {
-        let CallProgress::Item(item, None) = machine.progress(key, |_| 1) else {
+        let CallProgress::Item(item, None) = progress_as(&mut machine, key, 1) else {
             panic!("a call that has ended gives no credit")
         };
         assert_eq!(item[..], body[..]);
@@ -64,14 +76,15 @@ fn items_wait_for_credit_and_their_sender_is_woken() {
     let mut machine = machine();
     let (key, id) = send_streaming(&mut machine, BOTH);
     for _ in 0..STREAM_ITEMS {
-        assert_eq!(machine.send_item(key, 1, |_| 9), Some(id));
+        assert_eq!(machine.send_item(key, 1), Some(id));
     }
-    assert_eq!(machine.send_item(key, 1, |_| 9), None);
+    assert_eq!(machine.send_item(key, 1), None);
+    assert_eq!(machine.watch(key, 9), Some(1));
     assert_eq!(machine.handle_credit(id, ONE), Ok(Some(9)));
-    assert_eq!(machine.send_item(key, 0, |_| 9), Some(id));
+    assert_eq!(machine.send_item(key, 0), Some(id));
     assert_eq!(machine.end_items(key), Some(id));
     machine.handle_response(&response(id, 0, false)).unwrap();
-    assert_eq!(machine.send_item(key, 0, |_| 9), None, "it was answered");
+    assert_eq!(machine.send_item(key, 0), None, "it was answered");
     assert_eq!(machine.end_items(key), None);
 }
 
@@ -134,17 +147,17 @@ fn a_server_that_breaks_the_rules_of_streams_is_found() {
 #[test]
 fn a_reader_at_the_server_is_woken_by_items_and_by_the_answer() {
     let (mut machine, call) = serving(BOTH);
-    assert_eq!(machine.read_item(call, |_| 8), ItemRead::Pending);
+    assert_eq!(read(&mut machine, call), ItemRead::Pending);
     assert_eq!(machine.handle_item(call, Item::Body(b"x")), Ok(Some(8)));
-    let ItemRead::Item(body, None) = machine.read_item(call, |_| 8) else {
+    let ItemRead::Item(body, None) = read(&mut machine, call) else {
         panic!()
     };
     assert_eq!(body[..], b"x"[..]);
-    assert_eq!(machine.read_item(call, |_| 8), ItemRead::Pending);
+    assert_eq!(read(&mut machine, call), ItemRead::Pending);
     assert_eq!(machine.send_item(call, 1), ItemSend::Now);
     assert_eq!(machine.handle_credit(call, ONE), Ok(Some(&5)));
     assert_eq!(machine.answer(call), Some(Some(8)));
-    assert_eq!(machine.read_item(call, |_| 8), ItemRead::Gone);
+    assert_eq!(read(&mut machine, call), ItemRead::Gone);
     assert_eq!(machine.send_item(call, 1), ItemSend::Gone);
     machine.invariants();
 }
@@ -160,13 +173,13 @@ fn a_slot_is_held_until_the_body_was_read() {
     assert_eq!((call, region.len), (id, 10));
     assert!(machine.handle_response(&by_reference(id)).is_err());
     assert!(matches!(
-        machine.progress(key, |_| 3),
+        progress_as(&mut machine, key, 3),
         CallProgress::Pending
     ));
     assert_eq!(machine.open(), 1);
     assert_eq!(machine.handle_body(id, Ok(vec![1, 2])), Some(Some(3)));
     assert_eq!(machine.open(), 0);
-    let CallProgress::Ended(Ok((0, body))) = machine.progress(key, |_| 3) else {
+    let CallProgress::Ended(Ok((0, body))) = progress_as(&mut machine, key, 3) else {
         panic!()
     };
     assert_eq!(body[..], [1, 2]);
@@ -214,7 +227,7 @@ fn windows_move() {
     let sent: Vec<_> = (0..3).map(|number| send(&mut machine, number)).collect();
     let waits = machine.begin(100, None, UNARY).unwrap();
     assert!(matches!(
-        machine.progress(waits, |_| 7),
+        progress_as(&mut machine, waits, 7),
         CallProgress::Pending
     ));
     machine.handle_window(window(4, 4096)).unwrap();

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::time::Instant;
 
+use bytes::Bytes;
 use tokio::task::JoinSet;
-use tokio_fabric_rpc::{Lend, Started, Status};
+use tokio_fabric_rpc::{Lend, Started, Status, Streaming};
 
-use super::super::work::{WRITTEN_BYTE, WorkClient};
+use super::super::work::{WRITTEN_BYTE, WorkClient, read_all};
 use super::step::Step;
 
 /// Calls of a step, besides those that only lead to it.
@@ -15,6 +16,8 @@ const LENT: usize = 2 << 20;
 const LENT_BYTE: u8 = 7;
 /// Bytes of an answer: a few of them fill a socket.
 const ANSWER: usize = 60_000;
+/// Of a body by reference.
+const BODY: usize = 1 << 20;
 
 /// How a call ended.
 pub struct CallEnd {
@@ -106,12 +109,39 @@ pub fn lend(calls: &mut Calls, client: &WorkClient, id: u64, step: Step) {
     });
 }
 
+/// The same with bodies by reference, there and back.
+pub fn echo_on(calls: &mut Calls, client: &WorkClient, first: u64) {
+    let client = client.clone();
+    let bytes = Bytes::from(vec![LENT_BYTE; BODY]);
+    calls.spawn(async move {
+        let mut id = first;
+        loop {
+            match client.echo(id, bytes.clone()).await {
+                Ok(echoed) => assert_eq!(echoed, bytes),
+                Err(status) => return CallEnd::of(id, Err::<(), _>(status)),
+            }
+            id += CALLS;
+        }
+    });
+}
+
+/// Sends numbers without end, and reads what comes of them.
+pub fn double(calls: &mut Calls, client: &WorkClient, id: u64) {
+    let client = client.clone();
+    calls.spawn(async move {
+        let doubled = client.double(id, Streaming::of(0..)).no_deadline();
+        CallEnd::of(id, read_all(doubled.await).await)
+    });
+}
+
 /// The calls of this step that are under way when a side dies, numbered from 0.
 pub fn begin(calls: &mut Calls, client: &WorkClient, step: Step) {
     for id in 0..CALLS {
         match step {
             Step::Pulling | Step::Pushing => lend(calls, client, id, step),
             Step::Answering => give_on(calls, client, id),
+            Step::Fetching => echo_on(calls, client, id),
+            Step::Streaming => double(calls, client, id),
             Step::Answered => give(calls, client, id),
             _ => drop(wait(calls, client, id)),
         }

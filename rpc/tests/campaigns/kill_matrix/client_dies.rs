@@ -51,11 +51,12 @@ pub async fn play(step: Step, chance: u64) -> Outcome {
     let drains = step == Step::Draining;
     match step {
         Step::Queued | Step::Pulling | Step::Pushing => ledger.wait_for(Deed::Started, 1).await,
+        Step::Streaming => ledger.wait_for(Deed::Started, CALLS).await,
         Step::Running | Step::Draining => ledger.wait_for(Deed::Started, CALLS).await,
-        Step::Answering => ledger.wait_for(Deed::Ended, 2 * CALLS).await,
+        Step::Answering | Step::Fetching => ledger.wait_for(Deed::Ended, 2 * CALLS).await,
         Step::Sent | Step::Answered | Step::Cancelling => {}
     }
-    if matches!(step, Step::Pulling | Step::Pushing | Step::Answering) {
+    if step.is_moving() {
         calls::pass_time(chance * 3 % 200).await;
     }
     let quiet = async {
@@ -99,7 +100,8 @@ pub async fn play(step: Step, chance: u64) -> Outcome {
         Step::Answered => assert_eq!((started, ended), (CALLS, CALLS)),
         Step::Sent => assert!(started <= CALLS && ended == 0),
         Step::Pulling | Step::Pushing => assert!(started <= CALLS),
-        Step::Answering => {}
+        Step::Streaming => assert_eq!((started, dropped), (CALLS, CALLS), "{step:?}"),
+        Step::Answering | Step::Fetching => {}
     }
     Outcome {
         step,

@@ -63,7 +63,7 @@ pub async fn play(step: Step, chance: u64) -> Outcome {
     let client = WorkClient::connect(("127.0.0.1", port)).await.unwrap();
     let (mut said, mut calls) = (Said::default(), Calls::new());
     let mut ended = come_to(step, &client, &mut process, &mut said, &mut calls).await;
-    if matches!(step, Step::Pulling | Step::Pushing | Step::Answering) {
+    if step.is_moving() {
         calls::pass_time(chance * 3 % 200).await;
     }
     child::signal(process.id(), libc::SIGKILL);
@@ -137,7 +137,7 @@ async fn come_to(
             calls::begin(calls, client, step);
             said.wait_for(process, Deed::Started, 1).await;
         }
-        Step::Answering => {
+        Step::Answering | Step::Fetching => {
             calls::begin(calls, client, step);
             said.wait_for(process, Deed::Ended, 2 * CALLS).await;
         }
@@ -147,7 +147,7 @@ async fn come_to(
                 ended.push(end.expect("it has its result"));
             }
         }
-        Step::Running | Step::Draining => {
+        Step::Running | Step::Streaming | Step::Draining => {
             calls::begin(calls, client, step);
             said.wait_for(process, Deed::Started, CALLS).await;
         }
@@ -201,10 +201,12 @@ fn check_step(outcome: &Outcome, said: &Said) {
                 "a process that is stopped starts nothing"
             );
         }
-        Step::Running | Step::Draining => assert_eq!(found, (0, 0, all), "{outcome:?}"),
+        Step::Running | Step::Streaming | Step::Draining => {
+            assert_eq!(found, (0, 0, all), "{outcome:?}");
+        }
         Step::Cancelling => assert_eq!(found, (0, 0, all / 2), "{outcome:?}"),
         Step::Answered => assert_eq!(found.0, all, "{outcome:?}"),
-        Step::Pulling | Step::Pushing | Step::Answering => {
+        Step::Pulling | Step::Pushing | Step::Fetching | Step::Answering => {
             assert_eq!(found.0 + found.1 + found.2, all, "{outcome:?}");
         }
     }

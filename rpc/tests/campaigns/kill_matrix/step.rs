@@ -27,6 +27,10 @@ pub enum Step {
     Running,
     Pulling,
     Pushing,
+    /// Bodies by reference go there and back, over and over.
+    Fetching,
+    /// Items go both ways.
+    Streaming,
     /// Answers go out, one behind the other.
     Answering,
     /// All have been answered; the next calls come at the moment of death.
@@ -38,12 +42,14 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Step; 9] = [
+    pub const ALL: [Step; 11] = [
         Step::Queued,
         Step::Sent,
         Step::Running,
         Step::Pulling,
         Step::Pushing,
+        Step::Fetching,
+        Step::Streaming,
         Step::Answering,
         Step::Answered,
         Step::Cancelling,
@@ -58,16 +64,24 @@ impl Step {
     /// As the page calls it.
     pub fn about(self) -> &'static str {
         match self {
-            Step::Queued => "request waits for the window",
-            Step::Sent => "request sent",
-            Step::Running => "handler runs",
+            Step::Queued => "requests wait for the window",
+            Step::Sent => "requests sent",
+            Step::Running => "handlers run",
             Step::Pulling => "lent memory is read",
             Step::Pushing => "lent memory is written",
+            Step::Fetching => "large bodies are read",
+            Step::Streaming => "items go both ways",
             Step::Answering => "answers go out",
-            Step::Answered => "answered; next call made",
-            Step::Cancelling => "half cancelled",
+            Step::Answered => "all answered, next calls begin",
+            Step::Cancelling => "half of the calls cancelled",
             Step::Draining => "server drains",
         }
+    }
+
+    /// Bytes move: deaths come at another moment each time.
+    pub fn is_moving(self) -> bool {
+        use Step::{Answering, Fetching, Pulling, Pushing, Streaming};
+        matches!(self, Pulling | Pushing | Fetching | Streaming | Answering)
     }
 
     /// The server's window.

@@ -1,0 +1,140 @@
+//! A client whose calls go through layers of `tower`'s.
+
+use std::fmt;
+use std::future::{IntoFuture, poll_fn};
+use std::pin::Pin;
+
+use tower_service::Service;
+
+/// How a generated client sends its calls: directly over its channel ([`DirectPath`]), or through a
+/// service ([`LayeredPath`]).
+///
+/// Sealed.
+pub trait CallPath: Clone + sealed::Sealed {
+    /// What a method gives for a call of type `C`.
+    type CallOf<C>;
+
+    #[doc(hidden)]
+    fn make<C>(&self, call: C) -> Self::CallOf<C>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::DirectPath {}
+    impl<S> Sealed for super::LayeredPath<S> {}
+}
+
+/// Calls are sent over the client's channel, without a service in between.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectPath;
+
+impl CallPath for DirectPath {
+    type CallOf<C> = C;
+
+    fn make<C>(&self, call: C) -> C {
+        call
+    }
+}
+
+/// Calls pass through a `tower_service::Service`, such as [`ChannelService`](crate::ChannelService)
+/// in layers of `tower`; set by a client's `layered(service)`.
+///
+/// The service decides which channel sends them.
+///
+/// ```
+/// use tokio_fabric_rpc::retry;
+/// use tower::ServiceBuilder;
+/// # use std::time::Duration;
+/// # use tokio_fabric_rpc::{Cx, Result, service, testing};
+/// # #[service] trait Double { async fn double(&self, cx: &Cx, number: u32) -> Result<u32>; }
+/// # struct Doubler;
+/// # impl Double for Doubler {
+/// #     async fn double(&self, _: &Cx, number: u32) -> Result<u32> { Ok(2 * number) }
+/// # }
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
+/// # let (channel, _server) = testing::pair(DoubleServer::new(Doubler)).await?;
+/// let service = ServiceBuilder::new()
+///     .concurrency_limit(16)
+///     .retry(retry::NotStarted::new())
+///     .service(channel.service());
+/// let client = DoubleClient::over(channel).layered(service);
+/// assert_eq!(client.double(21).await?, 42);
+/// let soon = client.double(4).with(|call| call.deadline(Duration::from_millis(50)));
+/// assert_eq!(soon.await?, 8);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct LayeredPath<S>(S);
+
+impl<S> LayeredPath<S> {
+    #[doc(hidden)]
+    pub fn new(service: S) -> LayeredPath<S> {
+        LayeredPath(service)
+    }
+}
+
+impl<S: Clone> CallPath for LayeredPath<S> {
+    type CallOf<C> = LayeredCall<S, C>;
+
+    fn make<C>(&self, call: C) -> LayeredCall<S, C> {
+        LayeredCall {
+            service: self.0.clone(),
+            call,
+        }
+    }
+}
+
+impl<S> fmt::Debug for LayeredPath<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LayeredPath").finish_non_exhaustive()
+    }
+}
+
+/// A call that will pass through a service.
+///
+/// Awaiting it waits until a clone of the service is ready, makes the call, and returns the
+/// service's response.
+///
+/// # Cancel safety
+/// Dropping the future cancels the call, unless a layer decouples the two.
+#[must_use = "nothing is called until this is awaited"]
+pub struct LayeredCall<S, C> {
+    service: S,
+    call: C,
+}
+
+impl<S, C> LayeredCall<S, C> {
+    /// Configures the call, which is a [`Call`](crate::Call) or a
+    /// [`LendingCall`](crate::LendingCall): its deadline, its metadata. A service has to take the
+    /// kind of call that the method returns; `retry::NotStarted` does not take a `LendingCall`,
+    /// whose buffer cannot be cloned.
+    pub fn with(mut self, set: impl FnOnce(C) -> C) -> Self {
+        self.call = set(self.call);
+        self
+    }
+}
+
+impl<S, C> IntoFuture for LayeredCall<S, C>
+where
+    S: Service<C> + Send + 'static,
+    S::Future: Send,
+    C: Send + 'static,
+{
+    type Output = Result<S::Response, S::Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    /// Waits until the service is ready, then makes the call.
+    fn into_future(self) -> Self::IntoFuture {
+        let LayeredCall { mut service, call } = self;
+        Box::pin(async move {
+            poll_fn(|task| service.poll_ready(task)).await?;
+            service.call(call).await
+        })
+    }
+}
+
+impl<S, C: fmt::Debug> fmt::Debug for LayeredCall<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LayeredCall").field(&self.call).finish()
+    }
+}

@@ -1,0 +1,132 @@
+//! What calls and connections ask of the allocator. Client and server have a thread each, whose
+//! allocations are counted apart; in a program of its own, since it has its own allocator.
+
+#[allow(dead_code, reason = "what other programs need of it")]
+#[path = "../../../tests/accounting/counting.rs"]
+mod counting;
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::thread;
+
+use counting::{Counting, of_thread};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio_fabric_rpc::{Cx, Result, Server, service};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Callers at a time.
+const CALLERS: u64 = 64;
+/// Calls of each: their messages fill the buffers that they come in several times.
+const CALLS: u64 = 400;
+/// Lists of what a batch has ended, which grow with it.
+const OF_BATCHES: f64 = 0.25;
+/// And the messages of answers that were gathered, of which a slow machine needs more.
+const OF_ANSWERS: f64 = 0.25;
+/// Channels that do nothing.
+const IDLE: usize = 64;
+
+#[service]
+trait Sums {
+    async fn add(&self, cx: &Cx, one: u64, other: u64) -> Result<u64>;
+    /// Allocations of the server's thread, the large ones, and the bytes that it has in use.
+    async fn allocated(&self, cx: &Cx) -> Result<(u64, u64, i64)>;
+}
+
+struct Adder;
+
+impl Sums for Adder {
+    async fn add(&self, _: &Cx, one: u64, other: u64) -> Result<u64> {
+        Ok(one + other)
+    }
+
+    async fn allocated(&self, _: &Cx) -> Result<(u64, u64, i64)> {
+        let all = of_thread();
+        Ok((all.allocations, all.large, all.in_use))
+    }
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Runs this against a server in a thread of its own.
+fn with_server<F: Future<Output = ()>>(run: impl FnOnce(SocketAddr) -> F) {
+    let (address, addresses) = mpsc::channel();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = thread::spawn(move || {
+        runtime().block_on(async {
+            let server = Server::new().add(SumsServer::new(Adder));
+            let listening = server.bind("127.0.0.1:0").await.unwrap();
+            address.send(listening.local_addr()).unwrap();
+            // The other side drops it.
+            let _ = stopped.await;
+        });
+    });
+    runtime().block_on(run(addresses.recv().unwrap()));
+    drop(stop);
+    server.join().unwrap();
+}
+
+async fn call_all(client: &SumsClient) {
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let client = client.clone();
+        callers.spawn(async move {
+            for call in 0..CALLS {
+                assert_eq!(client.add(caller, call).await.unwrap(), caller + call);
+            }
+        });
+    }
+    while let Some(ended) = callers.join_next().await {
+        ended.unwrap();
+    }
+}
+
+/// Calls whose handlers are done at their first poll, and whose arguments and results need no
+/// memory.
+#[test]
+fn a_call_allocates_nothing_at_either_side() {
+    with_server(async |address| {
+        let client = SumsClient::connect(address).await.unwrap();
+        // What is made once.
+        call_all(&client).await;
+        let (server, own) = (client.allocated().await.unwrap(), of_thread());
+        call_all(&client).await;
+        let (server_after, own_after) = (client.allocated().await.unwrap(), of_thread());
+        let per_call = |before: u64, after: u64| (after - before) as f64 / (CALLERS * CALLS) as f64;
+        let at_server = per_call(server.0, server_after.0);
+        let at_client = per_call(own.allocations, own_after.allocations);
+        println!(
+            "allocations per call: {at_client:.3} at its client, {at_server:.3} at its server"
+        );
+        assert!(at_client < OF_BATCHES, "{at_client} at the client");
+        let most = OF_BATCHES + OF_ANSWERS;
+        assert!(at_server < most, "{at_server} at the server");
+        // The buffers that messages come in are used again.
+        assert_eq!(own_after.large, own.large, "at the client");
+        assert_eq!(server_after.1, server.1, "at the server");
+    });
+}
+
+/// A connection that has made no call so far. A channel has the domain, the queue and the buffers
+/// of its connections besides.
+#[test]
+fn an_idle_connection_takes_little_of_the_heap() {
+    with_server(async |address| {
+        let first = SumsClient::connect(address).await.unwrap();
+        let (server, own) = (first.allocated().await.unwrap().2, of_thread().in_use);
+        let mut idle = Vec::with_capacity(IDLE);
+        for _ in 0..IDLE {
+            idle.push(SumsClient::connect(address).await.unwrap());
+        }
+        let (server_after, own_after) = (first.allocated().await.unwrap().2, of_thread().in_use);
+        let each = |before: i64, after: i64| (after - before) / IDLE as i64;
+        let (at_server, at_client) = (each(server, server_after), each(own, own_after));
+        println!("a connection: {at_server} bytes at its server; a channel: {at_client}");
+        assert!(at_server < 10 << 10, "{at_server} bytes at the server");
+    });
+}

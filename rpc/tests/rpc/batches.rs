@@ -1,0 +1,134 @@
+//! Several frames in one message.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio_fabric::testing::Net;
+use tokio_fabric::{Endpoint, Event};
+use tokio_fabric_rpc::{Channel, Code, Server, Started, testing};
+
+use super::hostile::{frame, hello_with, raw_client, request};
+use super::{Handlers, ProbeClient, ProbeServer, expect};
+
+fn batch(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut message = vec![9, 0, 0, 0];
+    for frame in frames {
+        message.extend_from_slice(&(frame.len() as u16).to_le_bytes());
+        message.extend_from_slice(frame);
+    }
+    message
+}
+
+/// The kinds and the calls of the frames of the next message.
+async fn next_frames(endpoint: &Endpoint) -> Vec<(u8, u32)> {
+    let (received, message) = endpoint.recv(vec![0; 1 << 16]).await.unwrap();
+    let message = &message[..received.len];
+    let head = |frame: &[u8]| {
+        (
+            frame[0],
+            u32::from_le_bytes(frame[4..8].try_into().unwrap()),
+        )
+    };
+    let Some((&[9, 0, 0, 0], mut rest)) = message.split_first_chunk() else {
+        return vec![head(message)];
+    };
+    let mut frames = Vec::new();
+    while let Some((len, after)) = rest.split_first_chunk() {
+        let (frame, after) = after.split_at(u16::from_le_bytes(*len).into());
+        frames.push(head(frame));
+        rest = after;
+    }
+    frames
+}
+
+/// Calls that come together are answered together, those refused too; one that waits is no part of
+/// that, and a large answer goes alone, in its place.
+#[tokio::test(start_paused = true)]
+async fn answers_to_calls_that_come_together_are_one_message() {
+    let net = Net::new(50);
+    let server = Server::new().add(ProbeServer::new(Handlers::default()));
+    let (_channel, server) = testing::connect(&net, server).await.unwrap();
+    let (_peer, endpoint) = raw_client(&net, server.local_addr(), hello_with(0)).await;
+    let calls = [
+        request(0, "Probe/nothing", 0, &[]),
+        request(1, "Probe/unknown", 0, &[]),
+        // 5 ms.
+        request(2, "Probe/wait", 0, &[1, 5]),
+        request(3, "Probe/nothing", 0, &[]),
+        // 40,000 bytes.
+        request(4, "Probe/large", 0, &[0xc0, 0xb8, 0x02]),
+        request(5, "Probe/nothing", 0, &[]),
+    ];
+    endpoint.send(batch(&calls)).await.unwrap();
+    let mut frames = Vec::new();
+    while frames.len() < 3 {
+        frames.push(next_frames(&endpoint).await);
+    }
+    assert_eq!(frames[0], [(2, 0), (2, 1), (2, 3)]);
+    assert_eq!(frames[1..], [[(2, 4)], [(2, 5)]]);
+    assert_eq!(next_frames(&endpoint).await, [(2, 2)]);
+    assert_eq!(server.stats().violations, 0);
+}
+
+/// Callers whose answers come together are woken together, and call together; one alone does not
+/// wait for others. What they cancel goes behind what they have called.
+#[tokio::test(start_paused = true)]
+async fn callers_that_are_woken_together_call_in_one_message() {
+    let net = Net::new(51);
+    let peer = net.peer().unwrap();
+    let listener = peer.fabric.passive_endpoint(&peer.events);
+    let listener = listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+    let builder = Channel::builder().fabric(&net.fabric().unwrap());
+    let connecting = tokio::spawn(builder.connect(listener.local_addr()));
+    let Some(Event::ConnRequest(asked)) = peer.events.next().await else {
+        panic!()
+    };
+    let accepting = asked.accept(&peer.domain).data(hello_with(0));
+    let endpoint = accepting.await.unwrap();
+    let client = ProbeClient::over(connecting.await.unwrap().unwrap());
+    let callers: Vec<_> = (0..4_u64)
+        .map(|caller| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                client.nothing().await.unwrap();
+                let second = client.nothing().into_future();
+                match caller {
+                    3 => drop(tokio::time::timeout(Duration::ZERO, second).await),
+                    _ => second.await.unwrap(),
+                }
+            })
+        })
+        .collect();
+    for call in 0..4 {
+        assert_eq!(
+            next_frames(&endpoint).await,
+            [(1, call)],
+            "at first each goes alone"
+        );
+    }
+    let answers: Vec<_> = (0..4).map(|call| frame(2, call, &[])).collect();
+    endpoint.send(batch(&answers)).await.unwrap();
+    // The slot that was freed last is the next to be used.
+    let next = [3, 2, 1, 0].map(|slot| (1, 1 << 16 | slot));
+    let mut frames = next_frames(&endpoint).await;
+    if frames.len() == 4 {
+        // The last caller's time is over by now, or a little later.
+        frames.extend(next_frames(&endpoint).await);
+    }
+    assert_eq!(frames[..4], next);
+    assert_eq!(frames[4..], [(3, 1 << 16)]);
+    let answers = next.map(|(_, call)| frame(2, call, &[]));
+    for answer in answers {
+        endpoint.send(answer).await.unwrap();
+    }
+    join_all(callers).await.into_iter().for_each(Result::unwrap);
+    let alone = tokio::spawn(client.nothing().into_future());
+    assert_eq!(next_frames(&endpoint).await, [(1, 2 << 16)]);
+    // A batch whose second frame breaks the rules has ended the call of the first.
+    let wrong = batch(&[frame(2, 2 << 16, &[]), frame(1, 0, &[])]);
+    endpoint.send(wrong).await.unwrap();
+    alone.await.unwrap().unwrap();
+    let lost = client.nothing().await.unwrap_err();
+    expect(&lost, Code::Unavailable, Started::NotStarted);
+}
