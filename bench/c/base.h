@@ -112,6 +112,12 @@ static void *memory(size_t len)
 	return bytes;
 }
 
+/* Bytes to send. A page that was never written to is one that all share, and stays in the caches. */
+static void *payload(size_t len)
+{
+	return memset(memory(len), 1, len);
+}
+
 static uint64_t nanoseconds(clockid_t clock)
 {
 	struct timespec time = {0};

@@ -29,7 +29,7 @@ static void one_receive(size_t connection)
 static void ping_pong(void)
 {
 	static struct fi_cq_msg_entry entries[BATCH_MAX];
-	struct op sent = {.bytes = memory(job.size)};
+	struct op sent = {.bytes = payload(job.size)};
 
 	if (job.net) {
 		ping_pong_rdm();
@@ -122,7 +122,7 @@ static void stream_client(void)
 {
 	static struct fi_cq_msg_entry entries[BATCH_MAX];
 	struct sender *senders = memory(job.connections * sizeof *senders);
-	uint8_t *message = memory(job.size);
+	uint8_t *message = payload(job.size);
 
 	each_memory_begin();
 	connect_all(receives_of_answers, NULL);
@@ -132,7 +132,7 @@ static void stream_client(void)
 		for (size_t i = 0; job.size > INJECT_MAX && i < job.window; i++) {
 			struct op *op = memory(sizeof *op);
 
-			*op = (struct op){.bytes = memory(job.size), .connection = (uint32_t)c};
+			*op = (struct op){.bytes = payload(job.size), .connection = (uint32_t)c};
 			senders[c].free[senders[c].free_count++] = op;
 		}
 		send_allowed(&senders[c], c, message);
@@ -190,7 +190,7 @@ static void neighbours_server(void)
 {
 	static struct fi_cq_msg_entry entries[BATCH_MAX];
 	static const uint8_t answer[ANSWER_SIZE];
-	uint8_t *pong = memory(job.size);
+	uint8_t *pong = payload(job.size);
 	size_t unanswered = 0;
 
 	for (;;) {
@@ -247,7 +247,7 @@ static void neighbours_client(void)
 {
 	static struct fi_cq_msg_entry entries[BATCH_MAX];
 	struct sender sender = {.credits = job.window};
-	uint8_t *ping = memory(job.size);
+	uint8_t *ping = payload(job.size);
 	enum { WARMING, ALONE, BESIDE } phase = WARMING;
 	uint64_t until = now_ns() + job.warm_ns;
 
@@ -255,7 +255,7 @@ static void neighbours_client(void)
 	for (size_t i = 0; i < job.window; i++) {
 		struct op *op = memory(sizeof *op);
 
-		*op = (struct op){.bytes = memory(job.bulk), .connection = BULK};
+		*op = (struct op){.bytes = payload(job.bulk), .connection = BULK};
 		sender.free[sender.free_count++] = op;
 	}
 	for (;;) {
@@ -326,7 +326,7 @@ static void rma(bool is_write)
 		size_t len = job.size * job.window;
 		struct fid_mr *mr;
 
-		MUST(fi_mr_reg(g.domain, memory(len), len, FI_REMOTE_READ | FI_REMOTE_WRITE, 0,
+		MUST(fi_mr_reg(g.domain, payload(len), len, FI_REMOTE_READ | FI_REMOTE_WRITE, 0,
 			       0xFAB, 0, &mr, NULL));
 		connect_all(one_receive, (uint64_t[2]){0, fi_mr_key(mr)});
 		/* Nothing completes here, but the provider moves only while somebody waits. */
@@ -337,14 +337,20 @@ static void rma(bool is_write)
 	for (size_t i = 0; i < job.window; i++) {
 		struct op *op = memory(sizeof *op);
 
-		*op = (struct op){.bytes = memory(job.size), .slot = (uint32_t)i};
+		*op = (struct op){.bytes = is_write ? payload(job.size) : memory(job.size),
+				  .slot = (uint32_t)i};
 		post_rma(op, is_write);
 	}
 	for (;;) {
 		for (size_t i = 0, count = completions(entries); i < count; i++) {
-			post_rma(entries[i].op_context, is_write);
-			if (meter_add(1))
+			struct op *op = entries[i].op_context;
+
+			if (meter_add(1)) {
+				if (!op->bytes[job.size - 1])
+					fail("the memory of the other end was never written to");
 				return;
+			}
+			post_rma(op, is_write);
 		}
 	}
 }

@@ -131,7 +131,7 @@ static void all_to_all(void)
 	static struct fi_cq_msg_entry entries[BATCH_MAX];
 	size_t n = job.connections, most = job.window > job.answers ? job.window : job.answers;
 	size_t *unanswered = memory(n * n * sizeof *unanswered);
-	uint8_t *message = memory(job.size);
+	uint8_t *message = payload(job.size);
 
 	open_rdm(most * n, receives_of_all);
 	for (size_t pair = 0; job.client && pair < n * n; pair++)
@@ -166,7 +166,7 @@ static void one_receive_of_rdm(size_t endpoint)
 static void ping_pong_rdm(void)
 {
 	static struct fi_cq_msg_entry entries[BATCH_MAX];
-	struct op sent = {.bytes = memory(job.size)};
+	struct op sent = {.bytes = payload(job.size)};
 
 	open_rdm(4, one_receive_of_rdm);
 	if (job.client)

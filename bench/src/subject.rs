@@ -48,9 +48,18 @@ pub enum Rpc {
     Tarpc,
     Ruapc,
     /// The layer on this library.
-    Layer {
-        spin: bool,
-    },
+    Layer(Layer),
+}
+
+/// How the layer is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// As it is by default.
+    Plain,
+    /// Its drivers spin.
+    Spin,
+    /// Over TLS.
+    Secure,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,11 +131,15 @@ pub static SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "tokio-fabric-rpc",
-        kind: Kind::Rpc(Rpc::Layer { spin: false }),
+        kind: Kind::Rpc(Rpc::Layer(Layer::Plain)),
     },
     Subject {
         name: "tokio-fabric-rpc:spin",
-        kind: Kind::Rpc(Rpc::Layer { spin: true }),
+        kind: Kind::Rpc(Rpc::Layer(Layer::Spin)),
+    },
+    Subject {
+        name: "tokio-fabric-rpc:tls",
+        kind: Kind::Rpc(Rpc::Layer(Layer::Secure)),
     },
     Subject {
         name: "libfabric:wait",
@@ -246,6 +259,9 @@ pub fn named(name: &str) -> Option<&'static Subject> {
 /// Messages above this are large: a gathered write of several would gain nothing.
 const GATHER_SIZE_MAX: usize = 4096;
 
+/// More calls under way say no more of what sealing costs.
+const SECURE_CALLS_MAX: usize = 64;
+
 /// More connections than this have something to do all the time.
 const SPIN_CONNECTIONS_MAX: usize = 256;
 
@@ -268,7 +284,7 @@ impl Subject {
 
     /// True of the layer too: a failure of it is one of this repository.
     pub fn is_of_this_repository(&self) -> bool {
-        self.is_ours() || matches!(self.kind, Kind::Rpc(Rpc::Layer { .. }))
+        self.is_ours() || matches!(self.kind, Kind::Rpc(Rpc::Layer(_)))
     }
 
     /// True if nothing moves but while something is awaited.
@@ -280,7 +296,7 @@ impl Subject {
     pub fn spins(&self) -> bool {
         match self.kind {
             Kind::Tcp(how) => how == Tcp::Spin,
-            Kind::Rpc(how) => matches!(how, Rpc::Layer { spin: true }),
+            Kind::Rpc(how) => how == Rpc::Layer(Layer::Spin),
             Kind::Tokio { .. } | Kind::TokioTls => false,
             Kind::Fabric(how) => !how.busy_poll.is_zero() || how.asks_for_turns,
             Kind::Libfabric { spin, .. } | Kind::Ucx { spin } => spin,
@@ -296,11 +312,15 @@ impl Subject {
         }
         // What sealing costs shows on one connection, and by the memory of many.
         if self.is_secure() {
-            let is_of_one = matches!(
-                job.work,
-                Work::PingPong | Work::Stream | Work::Write | Work::Read
-            );
-            return is_of_one && job.connections == 1 || job.work == Work::Idle;
+            let is_layer = matches!(self.kind, Kind::Rpc(_));
+            return match job.work {
+                Work::PingPong | Work::Stream | Work::Write | Work::Read => {
+                    job.connections == 1 && !is_layer
+                }
+                Work::Idle => !is_layer,
+                Work::Rpc => job.window <= SECURE_CALLS_MAX && self.is_by_default(),
+                _ => false,
+            };
         }
         match job.work {
             Work::RpcMixed => {
@@ -308,7 +328,7 @@ impl Subject {
                 return whole && !self.spins();
             }
             Work::RpcCancel | Work::RpcOverload | Work::RpcDrain => {
-                return matches!(self.kind, Kind::Rpc(Rpc::Layer { spin: false }));
+                return matches!(self.kind, Kind::Rpc(Rpc::Layer(Layer::Plain)));
             }
             _ => {}
         }
@@ -394,10 +414,15 @@ impl Subject {
     }
 
     /// True if what it sends is sealed.
-    fn is_secure(&self) -> bool {
+    pub fn is_secure(&self) -> bool {
         match self.kind {
             Kind::Fabric(how) => how.is_secure,
-            kind => matches!(kind, Kind::TokioTls),
+            kind => matches!(kind, Kind::TokioTls | Kind::Rpc(Rpc::Layer(Layer::Secure))),
         }
+    }
+
+    /// True unless it is this library with another backend than users get by default.
+    fn is_by_default(&self) -> bool {
+        !matches!(self.kind, Kind::Fabric(how) if how.backend != "epoll")
     }
 }

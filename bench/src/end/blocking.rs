@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::meter::Meter;
 use super::pings::Pings;
 use super::receive_buffers::{ReceiveBuffers, messages};
-use super::{ANY_PORT, say, server_of};
+use super::{ANY_PORT, payload, say, server_of};
 use crate::job::{ANSWER_SIZE, EndConfig, Work};
 use crate::sys;
 
@@ -20,7 +20,7 @@ pub fn serve(config: &EndConfig) -> Result<()> {
     let job = &config.job;
     match job.work {
         Work::PingPong => {
-            let mut message = vec![0; job.size];
+            let mut message = payload(job.size);
             loop {
                 stream.read_exact(&mut message)?;
                 stream.write_all(&message)?;
@@ -76,7 +76,7 @@ pub fn call(config: &EndConfig, gather: bool) -> Result<()> {
 }
 
 fn ping(config: &EndConfig, stream: &mut TcpStream) -> Result<()> {
-    let mut message = vec![0; config.job.size];
+    let mut message = payload(config.job.size);
     let mut pings = Pings::new(config)?;
     loop {
         stream.write_all(&message)?;

@@ -55,7 +55,8 @@ impl Counters {
 struct Snapshot {
     at: Instant,
     cpu: Duration,
-    allocations: Option<u64>,
+    /// The client's and the server's.
+    allocations: Option<[u64; 2]>,
     syscalls: Option<[u64; 2]>,
 }
 
@@ -119,7 +120,10 @@ impl Meter {
         say("elapsed_ns", (end.at - start.at).as_nanos());
         say("cpu_ns", end.cpu.saturating_sub(start.cpu).as_nanos());
         if let (Some(start), Some(end)) = (start.allocations, end.allocations) {
-            say("allocations", end - start);
+            let [client, server] = [0, 1].map(|at| end[at] - start[at]);
+            say("allocations", client + server);
+            say("allocations_client", client);
+            say("allocations_server", server);
         }
         if let (Some(start), Some(end)) = (start.syscalls, end.syscalls) {
             say("syscalls_client", end[0] - start[0]);

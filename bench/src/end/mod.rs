@@ -65,15 +65,18 @@ fn play(end: &options::EndOptions) -> Result<()> {
         (Kind::Tcp(Tcp::Spin), Role::Client) => spinning::call(&config),
         (Kind::Tcp(_), Role::Server) => blocking::serve(&config),
         (Kind::Tcp(how), Role::Client) => blocking::call(&config, how == Tcp::Gather),
-        (Kind::Tokio { .. }, role) if matches!(config.job.work, Work::Rpc | Work::RpcMixed) => {
+        (Kind::Tokio { .. } | Kind::TokioTls, role)
+            if matches!(config.job.work, Work::Rpc | Work::RpcMixed) =>
+        {
+            let is_secure = subject.is_secure();
             match role {
-                Role::Server => on_runtime(rpc::plain::serve(config)),
-                Role::Client => on_runtime(rpc::plain::call(config)),
+                Role::Server => on_runtime(rpc::plain::serve(config, is_secure)),
+                Role::Client => on_runtime(rpc::plain::call(config, is_secure)),
             }
         }
         (Kind::Rpc(Rpc::Tonic), Role::Server) => on_runtime(rpc::tonic::serve(config)),
         (Kind::Rpc(Rpc::Tonic), Role::Client) => on_runtime(rpc::tonic::call(config)),
-        (Kind::Rpc(Rpc::Layer { spin }), role) => on_runtime(rpc::layer::run(role, config, spin)),
+        (Kind::Rpc(Rpc::Layer(how)), role) => on_runtime(rpc::layer::run(role, config, how)),
         (Kind::Rpc(Rpc::Ruapc), Role::Server) => on_runtime(rpc::ruapc::serve(config)),
         (Kind::Rpc(Rpc::Ruapc), Role::Client) => on_runtime(rpc::ruapc::call(config)),
         (Kind::Rpc(Rpc::Tarpc), Role::Server) => on_runtime(rpc::tarpc::serve(config)),
@@ -109,6 +112,11 @@ const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCA
 
 fn server_of(config: &EndConfig) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, config.port).into()
+}
+
+/// Bytes to send. A page that was never written to is one that all share, and stays in the caches.
+fn payload(len: usize) -> Vec<u8> {
+    vec![1; len]
 }
 
 /// A line for the parent.

@@ -1,6 +1,7 @@
 //! Where a plain TCP end reads to: small messages share one read, each large one has a buffer of
 //! its own, in turn, so that no subject works in a warmer cache than the others.
 
+use super::payload;
 use crate::job::Job;
 
 /// Bytes asked of the kernel at a time where messages are small; this library's own staging size.
@@ -68,7 +69,7 @@ impl ReceiveBuffers {
 
 /// One message for each place of the window, to be sent in turn.
 pub fn messages(job: &Job) -> Vec<Vec<u8>> {
-    vec![vec![0; job.size]; job.window]
+    vec![payload(job.size); job.window]
 }
 
 #[test]

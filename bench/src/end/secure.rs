@@ -1,5 +1,6 @@
 //! TLS: one certificate, which both ends have; and tokio-rustls over Tokio's `TcpStream`.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -9,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_fabric::tls::TlsConfig;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use super::connection_stats::StatsBaseline;
 use super::idle::Memory;
@@ -48,32 +49,64 @@ pub fn config() -> Result<TlsConfig> {
     Ok(TlsConfig::new().client(client).server(server))
 }
 
-pub async fn serve(config: EndConfig) -> Result<()> {
-    let acceptor = TlsAcceptor::from(configs()?.1);
-    let listener = TcpListener::bind(ANY_PORT).await?;
-    say("PORT", listener.local_addr()?.port());
-    loop {
-        let (stream, _) = listener.accept().await?;
+/// Of tokio-rustls: accepts connections, and says of each when it is there.
+pub struct TlsListener {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl TlsListener {
+    /// Listens, and says where.
+    pub async fn open() -> Result<TlsListener> {
+        let listener = TcpListener::bind(ANY_PORT).await?;
+        say("PORT", listener.local_addr()?.port());
+        Ok(TlsListener {
+            listener,
+            acceptor: TlsAcceptor::from(configs()?.1),
+        })
+    }
+
+    pub async fn accept(&self) -> Result<server::TlsStream<TcpStream>> {
+        let (stream, _) = self.listener.accept().await?;
         stream.set_nodelay(true)?;
-        let mut stream = acceptor.accept(stream).await?;
+        let mut stream = self.acceptor.accept(stream).await?;
         stream.write_all(&[0]).await?;
         stream.flush().await?;
+        Ok(stream)
+    }
+}
+
+/// The other end of a [`TlsListener`]'s connection.
+pub async fn connect(
+    connector: &TlsConnector,
+    to: SocketAddr,
+) -> Result<client::TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(to).await?;
+    stream.set_nodelay(true)?;
+    let mut stream = connector.connect(to.ip().into(), stream).await?;
+    stream.read_exact(&mut [0]).await?;
+    Ok(stream)
+}
+
+pub fn connector() -> Result<TlsConnector> {
+    Ok(TlsConnector::from(configs()?.0))
+}
+
+pub async fn serve(config: EndConfig) -> Result<()> {
+    let listener = TlsListener::open().await?;
+    loop {
+        let stream = listener.accept().await?;
         let job = config.job.clone();
         tokio::spawn(async move { serve_one(stream, job).await.ok() });
     }
 }
 
 pub async fn call(config: EndConfig) -> Result<()> {
-    let connector = TlsConnector::from(configs()?.0);
+    let connector = connector()?;
     let before = (Memory::now(&config), StatsBaseline::now(&config)?);
     let mut streams = Vec::new();
     for _ in 0..config.job.connections {
-        let to = server_of(&config);
-        let stream = TcpStream::connect(to).await?;
-        stream.set_nodelay(true)?;
-        let mut stream = connector.connect(to.ip().into(), stream).await?;
-        stream.read_exact(&mut [0]).await?;
-        streams.push(stream);
+        streams.push(connect(&connector, server_of(&config)).await?);
     }
     call_over(config, streams, false, before).await
 }

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use anyhow::{Result, bail};
 
 use super::pings::Pings;
-use super::{ANY_PORT, say, server_of};
+use super::{ANY_PORT, payload, say, server_of};
 use crate::job::EndConfig;
 
 pub fn serve(config: &EndConfig) -> Result<()> {
@@ -14,7 +14,7 @@ pub fn serve(config: &EndConfig) -> Result<()> {
     say("PORT", listener.local_addr()?.port());
     let (mut stream, _) = listener.accept()?;
     prepare(&stream)?;
-    let mut message = vec![0; config.job.size];
+    let mut message = payload(config.job.size);
     loop {
         receive(&mut stream, &mut message)?;
         send(&mut stream, &message)?;
@@ -24,7 +24,7 @@ pub fn serve(config: &EndConfig) -> Result<()> {
 pub fn call(config: &EndConfig) -> Result<()> {
     let mut stream = TcpStream::connect(server_of(config))?;
     prepare(&stream)?;
-    let mut message = vec![0; config.job.size];
+    let mut message = payload(config.job.size);
     let mut pings = Pings::new(config)?;
     loop {
         send(&mut stream, &message)?;

@@ -15,7 +15,7 @@ use super::meter::Meter;
 use super::pairs::Tally;
 use super::pings::Pings;
 use super::receive_buffers::{ReceiveBuffers, messages};
-use super::{ANY_PORT, say, server_of};
+use super::{ANY_PORT, payload, say, server_of};
 use crate::job::{ANSWER_SIZE, EndConfig, Job, Work};
 use crate::sys;
 
@@ -46,7 +46,7 @@ pub async fn serve(config: EndConfig) -> Result<()> {
 pub async fn serve_one(mut stream: impl ByteStream, job: Job) -> Result<()> {
     match job.work {
         Work::PingPong => {
-            let mut message = vec![0; job.size];
+            let mut message = payload(job.size);
             loop {
                 stream.read_exact(&mut message).await?;
                 stream.write_all(&message).await?;
@@ -138,7 +138,7 @@ pub async fn call_over(
 }
 
 async fn ping(config: &EndConfig, stream: &mut impl ByteStream) -> Result<()> {
-    let mut message = vec![0; config.job.size];
+    let mut message = payload(config.job.size);
     let mut pings = Pings::new(config)?;
     loop {
         stream.write_all(&message).await?;

@@ -41,6 +41,20 @@ const QUANTITIES: &[Quantity] = &[
         shows_ratios: false,
     },
     Quantity {
+        measure: "allocations per call, client",
+        unit: "calls",
+        read: |facts, _| Some(facts.get("allocations_client")? / facts.get("count")?),
+        more_is_better: false,
+        shows_ratios: false,
+    },
+    Quantity {
+        measure: "allocations per call, server",
+        unit: "calls",
+        read: |facts, _| Some(facts.get("allocations_server")? / facts.get("count")?),
+        more_is_better: false,
+        shows_ratios: false,
+    },
+    Quantity {
         measure: "CPU per thousand calls",
         unit: "ms",
         read: |facts, _| Some(cpu_per_message(facts)? * 1e6),
@@ -72,4 +86,24 @@ pub fn cases(scale: &Scale) -> Vec<Case> {
         }));
     }
     cases
+}
+
+/// The smoke test has calls over TLS, too.
+#[test]
+fn a_quick_run_has_calls_over_tls() {
+    let scale = Scale {
+        quick: true,
+        run: std::time::Duration::ZERO,
+        idle_connections: 1,
+    };
+    let cases = cases(&scale);
+    for name in [
+        "tokio:tls",
+        "tokio-fabric:epoll:tls",
+        "tokio-fabric-rpc:tls",
+    ] {
+        let subject = crate::subject::named(name).expect("a subject");
+        let fits = |case: &Case| subject.fits(&case.job, case.placement);
+        assert!(cases.iter().any(fits), "{name}");
+    }
 }

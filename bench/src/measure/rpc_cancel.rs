@@ -22,25 +22,33 @@ fn microseconds(facts: &Figures, name: &str) -> Option<f64> {
 }
 
 const QUANTITIES: &[Quantity] = &[
-    time("drop of a call to peers refused, p50", |facts, _| {
-        microseconds(facts, "drop_p50_ns")
-    }),
-    time("drop of a call to peers refused, p99", |facts, _| {
-        microseconds(facts, "drop_p99_ns")
-    }),
-    time("drop of a call to handler dropped, p50", |facts, _| {
-        microseconds(facts, "handler_p50_ns")
-    }),
-    time("drop of a call to handler dropped, p99", |facts, _| {
-        microseconds(facts, "handler_p99_ns")
-    }),
-    time("round trip of a call beside drops, p99", |facts, _| {
-        microseconds(facts, "trip_p99_ns")
-    }),
-    time("handler dropped, p99 above a round trip's", |facts, _| {
-        let handler = microseconds(facts, "handler_p99_ns")?;
-        Some((handler - microseconds(facts, "trip_p99_ns")?).max(0.0))
-    }),
+    time(
+        "from the drop of a call until peers are refused, p50",
+        |facts, _| microseconds(facts, "drop_p50_ns"),
+    ),
+    time(
+        "from the drop of a call until peers are refused, p99",
+        |facts, _| microseconds(facts, "drop_p99_ns"),
+    ),
+    time(
+        "from the drop of a call until its handler is dropped, p50",
+        |facts, _| microseconds(facts, "handler_p50_ns"),
+    ),
+    time(
+        "from the drop of a call until its handler is dropped, p99",
+        |facts, _| microseconds(facts, "handler_p99_ns"),
+    ),
+    time(
+        "round trip of a call while others are dropped, p99",
+        |facts, _| microseconds(facts, "trip_p99_ns"),
+    ),
+    time(
+        "until its handler is dropped, p99 less that of a round trip",
+        |facts, _| {
+            let handler = microseconds(facts, "handler_p99_ns")?;
+            Some((handler - microseconds(facts, "trip_p99_ns")?).max(0.0))
+        },
+    ),
 ];
 
 pub fn cases(scale: &Scale) -> Vec<Case> {

@@ -13,21 +13,21 @@ const QUANTITIES: &[Quantity] = &[
         shows_ratios: false,
     },
     Quantity {
-        measure: "small call beside bulk, p50",
+        measure: "small call during the transfer, p50",
         unit: "µs",
         read: |facts, _| microseconds(facts, "beside_p50_ns"),
         more_is_better: false,
         shows_ratios: false,
     },
     Quantity {
-        measure: "small call beside bulk, p99",
+        measure: "small call during the transfer, p99",
         unit: "µs",
         read: |facts, _| microseconds(facts, "beside_p99_ns"),
         more_is_better: false,
         shows_ratios: true,
     },
     Quantity {
-        measure: "small call, p99 that bulk adds",
+        measure: "p99 that a 1 GiB transfer adds to small calls",
         unit: "ms",
         read: |facts, _| {
             let added = facts.get("beside_p99_ns")? - facts.get("idle_p99_ns")?;
@@ -37,7 +37,7 @@ const QUANTITIES: &[Quantity] = &[
         shows_ratios: false,
     },
     Quantity {
-        measure: "bulk beside small calls",
+        measure: "bandwidth of the transfer during small calls",
         unit: "GB/s",
         read: |facts, _| Some(facts.get("bulk_bytes")? / facts.get("bulk_ns")?),
         more_is_better: true,

@@ -9,9 +9,9 @@ const CALLS: usize = 64;
 /// What is offered, in percent of the capacity.
 const LOADS: [usize; 7] = [50, 80, 100, 120, 150, 200, 300];
 
-pub const GOODPUT: &str = "goodput to capacity";
-pub const ACCEPTED: &str = "accepted call, p99, to that of a server just full";
-pub const REFUSED: &str = "refusal, p99";
+pub const GOODPUT: &str = "goodput relative to capacity";
+pub const ACCEPTED: &str = "p99 of accepted calls relative to a server at capacity";
+pub const REFUSED: &str = "time to a refusal, p99";
 
 const QUANTITIES: &[Quantity] = &[
     Quantity {

@@ -81,8 +81,9 @@ const CHARTS: [Chart; 8] = [
 
 /// The subjects of a chart, where they were measured. Backends and drivers that are asked for by
 /// name are in the tables.
-const SHOWN: [&str; 10] = [
+const SHOWN: [&str; 11] = [
     "tokio-fabric:epoll",
+    "tokio-fabric-rpc",
     "tcp",
     "tokio",
     "tokio:gather",

@@ -68,7 +68,7 @@ fn draw(file: &Path, goodput: &[Point], accepted: &[Point], refused: &[Point]) -
     line(&mut chart, goodput, COLOR)?;
     let all = accepted.iter().chain(refused);
     let top = all.map(|point| point.1.max).fold(2.0, f64::max) * 1.1;
-    let title = "p99: accepted / just full (blue), refusal in ms (brown)";
+    let title = "p99: accepted, relative to a full server (blue); refusal in ms (brown)";
     let mut chart = panel(&right, title, x, 0.0..top)?;
     line(&mut chart, accepted, COLOR)?;
     line(&mut chart, refused, OTHER)?;
@@ -98,7 +98,7 @@ fn panel<'a>(
     Ok(chart)
 }
 
-/// Through the medians, each with a stroke from the smallest to the largest of the rounds.
+/// Through the medians, each with a bar from the smallest to the largest of the rounds.
 fn line(chart: &mut Chart<'_>, points: &[Point], color: RGBColor) -> Drawn {
     let medians: Vec<_> = points.iter().map(|(x, it)| (*x, it.median)).collect();
     let dots: Vec<_> = medians

@@ -75,8 +75,9 @@ impl Report {
                 .map(|outcome| outcome.rounds.len() as f64),
         );
         format!(
-            "Rounds: {} per case, {} in all, {thrown} more thrown away; others took {} % of the \
-             time; bounce {} ns per hop; an uncontended lock {} ns.",
+            "Rounds: {} per case, {} in all, {thrown} more thrown away; other processes took {} % of \
+             the two cores' time; a cache line moves between them in {} ns; an uncontended lock \
+             takes {} ns.",
             spread(per_case, 0),
             all().count(),
             spread(Spread::of(all().map(|round| round.others_share * 100.0)), 0),
@@ -123,7 +124,7 @@ impl Figure {
             return;
         }
         text.push('\n');
-        row(text, "ratio to", peers.iter().map(|peer| short(peer)));
+        row(text, "relative to", peers.iter().map(|peer| short(peer)));
         row(text, "---", peers.iter().map(|_| "---:".to_owned()));
         for case in &self.cases {
             for subject in &ours {

@@ -112,7 +112,7 @@ fn the_page_has_machine_values_ratios_and_targets() {
     for line in [
         "| 64 B | 20.0 | 20.8 |",
         "| 64 B, epoll | 1.04 (1.03..1.05) |",
-        "tokio-fabric:epoll | tokio | ≤ 1.08 | 1.04 (1.03..1.05) | yes |",
+        "| half round trip, p50 | 64 B, two cores | tokio-fabric:epoll | tokio | ≤ 1.08 | 1.04 (1.03..1.05) | yes |",
         "1 more thrown away",
     ] {
         assert!(page.contains(line), "no {line:?} in\n{page}");

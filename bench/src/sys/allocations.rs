@@ -120,10 +120,11 @@ impl Allocations {
         })
     }
 
-    pub fn now(&self) -> u64 {
+    /// This end's, and the other's.
+    pub fn now(&self) -> [u64; 2] {
         let shared = SHARED.load(Ordering::Relaxed);
         // SAFETY: as in `count`.
         let here = unsafe { shared.as_ref() }.unwrap_or(&OWN);
-        here.load(Ordering::Relaxed) + self.peer.load(Ordering::Relaxed)
+        [here, self.peer].map(|it| it.load(Ordering::Relaxed))
     }
 }

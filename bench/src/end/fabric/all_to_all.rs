@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_fabric::{Completion, RdmEndpoint, av::FabricAddr};
 
 use super::super::connection_stats::StatsBaseline;
-use super::super::{ANY_PORT, say, server_of};
+use super::super::{ANY_PORT, payload, say, server_of};
 use super::connect::DomainSetup;
 use crate::job::{ANSWER_SIZE, EndConfig, Job};
 use crate::subject::Fabric;
@@ -108,7 +108,7 @@ pub async fn call(how: Fabric, config: EndConfig) -> Result<()> {
     party
         .meet(TcpStream::connect(server_of(&config)).await?)
         .await?;
-    let mut message = vec![0; job.size];
+    let mut message = payload(job.size);
     for pair in 0..n * n {
         for _ in 0..job.window {
             party.send(pair / n, pair % n, &mut message, pair)?;

@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use tokio_fabric::rdm::ScalableEndpoint;
 use tokio_fabric::{AddressVector, Completion, RdmEndpoint, av::FabricAddr};
 
-use super::super::ANY_PORT;
 use super::super::pairs::Tally;
+use super::super::{ANY_PORT, payload};
 use super::connect::DomainSetup;
 use crate::job::{ANSWER_SIZE, Job};
 use crate::subject::Fabric;
@@ -97,7 +97,7 @@ fn open(
 impl Context {
     async fn run(self, tally: Arc<Tally>) -> Result<()> {
         let (count, batch) = (self.all.len(), self.job.batch());
-        let mut message = vec![0; self.job.size];
+        let mut message = payload(self.job.size);
         for to in 0..count {
             self.send_batch(to, self.job.window, &mut message)?;
         }

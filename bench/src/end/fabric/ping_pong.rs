@@ -9,7 +9,7 @@ use tokio_fabric::{
 };
 
 use super::super::pings::Pings;
-use super::super::server_of;
+use super::super::{payload, server_of};
 use super::connect::{Acceptor, DomainSetup};
 use crate::job::EndConfig;
 use crate::subject::Fabric;
@@ -32,7 +32,7 @@ impl Player {
         Ok(Player {
             endpoint,
             receive,
-            message: vec![0; size],
+            message: payload(size),
             asks_for_turns: false,
         })
     }

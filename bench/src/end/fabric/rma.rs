@@ -1,17 +1,17 @@
 //! RMA writes and reads, a window of them under way, each in its own part of the region.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tokio_fabric::{Access, RemoteRegion};
 
 use super::super::meter::Meter;
-use super::super::server_of;
+use super::super::{payload, server_of};
 use super::connect::{Acceptor, DomainSetup};
 use crate::job::{EndConfig, Work};
 use crate::subject::Fabric;
 
 pub async fn serve(how: Fabric, config: EndConfig) -> Result<()> {
     let side = DomainSetup::open(how, &config.job, config.job.window)?;
-    let memory = vec![0; config.job.size * config.job.window];
+    let memory = payload(config.job.size * config.job.window);
     let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let region = side.domain.register(memory).access(access).await?;
     let acceptor = Acceptor::open(&side)?;
@@ -39,7 +39,13 @@ pub async fn call(how: Fabric, config: EndConfig) -> Result<()> {
     };
     let mut meter = Meter::new(&config);
     for slot in 0..config.job.window {
-        post(slot, vec![0; size])?;
+        post(
+            slot,
+            match config.job.work {
+                Work::Read => vec![0; size],
+                _ => payload(size),
+            },
+        )?;
     }
     let mut completions = Vec::new();
     loop {
@@ -50,10 +56,15 @@ pub async fn call(how: Fabric, config: EndConfig) -> Result<()> {
                 .take_buffer()
                 .and_then(|buffer| buffer.into_vec().ok());
             let buffer = buffer.context("a completion without its buffer")?;
-            post(completion.context.0 as usize, buffer)?;
             if meter.add(1) {
+                let is_written = buffer.last().is_some_and(|byte| *byte != 0);
+                ensure!(
+                    is_written,
+                    "the memory of the other end was never written to"
+                );
                 return Ok(());
             }
+            post(completion.context.0 as usize, buffer)?;
         }
     }
 }

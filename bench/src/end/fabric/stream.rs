@@ -11,7 +11,7 @@ use tokio_fabric::{Completion, Endpoint, error::OperationKind};
 
 use super::super::connection_stats::StatsBaseline;
 use super::super::pairs::Tally;
-use super::super::server_of;
+use super::super::{payload, server_of};
 use super::connect::{Acceptor, DomainSetup};
 use crate::job::{ANSWER_SIZE, EndConfig, Job};
 use crate::subject::Fabric;
@@ -164,7 +164,7 @@ pub async fn connect(side: &DomainSetup, server: SocketAddr, job: &Job) -> Resul
         } else {
             job.window
         };
-        let buffers = vec![vec![0; job.size]; count];
+        let buffers = vec![payload(job.size); count];
         senders.push(Sender {
             endpoint,
             credits: job.window,
@@ -176,7 +176,7 @@ pub async fn connect(side: &DomainSetup, server: SocketAddr, job: &Job) -> Resul
 
 /// Sends what all windows allow.
 pub fn begin(senders: &mut [Sender], job: &Job) -> Result<()> {
-    let message = vec![0; job.size];
+    let message = payload(job.size);
     let mut all = senders.iter_mut().enumerate();
     all.try_for_each(|(at, sender)| sender.send(at, job, &message))
 }
@@ -188,7 +188,7 @@ pub async fn send(
     job: &Job,
     mut is_enough: impl FnMut(usize) -> bool,
 ) -> Result<()> {
-    let message = vec![0; job.size];
+    let message = payload(job.size);
     let mut completions = Vec::new();
     loop {
         side.completions(&mut completions).await?;

@@ -5,7 +5,7 @@ use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{Access, Endpoint, RemoteRegion, cq::CompletionFlags};
 
 use super::super::fabric::connect::{Acceptor, DomainSetup, SHARED_BUFFER_SIZE, post_shared};
-use super::super::server_of;
+use super::super::{payload, server_of};
 use super::{Caller, check, message};
 use crate::job::{EndConfig, Job};
 use crate::subject;
@@ -33,7 +33,7 @@ pub async fn serve(how: subject::Fabric, config: EndConfig) -> Result<()> {
         }
         Ok(())
     };
-    let source = side.domain.register(vec![0; job.bulk.max(1)]).await?;
+    let source = side.domain.register(payload(job.bulk.max(1))).await?;
     let endpoint = acceptor.accept(&side, [], post).await?;
     let mut completions = Vec::new();
     loop {

@@ -5,17 +5,24 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
+use serde_bytes::ByteArray;
+use tokio_fabric::{Fabric, Hints};
 use tokio_fabric_rpc::{Channel, Cx, Lend, Push, Server, service};
 
-use super::super::{ANY_PORT, say, server_of};
-use super::{Caller, cancel, check, drain, message, mixed, overload};
+use super::super::secure;
+use super::super::{ANY_PORT, payload, say, server_of};
+use super::{Caller, SMALL, cancel, check, drain, message, mixed, overload, stamp};
 use crate::job::{EndConfig, Role, Work};
-use crate::subject::ALWAYS;
+use crate::subject::{self, ALWAYS};
 
 #[service]
 trait Echo {
     /// The request.
-    async fn echo(&self, cx: &Cx, request: Bytes) -> tokio_fabric_rpc::Result<Bytes>;
+    async fn echo(
+        &self,
+        cx: &Cx,
+        request: ByteArray<SMALL>,
+    ) -> tokio_fabric_rpc::Result<ByteArray<SMALL>>;
     /// The same, behind the bulk.
     async fn fetch(
         &self,
@@ -31,7 +38,11 @@ struct EchoService {
 }
 
 impl Echo for EchoService {
-    async fn echo(&self, _: &Cx, request: Bytes) -> tokio_fabric_rpc::Result<Bytes> {
+    async fn echo(
+        &self,
+        _: &Cx,
+        request: ByteArray<SMALL>,
+    ) -> tokio_fabric_rpc::Result<ByteArray<SMALL>> {
         Ok(request)
     }
 
@@ -47,7 +58,7 @@ impl Echo for EchoService {
 }
 
 /// Plays an end of the job's work.
-pub async fn run(role: Role, config: EndConfig, spin: bool) -> Result<()> {
+pub async fn run(role: Role, config: EndConfig, how: subject::Layer) -> Result<()> {
     match (config.job.work, role) {
         (Work::RpcCancel, Role::Server) => cancel::serve().await,
         (Work::RpcCancel, Role::Client) => cancel::call(config).await,
@@ -55,21 +66,37 @@ pub async fn run(role: Role, config: EndConfig, spin: bool) -> Result<()> {
         (Work::RpcOverload, Role::Client) => overload::call(config).await,
         (Work::RpcDrain, Role::Server) => drain::serve().await,
         (Work::RpcDrain, Role::Client) => drain::call(config).await,
-        (_, Role::Server) => serve(config, spin).await,
-        (_, Role::Client) => call(config, spin).await,
+        (_, Role::Server) => serve(config, how).await,
+        (_, Role::Client) => call(config, how).await,
     }
 }
 
-fn busy_poll(spin: bool) -> Duration {
-    if spin { ALWAYS } else { Duration::ZERO }
+fn busy_poll(how: subject::Layer) -> Duration {
+    match how {
+        subject::Layer::Spin => ALWAYS,
+        _ => Duration::ZERO,
+    }
 }
 
-async fn serve(config: EndConfig, spin: bool) -> Result<()> {
+/// What it runs on, unless it opens that itself.
+fn fabric(how: subject::Layer) -> Result<Option<Fabric>> {
+    let hints = match how {
+        subject::Layer::Secure => Hints::new().tls(secure::config()?),
+        _ => return Ok(None),
+    };
+    Ok(Some(Fabric::open(hints)?))
+}
+
+async fn serve(config: EndConfig, how: subject::Layer) -> Result<()> {
     let service = EchoService {
-        bulk: vec![0; config.job.bulk].into(),
+        bulk: payload(config.job.bulk).into(),
     };
     let server = Server::new().add(EchoServer::new(service));
-    let server = server.domain(move |domain| domain.busy_poll(busy_poll(spin)));
+    let server = server.domain(move |domain| domain.busy_poll(busy_poll(how)));
+    let server = match fabric(how)? {
+        Some(fabric) => server.fabric(&fabric),
+        None => server,
+    };
     let listening = server.bind(ANY_PORT).await?;
     say("PORT", listening.local_addr().port());
     std::future::pending().await
@@ -84,11 +111,13 @@ struct Layer {
 
 impl Caller for Layer {
     async fn call(&mut self, number: u64) -> Result<()> {
-        let request = message(number, self.size);
         if self.bulk.is_empty() {
-            let answer = self.client.echo(request.into()).await?;
-            return check(&answer, number);
+            let mut request = ByteArray::new([0; SMALL]);
+            stamp(&mut *request, number);
+            let answer = self.client.echo(request).await?;
+            return check(&*answer, number);
         }
+        let request = message(number, self.size);
         let bulk = Lend::write(std::mem::take(&mut self.bulk));
         let answer;
         (answer, self.bulk) = self.client.fetch(request, bulk).await?;
@@ -96,8 +125,12 @@ impl Caller for Layer {
     }
 }
 
-async fn call(config: EndConfig, spin: bool) -> Result<()> {
-    let builder = Channel::builder().domain(move |domain| domain.busy_poll(busy_poll(spin)));
+async fn call(config: EndConfig, how: subject::Layer) -> Result<()> {
+    let builder = Channel::builder().domain(move |domain| domain.busy_poll(busy_poll(how)));
+    let builder = match fabric(how)? {
+        Some(fabric) => builder.fabric(&fabric),
+        None => builder,
+    };
     let client = EchoClient::over(builder.connect(server_of(&config)).await?);
     let job = &config.job;
     let caller = |bulk| Layer {

@@ -22,11 +22,15 @@ use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 
 use super::meter::Meter;
-use super::say;
+use super::{payload, say};
 use crate::job::{EndConfig, Job, Work};
 
 /// A call that took longer counts as this long.
 const TIME_MAX_NS: u64 = 10_000_000_000;
+
+/// Bytes of a small request and of its answer, where a library takes values: one that needs no
+/// memory of its own, so that what is allocated is the library's.
+const SMALL: usize = 64;
 
 /// What the callers of a run count together.
 #[derive(Debug)]
@@ -121,7 +125,7 @@ fn bulk_of(job: &Job, request_len: usize) -> usize {
 
 /// A request, or an answer without bulk: its number, and nothing.
 fn message(number: u64, size: usize) -> Vec<u8> {
-    let mut message = vec![0; size.max(size_of::<u64>())];
+    let mut message = payload(size.max(size_of::<u64>()));
     stamp(&mut message, number);
     message
 }

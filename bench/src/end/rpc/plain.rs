@@ -1,15 +1,15 @@
-//! The floor: frames with a length in front over Tokio's `TcpStream`, calls pipelined, what is
-//! ready to be written at a time in one write.
+//! The floor: frames with a length in front over Tokio's `TcpStream`, or over tokio-rustls, calls
+//! pipelined, what is ready to be written at a time in one write.
 
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::tcp::OwnedWriteHalf;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
 
-use super::super::{ANY_PORT, say, server_of};
+use super::super::secure::{self, TlsListener};
+use super::super::{ANY_PORT, payload, say, server_of};
 use super::{Caller, bulk_of, check, message, number_of};
 use crate::job::EndConfig;
 
@@ -34,7 +34,7 @@ impl Outgoing {
         self.some.notify_one();
     }
 
-    async fn write(self: Arc<Self>, mut to: OwnedWriteHalf) -> Result<()> {
+    async fn write(self: Arc<Self>, mut to: impl AsyncWrite + Unpin) -> Result<()> {
         let mut batch = Vec::new();
         loop {
             self.some.notified().await;
@@ -43,6 +43,7 @@ impl Outgoing {
                 &mut *self.bytes.lock().expect("no thread panics"),
             );
             to.write_all(&batch).await?;
+            to.flush().await?;
             batch.clear();
         }
     }
@@ -56,17 +57,28 @@ async fn read_frame(from: &mut (impl AsyncRead + Unpin), into: &mut Vec<u8>) -> 
     Ok(())
 }
 
-pub async fn serve(config: EndConfig) -> Result<()> {
+pub async fn serve(config: EndConfig, is_secure: bool) -> Result<()> {
+    if is_secure {
+        let stream = TlsListener::open().await?.accept().await?;
+        return serve_over(config, tokio::io::split(stream)).await;
+    }
     let listener = TcpListener::bind(ANY_PORT).await?;
     say("PORT", listener.local_addr()?.port());
     let (stream, _) = listener.accept().await?;
     stream.set_nodelay(true)?;
-    let (read, write) = stream.into_split();
+    serve_over(config, stream.into_split()).await
+}
+
+async fn serve_over<R, W>(config: EndConfig, (read, write): (R, W)) -> Result<()>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
     let outgoing = Arc::new(Outgoing::default());
     tokio::spawn(Arc::clone(&outgoing).write(write));
     let mut read = BufReader::with_capacity(BUFFER_SIZE, read);
     let mut request = Vec::new();
-    let bulk = vec![0; config.job.bulk];
+    let bulk = payload(config.job.bulk);
     loop {
         read_frame(&mut read, &mut request).await?;
         outgoing.frame(&[&request, &bulk[..bulk_of(&config.job, request.len())]]);
@@ -93,10 +105,22 @@ impl Caller for Plain {
     }
 }
 
-pub async fn call(config: EndConfig) -> Result<()> {
-    let stream = TcpStream::connect(server_of(&config)).await?;
+pub async fn call(config: EndConfig, is_secure: bool) -> Result<()> {
+    let to = server_of(&config);
+    if is_secure {
+        let stream = secure::connect(&secure::connector()?, to).await?;
+        return call_over(config, tokio::io::split(stream)).await;
+    }
+    let stream = TcpStream::connect(to).await?;
     stream.set_nodelay(true)?;
-    let (read, write) = stream.into_split();
+    call_over(config, stream.into_split()).await
+}
+
+async fn call_over<R, W>(config: EndConfig, (read, write): (R, W)) -> Result<()>
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
     let outgoing = Arc::new(Outgoing::default());
     tokio::spawn(Arc::clone(&outgoing).write(write));
     let callers = super::callers(&config.job);

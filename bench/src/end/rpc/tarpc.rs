@@ -2,19 +2,21 @@
 
 use anyhow::Result;
 use futures::StreamExt;
-use serde_bytes::ByteBuf;
+use serde_bytes::{ByteArray, ByteBuf};
 use tarpc::server::{BaseChannel, Channel};
 use tarpc::tokio_serde::formats::Bincode;
 use tarpc::{client, context, serde_transport};
 
 use super::super::{ANY_PORT, say, server_of};
-use super::{Caller, bulk_of, check, message};
+use super::{Caller, SMALL, bulk_of, check, message, stamp};
 use crate::job::{EndConfig, Job};
 
 #[tarpc::service]
 trait Echo {
+    /// The request.
+    async fn echo(request: ByteArray<SMALL>) -> ByteArray<SMALL>;
     /// The request, and the bulk behind it.
-    async fn echo(request: ByteBuf) -> ByteBuf;
+    async fn fetch(request: ByteBuf) -> ByteBuf;
 }
 
 #[derive(Clone, Debug)]
@@ -23,7 +25,11 @@ struct Server {
 }
 
 impl Echo for Server {
-    async fn echo(self, _: context::Context, mut request: ByteBuf) -> ByteBuf {
+    async fn echo(self, _: context::Context, request: ByteArray<SMALL>) -> ByteArray<SMALL> {
+        request
+    }
+
+    async fn fetch(self, _: context::Context, mut request: ByteBuf) -> ByteBuf {
         let len = request.len();
         request.resize(len + bulk_of(&self.job, len), 0);
         request
@@ -52,12 +58,19 @@ pub async fn serve(config: EndConfig) -> Result<()> {
 struct Tarpc {
     client: EchoClient,
     size: usize,
+    has_bulk: bool,
 }
 
 impl Caller for Tarpc {
     async fn call(&mut self, number: u64) -> Result<()> {
+        if !self.has_bulk {
+            let mut request = ByteArray::new([0; SMALL]);
+            stamp(&mut *request, number);
+            let answer = self.client.echo(context::current(), request).await?;
+            return check(&*answer, number);
+        }
         let request = ByteBuf::from(message(number, self.size));
-        let answer = self.client.echo(context::current(), request).await?;
+        let answer = self.client.fetch(context::current(), request).await?;
         check(&answer, number)
     }
 }
@@ -71,6 +84,7 @@ pub async fn call(config: EndConfig) -> Result<()> {
     let caller = |_, size| Tarpc {
         client: client.clone(),
         size,
+        has_bulk: bulk_of(&config.job, size) > 0,
     };
     super::call(&config, caller).await
 }

@@ -16,7 +16,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-use super::super::{ANY_PORT, say};
+use super::super::{ANY_PORT, payload, say};
 use super::{Caller, bulk_of, check, message};
 use crate::job::{EndConfig, Job};
 
@@ -113,7 +113,7 @@ pub async fn serve(config: EndConfig) -> Result<()> {
     say("PORT", listener.local_addr()?.port());
     let echo = Echo {
         job: config.job.clone(),
-        bulk: vec![0; config.job.bulk].into(),
+        bulk: payload(config.job.bulk).into(),
     };
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let server = Server::builder().add_service(echo);
