@@ -2,12 +2,13 @@
 //! Each line that comes is answered by one line of JSON. `cargo run --example top` asks and shows.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 
 /// Where statistics are served, or asked for.
@@ -47,8 +48,13 @@ pub async fn serve(
             });
         }
         StatsAddress::Path(path) => {
-            // One that a program has left behind that was killed.
-            let _ = std::fs::remove_file(path);
+            // One that a program has left behind that was killed; never a file.
+            if path
+                .symlink_metadata()
+                .is_ok_and(|it| it.file_type().is_socket())
+            {
+                let _ = std::fs::remove_file(path);
+            }
             let listener = UnixListener::bind(path);
             let listener =
                 listener.with_context(|| format!("cannot serve at {}", path.display()))?;
@@ -62,14 +68,14 @@ pub async fn serve(
     Ok(Served(place))
 }
 
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, snapshot: impl Fn() -> Value) {
-    let mut stream = BufReader::new(stream);
-    let mut line = String::new();
-    while let Ok(1..) = stream.read_line(&mut line).await {
-        line.clear();
-        let text = format!("{}\n", snapshot());
-        if stream.write_all(text.as_bytes()).await.is_err() {
-            return;
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, snapshot: impl Fn() -> Value) {
+    let mut bytes = [0; 64];
+    while let Ok(len @ 1..) = stream.read(&mut bytes).await {
+        for _ in bytes[..len].iter().filter(|byte| **byte == b'\n') {
+            let text = format!("{}\n", snapshot());
+            if stream.write_all(text.as_bytes()).await.is_err() {
+                return;
+            }
         }
     }
 }
