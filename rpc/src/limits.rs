@@ -82,6 +82,9 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 /// any call takes but a stream, and an end for calls that wait for a client which does nothing.
 /// Value: 1 h.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(60 * 60);
+/// How long a handler's transfer may go on behind the deadline of its call: by then a client whose
+/// call has ended has refused it, unless it does nothing. Value: 1 s.
+pub const LATE_TRANSFER: Duration = Duration::from_secs(1);
 /// Default time that a draining server lets running calls continue. Value: 30 s.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a draining server waits for a client to close a connection without calls: a few round

@@ -37,7 +37,7 @@ fn pages(len: u64) -> u32 {
     u32::try_from(len.div_ceil(PAGE as u64)).unwrap_or(u32::MAX)
 }
 
-/// Reads a body, in chunks: small frames wait for one of them at most.
+/// Reads a body, in chunks: small frames wait for two of them at most.
 ///
 /// # Cancel safety
 /// Dropping the future ends the transfer; its memory is freed when nothing uses it any more.

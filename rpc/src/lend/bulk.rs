@@ -1,24 +1,29 @@
 //! Lent memory as a handler has it: read and written by RMA, in chunks.
 //!
-//! Chunks are of a bounded size, so that a small answer waits behind one of them at most, and come
+//! Chunks are of a bounded size, so that a small answer waits behind two of them at most, and come
 //! out of memory that the server has set aside. A handler may keep what it has read, and stand
 //! still: so each piece of lent memory has a small chunk of its own beside what all share, and a
 //! transfer waits for its own handler alone. One whose handler is dropped gives what it has
-//! back as the library lets go of it.
+//! back as the library lets go of it. A client that serves none ends nothing either: a transfer
+//! ends soon after the deadline of its call, also that of a handler which goes on to its end.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::Future;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::future::{Either, select};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 use tokio_fabric::mr::RegionSlice;
 use tokio_fabric::op::Op;
 use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
-use crate::limits::{CHUNK, CHUNK_DEPTH, CHUNKS_PER_CONNECTION, CHUNKS_PER_SERVER, OWN_CHUNK};
+use crate::limits::{
+    CHUNK, CHUNK_DEPTH, CHUNKS_PER_CONNECTION, CHUNKS_PER_SERVER, LATE_TRANSFER, OWN_CHUNK,
+};
 use crate::status::{Code, Result, Status};
 
 /// The memory that the chunks of a server's transfers are in.
@@ -146,6 +151,17 @@ pub(super) fn status_of(error: Error) -> Status {
     Status::maybe_ran(code, error.to_string()).with_source(error)
 }
 
+/// A part of a transfer of a call with this deadline.
+async fn within<T>(deadline: Option<Instant>, part: impl Future<Output = Result<T>>) -> Result<T> {
+    let Some(end) = deadline.and_then(|it| it.checked_add(LATE_TRANSFER)) else {
+        return part.await;
+    };
+    timeout_at(end, part).await.unwrap_or_else(|_| {
+        let what = "the client does not serve what it has lent";
+        Err(Status::maybe_ran(Code::DeadlineExceeded, what))
+    })
+}
+
 /// Memory of the caller that the handler may read while the call is running.
 ///
 /// It is an argument of a method, for which the caller passes [`Lend::read`](super::Lend::read).
@@ -177,15 +193,18 @@ pub(super) fn status_of(error: Error) -> Status {
 pub struct Pull {
     region: RemoteRegion,
     bulk: Arc<Bulk>,
+    /// Of the call.
+    deadline: Option<Instant>,
     /// Room for the chunk that it is sure of.
     own: Arc<Semaphore>,
 }
 
 impl Pull {
-    pub(crate) fn new(region: RemoteRegion, bulk: &Arc<Bulk>) -> Pull {
+    pub(crate) fn new(region: RemoteRegion, bulk: &Arc<Bulk>, deadline: Option<Instant>) -> Pull {
         Pull {
             region,
             bulk: Arc::clone(bulk),
+            deadline,
             own: Arc::new(Semaphore::new(1)),
         }
     }
@@ -207,6 +226,7 @@ impl Pull {
         Chunks {
             region: self.region,
             bulk: Arc::clone(&self.bulk),
+            deadline: self.deadline,
             own: Arc::clone(&self.own),
             asked: 0,
             reads: VecDeque::with_capacity(CHUNK_DEPTH),
@@ -217,7 +237,8 @@ impl Pull {
     ///
     /// # Errors
     /// [`Code::TooLarge`] if it is longer, before anything is read; [`Code::LentRefused`] if the
-    /// caller takes the memory back meanwhile; [`Code::ConnectionLost`].
+    /// caller takes the memory back meanwhile; [`Code::DeadlineExceeded`] if it does not serve
+    /// it until a second behind the call's deadline; [`Code::ConnectionLost`].
     ///
     /// # Cancel safety
     /// Dropping the future ends the transfer.
@@ -253,6 +274,7 @@ impl fmt::Debug for Pull {
 pub struct Chunks {
     region: RemoteRegion,
     bulk: Arc<Bulk>,
+    deadline: Option<Instant>,
     own: Arc<Semaphore>,
     /// Bytes that were asked for.
     asked: u64,
@@ -270,6 +292,10 @@ impl Chunks {
     /// # Cancel safety
     /// Dropping the future loses nothing. Dropping the `Chunks` ends the transfer.
     pub async fn next(&mut self) -> Result<Option<Chunk>> {
+        within(self.deadline, self.read_next()).await
+    }
+
+    async fn read_next(&mut self) -> Result<Option<Chunk>> {
         if self.reads.is_empty() && self.asked < self.region.len {
             let room = self.bulk.reserve(&self.own).await?;
             self.ask(room)?;
@@ -467,13 +493,16 @@ impl Write {
 pub struct Push {
     region: RemoteRegion,
     bulk: Arc<Bulk>,
+    /// Of the call.
+    deadline: Option<Instant>,
 }
 
 impl Push {
-    pub(crate) fn new(region: RemoteRegion, bulk: &Arc<Bulk>) -> Push {
+    pub(crate) fn new(region: RemoteRegion, bulk: &Arc<Bulk>, deadline: Option<Instant>) -> Push {
         Push {
             region,
             bulk: Arc::clone(bulk),
+            deadline,
         }
     }
 
@@ -504,7 +533,8 @@ impl Push {
     /// # Errors
     /// [`Code::TooLarge`] if the bytes do not fit, before anything is written;
     /// [`Code::LentRefused`] if the caller takes the memory back meanwhile;
-    /// [`Code::ConnectionLost`].
+    /// [`Code::DeadlineExceeded`] if it does not serve it until a second behind the call's
+    /// deadline; [`Code::ConnectionLost`].
     ///
     /// # Cancel safety
     /// Dropping the future ends the transfer. Bytes that have been sent may still be written.
@@ -521,19 +551,19 @@ impl Push {
             );
             return Err(Status::new(Code::TooLarge, what));
         }
-        let mut writes = VecDeque::with_capacity(CHUNK_DEPTH);
+        let mut writes: VecDeque<Write> = VecDeque::with_capacity(CHUNK_DEPTH);
         let part_len = part_len(len);
         for begin in (0..len).step_by(part_len) {
             if writes.len() == CHUNK_DEPTH
                 && let Some(oldest) = writes.pop_front()
             {
-                Write::end(oldest).await?;
+                within(self.deadline, oldest.end()).await?;
             }
             let part = begin..len.min(begin + part_len);
             writes.push_back(self.post(offset, &source, part)?);
         }
         for write in writes {
-            write.end().await?;
+            within(self.deadline, write.end()).await?;
         }
         Ok(len as u64)
     }

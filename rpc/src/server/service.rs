@@ -168,7 +168,7 @@ impl Incoming<'_> {
     /// It was not lent for that, or is too long.
     pub fn pull(&self, at: usize) -> Result<Pull> {
         let region = self.lent_for(at, Access::REMOTE_READ)?;
-        Ok(Pull::new(region, &self.connection.bulk))
+        Ok(Pull::new(region, &self.connection.bulk, self.cx.deadline()))
     }
 
     /// A piece of lent memory, to be written to.
@@ -177,7 +177,7 @@ impl Incoming<'_> {
     /// It was not lent for that, or is too long.
     pub fn push(&self, at: usize) -> Result<Push> {
         let region = self.lent_for(at, Access::REMOTE_WRITE)?;
-        Ok(Push::new(region, &self.connection.bulk))
+        Ok(Push::new(region, &self.connection.bulk, self.cx.deadline()))
     }
 
     fn lent_for(&self, at: usize, access: Access) -> Result<RemoteRegion> {

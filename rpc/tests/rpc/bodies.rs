@@ -117,7 +117,7 @@ async fn handlers_that_stand_still_hold_so_many_bytes_of_requests_at_most() {
 }
 
 /// A client that asks a server to read its memory, and never serves that: it is not driven.
-async fn stranger(net: &Net, to: SocketAddr, asks: Vec<Vec<u8>>) -> Endpoint {
+pub async fn stranger(net: &Net, to: SocketAddr, asks: Vec<Vec<u8>>) -> Endpoint {
     let fabric = net.fabric().unwrap();
     let domain = fabric.domain().driver(Driver::Manual).open().unwrap();
     let endpoint = domain.endpoint().open().unwrap();

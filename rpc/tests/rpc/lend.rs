@@ -11,11 +11,14 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_fabric::error::Refusal;
 use tokio_fabric::testing::Net;
+use tokio_fabric::{Access, RemoteRegion};
 use tokio_fabric_rpc::limits::{CHUNK, CHUNKS_PER_CONNECTION, CHUNKS_PER_SERVER};
 use tokio_fabric_rpc::{
     Channel, Code, Cx, Lend, Pull, Push, Result, Server, Started, Status, service, testing,
 };
 
+use super::bodies::stranger;
+use super::hostile::request;
 use super::{expect, until_closed_calls};
 
 #[service]
@@ -399,6 +402,36 @@ async fn handlers_that_keep_what_they_read_hold_up_no_other() {
     let (answer, _) = clients[0].put(Lend::read(bytes)).await.unwrap();
     assert_eq!(answer.1, 20 * CHUNK as u64);
     ledger.close().await;
+}
+
+/// `Server::deadline_max`: "occupies a place no longer than that", nor does a handler that goes on
+/// to its end. In less time than it takes to find that a client does not even answer probes.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_serves_no_transfer_holds_no_handler_that_goes_on() {
+    let net = Net::new(23);
+    let (server, mut late, _) = store();
+    let server = server.deadline_max(Duration::from_millis(500));
+    let (_channel, server) = testing::connect(&net, server).await.unwrap();
+    let lent = |call, method, access| {
+        let region = RemoteRegion {
+            access,
+            ..RemoteRegion::new(0, 1 << 20, 0x1234_5678)
+        };
+        request(call, method, 1 << 1, &region.to_bytes())
+    };
+    let asks = vec![
+        lent(0, "Store/late_read", Access::REMOTE_READ),
+        lent(1, "Store/late_write", Access::REMOTE_WRITE),
+        lent(2, "Store/scribble", Access::REMOTE_WRITE),
+    ];
+    let _stranger = stranger(&net, server.local_addr(), asks).await;
+    for _ in 0..3 {
+        let ended = timeout(Duration::from_secs(2), late.recv()).await;
+        let end = ended.expect("its transfer ends").unwrap().unwrap_err();
+        assert_eq!(end.code(), Code::DeadlineExceeded, "{end}");
+    }
+    let stats = server.stats();
+    assert_eq!((stats.running, stats.connections), (0, 2), "both are there");
 }
 
 #[service(name = "Store")]
