@@ -2,6 +2,10 @@
 //! the beginnings and ends of connections. It hands frames to the connections, which answer by
 //! posting; nothing here waits for an application.
 
+mod reading;
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,6 +23,7 @@ use tokio_fabric::eq::{ConnRequest, EndpointId};
 use tokio_fabric::error::OperationKind;
 use tokio_fabric::info::AuthKey;
 use tokio_fabric::limits::INJECT_SIZE_MAX;
+use tokio_fabric::op::Op;
 use tokio_fabric::{Buffer, CompletionQueue, Domain, Endpoint, Error, Event, EventQueue, Fabric};
 
 use crate::cx::Cx;
@@ -28,6 +33,8 @@ use crate::limits::{
 use crate::server::Handling;
 use crate::status::Status;
 use crate::wire::{BatchBuf, FrameBuf};
+
+pub(crate) use reading::{Came, ReadingCheck};
 
 /// One end of a connection.
 pub(crate) trait Connection: Send + Sync + 'static {
@@ -359,17 +366,55 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
 /// is bounded by the calls that are open. Empty afterwards: small ones are copied from where they
 /// are.
 pub(crate) fn send(endpoint: &Endpoint, frame: &mut FrameBuf) -> Result<(), Error> {
-    if frame.len() <= INJECT_SIZE_MAX {
-        match endpoint.inject(&*frame) {
-            Err(error) if error.is_again() => {}
-            sent => {
-                frame.clear();
-                return sent;
-            }
-        }
+    if let Some(sent) = try_inject(endpoint, frame) {
+        return sent;
     }
     let sent = endpoint.send(std::mem::take(frame).into_vec()).detach();
     sent.map_err(|failed| failed.into_error())
+}
+
+/// The same of an item of a stream, of which a peer that does not read may ask for any number: if
+/// there is no room within the library, what the stream has to wait for.
+pub(crate) fn send_item(endpoint: &Endpoint, frame: &mut FrameBuf) -> Result<ItemSending, Error> {
+    if let Some(sent) = try_inject(endpoint, frame) {
+        return sent.map(|()| ItemSending::Sent);
+    }
+    let sent = endpoint.send(std::mem::take(frame).into_vec()).try_post();
+    match sent.map_err(|failed| failed.into_parts()) {
+        Ok(sending) => {
+            sending.detach();
+            Ok(ItemSending::Sent)
+        }
+        Err((error, Some(frame))) if error.is_again() => {
+            let sending = endpoint.send(frame).post();
+            let sending = sending.map_err(|failed| failed.into_error())?;
+            Ok(ItemSending::NoRoom(sending))
+        }
+        Err((error, _)) => Err(error),
+    }
+}
+
+/// What becomes of an item that is to be sent.
+pub(crate) enum ItemSending {
+    Sent,
+    /// It is sent, in its order, when there is room. To be awaited before the next one.
+    NoRoom(Op<Vec<u8>>),
+    /// It is not sent: there is no credit for it.
+    NoCredit(FrameBuf),
+}
+
+/// Sends a small frame, if there is room within the library.
+fn try_inject(endpoint: &Endpoint, frame: &mut FrameBuf) -> Option<Result<(), Error>> {
+    if frame.len() > INJECT_SIZE_MAX {
+        return None;
+    }
+    match endpoint.inject(&*frame) {
+        Err(error) if error.is_again() => None,
+        sent => {
+            frame.clear();
+            Some(sent)
+        }
+    }
 }
 
 /// The same, at the library's next turn: nothing is sent within this call.
@@ -378,12 +423,9 @@ pub(crate) fn send_later(endpoint: &Endpoint, frame: FrameBuf) -> Result<(), Err
     sent.map_err(|failed| failed.into_error())
 }
 
-/// Sends what was gathered, as [`send`] does.
+/// Sends what was gathered, which is not nothing, as [`send`] does.
 pub(crate) fn send_batch(endpoint: &Endpoint, batch: &mut BatchBuf) -> Result<(), Error> {
     let message = batch.message();
-    if message.is_empty() {
-        return Ok(());
-    }
     if message.len() <= INJECT_SIZE_MAX {
         match endpoint.inject(message) {
             Err(error) if error.is_again() => {}
@@ -402,6 +444,3 @@ pub(crate) fn close(endpoint: &Endpoint) {
     // Begun by its first poll, it goes on by itself.
     let _ = endpoint.shutdown().now_or_never();
 }
-
-#[cfg(test)]
-mod tests;

@@ -53,6 +53,10 @@ pub const CALLS_PER_CONNECTION: u32 = 256;
 /// were sent. After one window a client that reads has read a response; this side learns of it when
 /// it has sent the next batch, which may take two windows more.
 pub const READING_CHECK_SHARE: u32 = 4;
+/// The same for the items of a peer's streams, per call of the window. Without reading anything
+/// that was sent since the last check, a peer can send the items of the calls that were open and of
+/// one more call in each slot, and as many once more for what the next batch brings.
+pub const READING_CHECK_ITEMS: u32 = 2 * READING_CHECK_SHARE * STREAM_ITEMS;
 /// Maximum of [`CALLS_PER_CONNECTION`]: the transmit context, which must hold a response and a
 /// cancellation for each call, has 4,096 slots.
 pub const CALLS_PER_CONNECTION_MAX: u32 = 1024;

@@ -7,7 +7,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
-use crate::drive::{Connection, ReadTurn, close, send, send_batch, send_later};
+use crate::drive::{
+    Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
+    send_later,
+};
 use crate::lend::{BodyRoom, fetch};
 use crate::limits::{GATHERED_CALLERS_MIN, HEADER_LEN};
 use crate::proto::{
@@ -44,6 +47,7 @@ pub(crate) struct ClientConnection {
     /// What the machine's times count from.
     origin: Instant,
     state: Mutex<State>,
+    reading: ReadingCheck,
     /// For answers that are read out of the server's memory.
     bodies: BodyRoom,
     /// The clock is to look anew.
@@ -97,6 +101,7 @@ impl ClientConnection {
                 armed: None,
                 has_clock: false,
             }),
+            reading: ReadingCheck::default(),
             bodies: BodyRoom::new(),
             earlier: Arc::default(),
             closing: Notify::new(),
@@ -207,13 +212,11 @@ impl ClientConnection {
 
     /// Under the lock, in the order of these: alone, or with what else is sent now.
     fn send(&self, state: &mut State, frame: &mut FrameBuf) -> Result<(), Error> {
-        if !state.gathers {
-            return send(&self.endpoint, frame);
-        }
-        if !state.gathered.has_room(frame.len()) {
+        if state.gathers && !state.gathered.has_room(frame.len()) {
             self.send_gathered(state);
         }
-        if !state.gathered.has_room(frame.len()) {
+        if !state.gathers || !state.gathered.has_room(frame.len()) {
+            self.reading.count_message();
             return send(&self.endpoint, frame);
         }
         state.gathered.push(frame);
@@ -223,7 +226,10 @@ impl ClientConnection {
 
     /// Under the lock. What cannot be sent has lost its connection.
     fn send_gathered(&self, state: &mut State) {
-        let _ = send_batch(&self.endpoint, &mut state.gathered);
+        if !state.gathered.message().is_empty() {
+            self.reading.count_message();
+            let _ = send_batch(&self.endpoint, &mut state.gathered);
+        }
     }
 
     /// Acts under the lock, with the task to be woken when there is more of the call. What makes
@@ -274,7 +280,7 @@ impl ClientConnection {
         })
     }
 
-    /// Sends an item of the call, or gives it back: the task is woken when it may be sent.
+    /// Sends an item of the call; the task is woken when there is credit for it.
     ///
     /// # Errors
     /// It is larger than a frame.
@@ -283,7 +289,7 @@ impl ClientConnection {
         key: CallKey,
         mut frame: FrameBuf,
         task: &Waker,
-    ) -> Result<Option<FrameBuf>> {
+    ) -> Result<ItemSending> {
         self.watched(key, task, |state| {
             let (len, max) = (frame.len(), state.machine.frame_max());
             if len > max {
@@ -291,12 +297,18 @@ impl ClientConnection {
                 return Err(Status::maybe_ran(Code::TooLarge, what));
             }
             let Some(call) = state.machine.send_item(key, len - HEADER_LEN) else {
-                return Ok(Some(frame));
+                return Ok(ItemSending::NoCredit(frame));
             };
             write_item_head(&mut frame, call);
             // What cannot be sent has lost its connection, and its call's end is on its way.
-            let _ = self.send(state, &mut frame);
-            Ok(None)
+            let sent = match state.gathers {
+                true => self.send(state, &mut frame).map(|()| ItemSending::Sent),
+                false => {
+                    self.reading.count_message();
+                    send_item(&self.endpoint, &mut frame)
+                }
+            };
+            Ok(sent.unwrap_or(ItemSending::Sent))
         })
     }
 
@@ -334,7 +346,10 @@ impl ClientConnection {
             // What cannot be sent has lost its connection.
             let _ = match state.gathers {
                 true => self.send(state, &mut frame),
-                false => send_later(&self.endpoint, frame),
+                false => {
+                    self.reading.count_message();
+                    send_later(&self.endpoint, frame)
+                }
             };
         }
     }
@@ -394,9 +409,12 @@ impl ClientConnection {
                 Ok(())
             }
             Frame::Item(call, item) => {
-                let woken = self.with_machine(|machine| machine.handle_item(call, item))?;
+                let (woken, calls_max) = self.with_machine(|machine| {
+                    let woken = machine.handle_item(call, item);
+                    woken.map(|woken| (woken, machine.calls_most()))
+                })?;
                 woken.into_iter().for_each(Waker::wake);
-                Ok(())
+                self.reading.check(Came::Item, calls_max, &self.endpoint)
             }
             Frame::Credit(call, more) => {
                 let woken = self.with_machine(|machine| machine.handle_credit(call, more))?;

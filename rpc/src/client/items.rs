@@ -1,5 +1,6 @@
 //! The streams of a call, at its caller.
 
+use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,10 +8,12 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::Stream;
+use tokio_fabric::op::Op;
 
 use super::connection::{CallStep, ClientConnection};
 use super::request::CallRecord;
 use crate::codec::{self, CodecOf};
+use crate::drive::ItemSending;
 use crate::lend::LentRead;
 use crate::limits::STREAM_ITEMS;
 use crate::proto::{CallKey, ItemBody};
@@ -24,6 +27,8 @@ pub(super) struct ItemPump {
     source: Option<ItemSource>,
     /// What waits for credit.
     next: Option<FrameBuf>,
+    /// What waits for room within the library.
+    sending: Option<Op<Vec<u8>>>,
 }
 
 impl ItemPump {
@@ -31,6 +36,7 @@ impl ItemPump {
         ItemPump {
             source: Some(source),
             next: None,
+            sending: None,
         }
     }
 
@@ -59,6 +65,12 @@ impl ItemPump {
             let Some(source) = &mut self.source else {
                 return Ok(());
             };
+            if let Some(sending) = &mut self.sending {
+                if Pin::new(sending).poll(cx).is_pending() {
+                    return Ok(());
+                }
+                self.sending = None;
+            }
             let frame = match self.next.take() {
                 Some(frame) => frame,
                 None => match source.as_mut().poll_next(cx) {
@@ -71,9 +83,13 @@ impl ItemPump {
                     }
                 },
             };
-            self.next = connection.send_item(key, frame, cx.waker())?;
-            if self.next.is_some() {
-                return Ok(());
+            match connection.send_item(key, frame, cx.waker())? {
+                ItemSending::Sent => {}
+                ItemSending::NoRoom(sending) => self.sending = Some(sending),
+                ItemSending::NoCredit(frame) => {
+                    self.next = Some(frame);
+                    return Ok(());
+                }
             }
         }
         // Others have their turn.

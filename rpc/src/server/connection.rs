@@ -12,11 +12,12 @@ use tokio_fabric::{Endpoint, Error, ErrorKind};
 use super::bodies;
 use super::fetches::{BodyShare, FetchTable};
 use super::listening::{CallPermit, ServerShared};
-use super::reading::ReadingCheck;
 use super::running;
 use super::service::{Incoming, Reply};
 use crate::cx::{CallParts, CancelReason, Cx};
-use crate::drive::{Connection, ReadTurn, close, send, send_batch};
+use crate::drive::{
+    Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
+};
 use crate::lend::{BodyRoom, Bulk};
 use crate::limits::{GATHERING_MAX, HEADER_LEN, RETRY_AFTER};
 use crate::proto::{Admission, ServerMachine};
@@ -106,8 +107,14 @@ impl ServerConnection {
 
     /// What cannot be sent has lost its connection, which ends at both sides.
     pub(super) fn send(&self, frame: &mut FrameBuf) {
-        self.reading.count_frame();
+        self.reading.count_message();
         let _ = send(&self.endpoint, frame);
+    }
+
+    /// The same of an item of a stream.
+    pub(super) fn send_within_room(&self, frame: &mut FrameBuf) -> ItemSending {
+        self.reading.count_message();
+        send_item(&self.endpoint, frame).unwrap_or(ItemSending::Sent)
     }
 
     /// The same, together with other answers if it is small.
@@ -127,7 +134,7 @@ impl ServerConnection {
 
     fn send_gathered(&self, turn: &mut ReadTurn) {
         if !turn.answers.message().is_empty() {
-            self.reading.count_frame();
+            self.reading.count_message();
             let _ = send_batch(&self.endpoint, &mut turn.answers);
         }
     }
@@ -283,9 +290,12 @@ impl ServerConnection {
                 Ok(())
             }
             Frame::Item(call, item) => {
-                let reader = self.with_machine(|machine| machine.handle_item(call, item))?;
+                let (reader, calls_max) = self.with_machine(|machine| {
+                    let reader = machine.handle_item(call, item);
+                    reader.map(|reader| (reader, machine.calls_max()))
+                })?;
                 reader.into_iter().for_each(Waker::wake);
-                Ok(())
+                self.reading.check(Came::Item, calls_max, &self.endpoint)
             }
             Frame::Credit(call, more) => {
                 let sender = self.with_machine(|machine| {
@@ -318,7 +328,8 @@ impl ServerConnection {
             let admission = machine.handle_request(call, len);
             admission.map(|it| (it, machine.calls_max(), machine.running()))
         })?;
-        self.reading.check_at_request(calls_max, &self.endpoint)?;
+        self.reading
+            .check(Came::Request, calls_max, &self.endpoint)?;
         let refusal = |code, what: &'static str| Status::not_started(code, what);
         let route = self.server.routes.find(request.method);
         if admission == Admission::Draining {

@@ -1,16 +1,19 @@
 //! The streams of a call, at its handler.
 
+use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use futures::Stream;
+use tokio_fabric::op::Op;
 
 use super::connection::ServerConnection;
 use super::service::Reply;
 use crate::codec::{self, CodecOf};
 use crate::cx::{CancelReason, Cx};
+use crate::drive::ItemSending;
 use crate::limits::{HEADER_LEN, STREAM_ITEMS};
 use crate::proto::{ItemRead, ItemSend};
 use crate::status::{Code, Result, Status};
@@ -60,31 +63,25 @@ impl<C: CodecOf<T>, T> Stream for ReceivedItems<C, T> {
     }
 }
 
-/// What became of an item.
-enum Sending {
-    Sent,
-    /// The call's task is woken when there is credit.
-    Waits(FrameBuf),
-    /// It is too large, or the call is over.
-    Failed(Status),
-}
-
 impl ServerConnection {
-    fn send_item(&self, cx: &Cx, mut frame: FrameBuf) -> Sending {
+    /// Sends an item. The call's task is woken when there is credit for it.
+    ///
+    /// # Errors
+    /// It is too large, or the call is over.
+    fn send_item(&self, cx: &Cx, mut frame: FrameBuf) -> Result<ItemSending> {
         if frame.len() > self.frame_max() {
             let (len, max) = (frame.len(), self.frame_max());
             let what = format!("an item of {len} bytes, the client takes {max}");
-            return Sending::Failed(Status::new(Code::TooLarge, what));
+            return Err(Status::new(Code::TooLarge, what));
         }
         let len = frame.len() - HEADER_LEN;
         match self.with_machine(|machine| machine.send_item(cx.id(), len)) {
             ItemSend::Now => {
                 write_item_head(&mut frame, cx.id());
-                self.send(&mut frame);
-                Sending::Sent
+                Ok(self.send_within_room(&mut frame))
             }
-            ItemSend::Later => Sending::Waits(frame),
-            ItemSend::Gone => Sending::Failed(Status::new(Code::Cancelled, "")),
+            ItemSend::Later => Ok(ItemSending::NoCredit(frame)),
+            ItemSend::Gone => Err(Status::new(Code::Cancelled, "")),
         }
     }
 
@@ -127,6 +124,8 @@ pub(super) struct SentItems {
     source: ItemSource,
     /// What waits for credit.
     next: Option<FrameBuf>,
+    /// What waits for room within the library.
+    sending: Option<Op<Vec<u8>>>,
     /// The client knows of it.
     has_begun: bool,
 }
@@ -136,6 +135,7 @@ impl SentItems {
         SentItems {
             source,
             next: None,
+            sending: None,
             has_begun: false,
         }
     }
@@ -149,6 +149,11 @@ impl SentItems {
         task: &mut Context<'_>,
     ) -> Poll<Reply> {
         for _ in 0..STREAM_ITEMS {
+            if let Some(sending) = &mut self.sending {
+                // What cannot be sent has lost its connection.
+                let _ = ready!(Pin::new(sending).poll(task));
+                self.sending = None;
+            }
             let frame = match self.next.take() {
                 Some(frame) => frame,
                 None => match self.source.as_mut().poll_next(task) {
@@ -164,12 +169,15 @@ impl SentItems {
                 },
             };
             match connection.send_item(cx, frame) {
-                Sending::Sent => self.has_begun = true,
-                Sending::Waits(frame) => {
+                Ok(ItemSending::Sent) => self.has_begun = true,
+                Ok(ItemSending::NoRoom(sending)) => {
+                    (self.sending, self.has_begun) = (Some(sending), true);
+                }
+                Ok(ItemSending::NoCredit(frame)) => {
                     self.next = Some(frame);
                     return Poll::Pending;
                 }
-                Sending::Failed(status) => return Poll::Ready(Reply::status(&status)),
+                Err(status) => return Poll::Ready(Reply::status(&status)),
             }
         }
         // Others have their turn.

@@ -8,7 +8,6 @@ mod drain;
 mod fetches;
 mod items;
 mod listening;
-mod reading;
 mod route;
 mod running;
 mod service;

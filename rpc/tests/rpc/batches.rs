@@ -11,7 +11,7 @@ use tokio_fabric_rpc::{Channel, Code, Server, Started, testing};
 use super::hostile::{frame, hello_with, raw_client, request};
 use super::{Handlers, ProbeClient, ProbeServer, expect};
 
-fn batch(frames: &[Vec<u8>]) -> Vec<u8> {
+pub fn batch(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut message = vec![9, 0, 0, 0];
     for frame in frames {
         message.extend_from_slice(&(frame.len() as u16).to_le_bytes());

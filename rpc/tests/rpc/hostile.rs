@@ -70,7 +70,7 @@ pub async fn raw_client(net: &Net, to: std::net::SocketAddr, hello: Vec<u8>) -> 
 }
 
 /// Waits for the end of the endpoint's connection.
-async fn shutdown(peer: &Peer) {
+pub async fn shutdown(peer: &Peer) {
     let ended =
         async { while !matches!(peer.events.next().await, Some(Event::Shutdown { .. })) {} };
     tokio::time::timeout(Duration::from_secs(60), ended)
@@ -121,7 +121,7 @@ async fn frames_that_break_the_rules_cost_their_connection_only() {
     assert_eq!(server.stats().connections, 1);
 }
 
-fn numbers(mut frame: Vec<u8>, first: u32, second: u32) -> Vec<u8> {
+pub fn numbers(mut frame: Vec<u8>, first: u32, second: u32) -> Vec<u8> {
     frame[8..12].copy_from_slice(&first.to_le_bytes());
     frame[12..16].copy_from_slice(&second.to_le_bytes());
     frame

@@ -18,6 +18,7 @@ mod reconnect;
 mod stalled;
 mod streams;
 mod tower;
+mod unread;
 mod wakers;
 
 use std::sync::Arc;

@@ -132,6 +132,8 @@ pub struct ClientMachine<W> {
     idle: Vec<u16>,
     waiting: VecDeque<CallKey>,
     calls_max: u32,
+    /// The largest that this was.
+    calls_most: u32,
     bytes_max: u64,
     frame_max: usize,
     body_max: u64,
@@ -150,6 +152,7 @@ impl<W> ClientMachine<W> {
             idle: Vec::new(),
             waiting: VecDeque::new(),
             calls_max: server.calls,
+            calls_most: server.calls,
             bytes_max: server.bytes,
             frame_max: server.frame_max as usize,
             body_max: server.body_max,
@@ -162,9 +165,15 @@ impl<W> ClientMachine<W> {
     /// What the server has said that it takes.
     pub fn agree(&mut self, server: &Hello) {
         self.calls_max = server.calls;
+        self.calls_most = server.calls;
         self.bytes_max = server.bytes;
         self.frame_max = server.frame_max as usize;
         self.body_max = server.body_max;
+    }
+
+    /// Calls that may be open, by the largest window so far.
+    pub fn calls_most(&self) -> u32 {
+        self.calls_most
     }
 
     /// Bytes of a frame that the server takes.
@@ -468,6 +477,7 @@ impl<W> ClientMachine<W> {
             return Err(Violation("a window in which no call has room"));
         }
         self.calls_max = window.calls.min(CALLS_PER_CONNECTION_MAX);
+        self.calls_most = self.calls_most.max(self.calls_max);
         self.bytes_max = window.bytes.into();
         Ok(())
     }
