@@ -108,10 +108,10 @@ pub const RETRY_BUDGET_PER_SECOND: u32 = 10;
 pub const RETRY_BUDGET_TIME: Duration = Duration::from_secs(10);
 /// Time limit of connecting to one address. Value: 10 s.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after the first failed attempt to reconnect. It doubles with each further one.
-/// Value: 10 ms.
+/// Pause after the first failed attempt to reconnect, and default before the first retry of a call
+/// of the retry policy. It doubles with each further one. Value: 10 ms.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// Longest pause between attempts to reconnect. Each pause is shortened by up to half, at random,
+/// Longest of these pauses. Each pause is shortened by up to half, at random,
 /// so that the clients of a server that has restarted do not all return at once. Value: 5 s.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Silence after which a peer is sent a probe while calls wait for it: to the library below, a

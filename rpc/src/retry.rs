@@ -13,8 +13,11 @@ use tower::load_shed::error::Overloaded;
 use tower::retry::Policy;
 use tower::retry::budget::{Budget, TpsBudget};
 
-use crate::client::Call;
-use crate::limits::{RETRIES_MAX, RETRY_BUDGET_PER_SECOND, RETRY_BUDGET_SHARE, RETRY_BUDGET_TIME};
+use crate::client::{Call, shorten_at_random};
+use crate::limits::{
+    BACKOFF_MAX, BACKOFF_MIN, RETRIES_MAX, RETRY_BUDGET_PER_SECOND, RETRY_BUDGET_SHARE,
+    RETRY_BUDGET_TIME,
+};
 use crate::status::{CallError, Code, Started, Status};
 
 /// The error type of a call: a [`Status`], or a [`CallError`] that may contain one. Sealed.
@@ -47,8 +50,10 @@ impl<E> CallFailure for CallError<E> {
 /// A policy for `tower`'s `Retry`.
 ///
 /// It retries calls that have not started, and calls of `#[rpc(idempotent)]` methods that may have
-/// run. All attempts together have the deadline of the call. A budget, which clones share, limits
-/// the load that retries add: by default a fifth of the calls, and ten per second.
+/// run, after the pause that the server recommends, or one that grows with each retry. All attempts
+/// and pauses together have the deadline of the call, from its first attempt on. A budget, which
+/// clones share, limits the load that retries add: by default a fifth of the calls, and ten per
+/// second.
 ///
 /// Errors that another attempt would not change are passed on: a request that cannot be decoded or
 /// is too large, or a caller that is not authorized. So is the error of a call that sends a stream,
@@ -75,8 +80,11 @@ impl<E> CallFailure for CallError<E> {
 #[derive(Clone)]
 pub struct NotStarted {
     budget: Arc<TpsBudget>,
-    /// Of this call.
+    /// Of this call, as all that follows.
     left: u32,
+    /// The longest before the next retry.
+    pause: Duration,
+    /// When it was first made.
     begun: Option<Instant>,
 }
 
@@ -97,6 +105,7 @@ impl NotStarted {
         NotStarted {
             budget: Arc::new(budget),
             left: RETRIES_MAX,
+            pause: BACKOFF_MIN,
             begun: None,
         }
     }
@@ -113,6 +122,14 @@ impl NotStarted {
         self
     }
 
+    /// The pause before the first retry of a call, if the server recommends none. It doubles with
+    /// each further retry, up to 5 s, and is shortened by up to half, at random. Zero: no pauses.
+    /// Default: 10 ms.
+    pub fn pause(mut self, first: Duration) -> NotStarted {
+        self.pause = first;
+        self
+    }
+
     /// Whether and when a call that failed so is made again.
     fn decide<T, E>(
         &mut self,
@@ -125,16 +142,18 @@ impl NotStarted {
             Started::MaybeRan => call.is_idempotent(),
             Started::Ran => false,
         };
-        let pause = after.unwrap_or_default();
-        let begun = self.begun.unwrap_or_else(Instant::now);
-        if !may || self.left == 0 || !call.shorten(begun.elapsed() + pause) {
+        if !may || self.left == 0 {
             return None;
         }
-        if !self.budget.withdraw() {
+        let now = Instant::now();
+        let pause = after.unwrap_or_else(|| shorten_at_random(self.pause));
+        let deadline = call.fix_deadline(self.begun.unwrap_or(now));
+        let is_late = deadline.is_some_and(|it| now.checked_add(pause).is_none_or(|at| it <= at));
+        if is_late || !self.budget.withdraw() {
             return None;
         }
         self.left -= 1;
-        self.begun = Some(Instant::now() + pause);
+        self.pause = self.pause.saturating_mul(2).min(BACKOFF_MAX);
         Some(Pause(match pause.is_zero() {
             true => None,
             false => Some(Box::pin(sleep(pause))),
@@ -150,7 +169,7 @@ impl fmt::Debug for NotStarted {
     }
 }
 
-/// The pause before a call is retried: as long as the server recommended, otherwise none.
+/// The pause before a call is retried.
 #[derive(Debug)]
 pub struct Pause(Option<Pin<Box<tokio::time::Sleep>>>);
 

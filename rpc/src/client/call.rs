@@ -28,6 +28,8 @@ use crate::wire::{CallId, CodecName, FrameHead, Metadata, Prefix, Streams, micro
 enum Limit {
     OfChannel,
     Within(Duration),
+    #[cfg(feature = "tower")]
+    Until(Instant),
     Unlimited,
 }
 
@@ -188,18 +190,16 @@ impl<T, E> Call<T, E> {
         self.method.idempotent
     }
 
-    /// So much of its time is over; `false` if all is.
-    pub(crate) fn shorten(&mut self, by: Duration) -> bool {
-        let limit = match self.limit {
-            Limit::OfChannel => self.channel.deadline,
-            Limit::Within(time) => Some(time),
+    /// Its deadline, and from now on that of its clones, if it was first made then.
+    pub(crate) fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
+        let deadline = match self.limit {
+            Limit::OfChannel => self.channel.deadline.and_then(|it| begun.checked_add(it)),
+            Limit::Within(time) => begun.checked_add(time),
+            Limit::Until(deadline) => Some(deadline),
             Limit::Unlimited => None,
         };
-        let Some(left) = limit.map(|it| it.saturating_sub(by)) else {
-            return true;
-        };
-        self.limit = Limit::Within(left);
-        !left.is_zero()
+        self.limit = deadline.map_or(Limit::Unlimited, Limit::Until);
+        deadline
     }
 }
 
@@ -253,10 +253,13 @@ impl<T, E: From<Status>> Call<T, E> {
     /// With what it lends.
     pub(crate) fn into_future_lending(self, lent: &[RemoteRegion]) -> CallFuture<T, E> {
         let within = Cx::current();
-        let limit = match self.limit {
-            Limit::OfChannel => self.channel.deadline,
-            Limit::Within(time) => Some(time),
-            Limit::Unlimited => None,
+        let inherited = within.as_ref().and_then(Cx::deadline);
+        let (limit, deadline) = match self.limit {
+            Limit::OfChannel => (self.channel.deadline, inherited),
+            Limit::Within(time) => (Some(time), inherited),
+            #[cfg(feature = "tower")]
+            Limit::Until(at) => (None, Some(inherited.map_or(at, |it| it.min(at)))),
+            Limit::Unlimited => (None, inherited),
         };
         let trace = self.trace.or_else(|| within.as_ref()?.trace());
         let mut state = State::Described;
@@ -296,7 +299,7 @@ impl<T, E: From<Status>> Call<T, E> {
             codec: self.arguments.codec,
             limit,
             waits: self.waits,
-            deadline: within.as_ref().and_then(Cx::deadline),
+            deadline,
             record: CallRecord {
                 channel: self.channel,
                 method: self.method,
@@ -335,7 +338,7 @@ pub struct CallFuture<T, E = Status> {
     /// From its first poll on.
     limit: Option<Duration>,
     waits: bool,
-    /// Of the call whose handler makes it; from the first poll on its own, too.
+    /// Of the call whose handler makes it, or of all attempts; from the first poll on its own, too.
     deadline: Option<Instant>,
     described: Described,
     state: State,

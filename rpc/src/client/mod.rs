@@ -31,6 +31,8 @@ use connection::ClientConnection;
 pub(crate) use connection::Reservation;
 pub use items::received;
 pub use layered::{CallPath, DirectPath, LayeredCall, LayeredPath};
+#[cfg(feature = "tower")]
+pub(crate) use reconnect::shorten_at_random;
 pub use service::ChannelService;
 
 /// Endpoints of a channel's domain at a time, the one that has just ended included.

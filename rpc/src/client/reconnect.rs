@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::ChannelInner;
 use crate::drive::close;
@@ -14,7 +14,7 @@ use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
 
 /// Runs beside a channel, and ends with it.
 pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
-    let mut failures = 0;
+    let (mut failures, mut connected) = (0, Instant::now());
     loop {
         let Some(connection) = channel.upgrade().map(|it| it.current()) else {
             return;
@@ -27,6 +27,10 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
             }
         }
         drop(connection);
+        // A server that accepts connections only to end them is not asked without a pause.
+        if failures == 0 && connected.elapsed() < BACKOFF_MIN {
+            failures = 1;
+        }
         if failures > 0 {
             sleep(pause_after(failures)).await;
         }
@@ -38,7 +42,7 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
         }
         match ChannelInner::connect(&alive.hub, &alive.addresses).await {
             Ok(connection) => {
-                failures = 0;
+                (failures, connected) = (0, Instant::now());
                 // What it replaces is dropped without the lock.
                 let mut last = None;
                 let is_closed = {
@@ -68,10 +72,14 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
 /// The pause after so many failures in a row.
 fn pause_after(failures: u32) -> Duration {
     let doubled = BACKOFF_MIN.saturating_mul(1 << (failures - 1).min(16));
-    let longest = doubled.min(BACKOFF_MAX);
+    shorten_at_random(doubled.min(BACKOFF_MAX))
+}
+
+/// By up to half.
+pub(crate) fn shorten_at_random(pause: Duration) -> Duration {
     // Each state has random keys of its own: as much chance as a pause needs.
     let chance = RandomState::new().build_hasher().finish() % 1024;
-    longest - longest.mul_f64(chance as f64 / 2048.0)
+    pause - pause.mul_f64(chance as f64 / 2048.0)
 }
 
 #[cfg(test)]

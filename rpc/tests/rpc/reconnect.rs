@@ -204,6 +204,30 @@ async fn a_channel_that_is_closed_while_it_connects_anew_stays_closed() {
     assert!(client.nothing().await.unwrap_err().is_not_started());
 }
 
+/// A server that accepts each connection and ends it at once is not asked for another one without a
+/// pause.
+#[tokio::test(start_paused = true)]
+async fn connections_that_end_at_once_are_made_at_a_bounded_rate() {
+    let net = Net::new(38);
+    let peer = net.peer().unwrap();
+    let passive = peer.fabric.passive_endpoint(&peer.events);
+    let listener = passive.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+    let builder = Channel::builder().fabric(&net.fabric().unwrap());
+    let connecting = tokio::spawn(builder.connect(listener.local_addr()));
+    let begin = Instant::now();
+    let mut accepted = 0;
+    while accepted < 100 {
+        if let Some(Event::ConnRequest(request)) = peer.events.next().await {
+            let hello = super::hostile::hello_with(0);
+            let endpoint = request.accept(&peer.domain).data(hello).await.unwrap();
+            let _ = endpoint.shutdown().await;
+            accepted += 1;
+        }
+    }
+    assert!(begin.elapsed().as_millis() >= 450, "{:?}", begin.elapsed());
+    drop(connecting.await);
+}
+
 /// "Its connections end then", with the calls on them.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_dropped_ends_what_runs() {

@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::FutureExt;
+use tokio::time::{Instant, sleep_until};
 use tokio_fabric::testing::Net;
 use tokio_fabric_rpc::{
-    Call, Code, Cx, Lend, Pull, Reply, Request, Result, Route, RouteFuture, Server, Started,
-    Status, Streaming, retry, service, testing,
+    Call, ChannelService, Code, Cx, Lend, Pull, Reply, Request, Result, Route, RouteFuture, Server,
+    Started, Status, Streaming, retry, service, testing,
 };
 use tower::load::Load;
 use tower::timeout::TimeoutLayer;
@@ -84,7 +85,7 @@ async fn retries_are_of_what_has_not_started() {
     // Nor is one whose time is over.
     let running = tokio::spawn(client.wait(Some(5000)).into_future());
     seen.wait_for(&seen.started, 2).await;
-    let begin = tokio::time::Instant::now();
+    let begin = Instant::now();
     let call = client.nothing().deadline(Duration::from_millis(25));
     let late = service.clone().oneshot(call).await.unwrap_err();
     expect(&late, Code::Overloaded, Started::NotStarted);
@@ -155,12 +156,91 @@ async fn what_may_have_run_is_made_again_if_it_may_run_twice() {
     let service = ServiceBuilder::new()
         .retry(retry::NotStarted::new())
         .service(channel.service());
+    let begin = Instant::now();
     assert_eq!(service.clone().oneshot(client.read()).await.unwrap(), 7);
     assert_eq!(mock.calls_of_read(), 3);
+    // Pauses of 10 and 20 ms, each shortened by up to half.
+    let took = begin.elapsed().as_millis();
+    assert!((15..=40).contains(&took), "{took}");
     let failed = service.oneshot(client.write()).await.unwrap_err();
     expect(&failed, Code::HandlerPanicked, Started::MaybeRan);
     assert_eq!(mock.calls_of_write(), 1);
     ledger.close().await;
+}
+
+/// Takes its time to be ready for each call.
+struct Slowly {
+    service: ChannelService,
+    ready_at: Option<Instant>,
+}
+
+const SLOWLY: Duration = Duration::from_millis(600);
+
+impl Clone for Slowly {
+    fn clone(&self) -> Self {
+        Slowly {
+            service: self.service.clone(),
+            ready_at: None,
+        }
+    }
+}
+
+impl Service<Call<u32>> for Slowly {
+    type Response = u32;
+    type Error = Status;
+    type Future = <ChannelService as Service<Call<u32>>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let ready_at = *self.ready_at.get_or_insert_with(|| Instant::now() + SLOWLY);
+        if Instant::now() < ready_at {
+            let task = cx.waker().clone();
+            tokio::spawn(async move {
+                sleep_until(ready_at).await;
+                task.wake();
+            });
+            return Poll::Pending;
+        }
+        Service::<Call<u32>>::poll_ready(&mut self.service, cx)
+    }
+
+    fn call(&mut self, call: Call<u32>) -> Self::Future {
+        self.ready_at = None;
+        self.service.call(call)
+    }
+}
+
+/// "All attempts and pauses together have the deadline of the call", with the time until the
+/// service is ready for the next one.
+#[tokio::test(start_paused = true)]
+async fn attempts_end_by_one_deadline() {
+    let mock = Arc::new(FlakyMock::new());
+    mock.on_read({
+        let mock = Arc::downgrade(&mock);
+        move || {
+            let calls = mock.upgrade().map_or(0, |it| it.calls_of_read());
+            async move {
+                assert!(calls > 1, "as it was asked to");
+                std::future::pending().await
+            }
+        }
+    });
+    let server = FlakyServer::from_arc(Arc::clone(&mock));
+    let (channel, _server) = testing::pair(server).await.unwrap();
+    let client = FlakyClient::over(channel.clone());
+    let service = ServiceBuilder::new()
+        .retry(retry::NotStarted::new().pause(Duration::ZERO))
+        .service(Slowly {
+            service: channel.service(),
+            ready_at: None,
+        });
+    let begin = Instant::now();
+    let call = client.read().deadline(Duration::from_secs(1));
+    let late = service.oneshot(call).await.unwrap_err();
+    expect(&late, Code::DeadlineExceeded, Started::MaybeRan);
+    assert_eq!(mock.calls_of_read(), 2);
+    // It begins when the service is ready at first.
+    let took = begin.elapsed() - SLOWLY;
+    assert!((1000..1010).contains(&took.as_millis()), "{took:?}");
 }
 
 #[service]
