@@ -124,7 +124,10 @@ impl<C: Connection> Hub<C> {
             None => builder.open()?,
         };
         // Two of each endpoint; requests find room beside them.
-        let events = fabric.event_queue().size(2 * connections_max + 64).open()?;
+        let events = fabric.event_queue();
+        let events = events
+            .size(connections_max.saturating_mul(2).saturating_add(64))
+            .open()?;
         let queue = domain.completion_queue().size(QUEUE_SIZE).open()?;
         let receives = domain.receive_context().receive_queue(&queue);
         let receives = receives.min_multi_recv(FRAME_MAX);

@@ -327,16 +327,15 @@ impl ClientConnection {
 
     /// The caller of a call has gone.
     pub(crate) fn abandon(&self, key: CallKey) {
-        let (_unused, admitted) = {
+        let (_unused, admitted, drained) = {
             let state = &mut *self.lock();
             let watcher = state.machine.take_watcher(key);
             let cancel = state.machine.abandon(key);
             self.cancel(state, cancel);
-            (watcher, admit(&mut state.machine))
+            let admitted = admit(&mut state.machine);
+            (watcher, admitted, state.machine.is_drained())
         };
-        admitted.into_iter().for_each(Waker::wake);
-        self.freed.notify_waiters();
-        self.close_if_drained();
+        self.notify_freed(None, admitted, drained);
     }
 
     /// Under the lock.
@@ -358,22 +357,17 @@ impl ClientConnection {
     fn expire(&self) -> Option<Instant> {
         let now = self.origin.elapsed();
         let (mut cancel, mut wake) = (Vec::new(), Vec::new());
-        let next = {
-            let mut state = self.lock();
+        let (next, admitted, drained) = {
+            let state = &mut *self.lock();
             let next = state.machine.expire(now, &mut cancel, &mut wake);
-            wake.extend(admit(&mut state.machine));
             state.armed = next;
-            self.cancel(&mut state, cancel);
-            next
+            self.cancel(state, cancel);
+            let admitted = admit(&mut state.machine);
+            (next, admitted, state.machine.is_drained())
         };
         wake.into_iter().for_each(Waker::wake);
+        self.notify_freed(None, admitted, drained);
         next.map(|it| self.origin + it)
-    }
-
-    fn close_if_drained(&self) {
-        if self.with_machine(|machine| machine.is_drained()) {
-            self.close();
-        }
     }
 
     /// Without waiting for it, behind what was gathered.
@@ -430,11 +424,12 @@ impl ClientConnection {
             }
             Frame::Goaway => {
                 let mut wake = Vec::new();
-                self.with_machine(|machine| machine.handle_goaway(&mut wake));
+                let drained = self.with_machine(|machine| {
+                    machine.handle_goaway(&mut wake);
+                    machine.is_drained()
+                });
                 self.closing.notify_one();
-                self.freed.notify_waiters();
-                wake.into_iter().for_each(Waker::wake);
-                self.close_if_drained();
+                self.notify_freed(None, wake, drained);
                 Ok(())
             }
             Frame::Request(_) | Frame::Cancel(_) | Frame::Taken(_) => {
@@ -463,7 +458,7 @@ impl ClientConnection {
         self.notify_freed(woken, admitted, drained);
     }
 
-    /// A slot is free, or the window is larger.
+    /// A slot is free, or the window is larger, or there will be no more slots.
     fn notify_freed(&self, woken: Option<Waker>, admitted: Vec<Waker>, drained: bool) {
         if let Some(woken) = woken {
             woken.wake();

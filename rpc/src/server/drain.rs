@@ -22,7 +22,7 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
     } = listening;
     let deadline = Instant::now() + deadline;
     // A request for a connection that crosses this is rejected by name.
-    shared.is_draining.store(true, Ordering::Release);
+    shared.is_draining.store(true, Ordering::SeqCst);
     drop(listener);
     let connections = hub.connections();
     connections.iter().for_each(|it| it.drain());

@@ -71,7 +71,8 @@ impl CallPermit {
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        self.server.running.fetch_sub(1, Ordering::AcqRel);
+        // In one order with a drain that begins: it sees this, or this sees it.
+        self.server.running.fetch_sub(1, Ordering::SeqCst);
         self.server.notice_idle();
     }
 }
@@ -119,7 +120,7 @@ impl ServerShared {
     }
 
     pub(crate) fn notice_idle(&self) {
-        if self.is_draining.load(Ordering::Acquire) {
+        if self.is_draining.load(Ordering::SeqCst) {
             self.idle.notify_one();
         }
     }
@@ -143,7 +144,7 @@ impl ServerShared {
     }
 
     pub(crate) fn running(&self) -> usize {
-        self.running.load(Ordering::Acquire)
+        self.running.load(Ordering::SeqCst)
     }
 
     fn hub(&self) -> Option<Arc<Hub<ServerConnection>>> {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_fabric::testing::Net;
 use tokio_fabric_rpc::{
     Call, ChannelService, Code, Cx, Lend, Pull, Reply, Request, Result, Route, RouteFuture, Server,
@@ -63,6 +63,28 @@ async fn services_do_not_take_each_others_room() {
     let ready = poll_fn(|cx| Service::<Call<()>>::poll_ready(&mut services[0], cx));
     assert!(ready.now_or_never().is_none());
     assert_eq!(client.channel().service().load(), 0);
+}
+
+/// A call whose turn has come, and which is polled no more, gives its place back at its deadline:
+/// who waits for room is woken.
+#[tokio::test(start_paused = true)]
+async fn room_that_was_not_used_is_free_at_the_deadline() {
+    let (client, seen, _server) = probe_with(Server::new().window(1)).await;
+    let running = tokio::spawn(client.wait(Some(100)).into_future());
+    seen.wait_for(&seen.started, 1).await;
+    let idle = client.nothing().deadline(Duration::from_secs(1));
+    let mut idle = Box::pin(idle.into_future());
+    assert!((&mut idle).now_or_never().is_none());
+    running.await.unwrap().unwrap();
+    let mut service = client.channel().service();
+    let ready = poll_fn(|cx| Service::<Call<()>>::poll_ready(&mut service, cx));
+    let ready = timeout(Duration::from_secs(5), ready).await;
+    ready.expect("there is room").unwrap();
+    expect(
+        &idle.await.unwrap_err(),
+        Code::DeadlineExceeded,
+        Started::NotStarted,
+    );
 }
 
 /// G3: only what has not started is made again, within the call's own deadline.
