@@ -14,11 +14,11 @@ use crate::common::peers::{listener, open_region, read, request, write};
 use crate::relay::Relay;
 use crate::sessions::peer;
 
-/// No more of it is a wait for anything.
+/// What takes longer than this does not end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// "Each step of connect and transfer": whatever is under way ends, by an error that says that the
-/// connection is lost; what has ended well has come about; and the listener takes the next.
+/// Whatever is outstanding ends, with an error that says that the connection is lost; what has
+/// succeeded has taken effect; and the listener accepts the next connection.
 #[test]
 fn a_connection_may_end_at_any_record() {
     let tls = Authority::new().config();
@@ -28,7 +28,7 @@ fn a_connection_may_end_at_any_record() {
             let mut cut = 0;
             while !tokio::time::timeout(PATIENCE, passes(&net, &tls, cut))
                 .await
-                .unwrap_or_else(|_| panic!("cut behind {cut} records: something does not end"))
+                .unwrap_or_else(|_| panic!("cut after {cut} records: something does not end"))
             {
                 cut += 1;
             }
@@ -40,8 +40,8 @@ fn a_connection_may_end_at_any_record() {
     });
 }
 
-/// Does everything over a connection that is cut behind so many records; whether that was the end
-/// of it already.
+/// Does everything over a connection that is cut after this many records. True if it was not cut
+/// before everything was done.
 async fn passes(net: &Net, tls: &TlsConfig, records: usize) -> bool {
     let (a, b) = (peer(net, tls), peer(net, tls));
     let (listener, requests) = listener(&b);
@@ -130,7 +130,7 @@ async fn passes(net: &Net, tls: &TlsConfig, records: usize) -> bool {
     // One event says so.
     loop {
         if let Some(Event::Shutdown { error, .. }) = a.events.next().await {
-            let error = error.expect("no end in order");
+            let error = error.expect("no graceful end");
             assert!(is_loss(&error), "{records}: {error}");
             return false;
         }
