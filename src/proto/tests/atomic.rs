@@ -9,7 +9,7 @@ use super::refusal::{exchange, flush, living_with, refusal_of};
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::info::{AtomicOp, AtomicType, CompareOp};
-use crate::limits::ATOMIC_SIZE_MAX;
+use crate::limits::{ATOMIC_SIZE_MAX, READ_REQUESTS_MAX};
 use crate::mr::Access;
 use crate::proto::{AtomicRequest, ExtensionParams, OFFERED, OpKey, OpKind, Withdrawn};
 use crate::wire::{

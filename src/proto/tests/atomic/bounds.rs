@@ -191,3 +191,23 @@ fn no_stream_of_atomic_operations_breaks_the_machine() {
         "both were tried: {faults}, {fine}"
     );
 }
+
+/// SECURITY.md: of a peer that asks for atomic operations and takes no results, no more requests
+/// are read than this side keeps results of.
+#[test]
+fn results_that_the_peer_does_not_take_are_bounded() {
+    let mut pair = living_with(0);
+    pair.b.host.region(1, vec![0; 8], REMOTE);
+    let add = FrameHeader::Atomic {
+        call: sum(AtomicForm::Fetch),
+        segments: segments(&[(1, 0, 8)]),
+        len: 8,
+    };
+    let add = [&*add.encode(ByteOrder::Native, 1), &1_u64.to_ne_bytes()].concat();
+    for _ in 0..READ_REQUESTS_MAX * 2 {
+        pair.b.wire.extend(add.iter());
+    }
+    while pair.b.move_in(1 << 16) {}
+    assert!(pair.b.is_paused());
+    assert_eq!(pair.b.machine.queued_answers(), READ_REQUESTS_MAX + 1);
+}
