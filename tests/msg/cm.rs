@@ -187,8 +187,9 @@ fn failures_to_connect_are_typed() {
     });
 }
 
-/// `Connect`: "What was posted has ended by the same reason then, and the endpoint is as it was
-/// opened: it can try again, there or elsewhere, or accept"; each try has an event.
+/// `Connect`: "Posted operations then fail for the same reason, and the endpoint is again in the
+/// state in which it was opened: it can try to connect again, to the same or another address, or
+/// accept a request"; each try has an event.
 #[test]
 fn an_endpoint_whose_connect_failed_can_try_again() {
     on_every_backend(|net| async move {

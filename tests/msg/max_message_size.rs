@@ -11,8 +11,8 @@ use tokio_fabric::{
     Caps, EndpointType, Error, ErrorKind, Hints, RdmEndpoint, domain::DomainBind, info::AuthKey,
 };
 
-/// A peer that stops within a message keeps no receive from the others: its message takes one only
-/// when all of it has arrived.
+/// `SharedReceiveContextBuilder::max_message_size`: "a message takes a receive only when all of it
+/// has arrived": a peer that stops within a message keeps no receive from the others.
 #[test]
 fn who_stops_within_a_message_keeps_no_shared_receive() {
     on_sockets_at_once(|net| async move {
@@ -61,8 +61,8 @@ fn who_stops_within_a_message_keeps_no_shared_receive() {
     });
 }
 
-/// A message over the limit ends its connection, which both ends are error; others are as good as
-/// before.
+/// A message over the limit ends its connection, with an error at its sender; others are not
+/// affected.
 #[test]
 fn a_longer_message_than_the_limit_ends_its_connection() {
     on_every_backend(|net| async move {

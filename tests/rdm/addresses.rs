@@ -15,7 +15,7 @@ fn open_at(peer: &Peer, host: u8, port: u16) -> Result<RdmEndpoint> {
 }
 
 /// fi_av(3), and `RdmEndpointBuilder::listen_at`: "Peers know the endpoint by this address, and its
-/// connections leave from it": of the IP address and the port, neither alone is who a peer is.
+/// connections are made from it": of the IP address and the port, neither alone is who a peer is.
 #[test]
 fn an_endpoint_is_known_by_the_address_and_port_it_announces() {
     on_every_backend(|net| async move {

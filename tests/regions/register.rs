@@ -76,8 +76,8 @@ fn registration_is_synchronous_by_default() {
     });
 }
 
-/// `MemoryRegion::deregister`: "the very buffers it was made of", in the type they had, or without
-/// it, and then to be had by `downcast`.
+/// `MemoryRegion::deregister`: "the buffers that it was made from", in the type they had, or
+/// without it, which `downcast` then recovers.
 #[tokio::test]
 async fn what_came_back_is_what_went_in_and_is_registered_again() {
     let peer = Net::loopback().peer().unwrap();

@@ -92,8 +92,8 @@ fn it_works_on_an_executor_without_tokio() {
     }
 }
 
-/// `Domain::progress`: "Who polls this in a loop needs neither await anything nor let a runtime
-/// run", in a plain thread and within a task that never yields.
+/// `Domain::progress`: "A program that calls this in a loop needs no `.await` and no running
+/// runtime", in a plain thread and within a task that never yields.
 #[test]
 fn turns_alone_bring_everything_to_its_end() {
     for backend in backends() {
@@ -277,8 +277,8 @@ fn a_wait_of_the_operating_systems_moves_nothing_and_a_turn_does() {
     }
 }
 
-/// `Driver::Manual`: "a message wakes the task that it is for, and no other". The task that is at
-/// work drives, though another has waited for longer.
+/// `Driver::Manual`: "a message wakes only the task that waits for it". The task that is at work
+/// drives, though another has waited for longer.
 #[test]
 fn a_message_wakes_the_task_that_it_is_for_and_no_other() {
     const ROUNDS: usize = 10;
@@ -412,8 +412,8 @@ fn a_driving_waiter_that_is_dropped_leaves_nobody_behind() {
     }
 }
 
-/// `Driver::Manual`: "A future that was polled and is neither polled again when it is woken nor
-/// dropped is passed over": its task waits for another, which is the one that gets the message.
+/// `Driver::Manual`: "A future that was woken and is neither polled again nor dropped is skipped
+/// after some milliseconds": its task waits for another, which is the one that gets the message.
 #[test]
 fn a_waiter_that_is_kept_unpolled_holds_nobody_up() {
     for backend in backends() {
@@ -529,8 +529,8 @@ fn who_waits_at_the_same_time_all_get_their_messages() {
     }
 }
 
-/// `Driver::Manual`: "When the last handle of the domain and its endpoints is dropped, what sockets
-/// do not take at once is lost", and nothing is kept: the peer sees the end.
+/// `Driver::Manual`: "When the last handle of the domain and its endpoints is dropped, data that the
+/// sockets do not accept at once is lost", and nothing is kept: the peer sees the end.
 #[test]
 fn with_its_last_handle_a_domain_ends_although_nobody_drives() {
     for backend in backends() {

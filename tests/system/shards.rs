@@ -71,9 +71,9 @@ fn a_region_is_reached_through_every_driver() {
     });
 }
 
-/// `MemoryRegion::deregister`: "accesses on behalf of peers are cut short", whichever drivers they
-/// are with. (Peers that stall in the middle of a payload, with each of several drivers, are those
-/// of the race for revoked regions.)
+/// `MemoryRegion::deregister`: "accesses of peers are cut short", whichever drivers they are with.
+/// (`tests/campaigns/revoke.rs` has peers of each of several drivers that stall in the middle of a
+/// payload.)
 #[test]
 fn deregistering_under_accesses_of_every_driver_ends_them_all() {
     const LARGE: usize = 4 << 20;
@@ -101,7 +101,8 @@ fn deregistering_under_accesses_of_every_driver_ends_them_all() {
     });
 }
 
-/// `Domain::close`: "stops its driver and waits for its end", all of them: connections of each end.
+/// `Domain::close`: "stops its driver and waits until the driver has ended", all of them:
+/// connections of each end.
 #[test]
 fn closing_ends_every_driver() {
     on_every_backend(|net| async move {

@@ -33,7 +33,7 @@ fn one_of_each() -> Vec<(&'static str, Buffer)> {
     ]
 }
 
-/// `Buffer::downcast`: "The buffer as the type it was given in", and as no other.
+/// `Buffer::downcast`: "The buffer as the type that was passed in", and as no other.
 #[test]
 fn a_buffer_is_downcast_to_its_own_type_alone() {
     fn check<B: IoBuf>() {
@@ -61,7 +61,7 @@ fn a_buffer_is_downcast_to_its_own_type_alone() {
     }
 }
 
-/// `Buffer::as_mut_slice`: "`None` if the buffer is of a read-only type"; `into_vec`: "the buffer
+/// `Buffer::as_mut_slice`: "`None` if the buffer has a read-only type"; `into_vec`: "the buffer
 /// was a `Vec`, a boxed slice or a `String`", of which there is one owner.
 #[test]
 fn an_erased_buffer_is_changed_only_if_its_type_is_owned_and_writable() {

@@ -171,8 +171,8 @@ impl Link for FloodLink {
     fn set_io_sizes(&mut self, _sizes: IoSizes) {}
 }
 
-/// `TURN_BYTES_MAX`: "Bytes that the connections of a driver move before other ready ones, the
-/// other tasks of its runtime and its reactor have their turn", also of a connection that never
+/// `TURN_BYTES_MAX`: "Bytes that a driver moves before other ready connections, other tasks of its
+/// runtime and the reactor get their turn", also of a connection that never
 /// runs out of them.
 #[test]
 fn a_peer_that_always_has_bytes_keeps_no_other_from_its_turn() {

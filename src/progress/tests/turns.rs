@@ -76,8 +76,8 @@ async fn on_each_net(test: impl AsyncFn(Net, Peer, Peer, Endpoint, Endpoint)) {
     }
 }
 
-/// `TURN_BYTES_MAX`: "Bytes that the connections of a driver move before other ready ones, the
-/// other tasks of its runtime and its reactor have their turn".
+/// `TURN_BYTES_MAX`: "Bytes that a driver moves before other ready connections, other tasks of its
+/// runtime and the reactor get their turn".
 #[tokio::test]
 async fn others_have_their_turn_between_the_pieces_of_a_bulk_send() {
     on_each_net(async |net, a, b, near, far| {

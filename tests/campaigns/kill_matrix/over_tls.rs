@@ -42,7 +42,7 @@ fn a_killed_peer_ends_everything_at_every_step() {
     assert_all(&outcomes, &[Protocol::Secure], is_killed_in_time);
 }
 
-/// docs/reliability.md: "A stopped process [...] is detected by missing answers".
+/// docs/reliability.md: "A stopped process [...] is detected by unanswered probes".
 #[test]
 fn a_stopped_peer_is_found_if_it_could_have_answered() {
     let _alone = ALONE.lock();

@@ -35,7 +35,7 @@ fn a_killed_peer_ends_everything_at_every_step() {
     assert_all(&outcomes, KILLED_LIMIT);
 }
 
-/// docs/reliability.md: "A stopped process [...] is detected by missing answers".
+/// docs/reliability.md: "A stopped process [...] is detected by unanswered probes".
 #[test]
 fn a_stopped_peer_is_found() {
     let _alone = ALONE.lock();

@@ -22,8 +22,8 @@ fn rdm(node: &Node) -> RdmEndpoint {
     domain.rdm_endpoint().listen_at(at).open().unwrap()
 }
 
-/// `Net::partition`: "what is on its way, and what is sent from now on, waits [...] until the
-/// partition heals".
+/// `Net::partition`: "data that is on its way, and data that is sent from now on, waits [...] until
+/// the partition heals".
 #[test]
 fn what_is_sent_during_a_partition_arrives_after_it() {
     paused(async {
@@ -51,7 +51,8 @@ fn what_is_sent_during_a_partition_arrives_after_it() {
     });
 }
 
-/// `Net::partition_one_way`: "what `from` sends does not reach `to`", and nothing else changes.
+/// `Net::partition_one_way`: "data that `from` sends does not reach `to`", and nothing else
+/// changes.
 #[test]
 fn a_partition_may_be_one_way() {
     paused(async {
@@ -70,7 +71,7 @@ fn a_partition_may_be_one_way() {
     });
 }
 
-/// `Net::partition`: "or an end gives up (its `Liveness` [...])": within the time it says.
+/// `Net::partition`: "or a side gives up (because of `Liveness` [...])": within the time it says.
 #[test]
 fn a_long_partition_ends_a_connection_by_its_liveness() {
     paused(async {
@@ -112,9 +113,8 @@ fn connections_are_made_when_the_wire_is_whole() {
     });
 }
 
-/// `Net::crash`: "its connections are reset at their peers (when the reset gets there), its
-/// listeners are gone, its tasks are aborted, and whatever is left of its objects answers
-/// `DriverGone`".
+/// `Net::crash`: "its connections are reset at their peers (when the reset arrives), its listeners
+/// are gone, its tasks are aborted, and its remaining objects fail with `DriverGone`".
 #[test]
 fn a_crash_ends_all_that_was_at_the_node() {
     paused(async {
@@ -217,8 +217,8 @@ fn three_nodes_go_on_with_one_that_restarts() {
     });
 }
 
-/// `Net::hang`: "its drivers and tasks do nothing, its sockets take what they have room for, and
-/// its peers' `Liveness` finds it dead in time".
+/// `Net::hang`: "its drivers and tasks do nothing, its sockets accept as much as they have room
+/// for, and its peers' `Liveness` detects that it is dead".
 #[test]
 fn a_node_that_hangs_is_found_dead_and_one_that_hangs_shortly_is_not() {
     paused(async {
@@ -298,8 +298,8 @@ fn a_silent_peer_is_found_dead_where_receives_are_shared() {
     });
 }
 
-/// `Wiring`: "How long bytes are on their way, each way"; "Bytes per second and direction, which
-/// all connections between the two nodes share".
+/// `Wiring`: "How long data is on its way, in each direction"; "Bytes per second in each direction,
+/// shared by all connections between the two nodes".
 #[test]
 fn latency_and_bandwidth_are_as_set() {
     paused(async {

@@ -19,8 +19,8 @@ async fn numbers(endpoint: &Endpoint) -> Vec<u64> {
     numbers
 }
 
-/// `Op::detach`: "a detached send is delivered as long as the connection lives, also through an
-/// orderly shutdown or the drop of the endpoint", whether or not it has to wait for its turn.
+/// `Op::detach`: "A detached send is delivered as long as the connection lives, also during a
+/// `shutdown` or when the endpoint is dropped", whether or not it has to wait for its turn.
 #[test]
 fn what_is_detached_is_delivered() {
     on_every_backend(|net| async move {

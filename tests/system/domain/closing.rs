@@ -132,8 +132,8 @@ fn a_fabric_names_what_keeps_it_open() {
     });
 }
 
-/// `Domain::close`: "Handles that are left can open nothing more, and keep neither the fabric nor
-/// the event queue from being closed", however much of its future was awaited.
+/// `Domain::close`: "Remaining handles cannot open anything, and do not prevent the fabric and the
+/// event queue from being closed", however much of its future was awaited.
 #[test]
 fn a_closed_domain_keeps_nothing_busy() {
     on_every_backend(|net| async move {
@@ -195,8 +195,8 @@ fn a_dropped_endpoint_keeps_nothing_busy() {
     });
 }
 
-/// `Domain::closed`: "Waits until everything that was opened in the domain has ended, and closes it
-/// then"; "dropped while something is open, nothing has happened".
+/// `Domain::closed`: "Waits until everything that was opened in the domain has ended, then closes
+/// it"; "If the future is dropped while something is open, nothing has happened".
 #[test]
 fn closed_waits_for_all_that_belongs_to_a_domain() {
     on_every_backend(|net| async move {

@@ -41,7 +41,7 @@ fn an_idle_connection_is_closed_and_made_again() {
     });
 }
 
-/// `IdlePolicy::Keep`: "It stays until either side closes its endpoint."
+/// `IdlePolicy::Keep`: "It stays open until either side closes its endpoint."
 #[test]
 fn an_idle_connection_stays_unless_a_limit_is_set() {
     run(|net| async move {
