@@ -162,7 +162,8 @@ impl Endpoint {
         self.inner.port.peer_addr()
     }
 
-    /// This side's address, once it is connected (`fi_getname`).
+    /// This side's address (`fi_getname`): from the start of accepting on; when connecting, once
+    /// the TCP connection exists, or with TLS, once the TLS handshake is complete.
     #[doc(alias = "fi_getname")]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.inner.port.local_addr()
