@@ -201,8 +201,11 @@ pub const DEVICE_PIECE_MAX: usize = 1 << 20;
 /// which no more are added to it.
 pub const GATHER_BYTES_MAX: usize = 64 << 10;
 /// Queued frames at which a vectored send starts without waiting for the driver: they share a
-/// system call, and the peer can begin while more are posted.
+/// system call.
 pub const GATHER_FRAMES_ENOUGH: usize = 64;
+/// As [`GATHER_FRAMES_ENOUGH`], for the first send of a burst. It wakes a peer that sleeps, and the
+/// peer works while the rest is posted; otherwise each side would sleep while the other works.
+pub const GATHER_FRAMES_FIRST: usize = 24;
 /// Frames per vectored send. Each has up to two `iovec`s; the kernel accepts 1024 per call.
 pub const GATHER_FRAMES_MAX: usize = 64;
 /// Spans per system call: two per gathered frame. The kernel accepts 1024.

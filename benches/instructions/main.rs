@@ -142,12 +142,12 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 7958,
+        most: 8703,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 outstanding, with spans and times that are kept",
-        most: 10_120,
+        most: 10_901,
         run: || calls::observed_calls(64, TIMES as usize, counted),
     },
 ];

@@ -19,6 +19,10 @@ pub const FRAME_MAX: usize = 64 << 10;
 pub const BATCH_BYTES_MAX: usize = 16 << 10;
 /// Frames per such message; the receiver handles them in a row.
 pub const BATCH_FRAMES_MAX: usize = 256;
+/// Frames of the first of the messages that are gathered in a turn. It wakes a peer that sleeps,
+/// and the peer works while the rest is gathered; otherwise each side would sleep while the other
+/// works.
+pub const FIRST_BATCH_FRAMES: usize = 24;
 /// How long a response waits at most for those of the calls behind it, unless the next handler
 /// takes longer. The client works on the first ones meanwhile; with less time there are so many
 /// more messages that calls take longer. Value: 25 µs.

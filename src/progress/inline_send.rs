@@ -1,4 +1,4 @@
-//! Whether a post on an idle connection is sent within its call (ruling 5).
+//! Whether a post is sent within its call, or left to the driver (ruling 5).
 //!
 //! ```text
 //!            sent within the call
@@ -6,12 +6,18 @@
 //!    │ ▲ ◀───── the driver runs ─────│
 //!    │ │                             │ another post
 //!    │ └─ a batch of one frame ─ Gathering ◀─┘
-//!    └── a post that is left to the driver ──▲
+//!    └── a post that is left to the driver ──▲ │
+//!                            the driver runs │ │ the first frames of a burst are sent
+//!                                            │ ▼
+//!                                          Flowing
 //! ```
 //! Posts that come faster than they go out are gathered: a system call for the first of each burst
-//! costs a quarter of the processor time per message (a window of 64 messages of 64 B).
+//! costs a quarter of the processor time per message (a window of 64 messages of 64 B). But once
+//! some are queued they go out without waiting for the driver: they wake the peer, which works
+//! while the rest is posted.
 
 use crate::edges::{MachineState, check_edge};
+use crate::limits::{GATHER_FRAMES_ENOUGH, GATHER_FRAMES_FIRST};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum InlineSend {
@@ -20,19 +26,23 @@ pub(super) enum InlineSend {
     Ready,
     /// One was, since the driver last ran.
     Spent,
-    /// Posts are left to the driver, or go out when enough are queued.
+    /// Posts are left to the driver, or go out when a few are queued.
     Gathering,
+    /// The first few are out: posts are left to the driver, or go out when many are queued.
+    Flowing,
 }
 
 impl MachineState for InlineSend {
     const EDGES: &'static [(Self, Self)] = {
-        use InlineSend::{Gathering, Ready, Spent};
+        use InlineSend::{Flowing, Gathering, Ready, Spent};
         &[
             (Ready, Spent),
             (Ready, Gathering),
             (Spent, Ready),
             (Spent, Gathering),
             (Gathering, Ready),
+            (Gathering, Flowing),
+            (Flowing, Gathering),
         ]
     };
 }
@@ -52,9 +62,24 @@ impl InlineSend {
         is_ready
     }
 
+    /// Queued frames that are sent without waiting for the driver.
+    pub(super) fn frames_enough(self) -> usize {
+        match self {
+            InlineSend::Flowing => GATHER_FRAMES_ENOUGH,
+            _ => GATHER_FRAMES_FIRST,
+        }
+    }
+
+    /// As many are sent now.
+    pub(super) fn on_gathered(&mut self) {
+        if *self == InlineSend::Gathering {
+            self.go(InlineSend::Flowing);
+        }
+    }
+
     /// A post was left to the driver.
     pub(super) fn on_post_queued(&mut self) {
-        if *self != InlineSend::Gathering {
+        if matches!(self, InlineSend::Ready | InlineSend::Spent) {
             self.go(InlineSend::Gathering);
         }
     }
@@ -70,15 +95,17 @@ impl InlineSend {
 
     /// The driver runs.
     pub(super) fn on_turn(&mut self) {
-        if *self == InlineSend::Spent {
-            self.go(InlineSend::Ready);
+        match self {
+            InlineSend::Spent => self.go(InlineSend::Ready),
+            InlineSend::Flowing => self.go(InlineSend::Gathering),
+            InlineSend::Ready | InlineSend::Gathering => {}
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::InlineSend::{self, Gathering, Ready, Spent};
+    use super::InlineSend::{self, Flowing, Gathering, Ready, Spent};
     use crate::edges::EdgeCoverage;
 
     /// Its name, and what it does.
@@ -87,18 +114,19 @@ mod tests {
     /// Ruling 5, edge by edge: what may become of each state, by which event.
     #[test]
     fn inline_sends_follow_the_drawn_edges() {
-        let events: [Event; 5] = [
+        let events: [Event; 6] = [
             ("taken", |it| {
                 it.take();
             }),
             ("queued", InlineSend::on_post_queued),
+            ("gathered", InlineSend::on_gathered),
             ("one frame", |it| it.on_batch(false)),
             ("a burst", |it| it.on_batch(true)),
             ("a turn", InlineSend::on_turn),
         ];
         let coverage = EdgeCoverage::<InlineSend>::begin();
         let mut edges = Vec::new();
-        for from in [Ready, Spent, Gathering] {
+        for from in [Ready, Spent, Gathering, Flowing] {
             for (name, event) in events {
                 let mut state = from;
                 event(&mut state);
@@ -114,7 +142,9 @@ mod tests {
             (Spent, "queued", Gathering),
             (Spent, "a burst", Gathering),
             (Spent, "a turn", Ready),
+            (Gathering, "gathered", Flowing),
             (Gathering, "one frame", Ready),
+            (Flowing, "a turn", Gathering),
         ];
         assert_eq!(edges, drawn);
         coverage.expect_all();

@@ -110,7 +110,12 @@ impl Port {
         let may_inline = may_inline && !self.engine.copies_block();
         if may_inline && state.inline_send.take() {
             self.transmit_now(state);
-        } else if state.machine.is_transmit_gathered() && !self.engine.copies_block() {
+        } else if state
+            .machine
+            .is_transmit_gathered(state.inline_send.frames_enough())
+            && !self.engine.copies_block()
+        {
+            state.inline_send.on_gathered();
             if self.transmit_now(state) && state.machine.is_read_paused() {
                 self.waker.wake_by_ref(); // Sent answers let reading go on.
             }

@@ -221,6 +221,9 @@ impl ClientConnection {
         }
         state.gathered.push(frame);
         frame.clear();
+        if state.gathered.is_due() {
+            self.send_gathered(state);
+        }
         Ok(())
     }
 
@@ -520,6 +523,7 @@ impl Connection for ClientConnection {
         let state = &mut *self.lock();
         state.gathers = false;
         self.send_gathered(state);
+        state.gathered.begin_turn();
     }
 
     fn handle_end(self: &Arc<Self>, why: Option<&Error>) {

@@ -130,6 +130,9 @@ impl ServerConnection {
             turn.gathered = turn.last;
         }
         turn.answers.push(frame);
+        if turn.answers.is_due() {
+            self.send_gathered(turn);
+        }
     }
 
     fn send_gathered(&self, turn: &mut ReadTurn) {
@@ -446,6 +449,7 @@ impl Connection for ServerConnection {
 
     fn handle_pause(self: &Arc<Self>, turn: &mut ReadTurn) -> bool {
         self.send_gathered(turn);
+        turn.answers.begin_turn();
         false
     }
 

@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::Violation;
-use crate::limits::{BATCH_BYTES_MAX, BATCH_FRAMES_MAX};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_FRAMES_MAX, FIRST_BATCH_FRAMES};
 
 /// How such a message begins; no frame does.
 const HEAD: [u8; 4] = [9, 0, 0, 0];
@@ -35,9 +35,11 @@ pub fn each_frame<'m>(
     Err(Violation("a batch of too many frames"))
 }
 
-/// A message that is gathered.
+/// A message that is gathered, one after the other in each turn.
 #[derive(Debug, Default)]
 pub struct BatchBuf {
+    /// One was handed out in this turn.
+    is_followed: bool,
     /// Behind those that were taken, in memory that is used again once they are dropped.
     message: BytesMut,
     frames: usize,
@@ -67,6 +69,17 @@ impl BatchBuf {
         self.frames += 1;
     }
 
+    /// True if this is the first message of a turn and has enough frames to leave before the turn
+    /// ends.
+    pub fn is_due(&self) -> bool {
+        !self.is_followed && self.frames >= FIRST_BATCH_FRAMES
+    }
+
+    /// Another turn begins.
+    pub fn begin_turn(&mut self) {
+        self.is_followed = false;
+    }
+
     /// The message; a single frame is one. Nothing, if nothing was gathered.
     pub fn message(&self) -> &[u8] {
         match self.frames {
@@ -78,6 +91,7 @@ impl BatchBuf {
 
     /// The message, and this is empty.
     pub fn take(&mut self) -> Bytes {
+        self.is_followed = true;
         self.last_len = self.message.len();
         let mut message = self.message.split().freeze();
         if std::mem::take(&mut self.frames) == 1 {
@@ -86,8 +100,9 @@ impl BatchBuf {
         message
     }
 
-    /// Forgets what was gathered.
+    /// The message was copied out.
     pub fn clear(&mut self) {
+        self.is_followed = true;
         self.message.clear();
         self.frames = 0;
     }

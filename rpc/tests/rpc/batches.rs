@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio_fabric::testing::Net;
 use tokio_fabric::{Endpoint, Event};
+use tokio_fabric_rpc::limits::FIRST_BATCH_FRAMES;
 use tokio_fabric_rpc::{Channel, Code, Server, Started, testing};
 
 use super::hostile::{frame, hello_with, raw_client, request};
@@ -71,11 +72,58 @@ async fn answers_to_calls_that_come_together_are_one_message() {
     assert_eq!(server.stats().violations, 0);
 }
 
-/// Callers whose answers come together are woken together, and call together; one alone does not
-/// wait for others. What they cancel goes behind what they have called.
+/// Of calls that come together the first few are answered while the others are handled, so that the
+/// caller's side works meanwhile; likewise the next calls of callers that are woken together.
 #[tokio::test(start_paused = true)]
-async fn callers_that_are_woken_together_call_in_one_message() {
-    let net = Net::new(51);
+async fn the_first_frames_of_a_turn_leave_before_the_others() {
+    const CALLS: u32 = 40;
+    let numbers = |frames: Vec<(u8, u32)>| frames.len();
+    let net = Net::new(52);
+    let server = Server::new().add(ProbeServer::new(Handlers::default()));
+    let (_channel, server) = testing::connect(&net, server).await.unwrap();
+    let (_peer, endpoint) = raw_client(&net, server.local_addr(), hello_with(0)).await;
+    for turn in 0..2 {
+        let call = |slot| request(turn << 16 | slot, "Probe/nothing", 0, &[]);
+        let calls: Vec<_> = (0..CALLS).map(call).collect();
+        endpoint.send(batch(&calls)).await.unwrap();
+        assert_eq!(numbers(next_frames(&endpoint).await), FIRST_BATCH_FRAMES);
+        let others = CALLS as usize - FIRST_BATCH_FRAMES;
+        assert_eq!(numbers(next_frames(&endpoint).await), others);
+    }
+
+    let (endpoint, client) = client_of_a_raw_server(&Net::new(53)).await;
+    let callers = (0..CALLS).map(|_| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            for _ in 0..3 {
+                client.nothing().await.unwrap();
+            }
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    for call in 0..CALLS {
+        assert_eq!(next_frames(&endpoint).await, [(1, call)]);
+    }
+    let mut calls: Vec<_> = (0..CALLS).collect();
+    for _ in 0..2 {
+        let answers: Vec<_> = calls.iter().map(|call| frame(2, *call, &[])).collect();
+        endpoint.send(batch(&answers)).await.unwrap();
+        let mut first = next_frames(&endpoint).await;
+        assert_eq!(first.len(), FIRST_BATCH_FRAMES);
+        first.extend(next_frames(&endpoint).await);
+        calls = first.into_iter().map(|(_, call)| call).collect();
+        assert_eq!(calls.len(), CALLS as usize);
+    }
+    let answers: Vec<_> = calls.iter().map(|call| frame(2, *call, &[])).collect();
+    endpoint.send(batch(&answers)).await.unwrap();
+    join_all(callers)
+        .await
+        .into_iter()
+        .for_each(|it| it.unwrap());
+}
+
+/// A client, and the other end of its connection.
+async fn client_of_a_raw_server(net: &Net) -> (Endpoint, ProbeClient) {
     let peer = net.peer().unwrap();
     let listener = peer.fabric.passive_endpoint(&peer.events);
     let listener = listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -86,7 +134,17 @@ async fn callers_that_are_woken_together_call_in_one_message() {
     };
     let accepting = asked.accept(&peer.domain).data(hello_with(0));
     let endpoint = accepting.await.unwrap();
-    let client = ProbeClient::over(connecting.await.unwrap().unwrap());
+    (
+        endpoint,
+        ProbeClient::over(connecting.await.unwrap().unwrap()),
+    )
+}
+
+/// Callers whose answers come together are woken together, and call together; one alone does not
+/// wait for others. What they cancel goes behind what they have called.
+#[tokio::test(start_paused = true)]
+async fn callers_that_are_woken_together_call_in_one_message() {
+    let (endpoint, client) = client_of_a_raw_server(&Net::new(51)).await;
     let callers: Vec<_> = (0..4_u64)
         .map(|caller| {
             let client = client.clone();

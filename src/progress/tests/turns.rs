@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::buf::SharedBuffer;
 use crate::endpoint::Endpoint;
 use crate::error::ErrorKind;
-use crate::limits::{DIRECT_PIECE_MAX, TURN_BYTES_MAX};
+use crate::limits::{DIRECT_PIECE_MAX, GATHER_FRAMES_ENOUGH, GATHER_FRAMES_FIRST, TURN_BYTES_MAX};
 use crate::mr::Access;
 use crate::progress::Port;
 use crate::testing::{Net, Peer, connect_endpoints};
@@ -112,6 +112,43 @@ async fn others_have_their_turn_between_the_pieces_of_rma() {
         assert!(most <= MOVED_MAX, "{net:?}: {most} bytes of a write");
     })
     .await;
+}
+
+/// `GATHER_FRAMES_FIRST`: "It wakes a peer that sleeps, and the peer works while the rest is
+/// posted"; those behind share fewer system calls.
+#[tokio::test]
+async fn the_first_frames_of_a_burst_leave_before_the_rest_is_posted() {
+    const MESSAGES: usize = 100;
+    for net in [Net::loopback(), Net::on(Backend::Epoll)] {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let near = a.domain.endpoint().open().unwrap();
+        let far = b.domain.endpoint().open().unwrap();
+        connect_endpoints(&near, &far, &b.fabric).await.unwrap();
+        let port = port(&a);
+        for _ in 0..2 {
+            let receives = (0..=MESSAGES).map(|_| far.recv(vec![0; 64]).post().unwrap());
+            let mut receives: Vec<_> = receives.collect();
+            // There is credit for a burst once this has arrived.
+            near.send(vec![1; 64]).await.unwrap();
+            receives.remove(0).await.unwrap();
+            let mut sent = Vec::new();
+            for number in 1..=MESSAGES {
+                let before = moved(&port).0;
+                near.send(vec![1; 64]).detach().unwrap();
+                if moved(&port).0 > before {
+                    sent.push(number);
+                }
+            }
+            // One on an idle connection is sent within its call.
+            let alone = usize::from(sent[0] == 1);
+            let first = alone + GATHER_FRAMES_FIRST;
+            let second = first + GATHER_FRAMES_ENOUGH;
+            assert_eq!(sent[alone..], [first, second], "{net:?}");
+            for receive in receives {
+                receive.await.unwrap();
+            }
+        }
+    }
 }
 
 /// A registration that is used and let go again costs the same with one connection and with

@@ -389,9 +389,10 @@ impl<T> Connection<T> {
         self.tx.queued_answers()
     }
 
-    /// True if enough is queued that it should go out without waiting for the driver (ruling 5).
-    pub(crate) fn is_transmit_gathered(&self) -> bool {
-        self.tx.is_gathered()
+    /// True if enough is queued that it should go out without waiting for the driver (ruling 5): so
+    /// many frames, or many bytes.
+    pub(crate) fn is_transmit_gathered(&self, frames_enough: usize) -> bool {
+        self.tx.is_gathered(frames_enough)
     }
 
     /// True if room came free for which operations wait: [`Connection::admit`] is to be called.

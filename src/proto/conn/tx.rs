@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 
 use crate::buf::{Leases, OutFrame, Payload};
 use crate::error::Error;
-use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_ENOUGH};
+use crate::limits::GATHER_BYTES_MAX;
 use crate::proto::op::{OpKey, Operation};
 use crate::wire::{ByteOrder, FrameHeader};
 
@@ -294,11 +294,11 @@ impl Tx {
         }
     }
 
-    /// Enough is queued to be sent without waiting for more.
-    pub(super) fn is_gathered(&self) -> bool {
+    /// Enough is queued to be sent without waiting for more: so many frames, or many bytes.
+    pub(super) fn is_gathered(&self, frames_enough: usize) -> bool {
         let frames = self.messages.queue.len() + self.injected.len() + self.others.queue.len();
         let bytes = self.messages.bytes + self.injected.bytes() + self.others.bytes;
-        self.is_open && (frames >= GATHER_FRAMES_ENOUGH || bytes >= GATHER_BYTES_MAX)
+        self.is_open && (frames >= frames_enough || bytes >= GATHER_BYTES_MAX)
     }
 
     /// Probes and their answers, which go out before everything else that is queued.
