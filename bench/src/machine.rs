@@ -14,6 +14,8 @@ pub struct Machine {
     pub processor: String,
     pub processors: usize,
     pub kernel: String,
+    /// The system's algorithm of congestion control: it paces and so changes all that is measured.
+    pub congestion: String,
     pub memory_gib: f64,
     /// UTC.
     pub date: String,
@@ -42,6 +44,8 @@ impl Machine {
                 .release()
                 .to_string_lossy()
                 .into_owned(),
+            congestion: fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
+                .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned()),
             memory_gib: (kib / 1_048_576.0 * 10.0).round() / 10.0,
             date: said_by("date", &["-u", "+%Y-%m-%d %H:%M"]),
             commit: said_by(
@@ -76,11 +80,12 @@ impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} × {}, {} GiB, Linux {}, {} UTC, commit {}; client on processor {}, server on {}",
+            "{} × {}, {} GiB, Linux {} with {}, {} UTC, commit {}; client on processor {}, server on {}",
             self.processors,
             self.processor,
             self.memory_gib,
             self.kernel,
+            self.congestion,
             self.date,
             self.commit,
             self.pinned_client,

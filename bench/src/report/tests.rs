@@ -24,6 +24,7 @@ fn report() -> Report {
         processor: "a processor".into(),
         processors: 2,
         kernel: "6.1".into(),
+        congestion: "cubic".into(),
         memory_gib: 8.0,
         date: "today".into(),
         commit: "abc".into(),
