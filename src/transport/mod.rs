@@ -517,7 +517,7 @@ pub(crate) struct DirectBuffer {
 }
 
 /// Bytes that are worth a wake-up while a payload of `len` bytes is on its way, of which `left`
-/// have not been received: a fraction of it, if it is large. The peer sends what is left whatever
+/// have not been received: a fraction of it, if it is large. The peer sends the rest whatever
 /// this side does, so it is never more than that.
 pub(crate) fn wake_bytes(len: u64, left: u64) -> u32 {
     let worth = len / WAKES_PER_PAYLOAD;

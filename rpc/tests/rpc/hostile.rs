@@ -69,6 +69,22 @@ pub async fn raw_client(net: &Net, to: std::net::SocketAddr, hello: Vec<u8>) -> 
     (peer, endpoint)
 }
 
+/// A client whose server is the endpoint, by hand.
+pub async fn raw_server(net: &Net, hello: Vec<u8>) -> (Peer, Endpoint, Channel) {
+    let peer = net.peer().unwrap();
+    let passive = peer.fabric.passive_endpoint(&peer.events);
+    let listener = passive.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+    let builder = Channel::builder().fabric(&net.fabric().unwrap());
+    let connecting = tokio::spawn(builder.connect(listener.local_addr()));
+    let Some(Event::ConnRequest(asked)) = peer.events.next().await else {
+        panic!()
+    };
+    let accepting = asked.accept(&peer.domain).data(hello);
+    let endpoint = accepting.await.unwrap();
+    let channel = connecting.await.unwrap().unwrap();
+    (peer, endpoint, channel)
+}
+
 /// Waits for the end of the endpoint's connection.
 pub async fn shutdown(peer: &Peer) {
     let ended =
@@ -258,7 +274,7 @@ async fn an_answer_that_comes_late_is_no_other_calls() {
     assert_eq!((server.stats().running, server.stats().violations), (1, 0));
 }
 
-/// `Server::deadline_max`: "whatever deadline its client has set, or if it has set none".
+/// `Server::deadline_max`: "whatever deadline its client sets, also if it sets none".
 #[tokio::test(start_paused = true)]
 async fn clients_that_set_no_deadline_hold_places_for_a_bounded_time() {
     let net = Net::new(19);
@@ -371,18 +387,7 @@ async fn a_server_that_goes_on_to_lie_is_logged_once() {
     let warnings = Warnings::default();
     let subscriber = tracing_subscriber::registry().with(warnings.clone());
     let _guard = tracing::subscriber::set_default(subscriber);
-    let net = Net::new(18);
-    let peer = net.peer().unwrap();
-    let passive = peer.fabric.passive_endpoint(&peer.events);
-    let listener = passive.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
-    let builder = Channel::builder().fabric(&net.fabric().unwrap());
-    let connecting = tokio::spawn(builder.connect(listener.local_addr()));
-    let Some(Event::ConnRequest(request)) = peer.events.next().await else {
-        panic!()
-    };
-    let accepting = request.accept(&peer.domain).data(hello());
-    let endpoint = accepting.await.unwrap();
-    let channel = connecting.await.unwrap().unwrap();
+    let (_peer, endpoint, channel) = raw_server(&Net::new(18), hello()).await;
     for _ in 0..100 {
         endpoint.send(frame(1, 0, &[])).detach().unwrap();
     }

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use tokio_fabric::testing::{Net, Peer};
-use tokio_fabric::{Endpoint, Event};
-use tokio_fabric_rpc::{Channel, Code, Cx, Result, Server, Started, Streaming, service, testing};
+use tokio_fabric::Endpoint;
+use tokio_fabric::testing::Net;
+use tokio_fabric_rpc::{Code, Cx, Result, Server, Started, Streaming, service, testing};
 
 use super::batches::batch;
 use super::expect;
-use super::hostile::{frame, hello_with, numbers, raw_client, request, shutdown};
+use super::hostile::{frame, hello_with, numbers, raw_client, raw_server, request, shutdown};
 
 fn hello() -> Vec<u8> {
     hello_with(16 << 20)
@@ -117,27 +117,12 @@ async fn a_client_that_reads_no_item_is_sent_a_bounded_number() {
     assert_eq!(server.stats().violations, 0);
 }
 
-/// A client of a server by hand.
-async fn raw_server(net: &Net, hello: Vec<u8>) -> (Peer, Endpoint, FloodClient) {
-    let peer = net.peer().unwrap();
-    let passive = peer.fabric.passive_endpoint(&peer.events);
-    let listener = passive.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
-    let builder = Channel::builder().fabric(&net.fabric().unwrap());
-    let connecting = tokio::spawn(builder.connect(listener.local_addr()));
-    let Some(Event::ConnRequest(asked)) = peer.events.next().await else {
-        panic!()
-    };
-    let accepting = asked.accept(&peer.domain).data(hello);
-    let endpoint = accepting.await.unwrap();
-    let client = FloodClient::over(connecting.await.unwrap().unwrap());
-    (peer, endpoint, client)
-}
-
 /// The same of a server.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_reads_no_item_is_sent_a_bounded_number() {
     let net = Net::new(25);
-    let (_peer, endpoint, client) = raw_server(&net, hello()).await;
+    let (_peer, endpoint, channel) = raw_server(&net, hello()).await;
+    let client = FloodClient::over(channel);
     let made = Arc::default();
     let call = client.fill(numbered(&made)).no_deadline();
     let _call = tokio::spawn(call.into_future());
@@ -178,7 +163,8 @@ async fn a_server_that_reads_no_credit_loses_its_client() {
     let mut hello = hello();
     // Two calls at a time.
     hello[8..10].copy_from_slice(&[2, 0]);
-    let (_peer, endpoint, client) = raw_server(&Net::new(26), hello).await;
+    let (_peer, endpoint, channel) = raw_server(&Net::new(26), hello).await;
+    let client = FloodClient::over(channel);
     let made = Arc::default();
     let fill = client.fill(numbered(&made)).no_deadline();
     let _fill = tokio::spawn(fill.into_future());

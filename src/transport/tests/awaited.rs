@@ -12,7 +12,7 @@ fn worlds() -> impl Iterator<Item = TestTransport> {
     plain
 }
 
-/// A receive of what is left of a payload of [`LEN`] bytes.
+/// A receive of the rest of a payload of [`LEN`] bytes.
 fn receive_of(left: usize) -> Receive {
     let mut part = direct(Payload::from_vec(vec![0; left]), 0, left);
     part.wake_bytes = wake_bytes(LEN as u64, left as u64);
