@@ -155,7 +155,7 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
     /// takes a message, which is dropped.
     pub fn detach(mut self) {
         // Its buffers, if it has ended, are dropped here, with nothing locked.
-        drop(self.cell.take().and_then(|cell| cell.detach()));
+        drop(self.cell.take().and_then(OpCell::detach));
     }
 }
 
@@ -326,7 +326,7 @@ impl<B: IoBufs> QueuedOp<B> {
     /// Lets the operation continue without a future that waits for its acceptance. If it is
     /// accepted, the queue reports its completion; otherwise only counters count it.
     pub fn detach(mut self) {
-        drop(self.waiting.take().and_then(|cell| cell.detach()));
+        drop(self.waiting.take().and_then(OpCell::detach));
     }
 }
 

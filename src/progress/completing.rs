@@ -17,7 +17,7 @@ use crate::proto::OpResult;
 use crate::stats::OperationStats;
 use crate::sync::WakeList;
 
-use super::report::{Delivery, Report};
+use super::report::{Delivery, OpCell, Report};
 
 /// With what completions are delivered: those of a port, or of receives that ports share.
 pub(super) struct CompletionContext<'a> {
@@ -104,7 +104,12 @@ impl CompletionContext<'_> {
             Report::Future(cell) => match cell.complete(result, wakes) {
                 Delivery::Delivered => Undelivered::Nothing,
                 Delivery::Abandoned => Undelivered::all_of(result),
-                Delivery::Detached => Undelivered::memory_of(result),
+                Delivery::Detached => {
+                    if let Report::Future(cell) = std::mem::replace(report, Report::Nowhere) {
+                        OpCell::recycle(cell);
+                    }
+                    Undelivered::memory_of(result)
+                }
             },
             Report::Queue {
                 context,

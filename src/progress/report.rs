@@ -14,7 +14,7 @@ use crate::sync::{Mutex, MutexGuard, NO_TASK, WakeList, thread_local};
 use super::receive_context::{MultiReceive, TimedReport};
 
 thread_local! {
-    /// Cells whose results were fetched, to be used again.
+    /// Cells of operations that are over, to be used again.
     static FREE_CELLS: RefCell<Vec<Arc<OpCell>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -117,16 +117,16 @@ impl OpCell {
         })
     }
 
-    /// Puts a cell whose result was fetched on this thread's free list, unless another handle of it
-    /// is left.
+    /// Puts a cell whose result was fetched, or that was detached, on this thread's free list,
+    /// unless another handle of it is left.
     pub(crate) fn recycle(mut cell: Arc<Self>) {
         let Some(OpCell { state }) = Arc::get_mut(&mut cell) else {
             return;
         };
         let state = state.get_mut().unwrap_or_else(PoisonError::into_inner);
         debug_assert!(
-            matches!(state.phase, CellPhase::Taken),
-            "its result was fetched"
+            matches!(state.phase, CellPhase::Taken | CellPhase::Detached),
+            "nothing awaits its result"
         );
         state.phase = CellPhase::Pending;
         state.waker = None;
@@ -174,8 +174,10 @@ impl OpCell {
     }
 
     /// The operation goes on without a future: its result if there is one.
-    pub(crate) fn detach(&self) -> Option<OpResult> {
-        self.set_phase(CellPhase::Detached)
+    pub(crate) fn detach(cell: Arc<Self>) -> Option<OpResult> {
+        let ended = cell.set_phase(CellPhase::Detached);
+        OpCell::recycle(cell);
+        ended
     }
 
     /// Goes to this state, and gives the result if there is one. The waker is dropped with the cell
@@ -331,7 +333,7 @@ mod tests {
     /// A cell that was polled by a task, which has nothing left but that waker; `then` is what
     /// lets the waker go.
     #[track_caller]
-    fn waker_goes(then: fn(&OpCell)) {
+    fn waker_goes(then: fn(Arc<OpCell>)) {
         let (dropped, gone) = mpsc::channel();
         // On a thread of its own, so that a deadlock fails the test instead of holding it up.
         std::thread::spawn(move || {
@@ -339,7 +341,7 @@ mod tests {
             let waker = Waker::from(Arc::new(PollingWaker(Arc::clone(&cell), dropped)));
             assert!(cell.poll(&waker, OpResult::take).is_pending());
             drop(waker);
-            then(&cell);
+            then(cell);
         });
         let waited = gone.recv_timeout(Duration::from_secs(10));
         waited.expect("the cell was locked while the waker was dropped");
@@ -353,6 +355,6 @@ mod tests {
         waker_goes(|cell| assert!(cell.poll_accepted(Waker::noop()).is_pending()));
         waker_goes(|cell| assert!(cell.take().is_none()));
         waker_goes(|cell| assert!(cell.abandon().is_none()));
-        waker_goes(|cell| assert!(cell.detach().is_none()));
+        waker_goes(|cell| assert!(OpCell::detach(cell).is_none()));
     }
 }

@@ -1,5 +1,6 @@
 //! A connection that has been at work for a while asks nothing of the allocator.
 
+use bytes::Bytes;
 use tokio_fabric::ep::Liveness;
 use tokio_fabric::testing::{Net, Peer, connect_endpoints};
 use tokio_fabric::{Access, Backend, Endpoint, MemoryRegion};
@@ -9,7 +10,7 @@ use crate::{ALONE, common, runtime};
 
 const WARM_UP: usize = 200;
 const ROUNDS: usize = 1000;
-/// Within `ROUNDS`, each of them two messages, a write and a read: a list may still grow.
+/// Within `ROUNDS`, each of them three messages, a write and a read: a list may still grow.
 const ALLOCATIONS_MAX: usize = ROUNDS / 10;
 
 struct Setup {
@@ -39,7 +40,8 @@ impl Setup {
         }
     }
 
-    /// A message there and one back, injected or sent, then a write and a read.
+    /// A message there and one back, injected or sent, one more that no future awaits, then a write
+    /// and a read.
     async fn round(&self, buffers: &mut [Vec<u8>; 3]) {
         let [here, there, large] = buffers.each_mut().map(std::mem::take);
         let received = self.b.recv(there).post().unwrap();
@@ -47,6 +49,10 @@ impl Setup {
         let (_, there) = received.await.unwrap();
         let received = self.a.recv(here).post().unwrap();
         let (_, there) = self.b.send(there).await.unwrap();
+        let (_, here) = received.await.unwrap();
+        let received = self.a.recv(here).post().unwrap();
+        let detached = self.b.send(Bytes::from_static(&[4; 64])).detach();
+        detached.unwrap();
         let (_, here) = received.await.unwrap();
         let (_, large) = self.a.write(large, self.region.remote()).await.unwrap();
         let (_, large) = self.a.read(large, self.region.remote()).await.unwrap();

@@ -83,12 +83,15 @@ fn detached() {
         let cell = Arc::clone(&cell);
         thread::spawn(move || complete(&cell, 7))
     };
-    let mine = cell.detach().map(|end| end.len);
+    let mine = OpCell::detach(cell).map(|end| end.len);
+    // The same cell, if the end no longer has it.
+    let next = OpCell::new();
     match ends.join().unwrap() {
         (Delivery::Delivered, len) => assert_eq!((mine, len), (Some(7), 0)),
         (Delivery::Detached, len) => assert_eq!((mine, len), (None, 7)),
         (Delivery::Abandoned, _) => panic!("it was not abandoned"),
     }
+    assert!(!next.has_ended(), "an end is of one operation");
 }
 
 fn used_again() {
