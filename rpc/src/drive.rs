@@ -376,8 +376,8 @@ pub(crate) fn send(endpoint: &Endpoint, frame: &mut FrameBuf) -> Result<(), Erro
     sent.map_err(|failed| failed.into_error())
 }
 
-/// The same of an item of a stream, of which a peer that does not read may ask for any number: if
-/// there is no room within the library, what the stream has to wait for.
+/// Sends an item of a stream. If the library has no room, returns what the stream must await, so
+/// that a peer that does not read cannot make items pile up.
 pub(crate) fn send_item(endpoint: &Endpoint, frame: &mut FrameBuf) -> Result<ItemSending, Error> {
     if let Some(sent) = try_inject(endpoint, frame) {
         return sent.map(|()| ItemSending::Sent);
@@ -426,7 +426,7 @@ pub(crate) fn send_later(endpoint: &Endpoint, frame: FrameBuf) -> Result<(), Err
     sent.map_err(|failed| failed.into_error())
 }
 
-/// Sends what was gathered, which is not nothing, as [`send`] does.
+/// Sends the gathered frames, at least one, as [`send`] does.
 pub(crate) fn send_batch(endpoint: &Endpoint, batch: &mut BatchBuf) -> Result<(), Error> {
     let message = batch.message();
     if message.len() <= INJECT_SIZE_MAX {

@@ -90,8 +90,8 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 /// any call takes but a stream, and an end for calls that wait for a client which does nothing.
 /// Value: 1 h.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(60 * 60);
-/// How long a handler's transfer may go on behind the deadline of its call: by then a client whose
-/// call has ended has refused it, unless it does nothing. Value: 1 s.
+/// How long a handler's transfer may continue after its call's deadline. By then any client that
+/// responds at all has refused it. Value: 1 s.
 pub const LATE_TRANSFER: Duration = Duration::from_secs(1);
 /// Default time that a draining server lets running calls continue. Value: 30 s.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
@@ -112,11 +112,11 @@ pub const RETRY_BUDGET_PER_SECOND: u32 = 10;
 pub const RETRY_BUDGET_TIME: Duration = Duration::from_secs(10);
 /// Time limit of connecting to one address. Value: 10 s.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after the first failed attempt to reconnect, and default before the first retry of a call
-/// of the retry policy. It doubles with each further one. Value: 10 ms.
+/// Pause after the first failed attempt to reconnect, and the retry policy's default before a first
+/// retry. It doubles each time. Value: 10 ms.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// Longest of these pauses. Each pause is shortened by up to half, at random,
-/// so that the clients of a server that has restarted do not all return at once. Value: 5 s.
+/// Longest of these pauses. Each pause is shortened by up to half, at random, so that the clients
+/// of a server that has restarted do not all return at once. Value: 5 s.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Silence after which a peer is sent a probe while calls wait for it: to the library below, a
 /// waiting call is a posted receive. Value: 10 s.

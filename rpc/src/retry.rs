@@ -50,10 +50,9 @@ impl<E> CallFailure for CallError<E> {
 /// A policy for `tower`'s `Retry`.
 ///
 /// It retries calls that have not started, and calls of `#[rpc(idempotent)]` methods that may have
-/// run, after the pause that the server recommends, or one that grows with each retry. All attempts
-/// and pauses together have the deadline of the call, from its first attempt on. A budget, which
-/// clones share, limits the load that retries add: by default a fifth of the calls, and ten per
-/// second.
+/// run, after the pause that the server recommends, or one that grows with each retry. The call's
+/// deadline runs from the first attempt, and covers all attempts and pauses. A budget, which clones
+/// share, limits the load that retries add: by default a fifth of the calls, and ten per second.
 ///
 /// Errors that another attempt would not change are passed on: a request that cannot be decoded or
 /// is too large, or a caller that is not authorized. So is the error of a call that sends a stream,
@@ -80,7 +79,7 @@ impl<E> CallFailure for CallError<E> {
 #[derive(Clone)]
 pub struct NotStarted {
     budget: Arc<TpsBudget>,
-    /// Of this call, as all that follows.
+    /// Of this call, like the rest.
     left: u32,
     /// The longest before the next retry.
     pause: Duration,

@@ -6,10 +6,11 @@
 //!    │ ▲ ◀───── the driver runs ─────│
 //!    │ │                             │ another post
 //!    │ └─ a batch of one frame ─ Gathering ◀─┘
-//!    └── a post that is left to the driver ──▲ │
-//!                            the driver runs │ │ the first frames of a burst are sent
-//!                                            │ ▼
-//!                                          Flowing
+//!    └── a post that is left to the driver ──▲
+//!
+//!             the first frames of a burst are sent
+//!   Gathering ────────────────────────────────────▶ Flowing
+//!             ◀───────── the driver runs ──────────
 //! ```
 //! Posts that come faster than they go out are gathered: a system call for the first of each burst
 //! costs a quarter of the processor time per message (a window of 64 messages of 64 B). But once

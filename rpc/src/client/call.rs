@@ -190,7 +190,7 @@ impl<T, E> Call<T, E> {
         self.method.idempotent
     }
 
-    /// Its deadline, and from now on that of its clones, if it was first made then.
+    /// Fixes the deadline, for clones too, counting from `begun`; returns it.
     pub(crate) fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
         let deadline = match self.limit {
             Limit::OfChannel => self.channel.deadline.and_then(|it| begun.checked_add(it)),

@@ -75,7 +75,7 @@ fn pause_after(failures: u32) -> Duration {
     shorten_at_random(doubled.min(BACKOFF_MAX))
 }
 
-/// By up to half.
+/// Shortens a pause by up to half.
 pub(crate) fn shorten_at_random(pause: Duration) -> Duration {
     // Each state has random keys of its own: as much chance as a pause needs.
     let chance = RandomState::new().build_hasher().finish() % 1024;

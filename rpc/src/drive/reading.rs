@@ -2,11 +2,11 @@
 //!
 //! A slot is free at the server once its answer is on its way, so a client that sends requests
 //! without end, and reads nothing, would have the server keep all of the answers. An honest one has
-//! read the answer before it uses a slot again. So within as many requests as it has slots one slot
-//! is used twice, and all that was sent before them has gone out.
+//! read the answer before it uses a slot again. So once it has sent more requests than it has
+//! slots, it has read an answer to one of them.
 //!
-//! Items of streams are the same, in either direction: for those that were read their sender gets
-//! credit, and an honest one has read that before it sends more. (Items are kept in bounds by the
+//! Items of streams are the same, in either direction: their sender gets credit for items that were
+//! read, and must read it to send more. (Items are kept in bounds by the
 //! side that sends them: [`send_item`](super::send_item).)
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(crate) struct ReadingCheck {
     items: Look,
 }
 
-/// The last look.
+/// The last check.
 #[derive(Debug, Default)]
 struct Look {
     /// What has come since.
@@ -45,7 +45,7 @@ impl ReadingCheck {
         self.messages.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Looks, if it is time to. Called by the one task that reads what the peer sends.
+    /// Checks, if one is due. Called by the one task that reads what the peer sends.
     ///
     /// # Errors
     /// The peer does not read.

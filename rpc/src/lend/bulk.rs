@@ -4,8 +4,8 @@
 //! out of memory that the server has set aside. A handler may keep what it has read, and stand
 //! still: so each piece of lent memory has a small chunk of its own beside what all share, and a
 //! transfer waits for its own handler alone. One whose handler is dropped gives what it has
-//! back as the library lets go of it. A client that serves none ends nothing either: a transfer
-//! ends soon after the deadline of its call, also that of a handler which goes on to its end.
+//! back as the library lets go of it. A client that does not serve a transfer
+//! cannot prolong it: it ends soon after its call's deadline, even if the handler runs on.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -151,7 +151,7 @@ pub(super) fn status_of(error: Error) -> Status {
     Status::maybe_ran(code, error.to_string()).with_source(error)
 }
 
-/// A part of a transfer of a call with this deadline.
+/// Runs a part of a transfer until a second after the call's deadline.
 async fn within<T>(deadline: Option<Instant>, part: impl Future<Output = Result<T>>) -> Result<T> {
     let Some(end) = deadline.and_then(|it| it.checked_add(LATE_TRANSFER)) else {
         return part.await;
@@ -237,8 +237,8 @@ impl Pull {
     ///
     /// # Errors
     /// [`Code::TooLarge`] if it is longer, before anything is read; [`Code::LentRefused`] if the
-    /// caller takes the memory back meanwhile; [`Code::DeadlineExceeded`] if it does not serve
-    /// it until a second behind the call's deadline; [`Code::ConnectionLost`].
+    /// caller takes the memory back meanwhile; [`Code::DeadlineExceeded`] if it has not
+    /// served it a second after the call's deadline; [`Code::ConnectionLost`].
     ///
     /// # Cancel safety
     /// Dropping the future ends the transfer.
@@ -533,7 +533,7 @@ impl Push {
     /// # Errors
     /// [`Code::TooLarge`] if the bytes do not fit, before anything is written;
     /// [`Code::LentRefused`] if the caller takes the memory back meanwhile;
-    /// [`Code::DeadlineExceeded`] if it does not serve it until a second behind the call's
+    /// [`Code::DeadlineExceeded`] if it has not served it a second after the call's
     /// deadline; [`Code::ConnectionLost`].
     ///
     /// # Cancel safety

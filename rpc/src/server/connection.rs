@@ -111,7 +111,7 @@ impl ServerConnection {
         let _ = send(&self.endpoint, frame);
     }
 
-    /// The same of an item of a stream.
+    /// Sends an item of a stream.
     pub(super) fn send_within_room(&self, frame: &mut FrameBuf) -> ItemSending {
         self.reading.count_message();
         send_item(&self.endpoint, frame).unwrap_or(ItemSending::Sent)

@@ -193,10 +193,10 @@ impl Server {
 
     /// Limits the time of each call, from the arrival of its request, whatever deadline its client
     /// sets, also if it sets none; then the call fails with
-    /// [`Code::DeadlineExceeded`](crate::Code::DeadlineExceeded). So a client that does not let its
-    /// lent memory be read, or does not read a stream, occupies a place no longer than that, or a
-    /// second longer if the handler goes on (`#[rpc(to_end)]`) and waits for that. Streams without
-    /// an end need more, or `Duration::MAX`, which is no limit. Default: 1 h.
+    /// [`Code::DeadlineExceeded`](crate::Code::DeadlineExceeded). So a client that blocks reads of
+    /// its lent memory, or does not read a stream, occupies a place no longer than that; or a
+    /// second longer, if a `#[rpc(to_end)]` handler waits for it. Streams without an end need more,
+    /// or `Duration::MAX`, which is no limit. Default: 1 h.
     pub fn deadline_max(mut self, within: Duration) -> Server {
         self.limits.deadline = within;
         self

@@ -38,7 +38,7 @@ pub fn each_frame<'m>(
 /// A message that is gathered, one after the other in each turn.
 #[derive(Debug, Default)]
 pub struct BatchBuf {
-    /// One was handed out in this turn.
+    /// A message was taken in this turn.
     is_followed: bool,
     /// Behind those that were taken, in memory that is used again once they are dropped.
     message: BytesMut,

@@ -231,7 +231,7 @@ impl Service<Call<u32>> for Slowly {
     }
 }
 
-/// "All attempts and pauses together have the deadline of the call", with the time until the
+/// "The call's deadline [...] covers all attempts and pauses", with the time until the
 /// service is ready for the next one.
 #[tokio::test(start_paused = true)]
 async fn attempts_end_by_one_deadline() {

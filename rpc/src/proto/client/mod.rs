@@ -132,7 +132,7 @@ pub struct ClientMachine<W> {
     idle: Vec<u16>,
     waiting: VecDeque<CallKey>,
     calls_max: u32,
-    /// The largest that this was.
+    /// The largest `calls_max` so far.
     calls_most: u32,
     bytes_max: u64,
     frame_max: usize,
