@@ -12,33 +12,23 @@ mod victim;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use cell::{Cell, Outcome};
 use step::{Step, Victim};
-use tokio_fabric::Backend;
 
-use crate::kill_matrix::death::{Death, Protocol};
+use crate::kill_matrix::death::{Death, Protocol, backends, is_deep, play_all};
 
-/// After `kill -9` everything has ended by then, however busy the machine is.
-const KILLED_LIMIT: Duration = Duration::from_secs(5);
-/// After `SIGSTOP`, if our side is to find it: no deadline is longer.
-const STOPPED_LIMIT: Duration = Duration::from_secs(15);
 /// Cells that are played at the same time.
 const AT_ONCE: usize = 6;
 
 /// The tests here measure times, and so do not run at the same time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn is_deep() -> bool {
-    std::env::var("TOKIO_FABRIC_DEEP").is_ok_and(|deep| deep != "0")
-}
-
-/// Each cell of these protocols `times` times. `TOKIO_FABRIC_STEP=name` chooses one step.
-fn cells(death: Death, protocols: &[Protocol], times: usize) -> Vec<Cell> {
+/// Each cell of these protocols, several times in a long run. `TOKIO_FABRIC_STEP=name` chooses one
+/// step.
+fn cells(death: Death, protocols: &[Protocol]) -> Vec<Cell> {
     let only = std::env::var("TOKIO_FABRIC_STEP").ok();
-    let mut backends = crate::common::backends();
-    backends.retain(|backend| *backend != Backend::Loopback);
+    let backends = backends();
     let mut cells = Vec::new();
     for step in Step::ALL {
         for victim in Victim::ALL.into_iter().filter(|it| step.is_of(*it)) {
@@ -57,7 +47,7 @@ fn cells(death: Death, protocols: &[Protocol], times: usize) -> Vec<Cell> {
         only.as_ref()
             .is_none_or(|only| format!("{:?}", cell.step) == *only)
     });
-    cells.repeat(times)
+    cells.repeat(death.times())
 }
 
 /// Whether there is something at this step that the protocol makes different. With a key, each step
@@ -74,27 +64,9 @@ fn plays(step: Step, protocol: Protocol) -> bool {
         Protocol::Secure => !step.is_of_proof(),
         _ if step.is_of_tls() => false,
         Protocol::Plain | Protocol::Extended => !step.is_of_proof(),
-        Protocol::Keyed if step.is_of(Victim::Both) => false,
-        Protocol::Keyed => step.is_of_proof() || is_deep() || behind_the_proof.contains(&step),
+        _ if step.is_of(Victim::Both) => false,
+        _ => step.is_of_proof() || is_deep() || behind_the_proof.contains(&step),
     }
-}
-
-fn play_all(cells: Vec<Cell>) -> Vec<Outcome> {
-    let (cells, outcomes) = (Mutex::new(cells.into_iter()), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                loop {
-                    let Some(cell) = cells.lock().unwrap().next() else {
-                        return;
-                    };
-                    let outcome = cell::play_alone(cell);
-                    outcomes.lock().unwrap().push(outcome);
-                }
-            });
-        }
-    });
-    outcomes.into_inner().unwrap()
 }
 
 /// As Markdown: a row for each step and role; milliseconds, the longest of each cell.
@@ -132,11 +104,16 @@ fn markdown(outcomes: &[Outcome]) -> String {
     table
 }
 
-fn assert_all(outcomes: &[Outcome], limit: Duration) {
-    println!("{}\n{} deaths", markdown(outcomes), outcomes.len());
+/// Plays the chosen cells, prints the outcomes, and demands that everything has ended in time.
+fn campaign(death: Death, protocols: &[Protocol], chosen: fn(&Cell) -> bool) {
+    let _alone = ALONE.lock();
+    let mut cells = cells(death, protocols);
+    cells.retain(chosen);
+    let outcomes = play_all(cells, AT_ONCE, cell::play);
+    println!("{}\n{} deaths", markdown(&outcomes), outcomes.len());
     for outcome in outcomes {
         assert_eq!(outcome.missing, 0, "{outcome:?}: operations without an end");
-        assert!(outcome.time.is_none_or(|time| time < limit), "{outcome:?}");
+        assert!(death.is_in_time(outcome.time), "{outcome:?}");
     }
 }
 
@@ -144,15 +121,7 @@ fn assert_all(outcomes: &[Outcome], limit: Duration) {
 /// once, with a typed error, at each step; a receive that is not is left alone.
 #[test]
 fn a_killed_peer_ends_everything_at_every_step() {
-    let _alone = ALONE.lock();
-    let outcomes = play_all(cells(
-        Death::Killed,
-        &Protocol::ALL,
-        if is_deep() { 25 } else { 1 },
-    ));
-    assert_all(&outcomes, KILLED_LIMIT);
-    let all_timed = outcomes.iter().all(|outcome| outcome.time.is_some());
-    assert!(all_timed, "every death is seen");
+    campaign(Death::Killed, &Protocol::ALL, |_| true);
 }
 
 /// Ruling 13: "Peers that use this library are probed": a stopped peer is found, by its silence or
@@ -160,26 +129,15 @@ fn a_killed_peer_ends_everything_at_every_step() {
 /// happens to it.
 #[test]
 fn a_stopped_peer_is_found_if_it_could_have_answered() {
-    let _alone = ALONE.lock();
-    let times = if is_deep() { 5 } else { 1 };
-    let cells = cells(Death::Stopped, &Protocol::ALL, times);
-    assert_all(&play_all(cells), STOPPED_LIMIT);
+    campaign(Death::Stopped, &Protocol::ALL, |_| true);
 }
 
 /// fi_av(3), FI_AV_AUTH_KEY: the same where each peer has a key of its own, from the challenge to
 /// the middle of what goes over the connection. A peer of another key notices nothing.
 #[test]
 fn a_peer_with_a_key_of_its_own_that_dies_ends_what_is_its_own() {
-    let _alone = ALONE.lock();
-    let times = if is_deep() { 5 } else { 1 };
-    for (death, limit) in [
-        (Death::Killed, KILLED_LIMIT),
-        (Death::Stopped, STOPPED_LIMIT),
-    ] {
-        let outcomes = play_all(cells(death, &[Protocol::Keyed], times));
-        assert_all(&outcomes, limit);
-        let all_timed = outcomes.iter().all(|outcome| outcome.time.is_some());
-        assert!(all_timed, "every death is seen");
+    for death in Death::ALL {
+        campaign(death, &[Protocol::Keyed], |_| true);
     }
 }
 

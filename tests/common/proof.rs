@@ -14,6 +14,8 @@ pub struct Prover<'a> {
     /// What it offers, and what both agree on: bits of the extension's capabilities.
     pub offers: u16,
     pub agreed: u16,
+    /// What TLS exports for this. Nothing without TLS.
+    pub binding: &'a [u8],
 }
 
 /// Both sides have introduced themselves.
@@ -45,7 +47,7 @@ impl Prover<'_> {
         let secret = blake3::derive_key(SECRET, self.key);
         let [high, low] = self.agreed.to_be_bytes();
         let agreed = [&b"tofa\x01\0"[..], &[high, low]].concat();
-        let said = [&agreed[..], acceptor, initiator].concat();
+        let said = [&agreed[..], acceptor, initiator, self.binding].concat();
         Proving {
             session: *blake3::keyed_hash(&secret, &said).as_bytes(),
             is_initiator,
@@ -74,9 +76,11 @@ impl Proving {
         frame(3, self.keyed(2, &[]).to_vec())
     }
 
-    /// Checks the proof of who has challenged.
-    pub fn check(&self, confirm: &[u8]) {
-        assert_eq!(confirm, self.keyed(2, &[]), "the other side's proof");
+    /// Checks the proof of who has challenged. Gives the private data behind it.
+    pub fn check(&self, confirm: &[u8]) -> Vec<u8> {
+        let (proof, data) = confirm.split_at(32);
+        assert_eq!(proof, self.keyed(2, data), "the other side's proof");
+        data.to_vec()
     }
 
     /// The seal of the HELLO with these values.

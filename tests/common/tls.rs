@@ -167,6 +167,12 @@ impl HandMade {
         self.socket.write_all(half).expect("a connection");
     }
 
+    /// RFC 8446, section 7.5, without a context.
+    pub fn export(&self, label: &[u8]) -> Vec<u8> {
+        let exported = self.session.export_keying_material([0; 32], label, None);
+        exported.expect("a session").to_vec()
+    }
+
     pub fn close_notify(&mut self) {
         self.session.send_close_notify();
         let alert = self.sealed();

@@ -316,6 +316,7 @@ pub async fn strangers_end_nothing(
                         key,
                         offers: 0xbf,
                         agreed: u16::from_be_bytes([answer[48], answer[49]]),
+                        binding: &[],
                     };
                     prover.answer(&answer[66..]).1
                 }

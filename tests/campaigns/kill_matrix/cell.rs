@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use tokio_fabric::ep::Liveness;
 use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, Backend, CompletionQueue, Endpoint, Error, ErrorKind, Event, EventQueue, MemoryRegion,
-    PassiveEndpoint, RemoteRegion, Result, eq::ConnRequest,
+    Access, Backend, CompletionQueue, Endpoint, Error, ErrorKind, Event, EventQueue, Hints,
+    MemoryRegion, PassiveEndpoint, RemoteRegion, Result, eq::ConnRequest, info::AuthKey,
 };
 
 use super::death::{self, Death, INTERVAL, PATIENCE, Protocol, QUIET, ROUNDS};
+use super::greeting::KEY;
 use super::ledger::Ledger;
 use super::sockets::{Socket, comes};
 use super::step::{Stage, Step, Victim};
@@ -102,7 +103,7 @@ async fn play_once(cell: Cell, deadline: Duration) -> Option<Outcome> {
         Victim::Dials => us.listener.local_addr().to_string(),
         Victim::Listens => "none".to_owned(),
     };
-    let order = (ORDER, format!("{} {} {dial}", cell.step, cell.protocol));
+    let order = (ORDER, format!("{} {:?} {dial}", cell.step, cell.protocol));
     let variables = [vec![order], us.variables.clone()].concat();
     let mut victim = PeerProcess::spawn("kill_matrix::the_victim", &variables);
     let request = match cell.victim {
@@ -162,12 +163,12 @@ async fn play_once(cell: Cell, deadline: Duration) -> Option<Outcome> {
 pub fn net(backend: Backend, protocol: Protocol) -> (Net, Vec<(&'static str, String)>) {
     let net = Net::on(backend);
     #[cfg(feature = "tls")]
-    if protocol == Protocol::Secure {
+    if protocol.is_secure() {
         use crate::common::tls::{Node, VARIABLE};
         let node = Node::new();
         return (net.tls(node.config()), vec![(VARIABLE, node.to_text())]);
     }
-    assert_ne!(protocol, Protocol::Secure, "the feature is off");
+    assert!(!protocol.is_secure(), "the feature is off");
     (net, Vec::new())
 }
 
@@ -187,7 +188,11 @@ async fn patiently<T>(mut open: impl FnMut() -> Result<T>) -> T {
 impl Survivor {
     async fn open(cell: Cell, deadline: Duration) -> Survivor {
         let (net, variables) = net(cell.backend, cell.protocol);
-        let peer = patiently(|| net.peer()).await;
+        let hints = match cell.protocol.is_keyed() {
+            true => Hints::new().domain(|domain| domain.auth_key(AuthKey::new(KEY))),
+            false => Hints::new(),
+        };
+        let peer = patiently(|| Peer::of(net.fabric_with(hints.clone())?)).await;
         let queue = peer.domain.completion_queue().open().unwrap();
         // Who only receives is watched as closely as the rest.
         let liveness = Liveness::default().interval(INTERVAL).rounds(ROUNDS);
@@ -389,12 +394,12 @@ impl Survivor {
         let Cell { step, death, .. } = self.cell;
         let is_killed = death == Death::Killed;
         let due = match step {
-            _ if self.cell.protocol != Protocol::Secure => return true,
+            _ if !self.cell.protocol.is_secure() => return true,
             Step::ItsTruncation => ErrorKind::ConnectionReset,
             // A death may come before what was announced is read.
             Step::ItsClose | Step::ItsCloseNotify if !is_killed => ErrorKind::PeerClosed,
             Step::ItsClose | Step::ItsCloseNotify | Step::OurClose => return true,
-            _ if is_killed && step.stage() == Stage::Connected => ErrorKind::ConnectionReset,
+            _ if is_killed && step >= Step::BeforeHello => ErrorKind::ConnectionReset,
             _ => return true,
         };
         error.kind() == due

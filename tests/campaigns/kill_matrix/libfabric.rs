@@ -107,7 +107,7 @@ impl Drop for Survivor {
 /// One death, with libfabric as the survivor.
 pub fn play(program: &Path, step: Step, victim: Victim, death: Death) -> SurvivorOutcome {
     let spawn = |dial: &str| {
-        let order = (ORDER, format!("{step} {} {dial}", Protocol::Plain));
+        let order = (ORDER, format!("{step} {:?} {dial}", Protocol::Plain));
         PeerProcess::spawn("kill_matrix::the_victim", &[order])
     };
     let (survivor, mut process, listening) = match victim {

@@ -1,15 +1,13 @@
 //! The same deaths over TLS, of victims that seal their records with rustls alone: at the same
 //! steps, within TLS's handshake, within a record, and with close_notify and without it.
 
-use tokio_fabric::Backend;
-
+use super::campaign;
+use super::cell::Cell;
 use super::death::{Death, Protocol};
 use super::step::Step;
-use super::{ALONE, assert_all, cells, is_deep, is_found_in_time, is_killed_in_time, play_all};
 
-/// Each step that is about TLS, and some of each other kind; all of them in the long run, on each
-/// backend.
-fn some(death: Death, times: usize) -> Vec<super::Cell> {
+/// In a short run each step that is about TLS or about keys, and some of each other kind.
+fn is_played(cell: &Cell) -> bool {
     let some = [
         Step::Silent,
         Step::HalfData,
@@ -24,31 +22,28 @@ fn some(death: Death, times: usize) -> Vec<super::Cell> {
         Step::PausedFull,
         Step::ItsClose,
     ];
-    let mut cells = cells(death, &[Protocol::Secure], times);
-    cells.retain(|cell| {
-        let is_one = cell.step.is_of_tls() || some.contains(&cell.step);
-        is_deep() || is_one && cell.backend == Backend::Epoll
-    });
-    cells
+    let is_special = cell.step.is_of_tls() || cell.protocol.is_keyed();
+    cell.is_played_if(is_special || some.contains(&cell.step))
 }
 
 /// docs/tls.md: "If the stream ends without [close_notify] (the peer was killed, or the connection
 /// was cut), operations and the Shutdown event report ConnectionReset".
 #[test]
 fn a_killed_peer_ends_everything_at_every_step() {
-    let _alone = ALONE.lock();
-    let (times, at_once) = if is_deep() { (25, 1) } else { (1, 6) };
-    let outcomes = play_all(some(Death::Killed, times), at_once);
-    assert_all(&outcomes, &[Protocol::Secure], is_killed_in_time);
+    campaign(Death::Killed, &[Protocol::Secure], is_played);
 }
 
 /// docs/reliability.md: "A stopped process [...] is detected by unanswered probes".
 #[test]
 fn a_stopped_peer_is_found_if_it_could_have_answered() {
-    let _alone = ALONE.lock();
-    let (times, at_once) = if is_deep() { (5, 12) } else { (1, 20) };
-    let mut cells = some(Death::Stopped, times);
-    cells.sort_by_key(|cell| !cell.is_found());
-    let outcomes = play_all(cells, at_once);
-    assert_all(&outcomes, &[Protocol::Secure], is_found_in_time);
+    campaign(Death::Stopped, &[Protocol::Secure], is_played);
+}
+
+/// docs/extension.md, section 9: "a proof is valid within one TLS connection only". A peer that has a
+/// key dies while the keys are proven, or later.
+#[test]
+fn a_peer_with_a_key_that_dies_ends_everything() {
+    for death in Death::ALL {
+        campaign(death, &[Protocol::KeyedSecure], is_played);
+    }
 }

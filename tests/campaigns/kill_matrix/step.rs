@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::death::Protocol;
+use super::greeting::ProofStep;
 use crate::common::wire::TlsStep;
 
 /// Where a peer is when it dies. Each is reached by bytes, not by time.
@@ -24,6 +25,12 @@ pub enum Step {
     BeforeVerdict,
     /// The control frames are exchanged; its HELLO has not come.
     BeforeHello,
+    /// The challenge is there. The victim's proof is not.
+    Unproven,
+    /// Half of its proof.
+    HalfProof,
+    /// Its proof; it has read nothing that follows.
+    Proven,
     /// Half of its HELLO.
     HalfHello,
     /// Its part of the handshake is done; it has read nothing of ours.
@@ -93,7 +100,7 @@ pub enum Stage {
 }
 
 impl Step {
-    pub const ALL: [Step; 33] = [
+    pub const ALL: [Step; 36] = [
         Step::Silent,
         Step::HalfFlight,
         Step::Unfinished,
@@ -102,6 +109,9 @@ impl Step {
         Step::HalfData,
         Step::BeforeVerdict,
         Step::BeforeHello,
+        Step::Unproven,
+        Step::HalfProof,
+        Step::Proven,
         Step::HalfHello,
         Step::AnswerUnread,
         Step::AfterHello,
@@ -140,6 +150,9 @@ impl Step {
             Step::HalfData => "half of the private data",
             Step::BeforeVerdict => "whole request, before the verdict",
             Step::BeforeHello => "before its HELLO",
+            Step::Unproven => "challenged, its proof not sent",
+            Step::HalfProof => "half of its proof",
+            Step::Proven => "its proof, nothing follows",
             Step::HalfHello => "half of its HELLO",
             Step::AfterHello => "its HELLO sent, ours unread",
             Step::AnswerUnread => "handshake done on its side, ours unread",
@@ -209,13 +222,36 @@ impl Step {
         self > Step::AfterHello && self.has_transmits() && !unread
     }
 
-    /// Whether a victim that speaks this comes to it.
+    /// Whether a victim that speaks this comes to it. One with a key comes to the steps from the
+    /// control frames to HELLO, and to some later ones.
     pub fn is_of(self, protocol: Protocol) -> bool {
+        let behind_the_proof = [Step::BeforeAck, Step::HalfWrite, Step::WriteUnread];
         match self {
+            _ if protocol.is_keyed() => {
+                let in_handshake = Step::BeforeHello <= self && self <= Step::HalfHello;
+                in_handshake || behind_the_proof.contains(&self)
+            }
+            _ if self.is_of_proof() => false,
             Step::BeforeHello | Step::HalfHello | Step::AfterHello => protocol.is_extended(),
             _ if self.is_of_tls() => protocol == Protocol::Secure,
             Step::AnswerUnread => protocol == Protocol::Plain,
             _ => true,
+        }
+    }
+
+    /// Whether it is about the proof of an authorization key.
+    pub fn is_of_proof(self) -> bool {
+        Step::Unproven <= self && self <= Step::Proven
+    }
+
+    /// How far the proofs have come.
+    pub fn proof(self) -> ProofStep {
+        match self {
+            Step::Unproven => ProofStep::Challenged,
+            Step::HalfProof => ProofStep::Half,
+            Step::Proven => ProofStep::Proven,
+            _ if self < Step::Unproven => ProofStep::Nothing,
+            _ => ProofStep::Done,
         }
     }
 

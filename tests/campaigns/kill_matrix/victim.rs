@@ -8,10 +8,11 @@ use std::time::Duration;
 use tokio_fabric::RemoteRegion;
 
 use super::death::Protocol;
+use super::greeting::{hello, prove};
 use super::step::Step;
 use crate::common::child;
 use crate::common::raw::{Raw, control, request};
-use crate::common::wire::Wire;
+use crate::common::wire::{Frame, HELLO, Wire};
 
 /// The variable with the process's step, its protocol, and the address to dial, if any.
 pub const ORDER: &str = "TOKIO_FABRIC_VICTIM";
@@ -28,25 +29,12 @@ const READ: u8 = 2;
 const ANSWER: u8 = 3;
 const WRITE: u8 = 4;
 const ACK: u8 = 2;
-/// The first frame of the extension; its others have higher numbers.
-const HELLO: u8 = 0x80;
 const LARGE: usize = 1 << 20;
 
-/// A frame of the survivor's, its payload skipped.
-struct Frame {
-    op: u8,
-    /// The extension's words.
-    words: Vec<u64>,
-}
-
-impl Frame {
-    /// How many bytes a read request asks for.
-    fn asked(&self) -> usize {
-        self.words
-            .chunks(3)
-            .map(|segment| segment[1] as usize)
-            .sum()
-    }
+/// How many bytes this read request asks for.
+fn asked(request: &Frame) -> usize {
+    let segments = request.words.chunks(3);
+    segments.map(|segment| segment[1] as usize).sum()
 }
 
 /// The process. Never ends by itself.
@@ -91,7 +79,7 @@ impl Victim {
             _ if step > Step::BeforeVerdict => take_control(&mut stream, 1),
             _ => Vec::new(),
         };
-        Victim::new(stream, data).greeting(step, protocol)
+        Victim::greeting(stream, data, step, protocol, true)
     }
 
     fn listening(step: Step, protocol: Protocol) -> Victim {
@@ -115,33 +103,38 @@ impl Victim {
             Step::HalfData => stream.put(&answer(&[7; 64])[..64]),
             _ => stream.put(&answer(b"")),
         }
-        Victim::new(stream, data).greeting(step, protocol)
+        Victim::greeting(stream, data, step, protocol, false)
     }
 
-    /// Sends as much of HELLO as the step allows, and takes the survivor's.
-    fn greeting(mut self, step: Step, protocol: Protocol) -> Victim {
-        if !protocol.is_extended() || step < Step::HalfHello {
-            return self;
+    /// Proves the key, if there is one, and exchanges HELLO with the survivor, up to the step. The
+    /// survivor's region is in its private data; with a key, an acceptor's come with its proof.
+    fn greeting(
+        mut stream: Wire,
+        mut data: Vec<u8>,
+        step: Step,
+        protocol: Protocol,
+        is_initiator: bool,
+    ) -> Victim {
+        let mut proving = None;
+        if protocol.is_keyed()
+            && let Some((proven, behind)) = prove(&mut stream, is_initiator, step.proof())
+        {
+            proving = Some(proven);
+            if is_initiator {
+                data = behind;
+            }
         }
-        let mut hello = Raw::new(HELLO);
-        // An incarnation: a type, a length, and a number that is not 0.
-        hello.payload = [&[0, 1, 0, 8][..], &[9; 8]].concat();
-        let hello = hello.bytes();
-        match step {
-            Step::HalfHello => self.stream.put(&hello[..20]),
-            _ => self.stream.put(&hello),
+        if protocol.is_extended() && step >= Step::HalfHello {
+            let hello = hello(proving.as_ref());
+            match step {
+                Step::HalfHello => stream.put(&hello[..20]),
+                _ => stream.put(&hello),
+            }
+            if step > Step::AfterHello {
+                let first = stream.take_any_frame();
+                assert_eq!(first.op, HELLO, "the survivor's first frame");
+            }
         }
-        if step > Step::AfterHello {
-            assert_eq!(
-                self.take_any_frame().op,
-                HELLO,
-                "the survivor's first frame"
-            );
-        }
-        self
-    }
-
-    fn new(stream: Wire, data: Vec<u8>) -> Victim {
         let region = RemoteRegion::from_bytes(&data);
         Victim {
             stream,
@@ -156,11 +149,11 @@ impl Victim {
         } else {
             0
         };
-        let frames: Vec<Frame> = (0..count).map(|_| self.take_frame()).collect();
+        let frames: Vec<Frame> = (0..count).map(|_| self.stream.take_frame()).collect();
         let read = |at| frames.iter().filter(|frame| frame.op == READ).nth(at);
         let message = |len: usize| whole(Raw::new(MESSAGE), len);
         let answer =
-            |frame: Option<&Frame>| whole(Raw::new(ANSWER), frame.expect("a read request").asked());
+            |frame: Option<&Frame>| whole(Raw::new(ANSWER), asked(frame.expect("a read request")));
         let RemoteRegion { addr, len, key, .. } = self.region;
         let bytes = match step {
             Step::HalfHeader => message(64)[..8].to_vec(),
@@ -186,7 +179,7 @@ impl Victim {
             }
             Step::ReadUnread => Raw::rma(READ, &[(addr, len, key); 4]).bytes(),
             // More than the staging buffers of a connection, less than a socket's first window.
-            Step::Paused if protocol == Protocol::Secure => message(1000).repeat(180),
+            Step::Paused if protocol.is_secure() => message(1000).repeat(180),
             Step::Paused => message(1000).repeat(65),
             _ => Vec::new(),
         };
@@ -222,34 +215,6 @@ impl Victim {
             .is_ok_and(|n| n == 100 * frame.len())
         {}
     }
-
-    /// The next frame of libfabric's protocol.
-    fn take_frame(&mut self) -> Frame {
-        loop {
-            let frame = self.take_any_frame();
-            if frame.op < HELLO {
-                return frame;
-            }
-        }
-    }
-
-    fn take_any_frame(&mut self) -> Frame {
-        let mut base = [0; 16];
-        self.stream
-            .read_exact(&mut base)
-            .expect("a frame of the survivor's");
-        let header_len = usize::from(base[6]);
-        let frame_len = u64::from_ne_bytes(base[8..].try_into().expect("eight bytes")) as usize;
-        let mut rest = vec![0; frame_len - 16];
-        self.stream.read_exact(&mut rest).expect("the rest of it");
-        let words = rest[..header_len - 16].chunks_exact(8);
-        Frame {
-            op: base[1],
-            words: words
-                .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
-                .collect(),
-        }
-    }
 }
 
 fn whole(mut frame: Raw, payload_len: usize) -> Vec<u8> {
@@ -257,20 +222,18 @@ fn whole(mut frame: Raw, payload_len: usize) -> Vec<u8> {
     frame.bytes()
 }
 
-/// The control frame, with an offer of the extension: its version 1, and heartbeats.
+/// The control frame, with an offer of the extension's version 1.
 fn offering(protocol: Protocol, mut frame: Vec<u8>) -> Vec<u8> {
     if protocol.is_extended() {
-        frame[8..16].copy_from_slice(b"tofa\x01\0\0\x02");
+        frame[8..15].copy_from_slice(b"tofa\x01\0\0");
+        frame[15] = protocol.capabilities();
     }
     frame
 }
 
-/// Reads a control frame of this type. Gives its private data.
+/// Takes a control frame of this kind. Gives its private data.
 fn take_control(stream: &mut Wire, kind: u8) -> Vec<u8> {
-    let mut header = [0; 32];
-    stream.read_exact(&mut header).expect("a control frame");
-    assert_eq!(header[..2], [3, kind], "a control frame of another kind");
-    let mut data = vec![0; usize::from(u16::from_be_bytes([header[2], header[3]]))];
-    stream.read_exact(&mut data).expect("its private data");
+    let (of_kind, data) = stream.take_control();
+    assert_eq!(of_kind, kind, "a control frame of another kind");
     data
 }

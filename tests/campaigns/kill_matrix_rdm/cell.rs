@@ -16,7 +16,7 @@ use super::step::{Step, Victim};
 use super::victim::{AWAITED, LARGE, ORDER};
 use crate::common::child::{PeerProcess, signal};
 use crate::kill_matrix::cell::net;
-use crate::kill_matrix::death::{self, Death, INTERVAL, PATIENCE, Protocol, QUIET, ROUNDS};
+use crate::kill_matrix::death::{self, Death, INTERVAL, PATIENCE, QUIET, ROUNDS};
 use crate::kill_matrix::ledger::Ledger;
 
 /// More than the sockets of a connection hold.
@@ -46,7 +46,7 @@ impl Cell {
         let is_connected = self.step > Step::TieTheirs;
         let is_killed = self.death == Death::Killed && self.step != Step::CloseNotify;
         let is_cut = is_connected && is_killed || self.step == Step::Truncation;
-        self.protocol == Protocol::Secure && is_cut
+        self.protocol.is_secure() && is_cut
     }
 }
 
@@ -62,26 +62,14 @@ pub struct Outcome {
     pub time: Option<Duration>,
 }
 
-/// Plays the cell on a runtime of its own.
-pub fn play_alone(cell: Cell) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
-        let limited = tokio::time::timeout(PATIENCE * 3, play(cell));
-        limited.await.unwrap_or_else(|_| panic!("{cell:?} hangs"))
-    })
-}
-
 /// Panics where a rule is broken, save that what does not end is counted.
-async fn play(cell: Cell) -> Outcome {
+pub async fn play(cell: Cell) -> Outcome {
     let (net, known) = net(cell.backend, cell.protocol);
-    let peer = match cell.protocol {
-        Protocol::Keyed => keys::peer(&net),
-        _ => net.peer().expect("a peer"),
+    let peer = match cell.protocol.is_keyed() {
+        true => keys::peer(&net),
+        false => net.peer().expect("a peer"),
     };
-    let keys = (cell.protocol == Protocol::Keyed).then(|| Keys::new(&peer));
+    let keys = cell.protocol.is_keyed().then(|| Keys::new(&peer));
     let queue = peer.domain.completion_queue().open().expect("a queue");
     let x = open(cell, &peer, &queue, keys.as_ref());
     let neighbour = keys.as_ref().map(|keys| keys.neighbour(&net, &x));
@@ -105,7 +93,7 @@ async fn play(cell: Cell) -> Outcome {
         Some(keys) => keys.insert_victim(there),
         None => x.insert(there).expect("room for an address"),
     };
-    if protocol == Protocol::Keyed && role == Victim::Dials {
+    if protocol.is_keyed() && role == Victim::Dials {
         let _known = TcpStream::connect(there).await.expect("the victim listens");
         victim.line().await;
     }

@@ -14,9 +14,9 @@ use tokio_fabric::{
 
 use crate::common::peers::{any, peer_with};
 use crate::kill_matrix::death::PATIENCE;
+use crate::kill_matrix::greeting::KEY;
 
-/// The victim's.
-pub const KEY: &[u8] = b"the key of one that dies";
+/// The neighbour's, which lives.
 const OTHER: &[u8] = b"the key of one that lives";
 
 /// A peer whose domain has the keys of its address vectors.

@@ -2,6 +2,7 @@
 
 use crate::common::wire::TlsStep;
 use crate::kill_matrix::death::Protocol;
+use crate::kill_matrix::greeting::ProofStep;
 
 /// Where a peer is when it dies. Each is reached by bytes, not by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,6 +146,17 @@ impl Step {
         self < Step::Connect || self > Step::DataUnread
     }
 
+    /// How far the proofs have come.
+    pub fn proof(self) -> ProofStep {
+        match self {
+            Step::Unproven => ProofStep::Challenged,
+            Step::HalfProof => ProofStep::Half,
+            Step::Proven => ProofStep::Proven,
+            _ if self < Step::Unproven => ProofStep::Nothing,
+            _ => ProofStep::Done,
+        }
+    }
+
     /// How far TLS has come.
     pub fn tls(self) -> TlsStep {
         match self {
@@ -201,22 +213,12 @@ impl Victim {
     pub const ALL: [Victim; 3] = [Victim::Dials, Victim::Listens, Victim::Both];
 }
 
-const PROTOCOLS: [Protocol; 4] = [
-    Protocol::Plain,
-    Protocol::Extended,
-    Protocol::Keyed,
-    Protocol::Secure,
-];
-
 /// The values of these names.
 pub fn named(step: &str, victim: &str, protocol: &str) -> (Step, Victim, Protocol) {
     let victims = Victim::ALL.into_iter();
     (
         Step::named(step).expect("a step"),
         (victims.into_iter().find(|it| format!("{it:?}") == victim)).expect("a role"),
-        PROTOCOLS
-            .into_iter()
-            .find(|it| format!("{it:?}") == protocol)
-            .expect("a protocol"),
+        Protocol::named(protocol),
     )
 }

@@ -6,13 +6,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-use super::keys::KEY;
 use super::step::{Step, Victim, named};
 use crate::common::child;
-use crate::common::proof::{Prover, Proving};
 use crate::common::raw::{Raw, control, request};
-use crate::common::wire::{TlsStep, Wire};
+use crate::common::wire::{Frame, HELLO, TlsStep, Wire};
 use crate::kill_matrix::death::Protocol;
+use crate::kill_matrix::greeting::{hello, prove};
 
 /// The variable with the process's step, role and protocol, our address, and our region.
 pub const ORDER: &str = "TOKIO_FABRIC_VICTIM";
@@ -33,25 +32,10 @@ const RTS: u8 = 5;
 const CTS: u8 = 6;
 const DATA: u8 = 7;
 const ACK: u8 = 2;
-const HELLO: u8 = 0x80;
 const ACCEPT: u8 = 1;
 const REJECT: u8 = 6;
 /// "I understood version 1": tagged messages may be announced.
 const UNDERSTOOD: u8 = 0x81;
-
-/// Heartbeats and the proof, which is all that both agree on.
-const PROVER: Prover<'_> = Prover {
-    key: KEY,
-    offers: 0x12,
-    agreed: 0x12,
-};
-
-struct Frame {
-    op: u8,
-    index: u8,
-    words: Vec<u64>,
-    payload: Vec<u8>,
-}
 
 /// The process. Never ends by itself.
 pub fn run() {
@@ -73,7 +57,7 @@ pub fn run() {
             child::say(here);
             let (theirs, _) = listener.accept().expect("the survivor dials");
             let mut theirs = Wire::accepted(theirs, protocol.tls(step.tls()));
-            take_control(&mut theirs);
+            theirs.take_control();
             let (stream, kind, _) = dial(us, here, protocol);
             let due = if step == Step::TieOurs {
                 REJECT
@@ -84,21 +68,14 @@ pub fn run() {
             vec![stream, theirs]
         }
         Victim::Dials => {
-            if protocol == Protocol::Keyed {
+            if protocol.is_keyed() {
                 // The survivor has to know our address, and its key, before it knows us.
                 child::say(here);
                 listener.accept().expect("the survivor has it");
             }
             let (mut stream, kind, _) = dial(us, here, protocol);
             assert_eq!(kind, ACCEPT, "the survivor's answer");
-            let proving = (protocol == Protocol::Keyed).then(|| {
-                let challenge = take_any_frame(&mut stream);
-                let (proving, answer) = PROVER.answer(&challenge.payload);
-                stream.put(&answer);
-                proving.check(&take_any_frame(&mut stream).payload);
-                proving
-            });
-            greet(&mut stream, protocol, proving.as_ref());
+            greet(&mut stream, step, protocol, true);
             child::say(here);
             vec![stream]
         }
@@ -121,7 +98,7 @@ pub fn run() {
 
 /// Takes the survivor's request, and answers it up to the step.
 fn answer(stream: &mut Wire, step: Step, protocol: Protocol, here: SocketAddr) {
-    let (_, asked) = take_control(stream);
+    let (_, asked) = stream.take_control();
     let mut data = private(protocol, here, UNDERSTOOD);
     data[2..4].copy_from_slice(&asked[2..4]);
     let answer = control(3, ACCEPT, data.len() as u16, 1_u64.to_ne_bytes(), &data);
@@ -130,11 +107,7 @@ fn answer(stream: &mut Wire, step: Step, protocol: Protocol, here: SocketAddr) {
         Step::HalfAnswer => stream.put(&answer[..20]),
         _ => {
             stream.put(&answer);
-            if protocol == Protocol::Keyed {
-                prove(stream, step);
-            } else {
-                greet(stream, protocol, None);
-            }
+            greet(stream, step, protocol, false);
         }
     }
 }
@@ -146,65 +119,43 @@ fn dial(us: SocketAddr, here: SocketAddr, protocol: Protocol) -> (Wire, u8, Vec<
     connect(&socket, &us).expect("the survivor listens");
     let mut stream = Wire::dialled(TcpStream::from(socket), protocol.tls(TlsStep::Done));
     stream.put(&request(&private(protocol, here, 1)));
-    let (kind, data) = take_control(&mut stream);
+    let (kind, data) = stream.take_control();
     (stream, kind, data)
 }
 
-/// Proves our key to the survivor, who has asked for the connection, up to the step.
-fn prove(stream: &mut Wire, step: Step) {
-    if step == Step::Unchallenged {
-        return;
-    }
-    stream.put(&PROVER.challenge());
-    let answer = take_any_frame(stream);
-    let proving = PROVER.challenged(&answer.payload);
-    let bytes = proving.confirm();
-    match step {
-        Step::Unproven => {}
-        Step::HalfProof => stream.put(&bytes[..bytes.len() / 2]),
-        _ => stream.put(&bytes),
-    }
-    if !step.is_of_proof() {
-        greet(stream, Protocol::Keyed, Some(&proving));
-    }
-}
-
-/// Our private data: libfabric's eight bytes, and an offer of heartbeats.
+/// Our private data: libfabric's eight bytes, and an offer of the extension.
 fn private(protocol: Protocol, here: SocketAddr, version: u8) -> Vec<u8> {
     let mut data = vec![version, 0];
     data.extend(here.port().to_be_bytes());
     data.extend(std::process::id().to_be_bytes());
-    match protocol {
-        Protocol::Plain => {}
-        Protocol::Extended | Protocol::Secure => data.extend(b"tofa\0\x04\x01\0\0\x02"),
-        Protocol::Keyed => data.extend(b"tofa\0\x04\x01\0\0\x12"),
+    if protocol.is_extended() {
+        data.extend(b"tofa\0\x04\x01\0\0");
+        data.push(protocol.capabilities());
     }
     data
 }
 
-/// Sends HELLO, sealed by what was proven, and takes the survivor's.
-fn greet(stream: &mut Wire, protocol: Protocol, proving: Option<&Proving>) {
-    if protocol != Protocol::Plain {
-        let mut hello = Raw::new(HELLO);
-        hello.payload = [&[0, 1, 0, 8][..], &[9; 8]].concat();
-        if let Some(proving) = proving {
-            let seal = proving.seal(&hello.payload);
-            hello.payload.extend([0x80, 0x10, 0, 32]);
-            hello.payload.extend(seal);
+/// Proves the key, if there is one, and exchanges HELLO with the survivor, up to the step.
+fn greet(stream: &mut Wire, step: Step, protocol: Protocol, is_initiator: bool) {
+    let mut proving = None;
+    if protocol.is_keyed() {
+        proving = prove(stream, is_initiator, step.proof());
+        if step.is_of_proof() {
+            return;
         }
-        stream.put(&hello.bytes());
-        assert_eq!(
-            take_any_frame(stream).op,
-            HELLO,
-            "the survivor's first frame"
-        );
+    }
+    if protocol.is_extended() {
+        let proving = proving.map(|(proving, _)| proving);
+        stream.put(&hello(proving.as_ref()));
+        let first = stream.take_any_frame();
+        assert_eq!(first.op, HELLO, "the survivor's first frame");
     }
 }
 
 /// Speaks from the handshake's end to the step.
 fn come_to(stream: &mut Wire, step: Step, addr: u64, key: u64) {
     let frames: Vec<Frame> = (0..step.reads(STANDARD_FRAMES))
-        .map(|_| take_frame(stream))
+        .map(|_| stream.take_frame())
         .collect();
     let whole = |mut frame: Raw, len: usize| {
         frame.payload = vec![5; len];
@@ -241,7 +192,7 @@ fn come_to(stream: &mut Wire, step: Step, addr: u64, key: u64) {
         Step::RtsKept => rts(NOT_AWAITED),
         Step::CtsUnanswered | Step::HalfData => {
             stream.put(&rts(AWAITED));
-            let clear = take_frame(stream);
+            let clear = stream.take_frame();
             assert_eq!((clear.op, clear.index), (CTS, 1), "the answer to our RTS");
             let mut data = Raw::new(DATA);
             data.op_data = 1;
@@ -275,44 +226,4 @@ fn come_to(stream: &mut Wire, step: Step, addr: u64, key: u64) {
         }
         _ => {}
     }
-}
-
-/// The next frame of libfabric's protocol.
-fn take_frame(stream: &mut Wire) -> Frame {
-    loop {
-        let frame = take_any_frame(stream);
-        if frame.op < HELLO {
-            return frame;
-        }
-    }
-}
-
-fn take_any_frame(stream: &mut Wire) -> Frame {
-    let mut base = [0; 16];
-    stream
-        .read_exact(&mut base)
-        .expect("a frame of the survivor's");
-    let header_len = usize::from(base[6]);
-    let frame_len = u64::from_ne_bytes(base[8..].try_into().expect("eight bytes")) as usize;
-    let mut rest = vec![0; frame_len - 16];
-    stream.read_exact(&mut rest).expect("the rest of it");
-    let payload = rest.split_off(header_len - 16);
-    let words = rest.chunks_exact(8);
-    Frame {
-        payload,
-        op: base[1],
-        index: base[4],
-        words: words
-            .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
-            .collect(),
-    }
-}
-
-/// Reads a control frame. Gives its kind and its private data.
-fn take_control(stream: &mut Wire) -> (u8, Vec<u8>) {
-    let mut header = [0; 32];
-    stream.read_exact(&mut header).expect("a control frame");
-    let mut data = vec![0; usize::from(u16::from_be_bytes([header[2], header[3]]))];
-    stream.read_exact(&mut data).expect("its private data");
-    (header[1], data)
 }
