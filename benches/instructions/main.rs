@@ -142,12 +142,12 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 8703,
+        most: 8437,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 outstanding, with spans and times that are kept",
-        most: 10_901,
+        most: 10_646,
         run: || calls::observed_calls(64, TIMES as usize, counted),
     },
 ];

@@ -4,20 +4,20 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use tokio_fabric::{Domain, RemoteRegion};
 
-use super::connection::{CallStep, ClientConnection, NewCall, Reservation};
+use super::connection::{ClientConnection, NewCall, Reservation};
 use super::items::{ItemPump, ReceivedItems};
 use super::request::{CallRecord, Described};
 use super::{Channel, ChannelInner};
 use crate::codec::{Arguments, CodecOf};
 use crate::cx::{Cx, TraceContext};
 use crate::observe;
-use crate::proto::{CallEnd, CallKey};
+use crate::proto::{CallKey, CallProgress};
 use crate::server::Method;
 use crate::status::{Code, Result, Status};
 use crate::streaming::{ItemSource, Streaming};
@@ -351,12 +351,6 @@ pub struct CallFuture<T, E = Status> {
     begin: Option<Begin<T>>,
 }
 
-/// What becomes of a call.
-enum Outcome {
-    End(CallEnd),
-    Begun(ReceivedItems),
-}
-
 impl<T, E> CallFuture<T, E> {
     /// With room that was kept for it.
     pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
@@ -390,13 +384,14 @@ impl<T, E> CallFuture<T, E> {
         Some(deadline.saturating_duration_since(Instant::now()))
     }
 
-    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        // What has just begun keeps this waker already.
-        let mut has_begun = false;
+    /// Begins the call if it has not begun; how far it is then.
+    fn poll_progress(&mut self, cx: &mut Context<'_>, into: &mut CallProgress) {
+        let mut has_begun = false; // It keeps this waker already.
         match std::mem::replace(&mut self.state, State::Done) {
             State::Refused(status) => {
                 self.record.channel.counters.begin();
-                return Poll::Ready(Outcome::End(Err(status)));
+                *into = CallProgress::Ended(Err(status));
+                return;
             }
             State::Described => {
                 self.record.channel.counters.begin();
@@ -407,7 +402,8 @@ impl<T, E> CallFuture<T, E> {
                 }
                 let begun = self.set_deadline(now);
                 if let Err(status) = begun.and_then(|left| self.begin(left, cx.waker())) {
-                    return Poll::Ready(Outcome::End(Err(status)));
+                    *into = CallProgress::Ended(Err(status));
+                    return;
                 }
                 has_begun = true;
             }
@@ -415,7 +411,9 @@ impl<T, E> CallFuture<T, E> {
         }
         loop {
             if let State::Waiting(waiting) = &mut self.state {
-                ready!(waiting.as_mut().poll(&mut Context::from_waker(cx.waker())));
+                if waiting.as_mut().poll(cx).is_pending() {
+                    return;
+                }
                 self.state = State::Done;
                 let begun = match self.time_left() {
                     Some(Duration::ZERO) => Err(Status::not_started(
@@ -425,7 +423,8 @@ impl<T, E> CallFuture<T, E> {
                     left => self.begin(left, cx.waker()),
                 };
                 if let Err(status) = begun {
-                    return Poll::Ready(Outcome::End(Err(status)));
+                    *into = CallProgress::Ended(Err(status));
+                    return;
                 }
                 has_begun = true;
                 continue;
@@ -433,41 +432,40 @@ impl<T, E> CallFuture<T, E> {
             let State::Begun(connection, key) = &self.state else {
                 unreachable!("a call is not polled after its end")
             };
-            let step = match has_begun {
-                true => Poll::Pending,
-                false => {
-                    let (method, deadline) = (self.record.method.id, self.deadline);
-                    let described = &mut self.described;
-                    // What it has waited for the window is gone.
-                    connection.poll_call(*key, cx.waker(), |call| {
-                        let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
-                        described.named(head_of(call, method, left))
-                    })
-                }
-            };
-            let end = match step {
-                Poll::Ready(CallStep::Ended(end)) => end,
-                Poll::Ready(CallStep::Begun) => {
-                    return Poll::Ready(Outcome::Begun(self.take_items()));
-                }
-                Poll::Ready(CallStep::Item(_)) => unreachable!("its stream begins first"),
-                Poll::Pending => {
+            if !has_begun {
+                let (method, deadline) = (self.record.method.id, self.deadline);
+                let described = &mut self.described;
+                // What it has waited for the window is gone.
+                connection.poll_call(*key, cx.waker(), into, |call| {
+                    let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+                    described.named(head_of(call, method, left))
+                });
+            }
+            match into {
+                CallProgress::Pending => {
                     if let Some(items) = &mut self.items
                         && self.described.is_sent()
                         && let Err(status) = items.poll(connection, *key, cx)
                     {
                         connection.abandon(*key);
                         self.state = State::Done;
-                        return Poll::Ready(Outcome::End(Err(status)));
+                        *into = CallProgress::Ended(Err(status));
                     }
-                    return Poll::Pending;
+                    return;
                 }
-            };
-            self.state = State::Done;
-            match end {
-                // It waited for the window of a connection that takes no more calls.
-                Err(status) if self.may_wait(&status) => self.wait(),
-                end => return Poll::Ready(Outcome::End(end)),
+                CallProgress::Ended(end) => {
+                    self.state = State::Done;
+                    // It waited for the window of a connection that takes no more calls.
+                    if !matches!(end, Err(status) if self.may_wait(status)) {
+                        return;
+                    }
+                    self.wait();
+                    *into = CallProgress::Pending;
+                }
+                CallProgress::Begun => return,
+                CallProgress::Send(_) | CallProgress::Item(..) => {
+                    unreachable!("it is sent there, and its stream begins first")
+                }
             }
         }
     }
@@ -549,24 +547,28 @@ impl<T, E: From<Status>> Future for CallFuture<T, E> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        this.poll_outcome(cx)
-            .map(|outcome| match (outcome, this.begin) {
-                (Outcome::End(Err(status)), _) => {
-                    this.record.end(Err(&status));
-                    Err(status.into())
-                }
-                (Outcome::End(Ok((code, body))), _) => {
-                    let result = (this.decode)(code, &body);
-                    // No result is one that cannot be decoded.
-                    this.record.end(Ok(match result.is_ok() || code != 0 {
-                        true => code,
-                        false => Code::Internal.number(),
-                    }));
-                    result
-                }
-                (Outcome::Begun(items), Some(begin)) => Ok(begin(items)),
-                (Outcome::Begun(_), None) => unreachable!("it receives no items"),
-            })
+        let mut progress = CallProgress::Pending;
+        this.poll_progress(cx, &mut progress);
+        Poll::Ready(match progress {
+            CallProgress::Ended(Err(status)) => {
+                this.record.end(Err(&status));
+                Err(status.into())
+            }
+            CallProgress::Ended(Ok((code, ref body))) => {
+                let result = (this.decode)(code, body);
+                // No result is one that cannot be decoded.
+                this.record.end(Ok(match result.is_ok() || code != 0 {
+                    true => code,
+                    false => Code::Internal.number(),
+                }));
+                result
+            }
+            CallProgress::Begun => match this.begin {
+                Some(begin) => Ok(begin(this.take_items())),
+                None => unreachable!("it receives no items"),
+            },
+            _ => return Poll::Pending,
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The machine of a connection with what it lacks: an endpoint, a lock, wakers and a clock.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -13,9 +13,7 @@ use crate::drive::{
 };
 use crate::lend::{BodyRoom, fetch};
 use crate::limits::{GATHERED_CALLERS_MIN, HEADER_LEN};
-use crate::proto::{
-    CallEnd, CallKey, CallProgress, ClientMachine, ItemBody, ResponseOutcome, Time,
-};
+use crate::proto::{CallKey, CallProgress, ClientMachine, ResponseOutcome, Time};
 use crate::status::{Code, Result, Started, Status};
 use crate::wire::{
     BatchBuf, CallId, CodecName, Frame, FrameBuf, Hello, Streams, Violation, each_frame,
@@ -30,14 +28,6 @@ pub(crate) struct NewCall {
     pub(crate) body_len: u64,
     pub(crate) deadline: Option<Instant>,
     pub(crate) streams: Streams,
-}
-
-/// What there is of a call.
-pub(crate) enum CallStep {
-    /// Its stream has begun; once, and before any item.
-    Begun,
-    Item(ItemBody),
-    Ended(CallEnd),
 }
 
 pub(crate) struct ClientConnection {
@@ -178,7 +168,9 @@ impl ClientConnection {
         }
         let key = state.machine.begin(call.len, deadline, call.streams)?;
         state.machine.watch(key, watcher);
-        if let CallProgress::Send(id) = state.machine.progress(key) {
+        let mut progress = CallProgress::Pending;
+        state.machine.progress(key, &mut progress);
+        if let CallProgress::Send(id) = progress {
             self.send_request(&mut state, key, request(id), &mut unused)?;
         }
         let is_earlier = deadline.is_some_and(|it| state.armed.is_none_or(|armed| it < armed));
@@ -256,31 +248,32 @@ impl ClientConnection {
         }
     }
 
-    /// Sends the call's request if it has waited and it is its turn, and gives what has come of it.
+    /// How far the call is, which is [written to its place](ClientMachine::progress). Sends its
+    /// request if it has waited and it is its turn, and the credit of an item.
     pub(crate) fn poll_call<'f>(
         &self,
         key: CallKey,
         task: &Waker,
+        into: &mut CallProgress,
         request: impl FnOnce(CallId) -> &'f mut FrameBuf,
-    ) -> Poll<CallStep> {
+    ) {
         let mut unused = None;
-        self.watched(key, task, |state| match state.machine.progress(key) {
-            CallProgress::Pending => Poll::Pending,
-            CallProgress::Ended(end) => Poll::Ready(CallStep::Ended(end)),
-            CallProgress::Begun => Poll::Ready(CallStep::Begun),
-            CallProgress::Item(body, credit) => {
-                if let Some((call, credit)) = credit {
-                    self.send_bare(state, &encode_credit(call, credit));
+        self.watched(key, task, |state| {
+            state.machine.progress(key, into);
+            match into {
+                CallProgress::Send(call) => {
+                    let sent = self.send_request(state, key, request(*call), &mut unused);
+                    *into = match sent {
+                        Ok(()) => CallProgress::Pending,
+                        Err(status) => CallProgress::Ended(Err(status)),
+                    };
                 }
-                Poll::Ready(CallStep::Item(body))
-            }
-            CallProgress::Send(call) => {
-                match self.send_request(state, key, request(call), &mut unused) {
-                    Ok(()) => Poll::Pending,
-                    Err(status) => Poll::Ready(CallStep::Ended(Err(status))),
+                CallProgress::Item(_, Some((call, credit))) => {
+                    self.send_bare(state, &encode_credit(*call, *credit));
                 }
+                _ => {}
             }
-        })
+        });
     }
 
     /// Sends an item of the call; the task is woken when there is credit for it.

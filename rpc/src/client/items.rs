@@ -10,13 +10,13 @@ use bytes::Bytes;
 use futures::Stream;
 use tokio_fabric::op::Op;
 
-use super::connection::{CallStep, ClientConnection};
+use super::connection::ClientConnection;
 use super::request::CallRecord;
 use crate::codec::{self, CodecOf};
 use crate::drive::ItemSending;
 use crate::lend::LentRead;
 use crate::limits::STREAM_ITEMS;
-use crate::proto::{CallKey, ItemBody};
+use crate::proto::{CallKey, CallProgress, ItemBody};
 use crate::status::{Result, Started, Status};
 use crate::streaming::{ItemSource, Streaming};
 use crate::wire::FrameBuf;
@@ -139,10 +139,15 @@ impl ReceivedItems {
             return Poll::Ready(Some(Err(status)));
         }
         let unsent = |_| unreachable!("it was sent before its stream began");
-        let end = match ready!(connection.poll_call(*key, cx.waker(), unsent)) {
-            CallStep::Item(body) => return Poll::Ready(Some(Ok(body))),
-            CallStep::Begun => unreachable!("it begins once"),
-            CallStep::Ended(end) => end,
+        let mut progress = CallProgress::Pending;
+        connection.poll_call(*key, cx.waker(), &mut progress, unsent);
+        let end = match progress {
+            CallProgress::Pending => return Poll::Pending,
+            CallProgress::Item(body, _) => return Poll::Ready(Some(Ok(body))),
+            CallProgress::Ended(end) => end,
+            CallProgress::Send(_) | CallProgress::Begun => {
+                unreachable!("it was sent, and begins once")
+            }
         };
         (self.call, self.pump, self.body) = (None, None, None);
         self.record.end(end.as_ref().map(|(code, _)| *code));

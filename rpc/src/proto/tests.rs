@@ -48,7 +48,13 @@ fn progress_as(machine: &mut ClientMachine<u32>, key: CallKey, number: u32) -> C
     if machine.is_unwatched(key, |it| *it == number) {
         machine.watch(key, number);
     }
-    machine.progress(key)
+    progress_of(machine, key)
+}
+
+fn progress_of<W>(machine: &mut ClientMachine<W>, key: CallKey) -> CallProgress {
+    let mut progress = CallProgress::Pending;
+    machine.progress(key, &mut progress);
+    progress
 }
 
 fn send(machine: &mut ClientMachine<u32>, number: u32) -> (CallKey, CallId) {

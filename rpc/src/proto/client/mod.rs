@@ -289,12 +289,13 @@ impl<W> ClientMachine<W> {
         self.calls[key.0].watcher.take()
     }
 
-    /// How far the call is.
-    pub fn progress(&mut self, key: CallKey) -> CallProgress {
+    /// How far the call is. It is written to its place: each move of an answer is a copy.
+    pub fn progress(&mut self, key: CallKey, into: &mut CallProgress) {
         if self.calls[key.0].streams.is_some()
             && let Some(received) = self.progress_received(key)
         {
-            return received;
+            *into = received;
+            return;
         }
         let call = &mut self.calls[key.0];
         match &call.state {
@@ -302,11 +303,11 @@ impl<W> ClientMachine<W> {
                 let slot = *slot;
                 call.state = CallState::Sent { slot };
                 let generation = self.slots[usize::from(slot)].generation;
-                CallProgress::Send(CallId { slot, generation })
+                *into = CallProgress::Send(CallId { slot, generation });
             }
-            CallState::Waiting { .. } | CallState::Sent { .. } => CallProgress::Pending,
+            CallState::Waiting { .. } | CallState::Sent { .. } => *into = CallProgress::Pending,
             CallState::Ended(_) => match self.forget(key) {
-                CallState::Ended(end) => CallProgress::Ended(end),
+                CallState::Ended(end) => *into = CallProgress::Ended(end),
                 _ => unreachable!("matched above"),
             },
             CallState::Vacant => unreachable!("a key is given back once"),
@@ -433,13 +434,14 @@ impl<W> ClientMachine<W> {
                     };
                     return Ok(ResponseOutcome::Fetch(response.call, region));
                 }
-                let end = match (response.code, response.not_started) {
+                let call = &mut self.calls[key.0];
+                call.state = CallState::Ended(match (response.code, response.not_started) {
                     (code @ (0 | crate::wire::TYPED_ERROR), false) => {
                         Ok((code, ResponseBody::from_slice(response.body)))
                     }
                     (code, not_started) => Err(Status::decode(code, not_started, response.body)),
-                };
-                let watcher = self.end_call(key, end);
+                });
+                let watcher = call.watcher.take();
                 self.free(slot);
                 Ok(ResponseOutcome::Ended(watcher))
             }
@@ -459,13 +461,11 @@ impl<W> ClientMachine<W> {
         };
         self.free(call.slot);
         let end = body.map(|body| (code, ResponseBody::from_vec(body)));
-        Some(key.and_then(|key| self.end_call(key, end)))
-    }
-
-    fn end_call(&mut self, key: CallKey, end: CallEnd) -> Option<W> {
-        let call = &mut self.calls[key.0];
-        call.state = CallState::Ended(end);
-        call.watcher.take()
+        Some(key.and_then(|key| {
+            let call = &mut self.calls[key.0];
+            call.state = CallState::Ended(end);
+            call.watcher.take()
+        }))
     }
 
     /// WINDOW: [`poll_admit`](Self::poll_admit) may have become possible.

@@ -268,7 +268,7 @@ impl Pair {
 
     fn progress(&mut self, number: usize, key: CallKey) {
         let record = &mut self.calls[number];
-        match self.client.progress(key) {
+        match progress_of(&mut self.client, key) {
             CallProgress::Pending => {}
             CallProgress::Send(id) => {
                 record.sent = Some(id);
