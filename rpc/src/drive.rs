@@ -65,8 +65,6 @@ pub(crate) struct ReadTurn {
     pub(crate) spare_handling: Option<Handling>,
     /// Answers of the connection whose messages are handled.
     pub(crate) answers: BatchBuf,
-    /// When the first of them was there.
-    pub(crate) gathered: Duration,
     /// Callers of the connection that were woken.
     pub(crate) woken: usize,
 }
@@ -79,7 +77,6 @@ impl ReadTurn {
             spare: None,
             spare_handling: None,
             answers: BatchBuf::default(),
-            gathered: Duration::ZERO,
             woken: 0,
         }
     }

@@ -23,10 +23,6 @@ pub const BATCH_FRAMES_MAX: usize = 256;
 /// and the peer works while the rest is gathered; otherwise each side would sleep while the other
 /// works.
 pub const FIRST_BATCH_FRAMES: usize = 24;
-/// How long a response waits at most for those of the calls behind it, unless the next handler
-/// takes longer. The client works on the first ones meanwhile; with less time there are so many
-/// more messages that calls take longer. Value: 25 µs.
-pub const GATHERING_MAX: Duration = Duration::from_micros(25);
 /// Callers woken together from which on their next calls are gathered into one message. Otherwise
 /// each call is sent at once.
 pub const GATHERED_CALLERS_MIN: usize = 2;

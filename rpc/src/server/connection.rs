@@ -19,7 +19,7 @@ use crate::drive::{
     Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
 };
 use crate::lend::{BodyRoom, Bulk};
-use crate::limits::{GATHERING_MAX, HEADER_LEN, RETRY_AFTER};
+use crate::limits::{HEADER_LEN, RETRY_AFTER};
 use crate::proto::{Admission, ServerMachine};
 use crate::status::{Code, Started, Status};
 use crate::wire::{
@@ -119,15 +119,11 @@ impl ServerConnection {
 
     /// The same, together with other answers if it is small.
     fn gather(&self, frame: &mut FrameBuf, turn: &mut ReadTurn) {
-        let is_late = turn.last.saturating_sub(turn.gathered) > GATHERING_MAX;
-        if is_late || !turn.answers.has_room(frame.len()) {
+        if !turn.answers.has_room(frame.len()) {
             self.send_gathered(turn);
         }
         if !turn.answers.has_room(frame.len()) {
             return self.send(frame);
-        }
-        if turn.answers.message().is_empty() {
-            turn.gathered = turn.last;
         }
         turn.answers.push(frame);
         if turn.answers.is_due() {
