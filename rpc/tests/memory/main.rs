@@ -22,10 +22,8 @@ static ALLOCATOR: Counting = Counting;
 const CALLERS: u64 = 64;
 /// Calls of each: their messages fill the buffers that they come in several times.
 const CALLS: u64 = 400;
-/// Lists of what a batch has ended, which grow with it.
-const OF_BATCHES: f64 = 0.25;
-/// And the messages of answers that were gathered, of which a slow machine needs more.
-const OF_ANSWERS: f64 = 0.25;
+/// Allocations per call: of what is needed once in a while.
+const PER_CALL_MAX: f64 = 0.1;
 /// Channels that do nothing.
 const IDLE: usize = 64;
 
@@ -86,6 +84,21 @@ async fn call_all(client: &SumsClient) {
     }
 }
 
+/// Makes `count` calls of the run; allocations per call at the client, and at the server.
+async fn measure(client: &SumsClient, count: u64, run: impl Future<Output = ()>) -> (f64, f64) {
+    let (server, own) = (client.allocated().await.unwrap(), of_thread());
+    run.await;
+    let (server_after, own_after) = (client.allocated().await.unwrap(), of_thread());
+    // The buffers that messages come in are used again.
+    assert_eq!(own_after.large, own.large, "at the client");
+    assert_eq!(server_after.1, server.1, "at the server");
+    let per_call = |before: u64, after: u64| (after - before) as f64 / count as f64;
+    let at_client = per_call(own.allocations, own_after.allocations);
+    let at_server = per_call(server.0, server_after.0);
+    println!("allocations per call: {at_client:.3} at its client, {at_server:.3} at its server");
+    (at_client, at_server)
+}
+
 /// Calls whose handlers are done at their first poll, and whose arguments and results need no
 /// memory.
 #[test]
@@ -94,21 +107,27 @@ fn a_call_allocates_nothing_at_either_side() {
         let client = SumsClient::connect(address).await.unwrap();
         // What is made once.
         call_all(&client).await;
-        let (server, own) = (client.allocated().await.unwrap(), of_thread());
-        call_all(&client).await;
-        let (server_after, own_after) = (client.allocated().await.unwrap(), of_thread());
-        let per_call = |before: u64, after: u64| (after - before) as f64 / (CALLERS * CALLS) as f64;
-        let at_server = per_call(server.0, server_after.0);
-        let at_client = per_call(own.allocations, own_after.allocations);
-        println!(
-            "allocations per call: {at_client:.3} at its client, {at_server:.3} at its server"
-        );
-        assert!(at_client < OF_BATCHES, "{at_client} at the client");
-        let most = OF_BATCHES + OF_ANSWERS;
-        assert!(at_server < most, "{at_server} at the server");
-        // The buffers that messages come in are used again.
-        assert_eq!(own_after.large, own.large, "at the client");
-        assert_eq!(server_after.1, server.1, "at the server");
+        let count = CALLERS * CALLS;
+        let (at_client, at_server) = measure(&client, count, call_all(&client)).await;
+        assert!(at_client < PER_CALL_MAX, "{at_client} at the client");
+        assert!(at_server < PER_CALL_MAX, "{at_server} at the server");
+    });
+}
+
+/// The same of calls one after the other.
+#[test]
+fn a_single_call_allocates_nothing_at_either_side() {
+    with_server(async |address| {
+        let client = SumsClient::connect(address).await.unwrap();
+        let calls = async || {
+            for call in 0..CALLS {
+                assert_eq!(client.add(1, call).await.unwrap(), call + 1);
+            }
+        };
+        calls().await;
+        let (at_client, at_server) = measure(&client, CALLS, calls()).await;
+        assert!(at_client < PER_CALL_MAX, "{at_client} at the client");
+        assert!(at_server < PER_CALL_MAX, "{at_server} at the server");
     });
 }
 

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::error::Error;
 use crate::progress::report::Report;
 use crate::proto::{
@@ -29,8 +31,8 @@ pub(crate) struct PortReceives {
     ids: ConnIds,
     deferred: DeferredWork,
     /// Receives that have ended, and that the port may have yet to report. The context learns of
-    /// them once per turn, under one lock.
-    ended: Vec<OpKey>,
+    /// them once per turn, under one lock; a few at a time, usually.
+    ended: SmallVec<[OpKey; 4]>,
     /// What came behind them, in order.
     held: Vec<HeldMessage>,
     clear_to_send: ClearToSendQueue,
@@ -55,7 +57,7 @@ impl PortReceives {
             context,
             ids,
             deferred: DeferredWork::default(),
-            ended: Vec::new(),
+            ended: SmallVec::new(),
             held: Vec::new(),
             clear_to_send,
             is_detached: false,
