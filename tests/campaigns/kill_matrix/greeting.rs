@@ -24,6 +24,23 @@ pub enum ProofStep {
     Done,
 }
 
+impl ProofStep {
+    /// How far they have come at a step of a matrix, of whose steps three are about them.
+    pub fn at<Step: PartialOrd>(step: Step, [unproven, half, proven]: [Step; 3]) -> ProofStep {
+        if step < unproven {
+            ProofStep::Nothing
+        } else if step < half {
+            ProofStep::Challenged
+        } else if step < proven {
+            ProofStep::Half
+        } else if step == proven {
+            ProofStep::Proven
+        } else {
+            ProofStep::Done
+        }
+    }
+}
+
 /// Proves the key to the survivor, up to the step. If both have proven it, gives what seals HELLO,
 /// and the private data that come with the survivor's proof.
 pub fn prove(

@@ -148,13 +148,7 @@ impl Step {
 
     /// How far the proofs have come.
     pub fn proof(self) -> ProofStep {
-        match self {
-            Step::Unproven => ProofStep::Challenged,
-            Step::HalfProof => ProofStep::Half,
-            Step::Proven => ProofStep::Proven,
-            _ if self < Step::Unproven => ProofStep::Nothing,
-            _ => ProofStep::Done,
-        }
+        ProofStep::at(self, [Step::Unproven, Step::HalfProof, Step::Proven])
     }
 
     /// How far TLS has come.
