@@ -434,14 +434,13 @@ impl<W> ClientMachine<W> {
                     };
                     return Ok(ResponseOutcome::Fetch(response.call, region));
                 }
-                let call = &mut self.calls[key.0];
-                call.state = CallState::Ended(match (response.code, response.not_started) {
+                let end = match (response.code, response.not_started) {
                     (code @ (0 | crate::wire::TYPED_ERROR), false) => {
                         Ok((code, ResponseBody::from_slice(response.body)))
                     }
                     (code, not_started) => Err(Status::decode(code, not_started, response.body)),
-                });
-                let watcher = call.watcher.take();
+                };
+                let watcher = self.end_call(key, end);
                 self.free(slot);
                 Ok(ResponseOutcome::Ended(watcher))
             }
@@ -461,11 +460,13 @@ impl<W> ClientMachine<W> {
         };
         self.free(call.slot);
         let end = body.map(|body| (code, ResponseBody::from_vec(body)));
-        Some(key.and_then(|key| {
-            let call = &mut self.calls[key.0];
-            call.state = CallState::Ended(end);
-            call.watcher.take()
-        }))
+        Some(key.and_then(|key| self.end_call(key, end)))
+    }
+
+    fn end_call(&mut self, key: CallKey, end: CallEnd) -> Option<W> {
+        let call = &mut self.calls[key.0];
+        call.state = CallState::Ended(end);
+        call.watcher.take()
     }
 
     /// WINDOW: [`poll_admit`](Self::poll_admit) may have become possible.
