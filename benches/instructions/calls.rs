@@ -11,6 +11,8 @@ use metrics::{SharedString, Unit};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio_fabric_rpc::{Cx, Result, Server, TraceContext, service};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
 
 /// Bytes of a request, and of its answer.
 const LEN: usize = 64;
@@ -57,8 +59,9 @@ pub fn calls(callers: usize, calls: usize, counted: fn(&mut dyn FnMut())) {
 
 /// The same with a trace, spans that are kept, and times that are.
 pub fn observed_calls(callers: usize, calls: usize, counted: fn(&mut dyn FnMut())) {
-    let registry = tracing_subscriber::registry();
-    tracing::subscriber::set_global_default(registry).expect("the first");
+    // With a layer, without which a registry keeps spans that have ended.
+    let subscriber = tracing_subscriber::registry().with(LevelFilter::INFO);
+    tracing::subscriber::set_global_default(subscriber).expect("the first");
     metrics::set_global_recorder(Times::default()).expect("the first");
     let trace = TraceContext {
         trace_id: [1; 16],

@@ -147,7 +147,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, 64 outstanding, with spans and times that are kept",
-        most: 10_646,
+        most: 10_525,
         run: || calls::observed_calls(64, TIMES as usize, counted),
     },
 ];

@@ -74,7 +74,7 @@ pub(super) fn too_large(len: u64, max: u64) -> Status {
 pub(super) struct CallRecord {
     pub(super) channel: Arc<ChannelInner>,
     pub(super) method: &'static Method,
-    pub(super) span: Option<Box<Span>>,
+    pub(super) span: Span,
     /// Since its first poll.
     #[cfg(feature = "metrics")]
     pub(super) begun: Option<Instant>,
@@ -85,9 +85,7 @@ impl CallRecord {
     pub(super) fn end(&self, end: Result<u32, &Status>) {
         self.channel.counters.end(end);
         let code = observe::code_of(end);
-        if let Some(span) = &self.span {
-            observe::record_end(span, code);
-        }
+        observe::record_end(&self.span, code);
         #[cfg(feature = "metrics")]
         if let Some(begun) = self.begun {
             let times = &self.channel.counters.times;
@@ -105,7 +103,7 @@ impl CallRecord {
         CallRecord {
             channel: Arc::clone(&self.channel),
             method: self.method,
-            span: self.span.take(),
+            span: std::mem::replace(&mut self.span, Span::none()),
             #[cfg(feature = "metrics")]
             begun: self.begun,
         }
