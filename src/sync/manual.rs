@@ -14,9 +14,10 @@
 //! The waiter that was polled last is asked first: its task is the one that is at work, so a
 //! message wakes the task that it is for. Who is asked drives at its next poll. Four steps see to
 //! it that none is left without a driver, and the models beside this file show it: a waiter that
-//! goes away while one is asked asks the next; one that comes while something is to be done drives
-//! itself; the end of a turn asks again for what came during it; and where one is asked whose task
-//! does not poll it (a future that was polled once and is kept), an alarm asks the next.
+//! goes away while one is asked asks the next; one that comes while something is to be done is
+//! asked itself, or drives at once if no other waits; the end of a turn asks again for what came
+//! during it; and where one is asked whose task does not poll it (a future that was polled once and
+//! is kept), an alarm asks the next.
 
 #[cfg(loom)]
 pub(super) mod models;
@@ -224,14 +225,21 @@ impl ManualProgress {
     }
 
     /// Makes the caller the driver, if something is to be done and there is none; else has it wait
-    /// on (`waker`), as the first to be asked, or no longer.
+    /// on (`waker`), as the first to be asked, or no longer. Who has just posted comes to those who
+    /// wait already: others like it may be about to post, and one turn is to serve them all, so it
+    /// is asked and drives at its next poll.
     fn begin_or_wait(&self, place: &mut Option<u64>, waker: Option<&Waker>) -> Option<Turn> {
         let _stale; // Declared before the guard, so the waker is dropped after it.
         let mut state = self.state.lock("begin to drive, or wait");
-        if state.phase == ProgressPhase::Woken && !state.ended {
+        let is_due = state.phase == ProgressPhase::Woken && !state.ended;
+        let comes_to_others = place.is_none() && waker.is_some() && state.waiters.len() > 0;
+        if is_due && !comes_to_others {
             return Some(state.begin());
         }
         _stale = state.waiters.update(place, waker);
+        let asked = if is_due { state.first() } else { None };
+        drop(state);
+        self.ask(asked);
         None
     }
 

@@ -1,5 +1,6 @@
 //! Manual progress: nothing moves but within calls of the application, and who awaits drives.
 
+mod many;
 mod workload;
 
 use std::future::{IntoFuture, poll_fn};
@@ -12,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
-use futures::future::{join, join_all};
+use futures::future::join;
 use tokio::runtime::{Builder, Runtime};
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{Access, Backend, Domain, Driver, Endpoint, Event, Fabric, Hints, RemoteRegion};
@@ -481,52 +482,6 @@ async fn counted(endpoint: Endpoint, polls: Arc<AtomicUsize>) {
     });
     let (received, bytes) = received.await.unwrap();
     assert_eq!(&bytes[..received.len], b"for it");
-}
-
-/// fi_domain(3): "the user will synchronize progressing the data and control operations themselves"
-/// fi_domain(3): "allows Libfabric to remove all locking in the critical data progress path."
-/// Allowed, and not needed: tasks, and plain threads, that wait at the same time for connections of
-/// one domain.
-#[test]
-fn who_waits_at_the_same_time_all_get_their_messages() {
-    const ROUNDS: usize = 200;
-    async fn talk(endpoint: Endpoint, begins: bool) {
-        for _ in 0..ROUNDS {
-            if begins {
-                round_trip(&endpoint, b"message").await;
-            } else {
-                let (received, bytes) = endpoint.recv(vec![0; 8]).await.unwrap();
-                endpoint.inject(&bytes[..received.len]).unwrap();
-            }
-        }
-    }
-    async fn pairs(net: &Net) -> (Vec<(Endpoint, Endpoint)>, [Peer; 2]) {
-        let peers = [net.peer().unwrap(), net.peer().unwrap()];
-        let mut pairs = Vec::new();
-        for _ in 0..2 {
-            pairs.push(connect(&peers[0], &peers[1]).await.unwrap());
-        }
-        (pairs, peers)
-    }
-    for backend in backends() {
-        on(2, async {
-            let (pairs, _peers) = pairs(&by_hand(backend)).await;
-            let both = |(x, y)| [tokio::spawn(talk(x, true)), tokio::spawn(talk(y, false))];
-            let tasks = pairs.into_iter().flat_map(both);
-            for ended in join_all(tasks).await {
-                ended.unwrap();
-            }
-        });
-        plainly(move || {
-            let (pairs, _peers) = block_on(pairs(&by_hand(backend)));
-            thread::scope(|scope| {
-                for (x, y) in pairs {
-                    scope.spawn(|| block_on(talk(x, true)));
-                    scope.spawn(|| block_on(talk(y, false)));
-                }
-            });
-        });
-    }
 }
 
 /// `Driver::Manual`: "When the last handle of the domain and its endpoints is dropped, data that the

@@ -143,6 +143,26 @@ fn the_waiter_that_was_polled_last_is_asked_alone() {
     }
 }
 
+/// "one that comes while something is to be done is asked itself, or drives at once if no other
+/// waits": so that one turn serves all that come before the first of them is polled again.
+#[test]
+fn those_who_come_one_after_the_other_share_a_turn() {
+    let (progress, work) = progress();
+    let tasks = [(); 4].map(|()| Arc::<Task>::default());
+    let mut waiters = [(); 4].map(|()| ProgressWaiter::new(Some(&progress)));
+    poll_pending(&mut waiters[0], &tasks[0]);
+    assert_eq!((work.polls(), tasks[0].times()), (1, 0), "it is alone");
+    for at in 1..4 {
+        work.wake();
+        poll_pending(&mut waiters[at], &tasks[at]);
+        assert_eq!((work.polls(), tasks[at].times()), (1, 1), "it is asked");
+    }
+    for at in [2, 1, 3] {
+        poll_pending(&mut waiters[at], &tasks[at]);
+        assert_eq!((work.polls(), phase(&progress)), (2, ProgressPhase::Parked));
+    }
+}
+
 /// "a waiter that goes away while one is asked asks the next", be it dropped or ended.
 #[test]
 fn a_waiter_that_was_asked_and_goes_away_asks_the_next() {

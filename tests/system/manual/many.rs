@@ -1,0 +1,92 @@
+//! Many that wait at the same time.
+
+use std::thread;
+
+use futures::executor::block_on;
+use futures::future::join_all;
+use tokio::task::JoinSet;
+use tokio_fabric::Endpoint;
+use tokio_fabric::testing::{Net, Peer, connect};
+
+use super::{by_hand, on, plainly, round_trip};
+use crate::common::backends;
+
+/// fi_domain(3): "the user will synchronize progressing the data and control operations themselves"
+/// fi_domain(3): "allows Libfabric to remove all locking in the critical data progress path."
+/// Allowed, and not needed: tasks, and plain threads, that wait at the same time for connections of
+/// one domain.
+#[test]
+fn who_waits_at_the_same_time_all_get_their_messages() {
+    const ROUNDS: u64 = 200;
+    async fn pairs(net: &Net) -> (Vec<(Endpoint, Endpoint)>, [Peer; 2]) {
+        let peers = [net.peer().unwrap(), net.peer().unwrap()];
+        let mut pairs = Vec::new();
+        for _ in 0..2 {
+            pairs.push(connect(&peers[0], &peers[1]).await.unwrap());
+        }
+        (pairs, peers)
+    }
+    for backend in backends() {
+        on(2, async {
+            let (pairs, _peers) = pairs(&by_hand(backend)).await;
+            let both = |(x, y)| {
+                [
+                    tokio::spawn(talk(x, true, ROUNDS)),
+                    tokio::spawn(talk(y, false, ROUNDS)),
+                ]
+            };
+            let tasks = pairs.into_iter().flat_map(both);
+            for ended in join_all(tasks).await {
+                ended.unwrap();
+            }
+        });
+        plainly(move || {
+            let (pairs, _peers) = block_on(pairs(&by_hand(backend)));
+            thread::scope(|scope| {
+                for (x, y) in pairs {
+                    scope.spawn(|| block_on(talk(x, true, ROUNDS)));
+                    scope.spawn(|| block_on(talk(y, false, ROUNDS)));
+                }
+            });
+        });
+    }
+}
+
+/// One turn serves all tasks that have posted since the last, as a turn of a driver's task does.
+#[test]
+fn a_turn_serves_all_that_have_posted() {
+    const TASKS: u64 = 32;
+    const ROUNDS: u64 = 50;
+    for backend in backends() {
+        on(0, async {
+            let net = by_hand(backend);
+            let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+            let (x, y) = connect(&a, &b).await.unwrap();
+            let (mut asking, mut answering) = (JoinSet::new(), JoinSet::new());
+            let before = a.domain.stats().driver.turns;
+            for _ in 0..TASKS {
+                asking.spawn(talk(x.clone(), true, ROUNDS));
+                answering.spawn(talk(y.clone(), false, u64::MAX));
+            }
+            asking.join_all().await;
+            let turns = a.domain.stats().driver.turns - before;
+            let messages = TASKS * ROUNDS;
+            assert!(
+                turns < messages / 4,
+                "{backend}: {turns} turns for {messages} messages"
+            );
+        });
+    }
+}
+
+/// Begins round trips, or answers them.
+async fn talk(endpoint: Endpoint, begins: bool, rounds: u64) {
+    for _ in 0..rounds {
+        if begins {
+            round_trip(&endpoint, b"message").await;
+        } else {
+            let (received, bytes) = endpoint.recv(vec![0; 8]).await.unwrap();
+            endpoint.inject(&bytes[..received.len]).unwrap();
+        }
+    }
+}
