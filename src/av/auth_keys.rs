@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::{AddressVector, closed};
 use crate::error::{Error, ErrorKind, Result};
@@ -133,13 +134,16 @@ impl AddressVector {
     }
 
     /// All keys, for an endpoint of this name that is opened now.
-    pub(crate) fn enable_auth_keys(&self, name: &str) -> Result<Vec<EnabledKey>> {
+    pub(crate) fn enable_auth_keys(&self, name: &Arc<str>) -> Result<Vec<EnabledKey>> {
         let keys = self.auth_keys()?.keys.lock("enable authorization keys");
         let enabled = keys.iter().map(|(addr, entry)| {
             Ok(EnabledKey {
                 addr: *addr,
                 key: entry.key.clone(),
-                dependence: entry.endpoints.depend(name.to_owned()).ok_or_else(closed)?,
+                dependence: entry
+                    .endpoints
+                    .depend(Arc::clone(name))
+                    .ok_or_else(closed)?,
             })
         });
         enabled.collect()

@@ -16,7 +16,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -199,10 +198,7 @@ impl AddressVector {
             let message = "the address vector is bound to an event queue already";
             return Err(Error::new(ErrorKind::Busy, message));
         }
-        *bound = Some((
-            events.downgrade(),
-            events.depend("address vector".to_owned())?,
-        ));
+        *bound = Some((events.downgrade(), events.depend("address vector".into())?));
         Ok(())
     }
 
@@ -447,7 +443,7 @@ impl AddressVector {
     }
 
     /// Binds what has this name, which makes `close` answer Busy until the result is dropped.
-    pub(crate) fn depend(&self, name: impl Into<Cow<'static, str>>) -> Result<Dependence> {
+    pub(crate) fn depend(&self, name: impl Into<Arc<str>>) -> Result<Dependence> {
         self.inner.dependents.depend(name).ok_or_else(closed)
     }
 

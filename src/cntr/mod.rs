@@ -266,7 +266,7 @@ impl Counter {
     }
 
     /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
-    pub(crate) fn depend(&self, name: String) -> Result<Dependence> {
+    pub(crate) fn depend(&self, name: Arc<str>) -> Result<Dependence> {
         let closed = || Error::new(ErrorKind::BadState, "the counter is closed");
         self.shared.dependents.depend(name).ok_or_else(closed)
     }

@@ -199,8 +199,13 @@ impl CompletionQueue {
         self.ring().reserve_or_wake(waker).map(CqSlot::new)
     }
 
+    /// For who fills the queue and never reads it: a handle is five times as large.
+    pub(crate) fn places(&self) -> Ring<Completion> {
+        self.ring().clone()
+    }
+
     /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
-    pub(crate) fn depend(&self, name: String) -> Result<Dependence> {
+    pub(crate) fn depend(&self, name: Arc<str>) -> Result<Dependence> {
         let closed = || Error::new(ErrorKind::BadState, "the completion queue is closed");
         self.ring().depend(name).ok_or_else(closed)
     }

@@ -12,7 +12,7 @@ pub(crate) struct CqSlot {
 }
 
 impl CqSlot {
-    pub(super) fn new(slot: Slot<Completion>) -> Self {
+    pub(crate) fn new(slot: Slot<Completion>) -> Self {
         CqSlot { slot }
     }
 

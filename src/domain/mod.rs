@@ -295,7 +295,7 @@ impl Domain {
         }
         let reports = self.end_reports(events)?;
         binding.dependence =
-            Some(events.depend(format!("domain {}", self.inner.info.domain.name))?);
+            Some(events.depend(format!("domain {}", self.inner.info.domain.name).into())?);
         binding.events = Some(events.downgrade());
         events.add_driven(self.progress_by_hand());
         let registers = flags.contains(DomainBind::REG_MR);
@@ -363,7 +363,7 @@ impl Domain {
     #[doc(alias = "fi_cq_open")]
     pub fn completion_queue(&self) -> CompletionQueueBuilder {
         let counted = self.inner.counts.queue();
-        let keep = counted.and_then(|it| self.keep_counted("completion queue", it));
+        let keep = counted.and_then(|it| self.keep_counted("completion queue".into(), it));
         let builder = CompletionQueue::builder(keep.map(Some));
         builder.driving(self.progress_by_hand())
     }
@@ -376,14 +376,14 @@ impl Domain {
     #[doc(alias = "fi_cntr_open")]
     pub fn counter(&self) -> Result<Counter> {
         let counted = self.inner.counts.counter()?;
-        let keep = self.keep_counted("counter", counted)?;
+        let keep = self.keep_counted("counter".into(), counted)?;
         Ok(Counter::open(Some(keep), self.progress_by_hand()))
     }
 
     /// Starts building an address vector of this domain (`fi_av_open`, `fi_av(3)`).
     #[doc(alias = "fi_av_open")]
     pub fn address_vector(&self) -> AddressVectorBuilder {
-        self.vector_builder(self.keep("address vector"))
+        self.vector_builder(self.keep("address vector").ok())
     }
 
     /// The backend that transfers the bytes: [`Backend::Epoll`], unless the hints asked for another
@@ -504,33 +504,31 @@ impl Domain {
         }
     }
 
-    /// A value that keeps the domain open and is named in a Busy answer. `None` once closed.
-    pub(crate) fn keep(&self, name: &'static str) -> Option<Keep> {
-        let dependence = self.inner.dependents.depend(name)?;
-        Some(Box::new((dependence, self.without_hand())))
+    /// A value that keeps the domain open and is named in a Busy answer.
+    pub(crate) fn keep(&self, name: &'static str) -> Result<Keep> {
+        self.keep_counted(name.into(), ())
     }
 
-    /// As [`Domain::keep`], for calls that fail on a closed domain.
-    pub(crate) fn keep_open(&self, name: &'static str) -> Result<Keep> {
-        self.keep(name)
-            .ok_or_else(|| Error::new(ErrorKind::BadState, "the domain is closed"))
+    /// As [`Domain::keep`], of an object that counts as open meanwhile.
+    fn keep_counted(&self, name: Arc<str>, counted: impl Any + Send + Sync) -> Result<Keep> {
+        let dependence = self
+            .inner
+            .dependents
+            .depend(name)
+            .ok_or_else(|| Error::new(ErrorKind::BadState, "the domain is closed"))?;
+        Ok(Box::new((dependence, self.without_hand(), counted)))
     }
 
-    /// As [`Domain::keep_open`], of an object that counts as open meanwhile.
-    fn keep_counted(&self, name: &'static str, counted: impl Any + Send + Sync) -> Result<Keep> {
-        Ok(Box::new((self.keep_open(name)?, counted)))
-    }
-
-    /// As [`Domain::keep_open`], of an endpoint with these capabilities.
-    pub(crate) fn keep_endpoint(&self, name: &'static str, caps: SideCaps) -> Result<Keep> {
+    /// As [`Domain::keep`], of an endpoint with these capabilities.
+    pub(crate) fn keep_endpoint(&self, name: &Arc<str>, caps: SideCaps) -> Result<Keep> {
         let counted = self.inner.counts.endpoint(caps)?;
-        self.keep_counted(name, counted)
+        self.keep_counted(Arc::clone(name), counted)
     }
 
     /// The same of one more context of an endpoint that is open already.
-    pub(crate) fn keep_context(&self, name: &'static str, caps: SideCaps) -> Result<Keep> {
+    pub(crate) fn keep_context(&self, name: &Arc<str>, caps: SideCaps) -> Result<Keep> {
         let counted = self.inner.counts.contexts(caps)?;
-        self.keep_counted(name, counted)
+        self.keep_counted(Arc::clone(name), counted)
     }
 
     /// A completion queue for an endpoint that was given none.

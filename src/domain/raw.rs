@@ -18,7 +18,7 @@ impl Domain {
     /// mapped like any other; the target refuses it.
     #[doc(alias = "fi_mr_map_raw")]
     pub fn map_raw(&self, base_addr: u64, raw_key: &RawKey) -> Result<MappedKey> {
-        let keep = self.keep_open("mapped key")?;
+        let keep = self.keep("mapped key")?;
         self.inner.mapped.map(base_addr, *raw_key, keep)
     }
 

@@ -1,6 +1,8 @@
 //! What an endpoint of any kind is bound to, as its builder collects it (`fi_ep_bind`;
 //! `fi_endpoint(3)`).
 
+use std::sync::Arc;
+
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
@@ -112,25 +114,24 @@ impl Binding {
         traffic_mark(self.traffic_class, &self.domain)
     }
 
-    /// Binds the endpoint of this name to its queues and counters, and opens a queue for what
+    /// Binds the endpoint, of this name, to its queues and counters, and opens a queue for what
     /// no operation posted if it was given none.
-    pub(super) fn bind(self, id: EndpointId) -> Result<Common> {
+    pub(super) fn bind(self, id: EndpointId, name: &Arc<str>) -> Result<Common> {
         let keep = match self.is_further_context {
-            false => self.domain.keep_endpoint("endpoint", self.caps)?,
-            true => self.domain.keep_context("context", self.caps)?,
+            false => self.domain.keep_endpoint(name, self.caps)?,
+            true => self.domain.keep_context(name, self.caps)?,
         };
         let receive_queue = match self.receive_queue {
             Some(queue) => queue,
             None => self.domain.internal_queue()?,
         };
-        let name = format!("{id:?}");
-        let mut dependences = vec![receive_queue.depend(name.clone())?];
+        let mut dependences = vec![receive_queue.depend(Arc::clone(name))?];
         let other = self.transmit_queue.as_ref();
         if let Some(queue) = other.filter(|queue| !queue.is_same(&receive_queue)) {
-            dependences.push(queue.depend(name.clone())?);
+            dependences.push(queue.depend(Arc::clone(name))?);
         }
         for counter in self.counters.all() {
-            dependences.push(counter.depend(name.clone())?);
+            dependences.push(counter.depend(Arc::clone(name))?);
         }
         Ok(Common {
             id,
@@ -143,6 +144,11 @@ impl Binding {
             dependences,
         })
     }
+}
+
+/// What an endpoint is called in the lists of what depends on other objects.
+pub(super) fn endpoint_name(id: EndpointId) -> Arc<str> {
+    format!("endpoint {id:?}").into()
 }
 
 /// The mark of this class of traffic, of the domain's if it is none; `None`: the system's own.

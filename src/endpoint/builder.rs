@@ -9,7 +9,7 @@ use crate::id::{EndpointId, UserContext};
 use crate::info::{Caps, ContextCount, EndpointType};
 use crate::progress::{Bindings, Port};
 
-use super::binding::{Binding, binding_setters};
+use super::binding::{Binding, binding_setters, endpoint_name};
 use super::{Endpoint, Inner, SharedReceiveContext};
 
 /// Opens an [`Endpoint`].
@@ -121,15 +121,16 @@ impl EndpointBuilder {
         let traffic = binding.traffic()?;
         let counters = binding.counters.clone();
         let id = EndpointId::next();
-        let mut common = binding.bind(id)?;
+        let name = endpoint_name(id);
+        let mut common = binding.bind(id, &name)?;
         if let Some(receives) = &receives {
-            common.dependences.push(receives.depend(format!("{id:?}"))?);
+            common.dependences.push(receives.depend(Arc::clone(&name))?);
         }
         let events = events.or_else(|| common.domain.event_queue());
         let (connected, shutdown) = match &events {
             None => (None, None),
             Some(events) => {
-                common.dependences.push(events.depend(format!("{id:?}"))?);
+                common.dependences.push(events.depend(name)?);
                 events.add_driven(common.domain.progress_by_hand());
                 let full = || {
                     let message = format!(
@@ -145,7 +146,7 @@ impl EndpointBuilder {
             }
         };
         let bindings = Bindings {
-            receive_queue: common.receive_queue.clone(),
+            receive_queue: common.receive_queue.places(),
             caps: common.caps,
             counters: counters.boxed(),
             sources: None,

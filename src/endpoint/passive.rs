@@ -117,7 +117,7 @@ impl PassiveEndpointBuilder {
     /// listener has a thread of its own.
     #[doc(alias = "fi_listen")]
     pub fn listen_at(self, address: SocketAddr) -> Result<PassiveEndpoint> {
-        let dependence = self.events.depend("passive endpoint".to_owned())?;
+        let dependence = self.events.depend("passive endpoint".into())?;
         let mut options = self.transport;
         options.runner = runner_of(self.info.domain.driver, options.backend)?;
         let progress = match &options.runner {

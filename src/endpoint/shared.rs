@@ -269,7 +269,7 @@ impl SharedReceiveContext {
     }
 
     /// Keeps it from being closed for as long as the returned value lives.
-    pub(super) fn depend(&self, name: String) -> Result<Dependence> {
+    pub(super) fn depend(&self, name: Arc<str>) -> Result<Dependence> {
         let closed = || Error::new(ErrorKind::BadState, "the receive context is closed");
         self.inner.dependents.depend(name).ok_or_else(closed)
     }

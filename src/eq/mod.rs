@@ -256,7 +256,7 @@ impl EventQueue {
     }
 
     /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
-    pub(crate) fn depend(&self, name: String) -> Result<Dependence> {
+    pub(crate) fn depend(&self, name: Arc<str>) -> Result<Dependence> {
         self.ring().depend(name).ok_or_else(closed)
     }
 

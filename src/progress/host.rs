@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 
 use crate::buf::RegionUse;
-use crate::cq::{CompletionQueue, CqSlot};
+use crate::cq::{Completion, CqSlot};
 use crate::error::Refusal;
 use crate::info::{Caps, SideCaps};
 use crate::mr::{Access, AccessContext, AccessRequest, MrTable};
 use crate::proto::{Connection, Host, Receives};
-use crate::sync::{Lock, WakeList};
+use crate::sync::{Lock, Ring, WakeList};
 
 use super::port::{Port, PortState};
 use super::receive_context::PortReceives;
@@ -19,7 +19,7 @@ use super::report::Report;
 pub(super) struct PortHost<'a> {
     regions: &'a Lock<MrTable>,
     port: &'a Port,
-    queue: &'a CompletionQueue,
+    queue: &'a Ring<Completion>,
     caps: SideCaps,
     remote_slots: &'a mut VecDeque<CqSlot>,
     receives: Option<&'a mut PortReceives>,
@@ -33,7 +33,8 @@ impl Host<Report> for PortHost<'_> {
 
     fn reserve_unasked(&mut self) -> bool {
         let slot = self.queue.reserve_or_wake(&self.port.waker);
-        slot.map(|slot| self.remote_slots.push_back(slot)).is_some()
+        slot.map(|slot| self.remote_slots.push_back(CqSlot::new(slot)))
+            .is_some()
     }
 
     fn resolve(&mut self, request: &AccessRequest) -> Result<RegionUse, Refusal> {

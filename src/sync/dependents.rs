@@ -4,7 +4,6 @@
 //!
 //! Invariant: a closed list has no dependent, and never gets one.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,8 +17,9 @@ use crate::limits::DEPENDENT_NAMES_MAX;
 struct State {
     next: u64,
     closed: bool,
-    /// In the order of insertion; a map, since any of many may leave.
-    names: BTreeMap<u64, Cow<'static, str>>,
+    /// In the order of insertion; a map, since any of many may leave. A name is shared by all lists
+    /// that it is in.
+    names: BTreeMap<u64, Arc<str>>,
 }
 
 impl State {
@@ -28,7 +28,7 @@ impl State {
             return None;
         }
         let shown = self.names.iter().take(DEPENDENT_NAMES_MAX);
-        let shown: Vec<&str> = shown.map(|(_, name)| name.as_ref()).collect();
+        let shown: Vec<&str> = shown.map(|(_, name)| &**name).collect();
         let shown = shown.join(", ");
         let mut text = match self.names.len() {
             1 => format!("still used by {shown}"),
@@ -43,8 +43,11 @@ impl State {
 
 /// The dependents of one object, which owns this list. Clones are the same list.
 #[derive(Clone, Debug)]
-pub(crate) struct Dependents {
-    state: Arc<Lock<State>>,
+pub(crate) struct Dependents(Arc<DependentList>);
+
+#[derive(Debug)]
+struct DependentList {
+    state: Lock<State>,
     /// Notified whenever the last dependent leaves.
     released: Arc<Notify>,
 }
@@ -52,16 +55,16 @@ pub(crate) struct Dependents {
 impl Dependents {
     /// An open list without dependents.
     pub(crate) fn new() -> Self {
-        Dependents {
-            state: Arc::new(Lock::new(State::default())),
+        Dependents(Arc::new(DependentList {
+            state: Lock::new(State::default()),
             released: Arc::default(),
-        }
+        }))
     }
 
     /// Adds a dependent until the returned value is dropped; `None` once the object is closed.
-    pub(crate) fn depend(&self, name: impl Into<Cow<'static, str>>) -> Option<Dependence> {
+    pub(crate) fn depend(&self, name: impl Into<Arc<str>>) -> Option<Dependence> {
         let name = name.into();
-        let mut state = self.state.lock("add a dependent");
+        let mut state = self.0.state.lock("add a dependent");
         if state.closed {
             return None;
         }
@@ -77,7 +80,7 @@ impl Dependents {
     /// Closes the list for good if it is empty, else returns the names, ready for a message.
     /// Closing what is closed is no error.
     pub(crate) fn close(&self) -> Result<(), String> {
-        let mut state = self.state.lock("close for dependents");
+        let mut state = self.0.state.lock("close for dependents");
         if let Some(names) = state.names() {
             return Err(names);
         }
@@ -87,26 +90,23 @@ impl Dependents {
 
     /// How many dependents there are of a name that begins so.
     pub(crate) fn count(&self, name: &str) -> usize {
-        let state = self.state.lock("count dependents");
-        state
-            .names
-            .values()
-            .filter(|it| it.starts_with(name))
-            .count()
+        let state = self.0.state.lock("count dependents");
+        let names = state.names.values();
+        names.filter(|it| it.starts_with(name)).count()
     }
 
     /// The names of the dependents, ready for a message; `None` if there are none.
     pub(crate) fn names(&self) -> Option<String> {
-        self.state.lock("name the dependents").names()
+        self.0.state.lock("name the dependents").names()
     }
 
     /// Notified whenever the last dependent leaves.
     pub(crate) fn released(&self) -> &Arc<Notify> {
-        &self.released
+        &self.0.released
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.state.lock("ask whether closed").closed
+        self.0.state.lock("ask whether closed").closed
     }
 }
 
@@ -120,12 +120,12 @@ pub(crate) struct Dependence {
 
 impl Drop for Dependence {
     fn drop(&mut self) {
-        let mut state = self.of.state.lock("remove a dependent");
+        let mut state = self.of.0.state.lock("remove a dependent");
         state.names.remove(&self.number);
         let is_last = state.names.is_empty();
         drop(state);
         if is_last {
-            self.of.released.notify_waiters();
+            self.of.0.released.notify_waiters();
         }
     }
 }

@@ -258,7 +258,7 @@ impl<T> Ring<T> {
     }
 
     /// Adds a dependent of this name until the result is dropped.
-    pub(crate) fn depend(&self, name: String) -> Option<Dependence> {
+    pub(crate) fn depend(&self, name: Arc<str>) -> Option<Dependence> {
         self.shared.dependents.depend(name)
     }
 

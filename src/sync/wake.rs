@@ -1,6 +1,7 @@
 //! Wakers collected under a lock and woken after it, and the list of a queue's waiters.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::task::Waker;
 
 /// Wakers to wake once no lock is held; waking happens on drop, so none can be forgotten.
@@ -46,13 +47,14 @@ impl Drop for WakeList {
 
 /// Names one waiter in a [`Waiters`] list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WaiterKey(u64);
+pub(crate) struct WaiterKey(NonZeroU64);
 
 /// The waiters of a queue. An event wakes all, and each checks again: no wake-up is lost when a
 /// woken one is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    next: u64,
+    /// Those that have registered so far.
+    count: u64,
     list: Vec<(WaiterKey, Waker)>,
     /// The identities of wakers that are never withdrawn: a set, since thousands may wait.
     once: BTreeSet<(usize, usize)>,
@@ -70,8 +72,8 @@ impl Waiters {
             }
             return Some(std::mem::replace(held, waker.clone()));
         }
-        let new = WaiterKey(self.next);
-        self.next += 1;
+        self.count += 1;
+        let new = WaiterKey(NonZeroU64::new(self.count).expect("2^64 waiters never register"));
         self.list.push((new, waker.clone()));
         *key = Some(new);
         None

@@ -6,6 +6,7 @@ mod common;
 #[allow(dead_code, reason = "what other programs need of it")]
 mod counting;
 mod flight;
+mod idle;
 mod steady;
 
 use std::sync::Mutex;

@@ -97,7 +97,7 @@ impl RegistrationCacheBuilder {
     /// individually, and for [`CacheWatch::System`] if `userfaultfd` is not available.
     pub fn open(self) -> Result<RegistrationCache> {
         // A cache by itself does not keep the domain from being closed; its registrations do.
-        drop(self.domain.keep_open("registration cache")?);
+        drop(self.domain.keep("registration cache")?);
         for (mode, what) in [
             (
                 MrMode::ENDPOINT,

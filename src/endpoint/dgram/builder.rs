@@ -221,22 +221,22 @@ impl DgramEndpointBuilder {
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         let caps = domain.info().caps_of(EndpointType::Dgram);
-        let keep = domain.keep_endpoint("datagram endpoint", caps)?;
         let receive_queue = match self.receive_queue {
             Some(queue) => queue,
             None => domain.internal_queue()?,
         };
         let id = EndpointId::next();
-        let name = format!("{id:?}");
+        let name: Arc<str> = format!("datagram endpoint {id:?}").into();
+        let keep = domain.keep_endpoint(&name, caps)?;
         let mut dependences = vec![
-            vector.depend(name.clone())?,
-            receive_queue.depend(name.clone())?,
+            vector.depend(Arc::clone(&name))?,
+            receive_queue.depend(Arc::clone(&name))?,
         ];
         if let Some(queue) = &self.transmit_queue {
-            dependences.push(queue.depend(name.clone())?);
+            dependences.push(queue.depend(Arc::clone(&name))?);
         }
         for counter in self.counters.all() {
-            dependences.push(counter.depend(name.clone())?);
+            dependences.push(counter.depend(Arc::clone(&name))?);
         }
         let (message_max, inject_size) = limits(&domain);
         let mut sizes = self.sizes;

@@ -11,7 +11,7 @@ use super::peer_keys::VectorKeys;
 use super::sources::SourceNames;
 use crate::av::AddressVector;
 use crate::domain::Domain;
-use crate::endpoint::binding::{Binding, binding_setters, key_without_extension};
+use crate::endpoint::binding::{Binding, binding_setters, endpoint_name, key_without_extension};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::info::{Caps, EndpointType};
@@ -207,18 +207,19 @@ impl RdmEndpointBuilder {
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         let id = EndpointId::next();
-        let mut common = self.binding.bind(id)?;
+        let name = endpoint_name(id);
+        let mut common = self.binding.bind(id, &name)?;
         let domain = common.domain.clone();
         let vector = match self.vector {
             Some(vector) => vector,
             None => domain.internal_vector()?,
         };
-        common.dependences.push(vector.depend(format!("{id:?}"))?);
+        common.dependences.push(vector.depend(Arc::clone(&name))?);
         let max = domain.info().domain.max_ep_auth_key;
         let mut peer_keys = None;
         let mut key_names = Box::default();
         if by_vector {
-            let (keys, dependences) = VectorKeys::enable(&vector, &format!("{id:?}"), max)?;
+            let (keys, dependences) = VectorKeys::enable(&vector, &name, max)?;
             if !extension.offered && keys.has_any() {
                 return Err(key_without_extension());
             }
@@ -250,7 +251,7 @@ impl RdmEndpointBuilder {
             extension,
             peer_keys: peer_keys.map(|keys| Box::new(keys) as _),
             bindings: RdmBindings {
-                receive_queue: common.receive_queue.clone(),
+                receive_queue: common.receive_queue.places(),
                 caps,
                 counters,
                 sources,

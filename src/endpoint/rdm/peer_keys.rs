@@ -2,6 +2,7 @@
 //! those that its address vector has when it is opened.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::av::{AddressVector, EnabledKey};
 use crate::error::{Error, ErrorKind, Result};
@@ -25,7 +26,7 @@ impl VectorKeys {
     /// `LimitReached` if there are more than an endpoint may have.
     pub(super) fn enable(
         vector: &AddressVector,
-        name: &str,
+        name: &Arc<str>,
         max: usize,
     ) -> Result<(Self, Vec<Dependence>)> {
         let enabled = vector.enable_auth_keys(name)?;

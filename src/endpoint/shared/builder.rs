@@ -158,14 +158,14 @@ impl SharedReceiveContextBuilder {
         let kind = EndpointType::Msg;
         let defaults = Defaults::new(info.op_flags_of(kind), SelectiveQueues::default());
         let caps = info.caps_of(kind).with_multi_recv();
-        let keep = domain.keep_open("receive context")?;
+        let keep = domain.keep("receive context")?;
         let receive_queue = match self.receive_queue {
             Some(queue) => queue,
             None => domain.internal_queue()?,
         };
         let id = EndpointId::next();
-        let name = format!("receive context {id:?}");
-        let mut dependences = vec![receive_queue.depend(name.clone())?];
+        let name: Arc<str> = format!("receive context {id:?}").into();
+        let mut dependences = vec![receive_queue.depend(Arc::clone(&name))?];
         if let Some(counter) = &self.receive_counter {
             dependences.push(counter.depend(name)?);
         }

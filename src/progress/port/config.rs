@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::cntr::Counter;
-use crate::cq::{CompletionQueue, Sources};
+use crate::cq::{Completion, Sources};
 use crate::eq::{EventSlot, WeakEventQueue};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::UserContext;
@@ -12,6 +12,7 @@ use crate::mr::AuthSecret;
 use crate::progress::engine::Engine;
 use crate::progress::liveness::Liveness;
 use crate::proto::{ExtensionParams, OFFERED};
+use crate::sync::Ring;
 use crate::transport::TrafficMark;
 use crate::wire::Capabilities;
 
@@ -101,7 +102,7 @@ impl CounterSet {
 /// What an endpoint is bound to.
 pub(crate) struct Bindings {
     /// Takes the completions of peers' writes with CQ data, which are posted by no operation here.
-    pub(crate) receive_queue: CompletionQueue,
+    pub(crate) receive_queue: Ring<Completion>,
     /// What the endpoint can do: what it admits of its peer.
     pub(crate) caps: SideCaps,
     /// `None`: nothing is counted.

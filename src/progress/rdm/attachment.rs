@@ -103,7 +103,8 @@ impl Port {
             ..config.extension.clone()
         };
         Port::open_with(engine, config.id, extension, bindings, |waker| {
-            let (receives, promised_bytes) = config.receives.attach(ids, waker);
+            let (receives, promised_bytes) =
+                config.receives.attach(ids, config.long_messages, waker);
             let binding = RdmParams {
                 shared: SharedParams {
                     ids,

@@ -34,14 +34,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cq::{CompletionQueue, Sources};
+use crate::cq::{Completion, Sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, PeerAddr};
 use crate::info::SideCaps;
 use crate::mr::AuthSecret;
 use crate::proto::{ConnIds, ConnectionId, ExtensionParams, LongMessages, SourceId};
 use crate::stats::{EndpointStats, ListenerStats};
-use crate::sync::{Lock, MutexGuard};
+use crate::sync::{Lock, MutexGuard, Ring};
 use crate::transport::{Executor, TrafficMark};
 use crate::wire::{Capabilities, NamedContexts};
 
@@ -94,7 +94,7 @@ pub enum IdlePolicy {
 #[derive(Clone)]
 pub(crate) struct RdmBindings {
     /// Takes completions without a posted operation.
-    pub(crate) receive_queue: CompletionQueue,
+    pub(crate) receive_queue: Ring<Completion>,
     /// What the endpoint can do: what it admits of its peers.
     pub(crate) caps: SideCaps,
     pub(crate) counters: CounterSet,

@@ -106,7 +106,7 @@ impl ContextState {
         &mut self,
         claimed: ClaimId,
         receive: PostedReceive<Report>,
-        deferred: &mut DeferredWork,
+        deferred: &mut DeferredWork<'_>,
     ) -> Result<(), PostedReceive<Report>> {
         match self.matcher.take_claimed(claimed.0, receive)? {
             ClaimedReceive::Unexpected(receive, message) => {
@@ -123,7 +123,7 @@ impl ContextState {
 
     /// Receives a claimed message into an empty buffer without a report. A message that has yet to
     /// come is received too, since its sender waits for that.
-    fn drop_claimed(&mut self, claimed: ClaimId, deferred: &mut DeferredWork) -> bool {
+    fn drop_claimed(&mut self, claimed: ClaimId, deferred: &mut DeferredWork<'_>) -> bool {
         let no_key = OpKey::from_bits(u64::MAX);
         let sink = receive_of(no_key, Payload::empty(), Report::Counted);
         self.take_claimed(claimed, sink, deferred).is_ok()
@@ -131,7 +131,7 @@ impl ContextState {
 
     /// A receive, or a part of a multi-receive buffer, was matched with a message that has not
     /// come.
-    pub(super) fn mark_matched(&mut self, key: OpKey, deferred: &mut DeferredWork) {
+    pub(super) fn mark_matched(&mut self, key: OpKey, deferred: &mut DeferredWork<'_>) {
         match self.receives.get(key) {
             Some(ReceiveOpState::Multi(receive, _)) => {
                 if !self.matcher.is_armed(*receive) {

@@ -6,6 +6,7 @@
 //! reported the next.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::buf::{BufferCursor, Payload};
 use crate::cq::CqSlot;
@@ -24,38 +25,65 @@ use super::multi::MultiReceive;
 use super::op_state::ReceiveOpState;
 use super::state::{AttachedPort, ContextState, lock_queue};
 
-/// The work that the calls under the lock have collected.
-#[derive(Debug, Default)]
-pub(super) struct DeferredWork {
+/// The work that the calls of one step have collected.
+#[derive(Debug)]
+pub(super) struct DeferredWork<'a> {
     // Under the lock, when the step ends.
     pub(super) deliveries: Vec<(PostedReceive<Report>, UnexpectedMessage)>,
     pub(super) completions: Vec<(Report, OpResult)>,
     pub(super) multi_completions: Vec<(Arc<MultiReceive>, Result<(), Error>, BufferCursor)>,
-    // With no lock held.
-    /// Completion slots that are not needed: freeing one wakes tasks.
-    cq_slots: Vec<CqSlot>,
-    /// Connections that have detached: their wakers are dropped with no lock held.
-    pub(super) detached_ports: Vec<AttachedPort>,
-    pub(super) wakes: WakeList,
-    pub(super) drops: Vec<Payload>,
+    pub(super) unlocked: &'a mut UnlockedWork,
 }
 
-impl DeferredWork {
-    /// Frees the slot of a part of a multi-receive buffer that no message took.
-    pub(super) fn release_slot(&mut self, unused: Report) {
-        match unused {
-            Report::Piece { slot, .. } => self.cq_slots.push(slot),
-            other => debug_assert!(false, "not the token of a part: {other:?}"),
+/// What is left of steps, to be dropped with no lock held: that wakes tasks, and may run the user's
+/// code.
+#[derive(Debug, Default)]
+pub(super) struct UnlockedWork {
+    pub(super) wakes: WakeList,
+    pub(super) drops: Vec<DeferredDrop>,
+}
+
+/// What is dropped with no lock held.
+#[derive(Debug)]
+#[allow(dead_code, reason = "held until it is dropped")]
+pub(super) enum DeferredDrop {
+    Memory(Payload),
+    /// A completion slot that is not needed: freeing one wakes tasks.
+    Slot(CqSlot),
+    /// Of a connection that has detached: its waker.
+    Port(AttachedPort),
+}
+
+impl UnlockedWork {
+    pub(super) fn is_empty(&self) -> bool {
+        self.wakes.is_empty() && self.drops.is_empty()
+    }
+}
+
+impl<'a> DeferredWork<'a> {
+    pub(super) fn new(unlocked: &'a mut UnlockedWork) -> Self {
+        DeferredWork {
+            deliveries: Vec::new(),
+            completions: Vec::new(),
+            multi_completions: Vec::new(),
+            unlocked,
         }
     }
 
-    /// True if nothing is to be done or dropped.
-    pub(super) fn is_empty(&self) -> bool {
-        self.is_done()
-            && self.cq_slots.is_empty()
-            && self.detached_ports.is_empty()
-            && self.wakes.is_empty()
-            && self.drops.is_empty()
+    pub(super) fn wake(&mut self, waker: Waker) {
+        self.unlocked.wakes.push(waker);
+    }
+
+    pub(super) fn drop_memory(&mut self, payload: Payload) {
+        self.unlocked.drops.push(DeferredDrop::Memory(payload));
+    }
+
+    /// Frees the slot of a part of a multi-receive buffer that no message took.
+    pub(super) fn release_slot(&mut self, unused: Report) {
+        match unused {
+            Report::Piece { slot, .. } => self.unlocked.drops.push(DeferredDrop::Slot(slot)),
+            other => debug_assert!(false, "not the token of a part: {other:?}"),
+        }
     }
 
     fn is_done(&self) -> bool {
@@ -146,13 +174,13 @@ impl ReceiveContext {
 
     /// Delivers messages and completes receives. The rest, wakers and memory, is to be dropped by
     /// the caller with no lock held.
-    pub(super) fn complete_all(&self, state: &mut ContextState, deferred: &mut DeferredWork) {
+    pub(super) fn complete_all(&self, state: &mut ContextState, deferred: &mut DeferredWork<'_>) {
         while !deferred.is_done() {
             self.deliver_all(state, deferred);
         }
     }
 
-    fn deliver_all(&self, state: &mut ContextState, deferred: &mut DeferredWork) {
+    fn deliver_all(&self, state: &mut ContextState, deferred: &mut DeferredWork<'_>) {
         let mut ended = OperationStats::default();
         let mut completion_context = self.completion_context(&mut ended);
         // 1. Copy messages to their receives.
@@ -162,15 +190,15 @@ impl ReceiveContext {
         // 2. Complete receives. A receive whose owner is gone gives its message back, which may be
         // matched again: hence the loop in `complete_all`.
         for (mut report, mut end) in std::mem::take(&mut deferred.completions) {
-            match completion_context.deliver(&mut report, &mut end, &mut deferred.wakes) {
+            match completion_context.deliver(&mut report, &mut end, &mut deferred.unlocked.wakes) {
                 Undelivered::Nothing => {}
-                Undelivered::Memory(payload) => deferred.drops.push(payload),
+                Undelivered::Memory(payload) => deferred.drop_memory(payload),
                 Undelivered::Message(result) => {
                     if let Some(message) = message_of(&result) {
                         state.requeue_message(message, deferred);
                         state.admit_and_wake(deferred);
                     }
-                    deferred.drops.push(result.payload);
+                    deferred.drop_memory(result.payload);
                 }
             }
         }
@@ -179,7 +207,7 @@ impl ReceiveContext {
         state.ended.add(&ended.receives);
         // 3. Complete multi-receive buffers that take no more messages.
         for (multi, result, cursor) in std::mem::take(&mut deferred.multi_completions) {
-            multi.finish(result, cursor, &mut deferred.wakes);
+            multi.finish(result, cursor, &mut deferred.unlocked.wakes);
         }
     }
 }
@@ -189,10 +217,10 @@ impl ContextState {
     pub(super) fn requeue_message(
         &mut self,
         message: UnexpectedMessage,
-        deferred: &mut DeferredWork,
+        deferred: &mut DeferredWork<'_>,
     ) {
         if self.closed.is_some() {
-            deferred.drops.push(message.payload);
+            deferred.drop_memory(message.payload);
         } else if let Some((receive, message)) = self.matcher.requeue_message(message) {
             self.complete_match(receive.key, deferred);
             deferred.deliveries.push((receive, message));
@@ -200,7 +228,7 @@ impl ContextState {
     }
 
     /// A receive, or a part of a multi-receive buffer, has got a message of the store.
-    pub(super) fn complete_match(&mut self, key: OpKey, deferred: &mut DeferredWork) {
+    pub(super) fn complete_match(&mut self, key: OpKey, deferred: &mut DeferredWork<'_>) {
         match self.receives.get(key) {
             Some(ReceiveOpState::Multi(..)) => self.arm(key, deferred),
             _ => drop(self.receives.remove(key)),
@@ -220,7 +248,7 @@ impl ContextState {
     pub(super) fn requeue_receive(
         &mut self,
         receive: PostedReceive<Report>,
-        deferred: &mut DeferredWork,
+        deferred: &mut DeferredWork<'_>,
         gone: Error,
     ) {
         let PostedReceive {
@@ -232,15 +260,15 @@ impl ContextState {
         let error = match (&token, self.receives.get(key), &self.closed) {
             (Report::Piece { .. }, ..) => {
                 if let Report::Piece { multi, slot } = token {
-                    deferred.cq_slots.push(slot);
+                    deferred.unlocked.drops.push(DeferredDrop::Slot(slot));
                     let unused = match self.receives.get(key) {
                         Some(ReceiveOpState::Multi(receive, _)) => {
                             self.matcher.return_part(*receive, payload)
                         }
                         _ => Some(payload),
                     };
-                    deferred.drops.extend(unused);
-                    multi.release(&mut deferred.wakes);
+                    unused.into_iter().for_each(|it| deferred.drop_memory(it));
+                    multi.release(&mut deferred.unlocked.wakes);
                 }
                 return;
             }
@@ -271,16 +299,18 @@ impl ContextState {
         &mut self,
         receive: PostedReceive<Report>,
         announcement: Announcement,
-        deferred: &mut DeferredWork,
+        deferred: &mut DeferredWork<'_>,
     ) {
         let port = self.ports.get(&announcement.arrival.connection);
         // A detaching connection's announcements are removed under the same lock.
         let port = port.expect("the connection of a stored announcement is attached");
-        lock_queue(&port.clear_to_send).push_back(ClearToSend {
+        let queue = port.clear_to_send.as_ref();
+        let queue = queue.expect("only a peer that may announce messages has one stored");
+        lock_queue(queue).push_back(ClearToSend {
             receive,
             announcement,
         });
-        deferred.wakes.push(port.waker.clone());
+        deferred.wake(port.waker.clone());
     }
 
     /// Applies what the matcher did with a receive.
@@ -288,7 +318,7 @@ impl ContextState {
         &mut self,
         key: OpKey,
         result: MatchResult<Report>,
-        deferred: &mut DeferredWork,
+        deferred: &mut DeferredWork<'_>,
     ) {
         let state = match result {
             MatchResult::Posted(receive) => ReceiveOpState::Posted(receive),

@@ -44,8 +44,8 @@ use crate::cq::{CompletionFlags, CompletionQueue, Sources};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::proto::{
-    ClaimKey, ConnIds, ConnectionId, MatchCriteria, OpKey, PostOptions, SharedMatcher, SourceId,
-    UnexpectedBudget, Withdrawn,
+    ClaimKey, ConnIds, ConnectionId, LongMessages, MatchCriteria, OpKey, PostOptions,
+    SharedMatcher, SourceId, UnexpectedBudget, Withdrawn,
 };
 use crate::stats::{OperationCounts, ReceiveContextStats, ReceiveStats};
 use crate::sync::{Lock, MutexGuard};
@@ -55,7 +55,7 @@ use super::port::{Port, PostedOp};
 use super::rdm::SourceAddresses;
 use super::report::{OpCell, Report};
 pub(super) use deferred::message_of;
-use deferred::{DeferredWork, unmatched_end};
+use deferred::{DeferredWork, UnlockedWork, unmatched_end};
 pub(crate) use multi::MultiReceive;
 use op_state::{ReceiveOpState, ReceiveTable};
 pub(super) use port::PortReceives;
@@ -300,15 +300,23 @@ impl ReceiveContext {
 
     /// Attaches a connection; returns its view of the receives, and the bytes of the store that it
     /// is promised. `waker` is woken when the connection may read on, owes credit, or is to ask for
-    /// announced messages.
-    pub(super) fn attach(self: &Arc<Self>, ids: ConnIds, waker: &Waker) -> (PortReceives, u64) {
+    /// announced messages, if its peer announces `long` ones.
+    pub(super) fn attach(
+        self: &Arc<Self>,
+        ids: ConnIds,
+        long: LongMessages,
+        waker: &Waker,
+    ) -> (PortReceives, u64) {
         let mut state = self.lock("attach");
         let ConnIds { source, connection } = ids;
-        let clear_to_send = ClearToSendQueue::default();
+        let clear_to_send = match long {
+            LongMessages::Announced { .. } => Some(ClearToSendQueue::default()),
+            LongMessages::Refused { .. } => None,
+        };
         let port = AttachedPort {
             waker: waker.clone(),
             port: Weak::new(),
-            clear_to_send: Arc::clone(&clear_to_send),
+            clear_to_send: clear_to_send.clone(),
         };
         state.ports.insert(connection, port);
         let promised = state.matcher.attach(connection, source);
@@ -343,7 +351,7 @@ impl ReceiveContext {
                 state.cancel(key, error.clone(), deferred);
             }
             for message in state.matcher.drain() {
-                deferred.drops.push(message.payload);
+                deferred.drop_memory(message.payload);
             }
         });
     }
@@ -373,22 +381,23 @@ impl ReceiveContext {
     fn with_state<R>(
         &self,
         purpose: &'static str,
-        step: impl FnOnce(&mut ContextState, &mut DeferredWork) -> R,
+        step: impl FnOnce(&mut ContextState, &mut DeferredWork<'_>) -> R,
     ) -> R {
-        self.take_step(purpose, &mut DeferredWork::default(), step)
+        self.take_step(purpose, &mut UnlockedWork::default(), step)
     }
 
-    /// The same; the rest of the deferred work is to be dropped with no lock held.
+    /// The same; `unlocked` gets what is to be dropped with no lock held.
     fn take_step<R>(
         &self,
         purpose: &'static str,
-        deferred: &mut DeferredWork,
-        step: impl FnOnce(&mut ContextState, &mut DeferredWork) -> R,
+        unlocked: &mut UnlockedWork,
+        step: impl FnOnce(&mut ContextState, &mut DeferredWork<'_>) -> R,
     ) -> R {
+        let mut deferred = DeferredWork::new(unlocked);
         let mut state = self.lock(purpose);
-        let result = step(&mut state, deferred);
-        state.admit_and_wake(deferred);
-        self.complete_all(&mut state, deferred);
+        let result = step(&mut state, &mut deferred);
+        state.admit_and_wake(&mut deferred);
+        self.complete_all(&mut state, &mut deferred);
         result
     }
 

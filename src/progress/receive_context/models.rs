@@ -11,7 +11,8 @@ use loom::thread;
 use super::*;
 use crate::progress::completing::Undelivered;
 use crate::proto::{
-    Arrival, ArrivalOutcome, ConnectionId, MessageKind, OpResult, Receives, UnexpectedMessage,
+    Arrival, ArrivalOutcome, ConnectionId, LongMessages, MessageKind, OpResult, Receives,
+    UnexpectedMessage,
 };
 use crate::stats::OperationStats;
 use crate::sync::WakeList;
@@ -120,7 +121,8 @@ impl Sender {
             source: SourceId(number),
             connection: ConnectionId(number),
         };
-        Sender(context.attach(ids, Waker::noop()).0, ids)
+        let long = LongMessages::Announced { min: 0 };
+        Sender(context.attach(ids, long, Waker::noop()).0, ids)
     }
 
     /// A message of one byte begins.

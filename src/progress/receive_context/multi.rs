@@ -130,7 +130,7 @@ impl ContextState {
         selector: ReceiveSelector,
         cursor: BufferCursor,
         report: Report,
-        deferred: &mut DeferredWork,
+        deferred: &mut DeferredWork<'_>,
     ) {
         let report = match report {
             Report::Timed(timed) => timed.take(),
@@ -157,7 +157,7 @@ impl ContextState {
     }
 
     /// Arms a buffer: it takes the stored messages that match, and then waits for the next one.
-    pub(super) fn arm(&mut self, key: OpKey, deferred: &mut DeferredWork) {
+    pub(super) fn arm(&mut self, key: OpKey, deferred: &mut DeferredWork<'_>) {
         while let Some(ReceiveOpState::Multi(receive, multi)) = self.receives.get(key) {
             let (receive, multi) = (*receive, Arc::clone(multi));
             let Some(slot) = self.reserve_slot(&multi.queue) else {
@@ -180,7 +180,7 @@ impl ContextState {
     }
 
     /// Arms the buffers that lacked a completion slot.
-    pub(super) fn rearm_starved(&mut self, deferred: &mut DeferredWork) {
+    pub(super) fn rearm_starved(&mut self, deferred: &mut DeferredWork<'_>) {
         for key in std::mem::take(&mut self.starved) {
             self.arm(key, deferred);
         }
@@ -191,7 +191,7 @@ impl ContextState {
         &mut self,
         key: OpKey,
         result: Result<(), Error>,
-        deferred: &mut DeferredWork,
+        deferred: &mut DeferredWork<'_>,
     ) {
         let Some(ReceiveOpState::Multi(receive, multi)) = self.receives.remove(key) else {
             return;

@@ -17,7 +17,7 @@ use crate::proto::{
 };
 
 use super::ReceiveContext;
-use super::deferred::DeferredWork;
+use super::deferred::{DeferredWork, UnlockedWork};
 use super::multi::next_part;
 use super::state::{ClearToSendQueue, ContextState, lock_queue};
 
@@ -29,13 +29,13 @@ type NextPart<'a> = dyn Fn(&Report) -> Option<Report> + 'a;
 pub(crate) struct PortReceives {
     pub(super) context: Arc<ReceiveContext>,
     ids: ConnIds,
-    deferred: DeferredWork,
+    unlocked: UnlockedWork,
     /// Receives that have ended, and that the port may have yet to report. The context learns of
     /// them once per turn, under one lock; a few at a time, usually.
     ended: SmallVec<[OpKey; 4]>,
     /// What came behind them, in order.
     held: Vec<HeldMessage>,
-    clear_to_send: ClearToSendQueue,
+    clear_to_send: Option<ClearToSendQueue>,
     is_detached: bool,
 }
 
@@ -51,12 +51,12 @@ impl PortReceives {
     pub(super) fn new(
         context: Arc<ReceiveContext>,
         ids: ConnIds,
-        clear_to_send: ClearToSendQueue,
+        clear_to_send: Option<ClearToSendQueue>,
     ) -> Self {
         PortReceives {
             context,
             ids,
-            deferred: DeferredWork::default(),
+            unlocked: UnlockedWork::default(),
             ended: SmallVec::new(),
             held: Vec::new(),
             clear_to_send,
@@ -66,14 +66,14 @@ impl PortReceives {
 
     /// True if there is something to be [taken](Self::take_deferred).
     pub(crate) fn has_deferred(&self) -> bool {
-        !self.ended.is_empty() || !self.held.is_empty() || !self.deferred.is_empty()
+        !self.ended.is_empty() || !self.held.is_empty() || !self.unlocked.is_empty()
     }
 
     /// What is to be dropped once the port's lock is released, which wakes tasks. The port has
     /// reported all that has ended.
     pub(crate) fn take_deferred(&mut self) -> impl Sized + use<> {
         self.release_held();
-        std::mem::take(&mut self.deferred)
+        std::mem::take(&mut self.unlocked)
     }
 
     /// The port has reported all that has ended: what came behind goes into the store. True if
@@ -126,9 +126,9 @@ impl PortReceives {
     fn with_state<R>(
         &mut self,
         purpose: &'static str,
-        step: impl FnOnce(&mut ContextState, &mut DeferredWork) -> R,
+        step: impl FnOnce(&mut ContextState, &mut DeferredWork<'_>) -> R,
     ) -> R {
-        self.context.take_step(purpose, &mut self.deferred, step)
+        self.context.take_step(purpose, &mut self.unlocked, step)
     }
 
     fn match_message(
@@ -170,7 +170,7 @@ impl Receives<Report> for PortReceives {
     }
 
     fn poll_clear_to_send(&mut self) -> Option<ClearToSend<Report>> {
-        lock_queue(&self.clear_to_send).pop_front()
+        lock_queue(self.clear_to_send.as_ref()?).pop_front()
     }
 
     fn withdraw_announcement(&mut self, announcement: &Announcement) {
@@ -221,14 +221,14 @@ impl Drop for PortReceives {
 }
 
 impl ContextState {
-    fn store(&mut self, message: HeldMessage, deferred: &mut DeferredWork) {
+    fn store(&mut self, message: HeldMessage, deferred: &mut DeferredWork<'_>) {
         let message = match message {
             HeldMessage::Requeued(message) => return self.requeue_message(message, deferred),
             HeldMessage::New(message) => message,
         };
         if self.closed.is_some() {
             self.matcher.abort_message(&message.arrival);
-            deferred.drops.push(message.payload);
+            deferred.drop_memory(message.payload);
         } else if let Some((receive, message)) = self.matcher.store_message(message) {
             self.complete_match(receive.key, deferred);
             deferred.deliveries.push((receive, message));

@@ -79,7 +79,7 @@ impl SharedContext {
         };
         let params = extension.params(engine);
         let port = Port::open_with(engine, id, extension, bindings, |waker| {
-            let (receives, promised_bytes) = self.receives.attach(ids, waker);
+            let (receives, promised_bytes) = self.receives.attach(ids, self.long_messages, waker);
             let shared = SharedParams {
                 ids,
                 promised_bytes,

@@ -19,7 +19,7 @@ use crate::proto::{
 use crate::stats::OperationCounts;
 use crate::sync::{Mutex, MutexGuard};
 
-use super::deferred::{DeferredWork, unmatched_end};
+use super::deferred::{DeferredDrop, DeferredWork, unmatched_end};
 use super::op_state::{ReceiveOpState, ReceiveTable};
 use super::trim::TrimState;
 use super::{ReceiveSelector, TimedReport};
@@ -58,7 +58,8 @@ pub(super) struct AttachedPort {
     pub(super) waker: Waker,
     /// Of connected endpoints: a connectionless one finds its ports itself.
     pub(super) port: Weak<Port>,
-    pub(super) clear_to_send: ClearToSendQueue,
+    /// `None`: its peer announces nothing.
+    pub(super) clear_to_send: Option<ClearToSendQueue>,
 }
 
 /// The receives that were matched with a connection's announcements, until its next turn. They have
@@ -112,7 +113,7 @@ impl ContextState {
         &mut self,
         mut pending: PendingReceive,
         options: PostOptions,
-        deferred: &mut DeferredWork,
+        deferred: &mut DeferredWork<'_>,
     ) -> Result<PostedOp, (Error, PendingReceive)> {
         // 1. Check that there is room, and reserve where the receive completes.
         if let Some(error) = self.closed.clone() {
@@ -155,7 +156,7 @@ impl ContextState {
         key: OpKey,
         report: &mut Report,
         timeout: Option<Duration>,
-        deferred: &mut DeferredWork,
+        deferred: &mut DeferredWork<'_>,
     ) {
         let Some(timeout) = timeout else {
             return;
@@ -189,7 +190,7 @@ impl ContextState {
     }
 
     /// Reserves the slot in which a receive is completed; `false`: there is none now.
-    pub(super) fn reserve(&self, report: &mut Report, deferred: &mut DeferredWork) -> bool {
+    pub(super) fn reserve(&self, report: &mut Report, deferred: &mut DeferredWork<'_>) -> bool {
         match report {
             Report::Queue {
                 queue,
@@ -202,7 +203,7 @@ impl ContextState {
                     return false;
                 }
                 if let Some(cell) = waiting.take() {
-                    cell.accept(&mut deferred.wakes);
+                    cell.accept(&mut deferred.unlocked.wakes);
                 }
                 true
             }
@@ -214,7 +215,7 @@ impl ContextState {
     }
 
     /// Admits backlogged receives in order, as far as there is room.
-    fn admit_backlog(&mut self, deferred: &mut DeferredWork) {
+    fn admit_backlog(&mut self, deferred: &mut DeferredWork<'_>) {
         while self.has_room()
             && let Some((key, mut pending)) = self.backlog.pop_front()
         {
@@ -231,7 +232,7 @@ impl ContextState {
         &mut self,
         key: OpKey,
         pending: PendingReceive,
-        deferred: &mut DeferredWork,
+        deferred: &mut DeferredWork<'_>,
     ) {
         match pending {
             PendingReceive::Single(ReceiveSelector { wanted, source }, payload, token) => {
@@ -257,7 +258,7 @@ impl ContextState {
         &mut self,
         key: OpKey,
         error: Error,
-        deferred: &mut DeferredWork,
+        deferred: &mut DeferredWork<'_>,
     ) -> Withdrawn {
         let (payload, report, phase) = match self.receives.get(key) {
             None => return Withdrawn::Gone,
@@ -297,11 +298,11 @@ impl ContextState {
 
     /// What follows every change: admits backlogged receives, and collects the wakers of the
     /// connections that may go on.
-    pub(super) fn admit_and_wake(&mut self, deferred: &mut DeferredWork) {
+    pub(super) fn admit_and_wake(&mut self, deferred: &mut DeferredWork<'_>) {
         self.admit_backlog(deferred);
         while let Some(connection) = self.matcher.poll_wake() {
             if let Some(port) = self.ports.get(&connection) {
-                deferred.wakes.push(port.waker.clone());
+                deferred.wake(port.waker.clone());
             }
         }
         if self.needs_trim_timer() {
@@ -311,7 +312,7 @@ impl ContextState {
 
     /// Detaches a connection: its announcements are void, and the receives matched with them are
     /// requeued.
-    pub(super) fn detach(&mut self, connection: ConnectionId, deferred: &mut DeferredWork) {
+    pub(super) fn detach(&mut self, connection: ConnectionId, deferred: &mut DeferredWork<'_>) {
         let error = || Error::new(ErrorKind::PeerClosed, "before it had sent the message");
         if let Some(receive) = self.matcher.detach(connection) {
             self.receives.remove(receive.key);
@@ -319,17 +320,18 @@ impl ContextState {
             deferred.completions.push((receive.token, end));
         }
         if let Some(port) = self.ports.remove(&connection) {
-            let matched = std::mem::take(&mut *lock_queue(&port.clear_to_send));
-            for ClearToSend { receive, .. } in matched {
+            let queue = port.clear_to_send.as_ref();
+            let matched = queue.map(|it| std::mem::take(&mut *lock_queue(it)));
+            for ClearToSend { receive, .. } in matched.into_iter().flatten() {
                 self.requeue_receive(receive, deferred, error());
             }
-            deferred.detached_ports.push(port);
+            (deferred.unlocked.drops).push(DeferredDrop::Port(port));
         }
     }
 
-    pub(super) fn wake_driver(&self, deferred: &mut DeferredWork) {
+    pub(super) fn wake_driver(&self, deferred: &mut DeferredWork<'_>) {
         if let Some(driver) = &self.driver {
-            deferred.wakes.push(driver.clone());
+            deferred.wake(driver.clone());
         }
     }
 }

@@ -15,8 +15,8 @@ use super::*;
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::progress::completing::Undelivered;
 use crate::proto::{
-    Announcement, Arrival, ArrivalOutcome, ConnectionId, MessageKind, OpResult, PostedReceive,
-    Receives, UnexpectedMessage,
+    Announcement, Arrival, ArrivalOutcome, ConnectionId, LongMessages, MessageKind, OpResult,
+    PostedReceive, Receives, UnexpectedMessage,
 };
 use crate::stats::OperationStats;
 use crate::sync::WakeList;
@@ -90,7 +90,9 @@ impl Fixture {
         };
         let woken = Arc::new(Flag::default());
         let waker = Waker::from(Arc::clone(&woken));
-        let (receives, promised) = self.context.attach(ids, &waker);
+        let (receives, promised) =
+            self.context
+                .attach(ids, LongMessages::Announced { min: 0 }, &waker);
         Sender {
             receives,
             ids,

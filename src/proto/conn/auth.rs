@@ -87,6 +87,8 @@ pub(super) struct AuthExchange {
     /// What both control frames said.
     agreed: Option<ExtensionOffer>,
     decoder: Option<ProofDecoder>,
+    /// The acceptor's private data, which goes to a peer that has proven the key.
+    data: Bytes,
     state: AuthState,
 }
 
@@ -345,6 +347,7 @@ impl<T> Connection<T> {
             binding: None,
             agreed: None,
             decoder: None,
+            data: Bytes::new(),
             state: AuthState::Idle,
         }));
     }
@@ -366,7 +369,7 @@ impl<T> Connection<T> {
         auth.decoder = Some(ProofDecoder::new(self.byte_order));
         check_edge(auth.state.phase(), AuthPhase::Awaiting);
         auth.state = AuthState::Awaiting;
-        self.extension.data = data;
+        auth.data = data;
         if let (Lifecycle::Accepting, Some(ours)) = (self.lifecycle, self.extension.auth_hello()) {
             self.push_proof(&Proof::Challenge(ours));
         }
@@ -435,7 +438,8 @@ impl<T> Connection<T> {
 
     /// The acceptor proves the key in its turn.
     fn confirm_key(&mut self, session: SessionKey) {
-        let data = std::mem::take(&mut self.extension.data);
+        let auth = self.extension.auth.as_mut();
+        let data = auth.map_or_else(Bytes::new, |auth| std::mem::take(&mut auth.data));
         let seal = session.seal(Sealed::AcceptorProof, &data);
         self.push_proof(&Proof::Confirm(seal, data));
         self.key_is_proven(session, Bytes::new());

@@ -65,14 +65,19 @@ pub(super) struct Extension {
     pub(super) params: ExtensionParams,
     /// What both sides can do; nothing with a plain peer.
     pub(super) agreed: Capabilities,
-    /// The peer's HELLO is awaited.
-    awaited: Option<HelloDecoder>,
+    /// The peer's HELLO is awaited; boxed: for a moment in a connection's life.
+    awaited: Option<Box<AwaitedHello>>,
     /// What the peer said of itself.
     pub(super) peer: Option<Hello>,
-    /// The acceptor's private data, until the connection is up.
-    pub(super) data: Bytes,
     /// The endpoint's key, until the connection is up; boxed, since most have none.
     pub(super) auth: Option<Box<AuthExchange>>,
+}
+
+#[derive(Debug)]
+struct AwaitedHello {
+    decoder: HelloDecoder,
+    /// The acceptor's private data, which the initiator is connected with.
+    data: Bytes,
 }
 
 impl Extension {
@@ -82,7 +87,6 @@ impl Extension {
             agreed: Capabilities::empty(),
             awaited: None,
             peer: None,
-            data: Bytes::new(),
             auth: None,
         }
     }
@@ -157,8 +161,8 @@ impl<T> Connection<T> {
         let extension = &mut self.extension;
         self.tx
             .push_opening(|id| hello.encode(order, id, |values| extension.seal(ours, values)));
-        extension.awaited = Some(extension.hello_decoder(order));
-        extension.data = data;
+        let decoder = extension.hello_decoder(order);
+        extension.awaited = Some(Box::new(AwaitedHello { decoder, data }));
     }
 
     /// The peer is to announce messages that are longer: where a connected endpoint shares its
@@ -180,25 +184,26 @@ impl<T> Connection<T> {
     }
 
     fn consume_hello(&mut self, input: &[u8]) -> Result<usize, Error> {
-        let Some(decoder) = &mut self.extension.awaited else {
+        let Some(awaited) = &mut self.extension.awaited else {
             return Ok(0);
         };
-        let (hello, consumed) = match decoder.feed(input) {
+        let (hello, consumed) = match awaited.decoder.feed(input) {
             Ok(HelloDecoded::Hello { hello, consumed }) => (hello, consumed),
             Ok(HelloDecoded::Need) => return Ok(input.len()),
             Err(error) => return Err(self.extension.why_no_hello(error)),
         };
         tracing::trace!(?hello, "received");
-        if let Some(decoder) = self.extension.awaited.take() {
-            let (_, theirs) = self.hello_seals();
-            self.extension.take_seal(theirs, &decoder)?;
-        }
+        let Some(AwaitedHello { decoder, data }) = self.extension.awaited.take().map(|it| *it)
+        else {
+            return Ok(0);
+        };
+        let (_, theirs) = self.hello_seals();
+        self.extension.take_seal(theirs, &decoder)?;
         self.extension.peer = Some(hello);
         if self.agreed().contains(Capabilities::CREDIT) {
             self.tx.credit = Some(SendCredit::new(hello.messages));
         }
         if self.lifecycle == Lifecycle::Connecting {
-            let data = std::mem::take(&mut self.extension.data);
             self.connected(data);
         } else {
             self.response_sent_if_all();

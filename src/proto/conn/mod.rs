@@ -205,10 +205,10 @@ pub(crate) struct Connection<T> {
 impl<T> Connection<T> {
     /// A connection of a connected endpoint.
     pub(crate) fn new(sizes: Sizes, params: ExtensionParams) -> Self {
-        let own = OwnReceives {
+        let own = Box::new(OwnReceives {
             context: ContextQueue::new(sizes.rx_size),
             matcher: FifoMatcher::new(sizes.unexpected_bytes),
-        };
+        });
         Connection::with_side(ReceiveSide::Own(own), &sizes, params)
     }
 

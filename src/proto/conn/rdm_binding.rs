@@ -80,11 +80,11 @@ impl<T> Connection<T> {
     /// [`Host::shared`](crate::proto::Host::shared), so of the sizes only the transmit context's
     /// counts, and it takes posts before it is up.
     pub(crate) fn new_rdm(sizes: Sizes, extension: ExtensionParams, params: RdmParams) -> Self {
-        let rdm = RdmBinding {
+        let rdm = Box::new(RdmBinding {
             own: params,
             theirs: None,
             versions_agree: false,
-        };
+        });
         Connection::with_shared(
             SharedBinding::new(params.shared, Some(rdm)),
             &sizes,
@@ -206,7 +206,7 @@ impl<T> Connection<T> {
     /// capabilities agreed on.
     pub(super) fn open_lanes(&mut self) {
         let policy = self.rendezvous_policy();
-        self.tx.announcements = policy.map(OutgoingAnnouncements::new);
+        self.tx.announcements = policy.map(|it| Box::new(OutgoingAnnouncements::new(it)));
         if self.is_connectionless() && self.has_refusals() {
             // Every write is answered, so that its completion says whether the peer refused it.
             for key in self.tx.queued_rma() {

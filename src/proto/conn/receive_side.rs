@@ -15,7 +15,7 @@ use super::{Connection, ContextQueue};
 #[derive(Debug)]
 pub(super) enum ReceiveSide {
     /// Of a connected endpoint (`FI_EP_MSG`): its own, matched in FIFO order.
-    Own(OwnReceives),
+    Own(Box<OwnReceives>),
     /// Those that several connections share ([`Receives`](crate::proto::Receives)): of a
     /// connectionless endpoint (`FI_EP_RDM`), or of connected ones with a shared receive context.
     Shared(Box<SharedBinding>),
@@ -81,11 +81,11 @@ pub(super) struct SharedBinding {
     /// The announced messages of the peer.
     pub(super) incoming: IncomingAnnouncements,
     /// Of a connectionless endpoint's connection.
-    pub(super) rdm: Option<RdmBinding>,
+    pub(super) rdm: Option<Box<RdmBinding>>,
 }
 
 impl SharedBinding {
-    pub(super) fn new(params: SharedParams, rdm: Option<RdmBinding>) -> Box<Self> {
+    pub(super) fn new(params: SharedParams, rdm: Option<Box<RdmBinding>>) -> Box<Self> {
         Box::new(SharedBinding {
             params,
             receiving: None,
@@ -140,12 +140,12 @@ impl<T> Connection<T> {
     /// What binds the connection to its connectionless endpoint; `None` of a connected one's.
     #[inline]
     pub(super) fn rdm(&self) -> Option<&RdmBinding> {
-        self.binding()?.rdm.as_ref()
+        self.binding()?.rdm.as_deref()
     }
 
     #[inline]
     pub(super) fn rdm_mut(&mut self) -> Option<&mut RdmBinding> {
-        self.binding_mut()?.rdm.as_mut()
+        self.binding_mut()?.rdm.as_deref_mut()
     }
 
     /// True of a connectionless endpoint's connection.

@@ -15,21 +15,28 @@ use crate::wire::{Capabilities, CloseReason, FrameHeader};
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use super::{Connection, Lifecycle};
 
-/// What both sides have refused of the kinds that only a peer in error asks for.
+/// What both sides have refused.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// What the owner's clock says.
     now: Option<Instant>,
-    /// Operations of the peer's.
-    theirs: GuessCount,
-    /// The same, and those for which a peer is not at fault.
-    pub(super) stats: RefusalStats,
-    /// Operations of ours that the peer refused.
-    ours: GuessCount,
+    /// Boxed: most connections have none.
+    past: Option<Box<PastRefusals>>,
     /// Why nothing of the peer is looked at any more, if this side ends the connection by that.
     cause: Option<EndCause>,
     /// The CLOSE that says why this side ends the connection has gone.
     pub(super) is_reason_sent: bool,
+}
+
+/// The refused operations of both sides, guesses apart: those that only a peer in error asks for.
+#[derive(Clone, Copy, Debug, Default)]
+struct PastRefusals {
+    /// Operations of the peer's.
+    theirs: GuessCount,
+    /// The same, and those for which a peer is not at fault.
+    stats: RefusalStats,
+    /// Operations of ours that the peer refused.
+    ours: GuessCount,
 }
 
 /// What a peer has done that this side ends the connection for, in order, and saying why.
@@ -79,6 +86,17 @@ impl fmt::Display for GuessCount {
     }
 }
 
+impl Refusals {
+    fn past(&self) -> PastRefusals {
+        self.past.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Operations of the peer's that this side refused.
+    pub(super) fn stats(&self) -> RefusalStats {
+        self.past().stats
+    }
+}
+
 impl<T> Connection<T> {
     /// True if one operation can be refused on this connection.
     pub(super) fn has_refusals(&self) -> bool {
@@ -101,10 +119,18 @@ impl<T> Connection<T> {
     // The initiator.
 
     /// fi_domain(3): "the connection is torn down", unless both sides live with refusals.
+    #[inline]
     pub(super) fn handle_refused(&mut self, answer: Result<(), Refusal>) {
-        let Err(reason) = answer else { return };
+        if let Err(reason) = answer {
+            self.was_refused(reason);
+        }
+    }
+
+    #[cold]
+    fn was_refused(&mut self, reason: Refusal) {
         if reason.is_guess() {
-            self.refusals.ours.add(self.refusals.now);
+            let past = self.refusals.past.get_or_insert_default();
+            past.ours.add(self.refusals.now);
         }
         if self.refusals_agreed() == 0 {
             let what = format!(
@@ -121,7 +147,7 @@ impl<T> Connection<T> {
             "it ended the connection since it had to refuse too many operations of this side, \
              {} for keys, ranges or rights that it has not given ({}); use a RemoteRegion as it \
              came from the peer, and no longer than its region lives",
-            self.refusals.ours,
+            self.refusals.past().ours,
             self.guess_limit(),
         );
         self.fail(Error::new(ErrorKind::PeerClosed, what));
@@ -193,13 +219,15 @@ impl<T> Connection<T> {
     }
 
     /// Counts an operation that was refused and answered so.
+    #[cold]
     pub(super) fn count_refusal(&mut self, reason: Refusal) {
-        self.refusals.stats.count(reason);
+        let past = self.refusals.past.get_or_insert_default();
+        past.stats.count(reason);
         if !reason.is_guess() {
             return;
         }
-        self.refusals.theirs.add(self.refusals.now);
-        if self.refusals.theirs.count >= self.guess_limit().0 {
+        past.theirs.add(self.refusals.now);
+        if past.theirs.count >= self.guess_limit().0 {
             self.end_for(EndCause::Guesses);
         }
     }
@@ -284,7 +312,7 @@ impl<T> Connection<T> {
             "this side ended the connection since it had to refuse too many operations of the \
              peer, {} for keys, ranges or rights that it was not given ({}); a peer that is in \
              order uses each RemoteRegion as it got it, and no longer than its region lives",
-            self.refusals.theirs,
+            self.refusals.past().theirs,
             self.guess_limit(),
         );
         Error::new(ErrorKind::AccessDenied, what)

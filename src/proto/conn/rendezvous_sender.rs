@@ -309,7 +309,7 @@ impl<T> Connection<T> {
     /// The peer will ask for nothing more: ends the announced messages, which found no receive.
     pub(super) fn end_announced(&mut self) {
         let announcements = self.tx.announcements.as_mut();
-        let untaken = announcements.map(OutgoingAnnouncements::drain);
+        let untaken = announcements.map(|it| it.drain());
         for message in untaken.unwrap_or_default() {
             self.end_untaken(message.op);
         }

@@ -19,7 +19,7 @@ impl<T> Connection<T> {
         let is_connected = self.lifecycle == Lifecycle::Connected;
         let credit = self.tx.credit.as_ref().filter(|_| is_connected);
         EndpointStats {
-            refusals: self.refusals.stats,
+            refusals: self.refusals.stats(),
             in_flight: context.used - context.leaked,
             waiting: context.backlog.len(),
             receives: receives.unwrap_or_default(),

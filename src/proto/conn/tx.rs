@@ -93,7 +93,7 @@ pub(super) struct Tx {
     /// was posted behind them, and the peer may take nothing of that before it has them.
     requested: VecDeque<(OpKey, u8)>,
     /// The messages that are announced, if the peer knows that.
-    pub(super) announcements: Option<OutgoingAnnouncements>,
+    pub(super) announcements: Option<Box<OutgoingAnnouncements>>,
     pub(super) fences: Fences,
     /// What goes over the next connection, since the peer takes no more of it over this one, in the
     /// order in which it was posted; what is posted joins it.

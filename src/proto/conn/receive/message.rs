@@ -3,7 +3,7 @@
 use crate::buf::{Payload, zeroed};
 use crate::error::{Error, Phase};
 use crate::limits::READ_REQUESTS_MAX;
-use crate::proto::conn::receive_side::{OwnReceives, ReceiveSide};
+use crate::proto::conn::receive_side::ReceiveSide;
 use crate::proto::conn::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use crate::proto::conn::{Connection, ReceivedMessage};
 use crate::proto::matching::fifo::FifoMessage;
@@ -27,9 +27,10 @@ impl<T> Connection<T> {
         if self.tx.queued_answers() > READ_REQUESTS_MAX {
             return Ok(None);
         }
-        let ReceiveSide::Own(OwnReceives { matcher, .. }) = &mut self.side else {
+        let ReceiveSide::Own(own) = &mut self.side else {
             return Ok(None);
         };
+        let matcher = &mut own.matcher;
         let Some(key) = matcher.take_posted() else {
             return Ok(None);
         };
@@ -64,9 +65,10 @@ impl<T> Connection<T> {
     /// Begins a message that is not here as a whole, or that no receive is posted for.
     pub(super) fn begin_message(&mut self, data: Option<u64>, ack: bool, len: u64) {
         // A message that stalls skips a sequence number.
-        let ReceiveSide::Own(OwnReceives { matcher, .. }) = &mut self.side else {
+        let ReceiveSide::Own(own) = &mut self.side else {
             return;
         };
+        let matcher = &mut own.matcher;
         let order = matcher.next_order();
         let transfer = if let Some(op) = matcher.take_posted() {
             let entry = self

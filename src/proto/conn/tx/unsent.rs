@@ -8,7 +8,6 @@ use crate::proto::op::OpKey;
 
 use super::super::SendOrder;
 use super::super::credit::SendCredit;
-use super::super::rendezvous_sender::OutgoingAnnouncements;
 use super::Tx;
 use super::handed_out::FrameOwner;
 use super::lane::{Lane, Queued};
@@ -107,9 +106,7 @@ impl Tx {
     /// for every operation that was announced and is not any more. False: there is nothing such.
     pub(in crate::proto::conn) fn carry_over(&mut self, mut each: impl FnMut(OpKey)) -> bool {
         let announced = self.announcements.as_mut();
-        let mut carried_over = announced
-            .map(OutgoingAnnouncements::drain)
-            .unwrap_or_default();
+        let mut carried_over = announced.map(|it| it.drain()).unwrap_or_default();
         carried_over.iter().for_each(|queued| each(queued.op));
         let waiting = self.first_waiting();
         if carried_over.is_empty() && waiting.is_none() {
