@@ -116,12 +116,12 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a half round trip of 64 B, manual progress, awaited",
-        most: 11_850,
+        most: 11_789,
         run: || manual::half_round_trips(TIMES, manual::Waiting::Awaits, Hints::new(), counted),
     },
     Step {
         name: "the same, asking for turns",
-        most: 10_013,
+        most: 9948,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::AsksForTurns, Hints::new(), counted)
         },
@@ -130,19 +130,19 @@ const STEPS: &[Step] = &[
     #[cfg(feature = "tls")]
     Step {
         name: "a half round trip of 64 B over TLS, manual progress, awaited",
-        most: 17_553,
+        most: 17_489,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::Awaits, manual::secured(), counted)
         },
     },
     Step {
         name: "a call of 64 B of tokio-fabric-rpc, both ends",
-        most: 37_059,
+        most: 36_560,
         run: || calls::calls(1, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 8437,
+        most: 8411,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {

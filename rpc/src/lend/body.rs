@@ -3,9 +3,8 @@
 //! has checked, when it has room for it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_fabric::mr::RegionSlice;
 use tokio_fabric::op::Op;
 use tokio_fabric::{Access, Endpoint, Error, RemoteRegion};
@@ -18,17 +17,16 @@ use crate::status::{Code, Result, Status};
 const PAGE: usize = 4096;
 
 /// Room for the bodies that move in one direction of a connection; in turns.
-#[derive(Clone)]
-pub(crate) struct BodyRoom(Arc<Semaphore>);
+pub(crate) struct BodyRoom(Semaphore);
 
 impl BodyRoom {
     pub(crate) fn new() -> BodyRoom {
-        BodyRoom(Arc::new(Semaphore::new(BODIES_PER_CONNECTION / PAGE)))
+        BodyRoom(Semaphore::new(BODIES_PER_CONNECTION / PAGE))
     }
 
     /// Waits for room for so many bytes, at most what a body may have.
-    pub(crate) async fn reserve(&self, len: u64) -> Result<OwnedSemaphorePermit> {
-        let room = Arc::clone(&self.0).acquire_many_owned(pages(len)).await;
+    pub(crate) async fn reserve(&self, len: u64) -> Result<SemaphorePermit<'_>> {
+        let room = self.0.acquire_many(pages(len)).await;
         room.map_err(|_| Status::new(Code::Internal, "the room for bodies is closed"))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Semaphore;
 use tokio_fabric::{Endpoint, Error, ErrorKind};
 
 use super::bodies;
@@ -47,8 +47,8 @@ pub(crate) struct ServerConnection {
     machine: Mutex<Machine>,
     reading: ReadingCheck,
     has_failed: AtomicBool,
-    /// True once it has ended.
-    ended: watch::Sender<bool>,
+    /// Closed once it has ended; nothing else of it is used.
+    ended: Semaphore,
 }
 
 impl ServerConnection {
@@ -72,7 +72,7 @@ impl ServerConnection {
             body_max: client.body_max,
             reading: ReadingCheck::default(),
             has_failed: AtomicBool::new(false),
-            ended: watch::Sender::new(false),
+            ended: Semaphore::new(0),
         })
     }
 
@@ -165,8 +165,8 @@ impl ServerConnection {
 
     /// Waits for the connection's end, which the client makes or [`close`] does.
     pub(crate) async fn ended(&self) {
-        // The sender lives as long as this does.
-        let _ = self.ended.subscribe().wait_for(|it| *it).await;
+        // It has no permits: it is waited for until it is closed.
+        let _ = self.ended.acquire().await;
     }
 
     /// Answers a call that has been served for this time, unless it was answered before or has lost
@@ -455,6 +455,6 @@ impl Connection for ServerConnection {
             self.count_violation("a frame that is too long");
         }
         self.end();
-        self.ended.send_replace(true);
+        self.ended.close();
     }
 }
