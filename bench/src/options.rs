@@ -45,9 +45,9 @@ pub struct Options {
     /// Writes all figures here
     #[arg(long, value_name = "FILE", global = true)]
     pub json: Option<PathBuf>,
-    /// Writes the tables here
+    /// Writes the tables here (may be given several times)
     #[arg(long, value_name = "FILE", global = true)]
-    pub markdown: Option<PathBuf>,
+    pub markdown: Vec<PathBuf>,
     /// Draws the charts into this directory
     #[arg(long, value_name = "DIRECTORY", global = true)]
     pub charts: Option<PathBuf>,

@@ -18,6 +18,22 @@ impl Spread {
         }
     }
 
+    /// The same in another unit, which may be one over this one.
+    pub fn map(self, scale: fn(f64) -> f64) -> Spread {
+        let [median, one, other] = [self.median, self.min, self.max].map(scale);
+        Spread {
+            median,
+            min: one.min(other),
+            max: one.max(other),
+        }
+    }
+
+    /// The median, with the smallest and the largest.
+    pub fn text(self, number: impl Fn(f64) -> String) -> String {
+        let [median, min, max] = [self.median, self.min, self.max].map(number);
+        format!("{median} ({min}..{max})")
+    }
+
     /// `None` of nothing.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values
@@ -34,6 +50,14 @@ impl Spread {
         };
         Some(Spread { median, min, max })
     }
+}
+
+pub fn one_decimal(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+pub fn two_decimals(value: f64) -> String {
+    format!("{value:.2}")
 }
 
 #[test]

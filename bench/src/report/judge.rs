@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::results::{Figure, Results};
+use super::results::Results;
 use super::targets::{Bound, TARGETS, Target};
-use crate::spread::Spread;
+use crate::spread::{Spread, two_decimals};
 
 const HEAD: &str = "| measure | case | subject | relative to | target | measured | met |\n\
                     | --- | --- | --- | --- | ---: | ---: | --- |\n";
@@ -15,10 +15,10 @@ impl Results {
     pub(super) fn targets(&self, ours: &str) -> String {
         let rows: Vec<String> = TARGETS
             .iter()
-            .filter(|target| target.ours.starts_with(ours))
+            .filter(|target| target.of.ours.starts_with(ours))
             .filter_map(|target| {
-                let figure = self.figure(target.measure, target.cores)?;
-                Some(line(target, &figure.unit, spread(figure, target)?))
+                let figure = self.figure(target.of.measure, target.of.cores)?;
+                Some(line(target, &figure.unit, self.of_target(target)?))
             })
             .collect();
         if rows.is_empty() {
@@ -26,41 +26,43 @@ impl Results {
         }
         format!("\n### Targets\n\n{HEAD}{}", rows.concat())
     }
-}
 
-/// What was measured of a target.
-fn spread(figure: &Figure, target: &Target) -> Option<Spread> {
-    let case = figure.cases.iter().find(|case| case.what == target.what)?;
-    match (target.peer, target.bound) {
-        (Some(peer), Bound::AbovePeer(_)) => {
-            let (ours, peer) = (case.value(target.ours)?, case.value(peer)?);
-            Some(ours.above(peer))
+    /// What was measured of a target.
+    pub(super) fn of_target(&self, Target { of, bound }: &Target) -> Option<Spread> {
+        match (of.peer, bound) {
+            (Some(peer), Bound::AbovePeer(_)) => {
+                let case = self.case(of.measure, of.cores, of.what)?;
+                let (ours, peer) = (case.value(of.ours)?, case.value(peer)?);
+                Some(ours.above(peer))
+            }
+            _ => self.compared(of),
         }
-        (Some(peer), _) => case.ratio(target.ours, peer),
-        (None, _) => case.value(target.ours),
     }
 }
 
 /// A ratio has no unit; what is absolute, or a difference, has that of its figure.
-fn line(target: &Target, unit: &str, Spread { median, min, max }: Spread) -> String {
-    let unit = match (target.peer, target.bound) {
+fn line(Target { of, bound }: &Target, unit: &str, measured: Spread) -> String {
+    let unit = match (of.peer, bound) {
         (Some(_), Bound::AtMost(_) | Bound::AtLeast(_)) => String::new(),
         _ => format!(" ({unit})"),
     };
-    let (bound, is_met) = match target.bound {
-        Bound::AtMost(bound) => (format!("≤ {bound}"), median <= bound),
-        Bound::AbovePeer(bound) => (format!("≤ +{bound}"), median <= bound),
-        Bound::AtLeast(bound) => (format!("≥ {bound}"), median >= bound),
+    let sign = match bound {
+        Bound::AtMost(_) => "≤ ",
+        Bound::AbovePeer(_) => "≤ +",
+        Bound::AtLeast(_) => "≥ ",
     };
+    let is_met = bound.is_met(measured.median);
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "| {}{unit} | {}, {} | {} | {} | {bound} | {median:.2} ({min:.2}..{max:.2}) | {} |",
-        target.measure,
-        target.what,
-        target.cores,
-        target.ours,
-        target.peer.unwrap_or("(absolute)"),
+        "| {}{unit} | {}, {} | {} | {} | {sign}{} | {} | {} |",
+        of.measure,
+        of.what,
+        of.cores,
+        of.ours,
+        of.peer.unwrap_or("(absolute)"),
+        bound.number(),
+        measured.text(two_decimals),
         if is_met { "yes" } else { "no" },
     );
     text

@@ -7,19 +7,22 @@ use std::path::Path;
 
 use super::Report;
 use super::results::{CaseResult, Figure, Results, is_ours};
-use crate::spread::Spread;
+use crate::spread::{Spread, two_decimals};
 
-/// What is between these lines of a page is the bench's.
-const ALL: [&str; 2] = [
-    "<!-- fabric-bench: begin -->\n",
-    "<!-- fabric-bench: end -->\n",
+/// The layer, by how the names of its subjects begin.
+pub(super) const LAYER: &str = "tokio-fabric-rpc";
+
+type Table = fn(&Results) -> String;
+
+/// What has a place in other pages, by its name: between `<!-- fabric-bench, NAME: begin -->` and
+/// the same with `end`.
+pub(super) const PLACES: [(&str, Table); 5] = [
+    ("layer", |results| results.head(LAYER)),
+    ("glance", Results::glance),
+    ("missed", Results::missed),
+    ("tls", Results::tls),
+    ("tls calls", Results::tls_calls),
 ];
-/// The same, of a page that has only the targets of the layer.
-const LAYER: [&str; 2] = [
-    "<!-- fabric-bench, layer: begin -->\n",
-    "<!-- fabric-bench, layer: end -->\n",
-];
-const LAYER_NAME: &str = "tokio-fabric-rpc";
 
 impl Results {
     /// Writes the tables to a file: into their place, if it is a page that has one.
@@ -31,12 +34,14 @@ impl Results {
         std::fs::write(file, self.put_into(&page))
     }
 
-    /// The page with these tables; they alone if it has no place for them.
+    /// The page with what has a place in it; if nothing has, a page of all tables.
     pub(super) fn put_into(&self, page: &str) -> String {
-        let layer = || put_between(LAYER, page, &self.head(LAYER_NAME));
-        let tables = self.markdown();
-        let page = put_between(ALL, page, &tables).or_else(layer);
-        page.unwrap_or(tables)
+        let put = PLACES
+            .iter()
+            .fold(None, |put: Option<String>, (name, table)| {
+                put_between(name, put.as_deref().unwrap_or(page), &table(self)).or(put)
+            });
+        put.unwrap_or_else(|| self.markdown())
     }
 
     /// Where it was measured, and the targets of those of ours whose names begin so.
@@ -64,9 +69,7 @@ impl Report {
             .map(|outcome| outcome.thrown_away)
             .sum();
         let spread = |spread: Option<Spread>, digits: usize| match spread {
-            Some(Spread { median, min, max }) => {
-                format!("{median:.digits$} ({min:.digits$}..{max:.digits$})")
-            }
+            Some(spread) => spread.text(|value| format!("{value:.digits$}")),
             None => "unknown".to_owned(),
         };
         let per_case = Spread::of(
@@ -141,7 +144,7 @@ fn ratio(case: &CaseResult, subject: &str, peer: &str) -> String {
         return String::new();
     }
     match case.ratio(subject, peer) {
-        Some(Spread { median, min, max }) => format!("{median:.2} ({min:.2}..{max:.2})"),
+        Some(spread) => spread.text(two_decimals),
         None => "-".to_owned(),
     }
 }
@@ -151,27 +154,36 @@ fn short(name: &str) -> String {
     name.trim_start_matches("tokio-fabric:").to_owned()
 }
 
-fn row(text: &mut String, head: &str, cells: impl Iterator<Item = String>) {
+pub(super) fn row(text: &mut String, head: &str, cells: impl Iterator<Item = String>) {
     let cells: Vec<String> = cells.collect();
     let _ = writeln!(text, "| {head} | {} |", cells.join(" | "));
 }
 
-/// The page with these tables in the place of those before; `None` if it has no such place.
-fn put_between([begin, end]: [&str; 2], page: &str, tables: &str) -> Option<String> {
-    let (head, rest) = page.split_once(begin)?;
-    let (_, tail) = rest.split_once(end)?;
-    Some(format!("{head}{begin}\n{tables}\n{end}{tail}"))
+/// The page with this table in the place of the one before; `None` if it has no such place.
+fn put_between(name: &str, page: &str, table: &str) -> Option<String> {
+    let [begin, end] = marks(name);
+    let (head, rest) = page.split_once(&begin)?;
+    let (_, tail) = rest.split_once(&end)?;
+    Some(format!("{head}{begin}\n{table}\n{end}{tail}"))
+}
+
+pub(super) fn marks(name: &str) -> [String; 2] {
+    ["begin", "end"].map(|side| format!("<!-- fabric-bench, {name}: {side} -->\n"))
 }
 
 /// Three digits that count.
 pub(super) fn figure(value: f64) -> String {
+    digits(value, 3)
+}
+
+/// So many digits that count, but at most four after the point.
+pub(super) fn digits(value: f64, count: i32) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
-        size @ ..100.0 => format!(
-            "{value:.*}",
-            (2 - size.log10().floor() as i32).clamp(0, 4) as usize
-        ),
-        _ => format!("{value:.0}"),
+        size => {
+            let decimals = count - 1 - size.log10().floor() as i32;
+            format!("{value:.*}", decimals.clamp(0, 4) as usize)
+        }
     }
 }
 
@@ -198,11 +210,9 @@ fn figures_have_three_digits_that_count() {
 
 #[test]
 fn a_page_keeps_what_is_around_the_tables() {
-    for place in [ALL, LAYER] {
-        let [begin, end] = place;
-        let page = format!("head\n{begin}old{end}tail\n");
-        let put = put_between(place, &page, "new").expect("it has a place");
-        assert_eq!(put, format!("head\n{begin}\nnew\n{end}tail\n"));
-        assert_eq!(put_between(place, "no place", "new"), None);
-    }
+    let [begin, end] = marks("layer");
+    let page = format!("head\n{begin}old{end}tail\n");
+    let put = put_between("layer", &page, "new").expect("it has a place");
+    assert_eq!(put, format!("head\n{begin}\nnew\n{end}tail\n"));
+    assert_eq!(put_between("layer", "no place", "new"), None);
 }

@@ -4,7 +4,9 @@ mod charts;
 mod curve;
 mod judge;
 mod markdown;
+mod pages;
 mod results;
+mod rows;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -106,7 +108,7 @@ impl Results {
         if let Some(file) = &options.json {
             std::fs::write(file, self.json()?)?;
         }
-        if let Some(file) = &options.markdown {
+        for file in &options.markdown {
             self.write_markdown(file)?;
         }
         if let Some(directory) = &options.charts {

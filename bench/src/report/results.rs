@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Report;
+use super::targets::Compared;
 use crate::spread::Spread;
 use crate::subject::SUBJECTS;
 
@@ -85,6 +86,19 @@ impl Results {
     pub(super) fn figure(&self, name: &str, cores: &str) -> Option<&Figure> {
         let mut figures = self.figures.iter();
         figures.find(|figure| figure.name == name && figure.cores == cores)
+    }
+
+    pub(super) fn case(&self, name: &str, cores: &str, what: &str) -> Option<&CaseResult> {
+        let mut cases = self.figure(name, cores)?.cases.iter();
+        cases.find(|case| case.what == what)
+    }
+
+    pub(super) fn compared(&self, of: &Compared) -> Option<Spread> {
+        let case = self.case(of.measure, of.cores, of.what)?;
+        match of.peer {
+            Some(peer) => case.ratio(of.ours, peer),
+            None => case.value(of.ours),
+        }
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use super::markdown::{LAYER, PLACES, marks};
+use super::rows::{GLANCE, MISSED, TLS};
+use super::targets::TARGETS;
 use super::{Report, Results};
 use crate::case::{Case, Figures, Placement, Quantity};
 use crate::job::{Job, Work};
@@ -92,19 +95,57 @@ fn the_json_has_ratios_per_round_and_is_read_again() {
     assert_eq!(case.ratio("tokio", "tokio-fabric:epoll"), None);
 }
 
-/// `fabric-bench render docs/figures.json --markdown docs/figures.md` changes nothing.
+fn read(name: &str) -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/").to_owned() + name;
+    std::fs::read_to_string(path).expect("a page of the repository")
+}
+
+/// `fabric-bench render docs/figures.json --markdown` each of these changes nothing.
 #[test]
-fn the_page_of_figures_is_made_of_their_file() {
-    let read = |name: &str| {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/").to_owned() + name;
-        std::fs::read_to_string(path).expect("a page of the repository")
-    };
-    let page = read("figures.md");
+fn the_pages_are_made_of_the_file_of_figures() {
     let results = Results::parse(&read("figures.json")).expect("figures");
-    assert!(
-        results.put_into(&page) == page,
-        "docs/figures.md is not that of figures.json"
-    );
+    let pages = ["figures.md", "performance.md", "rpc.md", "tls.md"].map(|name| (name, read(name)));
+    for (name, page) in &pages {
+        let rendered = results.put_into(page);
+        let mut lines = page.lines().zip(rendered.lines());
+        let line = lines.find(|(is, rendered)| is != rendered);
+        assert!(
+            rendered == *page,
+            "docs/{name} is not that of figures.json: first {line:?}"
+        );
+    }
+    for (place, _) in PLACES {
+        let [begin, _] = marks(place);
+        let of = pages.iter().filter(|(_, page)| page.contains(&begin));
+        assert_eq!(of.count(), 1, "pages that have {begin}");
+    }
+}
+
+#[test]
+fn each_target_of_the_library_that_is_missed_has_a_row_and_each_row_has_figures() {
+    let results = Results::parse(&read("figures.json")).expect("figures");
+    for target in TARGETS {
+        let measured = results.of_target(target).expect("a figure of each target");
+        let is_fine = target.bound.is_met(measured.median) || target.of.ours.starts_with(LAYER);
+        let has_row = MISSED.iter().any(|row| row.of == target.of);
+        assert!(is_fine || has_row, "missed, without a row: {target:?}");
+    }
+    for row in [GLANCE, MISSED, TLS].into_iter().flatten() {
+        assert!(results.compared(&row.of).is_some(), "{}", row.label);
+    }
+}
+
+#[test]
+fn what_meets_its_target_is_not_among_what_misses() {
+    let mut results = Results::parse(&read("figures.json")).expect("figures");
+    let row = &MISSED[0];
+    assert!(results.missed().contains(row.label));
+    let peer = row.of.peer.expect("a ratio");
+    let cases = results.figures.iter_mut().flat_map(|it| &mut it.cases);
+    for ratios in cases.filter_map(|case| case.ratios.get_mut(row.of.ours)) {
+        ratios.insert(peer.to_owned(), [1.0; 3]);
+    }
+    assert!(!results.missed().contains(row.label));
 }
 
 #[test]
