@@ -72,6 +72,7 @@ pub(super) const LIBFABRIC_SPIN: Option<&str> = Some("libfabric:spin");
 
 pub(super) const HALF: &str = "half round trip, p50";
 pub(super) const RATE: &str = "messages per second, 64 B";
+pub(super) const PAIRS: &str = "two pairs on two cores to one pair on one";
 pub(super) const SEND: &str = "bandwidth, send";
 pub(super) const WRITE: &str = "bandwidth, RMA write";
 pub(super) const READ: &str = "bandwidth, RMA read";
@@ -279,13 +280,7 @@ pub(super) const TARGETS: &[Target] = &[
         None,
         AtMost(0.1),
     ),
-    target(
-        "two pairs on two cores to one pair on one",
-        ("window 64", TWO),
-        DEFAULT,
-        None,
-        AtLeast(1.8),
-    ),
+    target(PAIRS, ("window 64", TWO), DEFAULT, None, AtLeast(1.8)),
     // What a name must bring: the reason to have a second backend.
     target(
         OVER_CONNECTIONS,
