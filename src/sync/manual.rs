@@ -15,9 +15,9 @@
 //! message wakes the task that it is for. Who is asked drives at its next poll. Four steps see to
 //! it that none is left without a driver, and the models beside this file show it: a waiter that
 //! goes away while one is asked asks the next; one that comes while something is to be done is
-//! asked itself, or drives at once if no other waits; the end of a turn asks again for what came
-//! during it; and where one is asked whose task does not poll it (a future that was polled once and
-//! is kept), an alarm asks the next.
+//! asked itself, or drives at once if no other waits or one was asked in vain; the end of a turn
+//! asks again for what came during it; and where one is asked whose task does not poll it (a future
+//! that was polled once and is kept), an alarm asks the next.
 
 #[cfg(loom)]
 pub(super) mod models;
@@ -227,13 +227,14 @@ impl ManualProgress {
     /// Makes the caller the driver, if something is to be done and there is none; else has it wait
     /// on (`waker`), as the first to be asked, or no longer. Who has just posted comes to those who
     /// wait already: others like it may be about to post, and one turn is to serve them all, so it
-    /// is asked and drives at its next poll.
+    /// is asked and drives at its next poll. If there was none for the last that was asked, there
+    /// may be none for it either, and it drives now.
     fn begin_or_wait(&self, place: &mut Option<u64>, waker: Option<&Waker>) -> Option<Turn> {
         let _stale; // Declared before the guard, so the waker is dropped after it.
         let mut state = self.state.lock("begin to drive, or wait");
         let is_due = state.phase == ProgressPhase::Woken && !state.ended;
         let comes_to_others = place.is_none() && waker.is_some() && state.waiters.len() > 0;
-        if is_due && !comes_to_others {
+        if is_due && (!comes_to_others || state.asked_in_vain) {
             return Some(state.begin());
         }
         _stale = state.waiters.update(place, waker);
@@ -267,11 +268,12 @@ impl ManualProgress {
         self.ask(asked);
     }
 
-    /// A waiter goes away. What is to be done is for the next.
-    fn remove_waiter(&self, place: &mut Option<u64>) {
+    /// A waiter goes away: it has ended, or is dropped. What is to be done is for the next.
+    fn remove_waiter(&self, place: &mut Option<u64>, is_dropped: bool) {
         let _gone; // As above.
         let mut state = self.state.lock("wait no longer");
         _gone = state.waiters.remove(place);
+        state.asked_in_vain |= is_dropped && state.phase == ProgressPhase::Woken;
         let asked = match state.phase {
             ProgressPhase::Woken => state.first(),
             _ => None,
@@ -300,9 +302,10 @@ impl ManualProgress {
             ProgressPhase::Woken if !has_driven => state.next(),
             _ => None,
         };
-        // When all have been asked, the next that waits asks itself.
+        // When all have been asked, the next that comes drives.
         let goes_on = next.is_some() || has_driven && state.phase == ProgressPhase::Woken;
         state.has_alarm = goes_on;
+        state.asked_in_vain |= !goes_on && state.phase == ProgressPhase::Woken;
         drop(state);
         if let Some(next) = next {
             next.wake();
@@ -426,10 +429,10 @@ impl ProgressWaiter {
         }
     }
 
-    /// Waits no longer.
-    fn stop_waiting(&mut self) {
+    /// Waits no longer: what it waited for is there, or it is dropped.
+    fn stop_waiting(&mut self, is_dropped: bool) {
         if let (Some(progress), Some(_)) = (&self.progress, self.place) {
-            progress.remove_waiter(&mut self.place);
+            progress.remove_waiter(&mut self.place, is_dropped);
         }
     }
 }
@@ -443,7 +446,7 @@ impl Clone for ProgressWaiter {
 
 impl Drop for ProgressWaiter {
     fn drop(&mut self) {
-        self.stop_waiting();
+        self.stop_waiting(true);
     }
 }
 
@@ -523,6 +526,6 @@ fn drive_until(
             last.waker = None;
         }
         drop(last);
-        waiters.iter_mut().for_each(ProgressWaiter::stop_waiting);
+        waiters.iter_mut().for_each(|it| it.stop_waiting(false));
     }
 }

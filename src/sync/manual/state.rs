@@ -45,6 +45,8 @@ pub(super) struct ProgressState {
     pub(super) has_alarm: bool,
     /// A turn has begun since the alarm was set.
     pub(super) has_driven: bool,
+    /// Since the last turn, a waiter was dropped that may have been asked, or none has answered.
+    pub(super) asked_in_vain: bool,
     /// The driven tasks. While a thread drives it has them, and here are those added since.
     pub(super) tasks: Vec<TaskSlot>,
     /// The last handle of what is driven has gone.
@@ -61,6 +63,7 @@ impl ProgressState {
     pub(super) fn begin(&mut self) -> Turn {
         self.go(ProgressPhase::Driving);
         self.has_driven = true;
+        self.asked_in_vain = false;
         Turn {
             tasks: std::mem::take(&mut self.tasks),
             has_driven: false,

@@ -163,6 +163,43 @@ fn those_who_come_one_after_the_other_share_a_turn() {
     }
 }
 
+/// "drives at once if no other waits or one was asked in vain": futures that are polled once each,
+/// as by `poll_immediate`, beside one that is kept.
+#[test]
+fn those_who_come_and_are_dropped_drive_although_another_is_kept() {
+    let (progress, work) = progress();
+    let tasks = [(); 3].map(|()| Arc::<Task>::default());
+    let [mut kept, mut first, mut second] = [(); 3].map(|()| ProgressWaiter::new(Some(&progress)));
+    poll_pending(&mut kept, &tasks[0]);
+    work.wake();
+    poll_pending(&mut first, &tasks[1]);
+    assert_eq!(work.polls(), 1, "it leaves the turn to its next poll");
+    drop(first);
+    poll_pending(&mut second, &tasks[2]);
+    assert_eq!((work.polls(), phase(&progress)), (2, ProgressPhase::Parked));
+    // From that turn on it is as before.
+    work.wake();
+    poll_pending(&mut ProgressWaiter::new(Some(&progress)), &tasks[1]);
+    assert_eq!(work.polls(), 2);
+}
+
+/// The same where all are kept: the alarm finds that none has answered.
+#[test]
+fn who_comes_after_all_were_asked_in_vain_drives() {
+    let (progress, work) = progress();
+    let task = Arc::<Task>::default();
+    let mut waiters = [(); 3].map(|()| ProgressWaiter::new(Some(&progress)));
+    poll_pending(&mut waiters[0], &task);
+    poll_pending(&mut waiters[1], &task);
+    work.wake();
+    while let Some(alarm) = { work.alarm.lock().unwrap().take() } {
+        alarm.wake();
+    }
+    assert_eq!((work.polls(), phase(&progress)), (1, ProgressPhase::Woken));
+    poll_pending(&mut waiters[2], &task);
+    assert_eq!((work.polls(), phase(&progress)), (2, ProgressPhase::Parked));
+}
+
 /// "a waiter that goes away while one is asked asks the next", be it dropped or ended.
 #[test]
 fn a_waiter_that_was_asked_and_goes_away_asks_the_next() {

@@ -1,9 +1,13 @@
 //! Many that wait at the same time.
 
+use std::future::IntoFuture;
+use std::pin::pin;
 use std::thread;
+use std::time::Duration;
 
 use futures::executor::block_on;
-use futures::future::join_all;
+use futures::future::{join_all, poll_immediate};
+use futures::poll;
 use tokio::task::JoinSet;
 use tokio_fabric::Endpoint;
 use tokio_fabric::testing::{Net, Peer, connect};
@@ -75,6 +79,34 @@ fn a_turn_serves_all_that_have_posted() {
                 turns < messages / 4,
                 "{backend}: {turns} turns for {messages} messages"
             );
+        });
+    }
+}
+
+/// `Driver::Manual`: "A task that awaits an operation, ... drives the whole domain meanwhile", also
+/// one that polls each of its futures once only, while another task keeps a future unpolled.
+#[test]
+fn futures_that_are_polled_once_get_their_messages_beside_one_that_is_kept() {
+    for backend in backends() {
+        on(0, async {
+            let net = by_hand(backend);
+            let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+            let (_v, kept) = connect(&a, &b).await.unwrap();
+            let (x, y) = connect(&a, &b).await.unwrap();
+            let mut unpolled = pin!(kept.recv(vec![0; 8]).into_future());
+            assert!(poll!(&mut unpolled).is_pending());
+            let polls_once = tokio::spawn(async move {
+                loop {
+                    let receive = y.recv(vec![0; 8]).into_future();
+                    if let Some(received) = poll_immediate(receive).await {
+                        return received;
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            });
+            x.inject(b"for it").unwrap();
+            let (received, bytes) = polls_once.await.unwrap().unwrap();
+            assert_eq!(&bytes[..received.len], b"for it");
         });
     }
 }
