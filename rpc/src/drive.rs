@@ -198,15 +198,20 @@ impl<C: Connection> Hub<C> {
     }
 }
 
-/// Its connections end with it: what they receive is read no more.
+/// Its connections end with it.
 impl<C: Connection> Drop for Hub<C> {
     fn drop(&mut self) {
         self.reader.abort();
-        let connections = std::mem::take(&mut *lock(&self.connections));
-        for connection in connections.into_values() {
-            connection.handle_end(None);
-            close(connection.endpoint());
-        }
+        end_all(&self.connections);
+    }
+}
+
+/// What these receive is read no more.
+fn end_all<C: Connection>(connections: &Table<C>) {
+    let connections = std::mem::take(&mut *lock(connections));
+    for connection in connections.into_values() {
+        connection.handle_end(None);
+        close(connection.endpoint());
     }
 }
 
@@ -223,7 +228,7 @@ fn post(receives: &SharedReceiveContext, number: usize, buffer: Vec<u8>) -> Resu
     Ok(())
 }
 
-struct Reader<C, A> {
+struct Reader<C: Connection, A> {
     queue: CompletionQueue,
     events: EventQueue,
     receives: SharedReceiveContext,
@@ -236,6 +241,13 @@ struct Reader<C, A> {
     /// The last message of each buffer: whose others are read and gone, so it brings all of the
     /// buffer back.
     last_parts: [Option<Buffer>; RECEIVE_BUFFERS],
+}
+
+/// A runtime that ends drops it, and so does a panic, while calls are awaited elsewhere.
+impl<C: Connection, A> Drop for Reader<C, A> {
+    fn drop(&mut self) {
+        end_all(&self.connections);
+    }
 }
 
 /// What the reader is woken for.

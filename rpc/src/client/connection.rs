@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_fabric::{Endpoint, Error, RemoteRegion};
@@ -40,6 +41,9 @@ pub(crate) struct ClientConnection {
     reading: ReadingCheck,
     /// For answers that are read out of the server's memory.
     bodies: BodyRoom,
+    /// In which its messages are read: its clock goes there too, and not in that of the first call,
+    /// which may end before the others.
+    runtime: Handle,
     /// The clock is to look anew.
     earlier: Arc<Notify>,
     /// It takes no new calls any more; for the one who connects anew.
@@ -93,6 +97,7 @@ impl ClientConnection {
             }),
             reading: ReadingCheck::default(),
             bodies: BodyRoom::new(),
+            runtime: Handle::current(),
             earlier: Arc::default(),
             closing: Notify::new(),
             freed: Notify::new(),
@@ -178,7 +183,8 @@ impl ClientConnection {
             state.armed = deadline;
             if !std::mem::replace(&mut state.has_clock, true) {
                 let earlier = Arc::clone(&self.earlier);
-                tokio::spawn(watch_deadlines(Arc::downgrade(self), earlier));
+                let clock = watch_deadlines(Arc::downgrade(self), earlier);
+                self.runtime.spawn(clock);
             }
             drop(state);
             self.earlier.notify_one();

@@ -46,6 +46,9 @@ const ENDPOINTS_MAX: usize = 64;
 /// they [wait](Call::wait_for_ready). No call is sent twice. The connection is closed when the last
 /// clone is dropped and the last call has completed.
 ///
+/// Calls may be awaited in any runtime. The channel belongs to the one in which it was connected:
+/// when that ends, so do the connection and all calls.
+///
 /// ```
 /// use tokio_fabric_rpc::{Channel, Cx, Result, Server, service};
 ///

@@ -204,6 +204,7 @@ fn poll_within<T>(
         }));
         polled.is_err() && {
             drop_caught(part.take());
+            drop_caught(polled);
             true
         }
     });

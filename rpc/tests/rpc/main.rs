@@ -15,6 +15,7 @@ mod observe;
 mod overload;
 mod panics;
 mod reconnect;
+mod runtimes;
 mod stalled;
 mod streams;
 mod tower;

@@ -72,3 +72,39 @@ async fn what_panics_before_a_handler_ends_its_call_alone() {
     assert_eq!(channel.open_calls(), 0);
     assert_eq!(server.stats().running, 0);
 }
+
+/// What the handlers panic with.
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("as it was asked to");
+    }
+}
+
+#[service]
+trait Throws {
+    async fn throw(&self, cx: &Cx) -> Result<()>;
+    async fn answer(&self, cx: &Cx) -> Result<u32>;
+}
+
+struct Thrower;
+
+impl Throws for Thrower {
+    async fn throw(&self, _: &Cx) -> Result<()> {
+        std::panic::panic_any(PanicsWhenDropped)
+    }
+    async fn answer(&self, _: &Cx) -> Result<u32> {
+        Ok(7)
+    }
+}
+
+/// A handler's panic ends its call alone, also if what it panics with does so when it is dropped.
+#[tokio::test(start_paused = true)]
+async fn what_a_handler_panics_with_may_panic() {
+    let (channel, _server) = testing::pair(ThrowsServer::new(Thrower)).await.unwrap();
+    let client = ThrowsClient::over(channel);
+    let status = client.throw().await.unwrap_err();
+    expect(&status, Code::HandlerPanicked, Started::MaybeRan);
+    assert_eq!(client.answer().await.unwrap(), 7);
+}

@@ -1,0 +1,77 @@
+//! Clients whose channel and whose calls belong to different runtimes.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use tokio_fabric_rpc::{Channel, Code, Server, Started};
+
+use super::{Handlers, ProbeClient, ProbeServer, expect};
+
+/// Longer than anything here takes, and shorter than a call's default deadline.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().unwrap()
+}
+
+/// A server on a runtime of its own, and a channel on that of a client.
+fn client_of(server: &Runtime, client: &Runtime) -> (ProbeClient, Handlers) {
+    let handlers = Handlers::default();
+    let service = ProbeServer::new(handlers.clone());
+    let bound = server.block_on(Server::new().add(service).bind("127.0.0.1:0"));
+    let listening = bound.unwrap();
+    let channel = client.block_on(Channel::connect(listening.local_addr()));
+    // It serves until its runtime ends.
+    std::mem::forget(listening);
+    (ProbeClient::over(channel.unwrap()), handlers)
+}
+
+/// G1: "a call ends exactly once, at each side": one that is awaited elsewhere ends when the
+/// channel's runtime does.
+#[test]
+fn a_call_ends_with_the_runtime_of_its_channel() {
+    let (of_server, of_channel, of_call) = (runtime(), runtime(), runtime());
+    let (client, Handlers(seen)) = client_of(&of_server, &of_channel);
+    let call = of_call.spawn(client.wait(None).no_deadline().into_future());
+    of_call.block_on(seen.wait_for(&seen.started, 1));
+    drop(of_channel);
+    let ended = of_call.block_on(async { timeout(PATIENCE, call).await });
+    let status = ended.expect("it hangs").unwrap().unwrap_err();
+    expect(&status, Code::ConnectionLost, Started::MaybeRan);
+    of_call.block_on(seen.wait_for(&seen.dropped, 1));
+    let refused = of_call.block_on(client.nothing().into_future());
+    expect(
+        &refused.unwrap_err(),
+        Code::Unavailable,
+        Started::NotStarted,
+    );
+}
+
+/// G7: "the client ends first", also if the runtime of the channel's first call has ended.
+#[test]
+fn a_deadline_outlives_the_runtime_of_the_first_call() {
+    let (of_server, of_channel) = (runtime(), runtime());
+    let (client, Handlers(seen)) = client_of(&of_server, &of_channel);
+    let of_first_call = runtime();
+    let first = of_first_call.block_on(client.nothing().into_future());
+    first.unwrap();
+    drop(of_first_call);
+    // The server says nothing from here on.
+    let of_call = runtime();
+    let call = client.wait(None).deadline(Duration::from_millis(500));
+    let call = of_call.spawn(call.into_future());
+    of_call.block_on(seen.wait_for(&seen.started, 1));
+    let held = Arc::clone(&seen);
+    of_server.spawn(async move {
+        std::thread::sleep(2 * PATIENCE);
+        drop(held);
+    });
+    let ended = of_call.block_on(async { timeout(PATIENCE, call).await });
+    let status = ended.expect("it has no deadline").unwrap().unwrap_err();
+    expect(&status, Code::DeadlineExceeded, Started::MaybeRan);
+    of_server.shutdown_background();
+}
