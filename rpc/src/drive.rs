@@ -198,7 +198,7 @@ impl<C: Connection> Hub<C> {
     }
 }
 
-/// Its connections end with it.
+/// Its connections end with it, and not only when the runtime comes to drop the reader.
 impl<C: Connection> Drop for Hub<C> {
     fn drop(&mut self) {
         self.reader.abort();

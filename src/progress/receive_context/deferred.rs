@@ -35,8 +35,8 @@ pub(super) struct DeferredWork<'a> {
     pub(super) unlocked: &'a mut UnlockedWork,
 }
 
-/// What is left of steps, to be dropped with no lock held: that wakes tasks, and may run the user's
-/// code.
+/// What steps have collected to be dropped with no lock held: that wakes tasks, and may run the
+/// user's code.
 #[derive(Debug, Default)]
 pub(super) struct UnlockedWork {
     pub(super) wakes: WakeList,
