@@ -4,10 +4,10 @@
 //! writes it back with `--push`. The exit code is 0 only if both have the same digest.
 //!
 //! ```text
-//! cargo run --release --example rpc_bulk                      # both sides in one process
-//! cargo run --release --example rpc_bulk -- --size 64G        # in bounded memory
-//! cargo run --release --example rpc_bulk -- serve 0.0.0.0:7471
-//! cargo run --release --example rpc_bulk -- call HOST:7471 --file PATH
+//! cargo run --release -p examples --example rpc_bulk                # both sides in one process
+//! cargo run --release -p examples --example rpc_bulk -- --size 64G  # in bounded memory
+//! cargo run --release -p examples --example rpc_bulk -- serve 0.0.0.0:7471
+//! cargo run --release -p examples --example rpc_bulk -- call HOST:7471 --file PATH
 //! ```
 
 mod options;

@@ -244,7 +244,11 @@ fn examples_use_the_public_interface_only() {
             .iter()
             .flat_map(rules::check_example),
     );
-    for manifest in ["examples/Cargo.toml", "examples/pipeline/Cargo.toml"] {
+    for manifest in [
+        "examples/Cargo.toml",
+        "examples/pipeline/Cargo.toml",
+        "examples/top/Cargo.toml",
+    ] {
         expect_none(papers::check_manifest(manifest, &text(manifest)));
     }
 }
