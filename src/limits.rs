@@ -344,7 +344,9 @@ pub(crate) const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// How long a rejected peer may take to read the rejection.
 pub(crate) const REJECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a graceful close waits without any progress for queued frames, their answers and the
-/// peer's agreement; then as long again for the peer's end of stream. Value: 5 s.
+/// peer's agreement; then as long again for the peer's end of stream. Also how long operations wait
+/// for a peer that has ended its stream while the application takes nothing of what came before
+/// that, for want of receives or of room in a completion queue. Value: 5 s.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after a close the bytes that a plain peer still sends are read and discarded. Otherwise
 /// a TCP reset could discard our last bytes at the peer. Value: 2 s.

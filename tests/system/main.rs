@@ -11,6 +11,7 @@ mod liveness;
 mod manual;
 mod opened;
 mod overruns;
+mod paused_ends;
 mod peer_death;
 mod shards;
 mod slow_link;

@@ -89,6 +89,9 @@ pub(super) struct LinkInputs {
     pub(super) is_eof_in_order: bool,
     /// The peer was refused too often: the connection is to end.
     pub(super) is_limit_exceeded: bool,
+    /// The peer has ended its stream, reading is paused before that end, and something waits for
+    /// the peer.
+    pub(super) awaits_ended_peer: bool,
     /// Messages are left that go over the next connection.
     pub(super) has_carry_over: bool,
     /// The link has a receive or a batch of ours.
@@ -107,6 +110,8 @@ pub(super) enum LinkAction {
     FailConnect,
     /// The peer did not end its stream in time: the connection is to fail.
     FailEof,
+    /// What the peer sent before its end was not taken in time: the connection is to fail.
+    FailUnread,
     /// Give up the attempt, by [`LinkLife::retract`].
     GiveUpAttempt,
     /// Begin another connection for what is left, by [`LinkLife::retract`].
@@ -136,7 +141,8 @@ pub(in crate::progress) struct LinkLife {
     limit: Option<Duration>,
     /// Of the beginning while open, then of each step of the end.
     deadline: Option<Instant>,
-    /// How far the operations had come at the last tick while flushing.
+    /// How far the operations had come at the last tick while flushing, or waiting for a peer whose
+    /// stream has ended.
     work_seen: u64,
     /// Bytes that may still be read and dropped.
     linger_left: usize,
@@ -301,7 +307,7 @@ impl LinkLife {
     }
 
     fn tick_open(&mut self, now: Instant, is_late: bool, inputs: &LinkInputs) -> LinkAction {
-        if is_late {
+        if is_late && !inputs.awaits_ended_peer {
             self.deadline = None;
             if !inputs.is_up && !inputs.has_fault {
                 return LinkAction::FailConnect;
@@ -322,24 +328,41 @@ impl LinkLife {
             self.go(Flushing);
             return self.tick_flushing(now, false, inputs);
         }
-        LinkAction::None
+        match inputs.awaits_ended_peer {
+            true if self.is_stuck(now, is_late, inputs.work) => LinkAction::FailUnread,
+            true => LinkAction::None,
+            false => {
+                if inputs.is_up {
+                    self.deadline = None;
+                }
+                LinkAction::None
+            }
+        }
+    }
+
+    /// True if the operations have not come nearer to their ends for as long as that may take.
+    fn is_stuck(&mut self, now: Instant, is_late: bool, work: u64) -> bool {
+        let has_moved = self.deadline.is_none() || self.work_seen != work;
+        if has_moved {
+            self.work_seen = work;
+            self.deadline = Some(now + FLUSH_TIMEOUT);
+        }
+        is_late && !has_moved
     }
 
     /// Waits until what is queued has gone out; with a peer that knows CLOSE, for that.
     fn tick_flushing(&mut self, now: Instant, is_late: bool, inputs: &LinkInputs) -> LinkAction {
         let is_flushed = !inputs.is_up || !inputs.knows_close && inputs.is_drained;
-        let has_moved = self.deadline.is_none() || self.work_seen != inputs.work;
-        if is_flushed || inputs.has_fault || is_late && !has_moved {
+        if is_flushed || inputs.has_fault {
             return self.drain();
         }
         if inputs.is_close_exchanged {
             return self.await_eof(now);
         }
-        if has_moved {
-            self.work_seen = inputs.work;
-            self.deadline = Some(now + FLUSH_TIMEOUT);
+        match self.is_stuck(now, is_late, inputs.work) {
+            true => self.drain(),
+            false => LinkAction::None,
         }
-        LinkAction::None
     }
 
     fn await_eof(&mut self, now: Instant) -> LinkAction {

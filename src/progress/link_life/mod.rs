@@ -43,6 +43,7 @@ impl PortState {
             is_close_exchanged: machine.is_close_exchanged(),
             is_eof_in_order: machine.is_closed_in_order(),
             is_limit_exceeded: machine.is_ending_for_cause(),
+            awaits_ended_peer: machine.awaits_ended_peer(),
             has_carry_over: machine.has_carried_over(),
             is_link_busy: self.is_link_busy(),
             is_receive_armed: self.io.recv.is_armed(),
@@ -79,6 +80,11 @@ impl Port {
                 }
                 LinkAction::FailEof => {
                     let what = "it did not end its stream in time";
+                    self.fail(state, Error::new(ErrorKind::PeerClosed, what));
+                }
+                LinkAction::FailUnread => {
+                    let what = "its stream has ended, and what it sent before that was not taken \
+                                in time, for lack of a receive or of room in a completion queue";
                     self.fail(state, Error::new(ErrorKind::PeerClosed, what));
                 }
                 LinkAction::GiveUpAttempt => self.give_up_attempt(state),

@@ -43,11 +43,15 @@ impl<T> Connection<T> {
     /// True while anything is outstanding that only the peer can bring on: something of ours is to
     /// be taken or answered, or a frame has begun. A receive that no message has come for is not.
     pub(crate) fn awaits_peer(&self) -> bool {
-        let is_sending = self.tx_context.used > 0 || !self.tx_context.backlog.is_empty();
         let is_receiving = !self.is_at_boundary() || self.awaits_data();
         // A message that is collected takes its receive when it is whole.
         let is_collecting = matches!(self.rx, ReceiveState::Collecting { .. });
-        is_sending || is_collecting || self.ops.len() > 0 && is_receiving
+        self.is_sending() || is_collecting || self.ops.len() > 0 && is_receiving
+    }
+
+    /// True while something that this side transmits has not ended.
+    pub(in crate::proto) fn is_sending(&self) -> bool {
+        self.tx_context.used > 0 || !self.tx_context.backlog.is_empty()
     }
 
     /// Queues a probe of the peer.

@@ -164,6 +164,8 @@ impl<T> Connection<T> {
     fn count_read(&mut self, n: usize) {
         if let Some(left) = &mut self.last_bytes {
             *left = left.saturating_sub(n as u64);
+            self.work += n as u64;
+            self.judge_stalled();
         }
     }
 
@@ -326,6 +328,7 @@ impl<T> Connection<T> {
         if let Err(error) = begun.and_then(|()| self.place_collected(host)) {
             self.fail(error);
         }
+        self.judge_stalled();
     }
 
     /// True while the connection does not read, for lack of a receive or of room.
@@ -334,22 +337,40 @@ impl<T> Connection<T> {
     }
 
     /// The peer has sent its last byte; `unread` bytes wait in the socket and in the staging
-    /// buffer. A stalled message is stored now even beyond the budget, since `unread` bounds it; a
-    /// message that can never be whole ends the connection.
+    /// buffer. A stalled message is stored from now on even beyond the budget, since `unread`
+    /// bounds it; a message that can never be whole ends the connection.
     pub(crate) fn handle_last_bytes(&mut self, unread: u64, host: &mut impl Host<T>) {
         self.last_bytes = Some(unread);
         self.resume(host);
-        if let ReceiveState::AwaitReceive { header } = &self.rx {
-            // With shared receives a whole message waits for a receive, here or in the socket.
-            let is_whole = header.payload_len() <= unread || self.has_collected();
-            if self.shares_receives() && is_whole && !matches!(header, FrameHeader::Rts { .. }) {
-                return;
-            }
-            self.fail(Error::new(
-                ErrorKind::PeerClosed,
-                "in the middle of a message",
-            ));
+        self.judge_stalled();
+    }
+
+    /// Whenever a message may have stalled behind which the peer's stream has ended: nothing else
+    /// will report that end while reading is paused.
+    fn judge_stalled(&mut self) {
+        let (Some(unread), ReceiveState::AwaitReceive { header }) = (self.last_bytes, &self.rx)
+        else {
+            return;
+        };
+        // With shared receives a whole message waits for a receive, here or in the socket.
+        let is_whole = header.payload_len() <= unread || self.has_collected();
+        if self.shares_receives() && is_whole && !matches!(header, FrameHeader::Rts { .. }) {
+            return;
         }
+        let what = "in the middle of a message";
+        self.fail(Error::new(ErrorKind::PeerClosed, what));
+    }
+
+    /// True while reading is paused although the peer's stream has ended, and something waits for
+    /// the peer: an operation of this side, whose answer may lie behind the pause, or a frame of
+    /// the peer, for room in the queue of answers.
+    pub(crate) fn awaits_ended_peer(&self) -> bool {
+        let is_waiting = || match self.rx {
+            ReceiveState::AwaitReceive { .. } | ReceiveState::AwaitReport(_) => self.is_sending(),
+            ReceiveState::AwaitRoom { .. } => true,
+            _ => false,
+        };
+        self.last_bytes.is_some() && is_waiting()
     }
 
     /// The stream ended (the peer's FIN).

@@ -20,6 +20,7 @@ mod injected;
 mod liveness;
 mod model;
 mod pair;
+mod paused;
 mod receives;
 mod refusal;
 mod rendezvous;

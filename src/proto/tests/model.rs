@@ -453,13 +453,24 @@ fn run(seed: u64, steps: usize) {
             );
         }
     }
-    // The end: of the link, or of one side and then of the other.
-    if rng.chance(50) {
-        pair.a.cut();
-        pair.b.cut();
-    } else {
-        pair.a.close();
-        pair.b.cut();
+    // The end: of the link, of one side and then of the other, or of one side's stream, somewhere
+    // within what it was sending.
+    match rng.below(3) {
+        0 => {
+            pair.a.cut();
+            pair.b.cut();
+        }
+        1 => {
+            pair.a.close();
+            pair.b.cut();
+        }
+        _ => {
+            let Pair { a, b } = &mut pair;
+            a.move_out(rng.below(most + 1), &mut b.wire);
+            a.cut();
+            end_stream(b, most, rng);
+            b.close();
+        }
     }
     for (side, model) in [(&mut pair.a, &mut a), (&mut pair.b, &mut b)] {
         while let Some(token) = side.order.get(model.seen) {
@@ -480,6 +491,31 @@ fn run(seed: u64, steps: usize) {
     assert!(
         a.ended + b.ended > steps / 100,
         "the test has tested something"
+    );
+}
+
+/// The peer's stream ends behind what is in the wire, and the link reports that once, at whatever
+/// moment reading is paused. Nothing is posted any more: each pause that only the application could
+/// end has a time limit, or nothing waits for the peer.
+fn end_stream(side: &mut TestConnection, most: usize, rng: &mut Rng) {
+    side.finished = true;
+    let (mut idle, mut is_reported) = (0, false);
+    while idle < 10 && side.machine.fault().is_none() {
+        let moved = side.move_in(1 + rng.below(most));
+        if rng.chance(50) {
+            side.nudge();
+        }
+        if side.is_paused() && !is_reported && (idle > 5 || rng.chance(30)) {
+            is_reported = true;
+            side.watch();
+        }
+        idle = if moved { 0 } else { idle + 1 };
+    }
+    let machine = &side.machine;
+    let waits = machine.awaits_ended_peer() || !machine.is_sending();
+    assert!(
+        machine.fault().is_some() || machine.is_read_paused() && waits,
+        "the end of the stream is found"
     );
 }
 

@@ -148,6 +148,8 @@ pub(super) struct TestConnection {
     pub(super) wire: VecDeque<u8>,
     /// The peer has sent its last byte.
     pub(super) finished: bool,
+    /// The link has reported that.
+    pub(super) has_seen_end: bool,
     pub(super) sending: Option<(VecDeque<OutFrame>, Vec<Leases>)>,
     direct: Option<Direct>,
     stage: Vec<u8>,
@@ -170,6 +172,7 @@ impl TestConnection {
             host: TestHost::new(),
             wire: VecDeque::new(),
             finished: false,
+            has_seen_end: false,
             sending: None,
             direct: None,
             stage: Vec::new(),

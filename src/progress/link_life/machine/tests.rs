@@ -11,6 +11,7 @@ const NONE: LinkInputs = LinkInputs {
     is_close_exchanged: false,
     is_eof_in_order: false,
     is_limit_exceeded: false,
+    awaits_ended_peer: false,
     has_carry_over: false,
     is_link_busy: false,
     is_receive_armed: false,
@@ -182,6 +183,40 @@ fn a_flush_without_progress_ends() {
     assert_eq!(life.on_tick(now, &stuck), LinkAction::TakeBack);
 }
 
+/// What the peer sent before its end may be taken slowly; once nothing is taken any more, what
+/// waits for the peer fails. Nothing that waits for it: no time limit.
+#[test]
+fn what_waits_for_an_ended_peer_fails_when_nothing_is_taken() {
+    let mut now = Instant::now();
+    let mut life = LinkLife::new();
+    let idle = LinkInputs {
+        is_receive_armed: false,
+        ..UP
+    };
+    assert_eq!(life.on_tick(now, &idle), LinkAction::None);
+    assert_eq!(life.deadline(), None);
+    for work in 1..100 {
+        let waits = LinkInputs {
+            awaits_ended_peer: true,
+            work,
+            ..idle
+        };
+        assert_eq!(life.on_tick(now, &waits), LinkAction::None);
+        now += FLUSH_TIMEOUT - Duration::from_millis(1);
+    }
+    // Taken in full: the time limit is void, and begins anew.
+    now += FLUSH_TIMEOUT;
+    assert_eq!(life.on_tick(now, &idle), LinkAction::None);
+    assert_eq!(life.deadline(), None);
+    let stuck = LinkInputs {
+        awaits_ended_peer: true,
+        ..idle
+    };
+    assert_eq!(life.on_tick(now, &stuck), LinkAction::None);
+    now = life.deadline().expect("it does not wait without end");
+    assert_eq!(life.on_tick(now, &stuck), LinkAction::FailUnread);
+}
+
 /// An attempt that fails, or takes too long, is given up; operations stay.
 #[test]
 fn an_attempt_that_fails_is_given_up() {
@@ -241,7 +276,7 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
         for step in 0..400 {
             let trace = format!("seed {seed}, step {step}: {life:?}, {inputs:?}");
             // What happens to the connection.
-            match below(12) {
+            match below(13) {
                 0 => inputs.is_drained = true,
                 1 if inputs.is_up && inputs.knows_close => inputs.is_close_exchanged = true,
                 2 if inputs.is_close_exchanged => inputs.is_eof_in_order = true,
@@ -266,6 +301,7 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
                 11 if inputs.is_link_busy && !life.may_receive() => {
                     (inputs.is_link_busy, inputs.is_receive_armed) = (false, false);
                 }
+                12 => inputs.awaits_ended_peer = inputs.is_up && below(2) == 0,
                 _ => {}
             }
             now += Duration::from_millis(below(1000));
@@ -275,7 +311,9 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
                 let next = life.on_tick(now, &inputs);
                 match next {
                     LinkAction::None => break,
-                    LinkAction::FailConnect | LinkAction::FailEof => inputs.has_fault = true,
+                    LinkAction::FailConnect | LinkAction::FailEof | LinkAction::FailUnread => {
+                        inputs.has_fault = true;
+                    }
                     LinkAction::GiveUpAttempt | LinkAction::Reconnect => life.retract(),
                     LinkAction::BeginAgain => {
                         assert!(!inputs.is_link_busy, "{trace}");
