@@ -113,8 +113,9 @@ impl<T> Connection<T> {
         Error::new(ErrorKind::Again, what)
     }
 
-    /// Of what is posted out of time only one thing is admitted: a receive after the peer's end
-    /// takes a message that came in full before that.
+    /// Of what is posted out of time only one thing is admitted: a receive takes a message that
+    /// came in full before the end. So it does while the transport still gives memory back: an
+    /// error then would say that no message is left.
     #[cold]
     fn post_not_open(
         &mut self,
@@ -122,12 +123,11 @@ impl<T> Connection<T> {
         error: Error,
         host: &mut impl Host<T>,
     ) -> Result<OpKey, Box<RefusedPost<T>>> {
-        let is_closed = self.lifecycle == Lifecycle::Closed;
         let op = self.ops.get_mut(key).expect("it was just entered");
         let ReceiveSide::Own(own) = &mut self.side else {
             return Err(self.refuse(key, error));
         };
-        if !(is_closed && op.is_receive() && own.matcher.has_unexpected()) {
+        if !(op.is_receive() && own.matcher.has_unexpected()) {
             return Err(self.refuse(key, error));
         }
         if !host.reserve(&mut op.token) {

@@ -2,7 +2,7 @@
 
 use super::pair::{Pair, QUEUED, REMOTE, TINY, bytes_of, operation};
 use crate::buf::Payload;
-use crate::error::{ErrorKind, Phase};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
 use crate::proto::{Lifecycle, OpKind, OpResult, Operation, SendOrder, Sizes, Withdrawn};
@@ -325,6 +325,31 @@ fn close_ends_everything_once_in_order_with_its_memory() {
         assert_eq!(pair.a.order.len(), 9, "a second close changes nothing");
         assert_eq!(pair.a.machine.lifecycle(), Lifecycle::Closed);
     }
+}
+
+/// A message that is acknowledged is in this side's memory, and has its receive whenever that is
+/// posted: before the connection breaks, while the transport gives memory back, and after that.
+#[test]
+fn an_acknowledged_message_is_received_at_any_moment_of_a_loss() {
+    let mut pair = Pair::connected();
+    for token in 1..=3 {
+        pair.a.send_acked(token, &[token as u8; 8]);
+    }
+    pair.run();
+    for token in 1..=3 {
+        assert_eq!(pair.a.end_of(token).0, Ok(8));
+    }
+    pair.b.receive(1, 8);
+    let broken = Error::new(ErrorKind::ConnectionReset, "by the test");
+    pair.b.machine.fail(broken);
+    pair.b.receive(2, 8);
+    pair.b.close();
+    pair.b.receive(3, 8);
+    for token in 1..=3 {
+        assert_eq!(pair.b.end_of(token), (Ok(8), vec![token as u8; 8]));
+    }
+    let refused = pair.b.try_post(4, receive_of(8), true).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
 }
 
 /// Twenty thousand operations that wait end as fast as they can be counted.
