@@ -473,8 +473,13 @@ mod ring {
     /// Pause between two attempts while the kernel is short of memory.
     pub(crate) const RING_RETRY_PAUSE: Duration = Duration::from_millis(1);
     /// How long the kernel may refuse to enter a ring (out of memory, or interrupted) before all
-    /// its operations fail. Such a refusal is either over within moments or permanent.
-    pub(crate) const RING_REFUSAL_MAX: Duration = Duration::from_secs(5);
+    /// its operations fail. Such a refusal is either over within moments or permanent. It is
+    /// shorter than the time after which a peer that waits for this side declares it dead, so that
+    /// operations end with the true reason.
+    pub(crate) const RING_REFUSAL_MAX: Duration = Duration::from_secs(1);
+    /// How many times it refuses at least within that time: a process that did not run for a second
+    /// has tried only twice.
+    pub(crate) const RING_REFUSALS_MIN: usize = 100;
     /// How long dropping a ring waits for its operations to end. Cancelling an operation of a
     /// socket takes microseconds; anything longer is a malfunction.
     pub(crate) const RING_REAP_TIMEOUT: Duration = Duration::from_millis(500);

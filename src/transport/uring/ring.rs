@@ -31,7 +31,6 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 use io_uring::IoUring;
 use io_uring::squeue::Entry;
@@ -45,6 +44,7 @@ use super::completions::{
 use super::deferred::DeferredActions;
 use super::harvest::Harvest;
 use super::op::{Op, OpMemory};
+use super::submit::EnterRefusals;
 use super::thread::RingOwner;
 use super::thread_id::ThreadId;
 use crate::buf::Stage;
@@ -117,8 +117,8 @@ pub(super) struct State {
     pub(super) ring_owner: RingOwner,
     /// What wakes the thread of a ring that has one.
     pub(super) wake_fd: Option<Entry>,
-    /// Since when the kernel has taken nothing, although it was entered again and again.
-    pub(super) refused_since: Option<Instant>,
+    /// The kernel has taken nothing since, although it was entered again and again.
+    pub(super) refusals: Option<EnterRefusals>,
     /// Why the ring has failed.
     pub(super) failure: Option<Error>,
     /// The kernel has given the buffers back.
@@ -182,7 +182,7 @@ impl Ring {
                 phase: RingPhase::Driven,
                 ring_owner,
                 wake_fd: None,
-                refused_since: None,
+                refusals: None,
                 failure: None,
                 buffers_are_ours: false,
                 spare: Vec::new(),

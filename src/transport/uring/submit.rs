@@ -14,7 +14,7 @@ use super::op::{Op, OpKind, OpMemory, cancel_entry};
 use super::ring::{RingPhase, State};
 use super::thread::RingOwner;
 use super::thread_id::ThreadId;
-use crate::limits::{RING_REFUSAL_MAX, RING_SUBMIT_ATTEMPTS};
+use crate::limits::{RING_REFUSAL_MAX, RING_REFUSALS_MIN, RING_SUBMIT_ATTEMPTS};
 use crate::slab::Key;
 use crate::transport::epoll::IoDirection;
 use crate::transport::{DirectBuffer, SendBatch};
@@ -209,7 +209,7 @@ impl State {
         BeforeSleep::Enter {
             has_work,
             // Entering without waiting shows whether an interruption or a refusal has passed.
-            may_wait: self.backlog.is_empty() && self.refused_since.is_none(),
+            may_wait: self.backlog.is_empty() && self.refusals.is_none(),
         }
     }
 
@@ -226,7 +226,7 @@ impl State {
             unsafe { (ring.submitter()).enter::<libc::sigset_t>(count, 0, flags, None) }
         };
         if entered.is_ok() {
-            self.refused_since = None;
+            self.refusals = None;
         }
         entered
     }
@@ -280,8 +280,8 @@ impl State {
             Some(libc::EAGAIN) => Retry::Later,
             _ => Retry::Never,
         };
-        let since = *self.refused_since.get_or_insert_with(Instant::now);
-        if retry == Retry::Never || since.elapsed() > RING_REFUSAL_MAX {
+        let refusals = self.refusals.get_or_insert_default();
+        if retry == Retry::Never || refusals.is_permanent(Instant::now()) {
             self.fail(ring, error);
             return Retry::Never;
         }
@@ -313,6 +313,31 @@ pub(super) enum BeforeSleep {
     Failed,
 }
 
+/// What the kernel has refused since it was last entered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EnterRefusals {
+    since: Instant,
+    count: usize,
+}
+
+impl Default for EnterRefusals {
+    fn default() -> Self {
+        EnterRefusals {
+            since: Instant::now(),
+            count: 0,
+        }
+    }
+}
+
+impl EnterRefusals {
+    /// Counts another one. True if it is not to be expected that they pass.
+    fn is_permanent(&mut self, now: Instant) -> bool {
+        self.count += 1;
+        let lasted = now.saturating_duration_since(self.since);
+        self.count >= RING_REFUSALS_MIN && lasted > RING_REFUSAL_MAX
+    }
+}
+
 /// When to enter the kernel again after it refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
@@ -321,4 +346,25 @@ pub(super) enum Retry {
     Later,
     /// The ring has failed.
     Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Liveness;
+
+    /// `RING_REFUSAL_MAX`: "shorter than the time after which a peer that waits for this side
+    /// declares it dead"; and "a process that did not run for a second has tried only twice".
+    #[test]
+    fn refusals_are_permanent_after_some_time_and_some_attempts() {
+        let found = Liveness::default().found_within();
+        assert!(found.is_some_and(|found| RING_REFUSAL_MAX < found));
+        let mut refusals = EnterRefusals::default();
+        let now = refusals.since;
+        assert!((0..2 * RING_REFUSALS_MIN).all(|_| !refusals.is_permanent(now)));
+        let mut refusals = EnterRefusals::default();
+        let later = now + 2 * RING_REFUSAL_MAX;
+        let until_permanent = (1..).find(|_| refusals.is_permanent(later));
+        assert_eq!(until_permanent, Some(RING_REFUSALS_MIN));
+    }
 }

@@ -1,6 +1,7 @@
 //! A kernel that refuses to be entered for a ring while operations are under way: a filter that
 //! appears later, which cannot be taken away again, so that each test runs a second process.
 
+use std::future::IntoFuture;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::common::{backends, left_out};
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// `uring/teardown.rs`, "A ring that fails": "every operation ends with `DriverGone`, which names the
-/// system call and its error"; on a task and on a thread, where a system call is refused for good
+/// system call and its error"; on a task, on a thread and with manual progress, where a system call is refused for good
 /// and where its refusal would pass, but does not.
 #[test]
 fn operations_in_a_ring_that_refuses_to_be_entered_end_with_that_reason() {
@@ -69,6 +70,8 @@ struct Busy {
     peer: Peer,
     /// Ours, and the peer's.
     pairs: Vec<(Endpoint, Endpoint)>,
+    /// With the extension: this peer would declare a side dead that says nothing for long.
+    watched: (Endpoint, Endpoint),
     connectionless: RdmEndpoint,
     requests: EventQueue,
     listener: PassiveEndpoint,
@@ -91,9 +94,11 @@ impl Busy {
         let listener = peer.fabric.passive_endpoint(&requests);
         let listener = listener.listen_at(ANYWHERE).unwrap();
         let connectionless = peer.rdm_endpoint().unwrap();
+        let watched = connect(&peer, other).await.unwrap();
         Busy {
             peer,
             pairs,
+            watched,
             connectionless,
             requests,
             listener,
@@ -117,7 +122,11 @@ impl Busy {
         let (probe, answer) = connect(&self.peer, other).await.unwrap();
         let (received, _) = tokio::join!(answer.recv(vec![0; 16]), probe.send("on its way?"));
         received.unwrap();
+        let (watched, peer) = &self.watched;
+        let takes = peer.recv(vec![0; 8]).post().unwrap();
         refuse.await;
+        let acked = watched.send("watched").delivery_complete().into_future();
+        let unheard = watched.recv(vec![0; 8]).into_future();
         // Makes the listener's ring submit, and then the domain's.
         let address = self.listener.local_addr();
         let _caller = TcpStream::connect(address).unwrap();
@@ -130,6 +139,12 @@ impl Busy {
             is_reason(&send.await.unwrap_err().into(), errno);
         }
         is_reason(&anybodys.await.unwrap_err().into(), errno);
+        // Sooner than a peer is declared dead, by either side.
+        is_reason(&unheard.await.unwrap_err().into(), errno);
+        if let Err(failed) = acked.await {
+            is_reason(&failed.into(), errno);
+        }
+        drop(takes);
         for receive in theirs {
             let lost: Error = receive.await.unwrap_err().into();
             let kinds = [
@@ -184,19 +199,21 @@ fn everything_ends(errno: i32) {
         let other = Net::on(Backend::Epoll).peer().unwrap();
         let task = Busy::new(Net::on(Backend::IoUring), &other).await;
         let thread = Busy::new(Net::on(Backend::IoUring).driver(Driver::Thread), &other).await;
-        let both = tokio::sync::Barrier::new(2);
+        let manual = Busy::new(Net::on(Backend::IoUring).driver(Driver::Manual), &other).await;
+        let all = tokio::sync::Barrier::new(3);
         let refuse = async || {
-            if both.wait().await.is_leader() {
+            if all.wait().await.is_leader() {
                 refuse_to_enter(
                     libc::SECCOMP_RET_ERRNO | errno as u32,
                     libc::SECCOMP_FILTER_FLAG_TSYNC,
                 );
             }
-            both.wait().await;
+            all.wait().await;
         };
         tokio::join!(
             task.ends(&other, errno, refuse()),
-            thread.ends(&other, errno, refuse())
+            thread.ends(&other, errno, refuse()),
+            manual.ends(&other, errno, refuse())
         );
         // A ring can be had still, but not be used: naming it is an error.
         let named = Net::on(Backend::IoUring).fabric().unwrap();
