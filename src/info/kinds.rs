@@ -138,11 +138,12 @@ pub enum Driver {
     ///
     /// It works on any executor. In a Tokio runtime that provides what the backend needs, that
     /// runtime's reactor wakes the waiting tasks. Otherwise a thread of the domain waits for the
-    /// sockets while a task sleeps; it moves no data. A future that was woken and is neither polled
-    /// again nor dropped is skipped after some milliseconds: then another task that waits for the
-    /// domain drives it. When the last handle of the domain and its endpoints is dropped, data that
-    /// the sockets do not accept at once is lost; [`Domain::close`](crate::Domain::close) closes
-    /// gracefully.
+    /// sockets while a task sleeps; it moves no data. When a runtime shuts down in which a domain
+    /// was opened, the domain's operations fail. A future that was woken and is neither polled
+    /// again nor dropped is skipped after some milliseconds: then all other tasks that wait for the
+    /// domain are woken, and the first of them drives it. When the last handle of the domain and
+    /// its endpoints is dropped, data that the sockets do not accept at once is lost;
+    /// [`Domain::close`](crate::Domain::close) closes gracefully.
     #[doc(alias("FI_PROGRESS_MANUAL", "FI_PROGRESS_CONTROL_UNIFIED"))]
     Manual,
 }

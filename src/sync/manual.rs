@@ -17,7 +17,8 @@
 //! goes away while one is asked asks the next; one that comes while something is to be done is
 //! asked itself, or drives at once if no other waits or one was asked in vain; the end of a turn
 //! asks again for what came during it; and where one is asked whose task does not poll it (a future
-//! that was polled once and is kept), an alarm asks the next.
+//! that was polled once and is kept), an alarm asks all the others at once. One by one, each of
+//! many such futures would take its time.
 
 #[cfg(loom)]
 pub(super) mod models;
@@ -32,7 +33,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::{AtomicUsize, Lock, Ordering};
+use super::{AtomicUsize, Lock, Ordering, WakeList};
 use crate::limits::MANUAL_END_TURNS;
 use state::{AskedWaiter, ProgressPhase, ProgressState};
 
@@ -62,6 +63,9 @@ pub(crate) trait ReadinessSource: Send + Sync {
 
     /// No waiter sleeps: who polls for itself is not to be disturbed.
     fn unwatch(&self) {}
+
+    /// From here on it [abandons](ManualProgress::abandon) this once it reports nothing any more.
+    fn watch_end(&self, _progress: &Arc<ManualProgress>) {}
 
     /// Wakes this once a task that was asked has had its time to answer. It is asked for again
     /// when it has woken, and not before.
@@ -104,7 +108,7 @@ impl Wake for TaskWake {
     }
 }
 
-/// Asks the next waiter where one does not answer.
+/// Asks the other waiters where one does not answer.
 struct AnswerAlarm {
     of: Weak<ManualProgress>,
 }
@@ -112,7 +116,7 @@ struct AnswerAlarm {
 impl Wake for AnswerAlarm {
     fn wake(self: Arc<Self>) {
         if let Some(progress) = self.of.upgrade()
-            && progress.ask_next()
+            && progress.ask_others()
         {
             progress.readiness.set_alarm(&progress.alarm);
         }
@@ -131,17 +135,19 @@ pub(crate) struct ManualProgress {
 
 impl ManualProgress {
     pub(crate) fn new(readiness: Box<dyn ReadinessSource>) -> Arc<Self> {
-        Arc::new_cyclic(|itself| ManualProgress {
+        let progress = Arc::new_cyclic(|itself| ManualProgress {
             state: Lock::new(ProgressState::default()),
             readiness,
             itself: Weak::clone(itself),
             alarm: Waker::from(Arc::new(AnswerAlarm {
                 of: Weak::clone(itself),
             })),
-        })
+        });
+        progress.readiness.watch_end(&progress);
+        progress
     }
 
-    /// Adds what is to be driven from now on.
+    /// Adds what is to be driven from now on. After the end it is dropped at once.
     pub(crate) fn add(&self, driven: Box<dyn ProgressTask>) {
         let wake = Arc::new(TaskWake {
             is_woken: AtomicUsize::new(1),
@@ -152,7 +158,13 @@ impl ManualProgress {
             waker: Waker::from(Arc::clone(&wake)),
             wake,
         };
-        self.state.lock("add what is driven").tasks.push(task_slot);
+        let mut state = self.state.lock("add what is driven");
+        if state.ended {
+            drop(state);
+            return drop_quietly(task_slot);
+        }
+        state.tasks.push(task_slot);
+        drop(state);
         self.wake();
     }
 
@@ -181,6 +193,18 @@ impl ManualProgress {
         }
         self.state.lock("end progress").ended = true;
         self.end_turn(turn, &mut None, None);
+    }
+
+    /// What reports readiness and time has ended with its runtime: all that is driven is dropped,
+    /// as the tasks of that runtime are.
+    pub(crate) fn abandon(&self) {
+        let driven = {
+            let mut state = self.state.lock("abandon progress");
+            state.ended = true;
+            // A thread that drives now has the others, and drops them as its turn ends.
+            std::mem::take(&mut state.tasks)
+        };
+        driven.into_iter().for_each(drop_quietly);
     }
 
     /// A turn that is asked for. The source of readiness comes first, so that who always finds
@@ -293,24 +317,19 @@ impl ManualProgress {
         }
     }
 
-    /// A waiter that was asked has had its time: the next one is asked, unless one has driven.
-    /// False: that is no more to be seen to.
-    fn ask_next(&self) -> bool {
-        let mut state = self.state.lock("ask the next");
+    /// A waiter that was asked has had its time: all others are asked, and the next that comes
+    /// drives, unless one has driven. True: one was asked since, which is to have its time too.
+    fn ask_others(&self) -> bool {
+        let mut wakes = WakeList::new(); // Wakes after the guard is dropped.
+        let mut state = self.state.lock("ask the others");
         let has_driven = std::mem::take(&mut state.has_driven);
-        let next = match state.phase {
-            ProgressPhase::Woken if !has_driven => state.next(),
-            _ => None,
-        };
-        // When all have been asked, the next that comes drives.
-        let goes_on = next.is_some() || has_driven && state.phase == ProgressPhase::Woken;
-        state.has_alarm = goes_on;
-        state.asked_in_vain |= !goes_on && state.phase == ProgressPhase::Woken;
-        drop(state);
-        if let Some(next) = next {
-            next.wake();
+        let is_left = !state.ended && state.phase == ProgressPhase::Woken;
+        if is_left && !has_driven {
+            state.asked_in_vain = true;
+            wakes.extend(state.waiters.all_but_first().cloned());
         }
-        goes_on
+        state.has_alarm = is_left && has_driven;
+        state.has_alarm
     }
 }
 

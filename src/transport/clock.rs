@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -10,17 +11,21 @@ use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
 use super::Clock;
+use super::manual::RuntimeLife;
 
 /// The time of one Tokio runtime. The timer is made at the first deadline and reused.
 pub(super) struct TokioClock {
     runtime: Handle,
+    /// Where it may be polled outside of the runtime, and so after its end.
+    life: Option<Arc<RuntimeLife>>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl TokioClock {
-    pub(super) fn new(runtime: Handle) -> Self {
+    pub(super) fn new(runtime: Handle, life: Option<Arc<RuntimeLife>>) -> Self {
         TokioClock {
             runtime,
+            life,
             sleep: None,
         }
     }
@@ -34,6 +39,12 @@ impl Clock for TokioClock {
     }
 
     fn poll_deadline(&mut self, at: Instant, _now: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        // Tokio answers who polls a timer of a runtime that has ended by a panic. What uses this
+        // one is being dropped then. The runtime does not end while it is polled.
+        let _alive = match self.life.as_ref().map(|life| life.alive()) {
+            Some(None) => return Poll::Pending,
+            alive => alive,
+        };
         let _runtime = self.runtime.enter();
         let at = tokio::time::Instant::from_std(at);
         let sleep = self

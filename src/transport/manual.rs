@@ -15,17 +15,20 @@
 //! one that had ours inside would cost a system call more per message. An event queue drives what
 //! reports to it: its reader is a waiter of each. Threads still look names up and fault pages in;
 //! they move nothing else.
+//!
+//! Where that runtime ends, sockets and timers of it report nothing any more. All that is driven
+//! ends with it ([`RuntimeEnd`]), as it would if it were a task there.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Waker};
 use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 use super::clock::TokioClock;
 use super::epoll::{Poller, TimerClock};
@@ -40,8 +43,8 @@ use crate::sync::{ManualProgress, ReadinessSource};
 pub(crate) struct ManualReactor {
     progress: Arc<ManualProgress>,
     runtime: Handle,
-    /// The runtime is the application's.
-    is_current: bool,
+    /// Where the runtime is the application's.
+    life: Option<Arc<RuntimeLife>>,
     poller: Option<Arc<Poller>>,
 }
 
@@ -68,9 +71,9 @@ impl ManualReactor {
             }
             Err(error) => return Err(error),
         };
-        let is_current = sleeper.is_none();
+        let life = sleeper.is_none().then(Arc::<RuntimeLife>::default);
         let clock: Box<dyn Clock> = match backend {
-            Backend::Loopback => Box::new(TokioClock::new(runtime.clone())),
+            Backend::Loopback => Box::new(TokioClock::new(runtime.clone(), life.clone())),
             Backend::Epoll | Backend::IoUring => {
                 let _runtime = runtime.enter();
                 Box::new(TimerClock::new()?)
@@ -80,11 +83,12 @@ impl ManualReactor {
             poller: poller.clone(),
             sleeper,
             clock: Mutex::new(clock),
+            watch: life.clone().map(|life| RuntimeWatch::new(&runtime, life)),
         };
         Ok(Arc::new(ManualReactor {
             progress: ManualProgress::new(Box::new(readiness)),
             runtime,
-            is_current,
+            life,
             poller,
         }))
     }
@@ -99,7 +103,12 @@ impl ManualReactor {
 
     /// The runtime, if it is the application's.
     pub(super) fn current_runtime(&self) -> Option<&Handle> {
-        self.is_current.then_some(&self.runtime)
+        self.life.is_some().then_some(&self.runtime)
+    }
+
+    /// That of the application's runtime.
+    pub(super) fn life(&self) -> Option<&Arc<RuntimeLife>> {
+        self.life.as_ref()
     }
 
     pub(super) fn poller(&self) -> Option<&Arc<Poller>> {
@@ -111,8 +120,81 @@ impl fmt::Debug for ManualReactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManualReactor")
             .field("progress", &self.progress)
-            .field("is_current", &self.is_current)
+            .field("is_current", &self.life.is_some())
             .finish_non_exhaustive()
+    }
+}
+
+/// Whether the application's runtime still has its reactor and its time.
+#[derive(Debug, Default)]
+pub(super) struct RuntimeLife {
+    has_ended: Mutex<bool>,
+}
+
+impl RuntimeLife {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.has_ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It has, and does not end while this is held. `None`: it is ending.
+    pub(super) fn alive(&self) -> Option<MutexGuard<'_, bool>> {
+        Some(self.lock()).filter(|has_ended| !**has_ended)
+    }
+}
+
+/// Ends all that is driven with the application's runtime.
+struct RuntimeWatch {
+    runtime: Handle,
+    life: Arc<RuntimeLife>,
+    /// Never ends by itself, and has a [`RuntimeEnd`].
+    task: OnceLock<AbortHandle>,
+}
+
+impl RuntimeWatch {
+    fn new(runtime: &Handle, life: Arc<RuntimeLife>) -> Self {
+        RuntimeWatch {
+            runtime: runtime.clone(),
+            life,
+            task: OnceLock::new(),
+        }
+    }
+
+    fn begin(&self, progress: &Arc<ManualProgress>) {
+        let end = RuntimeEnd {
+            life: Arc::clone(&self.life),
+            progress: Arc::downgrade(progress),
+        };
+        let task = async move {
+            let _end = end;
+            std::future::pending::<()>().await;
+        };
+        let task = self.runtime.spawn(task).abort_handle();
+        self.task.get_or_init(|| task);
+    }
+}
+
+impl Drop for RuntimeWatch {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+    }
+}
+
+/// A runtime drops its tasks before its reactor and its timers.
+struct RuntimeEnd {
+    life: Arc<RuntimeLife>,
+    progress: Weak<ManualProgress>,
+}
+
+impl Drop for RuntimeEnd {
+    fn drop(&mut self) {
+        *self.life.lock() = true;
+        if let Some(progress) = self.progress.upgrade() {
+            progress.abandon();
+        }
     }
 }
 
@@ -121,6 +203,8 @@ struct ManualReadiness {
     /// Where there is no runtime of the application's.
     sleeper: Option<Sleeper>,
     clock: Mutex<Box<dyn Clock>>,
+    /// Where there is one.
+    watch: Option<RuntimeWatch>,
 }
 
 impl ReadinessSource for ManualReadiness {
@@ -140,18 +224,21 @@ impl ReadinessSource for ManualReadiness {
         }
     }
 
+    fn watch_end(&self, progress: &Arc<ManualProgress>) {
+        if let Some(watch) = &self.watch {
+            watch.begin(progress);
+        }
+    }
+
     fn set_alarm(&self, alarm: &Waker) {
         let is_over = {
             let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
             let now = clock.now();
             let at = now + MANUAL_ANSWER_MAX;
-            // Outside of Tokio's cooperative budget, which belongs to the task that asks. Tokio
-            // says by a panic that the runtime is ending: then nothing is driven any more.
-            let polled = catch_unwind(AssertUnwindSafe(|| {
-                let over = poll_fn(|cx| clock.poll_deadline(at, now, cx));
-                pin!(tokio::task::unconstrained(over)).poll(&mut Context::from_waker(alarm))
-            }));
-            polled.is_ok_and(|polled| polled.is_ready())
+            // Outside of Tokio's cooperative budget, which belongs to the task that asks.
+            let over = poll_fn(|cx| clock.poll_deadline(at, now, cx));
+            let over = pin!(tokio::task::unconstrained(over));
+            over.poll(&mut Context::from_waker(alarm)).is_ready()
         };
         if is_over {
             alarm.wake_by_ref();

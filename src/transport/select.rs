@@ -154,7 +154,11 @@ fn epoll(options: &TransportOptions) -> Result<Selection> {
 fn loopback(options: &TransportOptions) -> Result<Selection> {
     let (executor, runtime) = runtime_of(options, Backend::Loopback)?;
     let net = options.net.clone().unwrap_or_else(LoopbackNet::global);
-    let transport = LoopbackTransport::new(net, runtime, options.ports);
+    let life = match &options.runner {
+        Runner::Manual(reactor) => reactor.life().cloned(),
+        Runner::Task | Runner::Thread => None,
+    };
+    let transport = LoopbackTransport::new(net, runtime, options.ports).with_life(life);
     #[cfg(any(test, feature = "test-util"))]
     if let Some(host) = &options.host {
         return hosted(transport, executor, host.clone());

@@ -13,6 +13,7 @@ mod opened;
 mod overruns;
 mod paused_ends;
 mod peer_death;
+mod runtime_ends;
 mod shards;
 mod slow_link;
 mod stats;

@@ -39,8 +39,6 @@ impl MachineState for ProgressPhase {
 pub(super) struct ProgressState {
     pub(super) phase: ProgressPhase,
     pub(super) waiters: WaiterList,
-    /// The place of the waiter that was asked last.
-    asked: u64,
     /// The alarm is set. It is while something is to be done and several wait.
     pub(super) has_alarm: bool,
     /// A turn has begun since the alarm was set.
@@ -71,23 +69,18 @@ impl ProgressState {
         }
     }
 
-    /// The waiter that is asked first.
+    /// The waiter that is asked first. After the end none is.
     pub(super) fn first(&mut self) -> Option<AskedWaiter> {
-        self.asked = u64::MAX;
-        let waker = self.next()?;
+        if self.ended {
+            return None;
+        }
+        let waker = self.waiters.first()?.clone();
         let sets_alarm = !self.has_alarm && self.waiters.len() > 1;
         if sets_alarm {
             self.has_alarm = true;
             self.has_driven = false;
         }
         Some(AskedWaiter { waker, sets_alarm })
-    }
-
-    /// The waker of the one behind that which was asked last.
-    pub(super) fn next(&mut self) -> Option<Waker> {
-        let (place, waker) = self.waiters.last_before(self.asked)?;
-        self.asked = place;
-        Some(waker.clone())
     }
 }
 
@@ -106,11 +99,15 @@ impl WaiterList {
         self.len
     }
 
-    /// The last one before this place.
-    pub(super) fn last_before(&self, place: u64) -> Option<(u64, &Waker)> {
-        let before = self.places.partition_point(|(at, _)| *at < place);
-        let mut waiting = self.places[..before].iter().rev();
-        waiting.find_map(|(at, waker)| Some((*at, waker.as_ref()?)))
+    /// The one that was polled last, which is asked first.
+    pub(super) fn first(&self) -> Option<&Waker> {
+        self.places.last()?.1.as_ref()
+    }
+
+    /// The others, by the order in which they were last polled.
+    pub(super) fn all_but_first(&self) -> impl Iterator<Item = &Waker> {
+        let others = self.places.len().saturating_sub(1);
+        self.places[..others].iter().filter_map(|it| it.1.as_ref())
     }
 
     fn find(&self, place: u64) -> Option<usize> {

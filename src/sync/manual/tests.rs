@@ -224,8 +224,8 @@ fn a_waiter_that_was_asked_and_goes_away_asks_the_next() {
     }
 }
 
-/// "where one is asked whose task does not poll it, an alarm asks the next", until one has driven
-/// or all have been asked; where there is one alone, there is none to ask.
+/// "where one is asked whose task does not poll it ..., an alarm asks all the others at once", unless
+/// one has driven; where there is one alone, there is none to ask.
 #[test]
 fn a_waiter_that_does_not_answer_is_passed_over() {
     let (progress, work) = progress();
@@ -244,13 +244,9 @@ fn a_waiter_that_does_not_answer_is_passed_over() {
     for at in [1, 2] {
         poll_pending(&mut waiters[at], &tasks[at]);
     }
-    // All are asked, one by one, and none twice.
+    // The one, then all the others, and none twice.
     work.wake();
     assert_eq!(times(), [1, 0, 1]);
-    rings();
-    assert_eq!(times(), [1, 1, 1]);
-    rings();
-    assert_eq!(times(), [2, 1, 1]);
     rings();
     assert_eq!((times(), is_set()), ([2, 1, 1], false));
     // Who answers is the first from then on; what comes again before the alarm has its time anew.
@@ -265,11 +261,13 @@ fn a_waiter_that_does_not_answer_is_passed_over() {
     rings();
     assert_eq!((times(), is_set()), ([4, 1, 1], true));
     rings();
-    assert_eq!(times(), [4, 1, 2]);
-    // One that answered late, and nothing to be done: no alarm is set.
+    assert_eq!((times(), is_set()), ([4, 2, 2], false));
+    // One that answers in time, and nothing to be done: no alarm is set.
+    poll_pending(&mut waiters[0], &tasks[0]);
+    work.wake();
     poll_pending(&mut waiters[0], &tasks[0]);
     rings();
-    assert_eq!((times(), is_set()), ([4, 1, 2], false));
+    assert_eq!((times(), is_set()), ([5, 2, 2], false));
 }
 
 /// What is waited for may panic as it is polled: the next waiter drives all the same.
@@ -352,12 +350,9 @@ fn the_list_of_waiters_is_as_a_simple_one() {
                 model.push(at);
             }
         }
-        let (mut before, mut listed) = (u64::MAX, Vec::new());
-        while let Some((place, waker)) = list.last_before(before) {
-            listed.push(wakers.iter().position(|it| it.will_wake(waker)).unwrap());
-            before = place;
-        }
-        listed.reverse();
+        let all = list.all_but_first().chain(list.first());
+        let number = |waker| wakers.iter().position(|it| it.will_wake(waker)).unwrap();
+        let listed: Vec<usize> = all.map(number).collect();
         assert_eq!((&listed, list.len()), (&model, model.len()));
         assert!(list.places.len() <= 2 * list.len());
     }
@@ -372,8 +367,34 @@ fn the_end_drops_what_was_driven() {
     assert!(work.dropped.load(Ordering::SeqCst));
     let late = Arc::<Work>::default();
     progress.add(Box::new(Worker(Arc::clone(&late))));
+    assert!(late.dropped.load(Ordering::SeqCst));
     assert!(!progress.turn());
     assert_eq!(late.polls(), 0);
+}
+
+/// What reports readiness ends: so does all that is driven, also what a thread drives just then,
+/// and none is asked any more.
+#[test]
+fn what_is_abandoned_is_dropped_also_in_the_middle_of_a_turn() {
+    let (idle, work) = progress();
+    let task = Arc::<Task>::default();
+    let mut waiter = ProgressWaiter::new(Some(&idle));
+    poll_pending(&mut waiter, &task);
+    idle.abandon();
+    assert!(work.dropped.load(Ordering::SeqCst));
+    work.wake();
+    assert_eq!(task.times(), 0);
+
+    let (driven, work) = progress();
+    let mut waiter = ProgressWaiter::new(Some(&driven));
+    let waker = Waker::from(Arc::clone(&task));
+    let polled = waiter.poll(&mut Context::from_waker(&waker), |_| {
+        driven.abandon();
+        Poll::<()>::Pending
+    });
+    assert!(polled.is_pending() && work.dropped.load(Ordering::SeqCst));
+    work.wake();
+    assert_eq!(task.times(), 0);
 }
 
 /// Every edge is walked, and the drawing has no other.

@@ -27,6 +27,7 @@ use self::datagrams::Inbox;
 use self::pipe::Pipe;
 use self::stream::{LoopbackStream, PipeConnect};
 use super::clock::TokioClock;
+use super::manual::RuntimeLife;
 use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
 use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
@@ -265,6 +266,8 @@ impl Backlog {
 pub(super) struct LoopbackTransport {
     net: Arc<LoopbackNet>,
     runtime: Handle,
+    /// Where the application drives by hand.
+    life: Option<Arc<RuntimeLife>>,
     ports: Option<PortRange>,
     /// Where in the network it is.
     #[cfg(any(test, feature = "test-util"))]
@@ -276,10 +279,16 @@ impl LoopbackTransport {
         LoopbackTransport {
             net,
             runtime,
+            life: None,
             ports,
             #[cfg(any(test, feature = "test-util"))]
             host: None,
         }
+    }
+
+    /// The same, whose clocks are polled also outside of the runtime.
+    pub(super) fn with_life(self, life: Option<Arc<RuntimeLife>>) -> Self {
+        LoopbackTransport { life, ..self }
     }
 
     /// A link whose connect ends, or has ended, as `connect` says.
@@ -395,7 +404,8 @@ impl Transport for LoopbackTransport {
     }
 
     fn open_clock(&self) -> Result<Box<dyn Clock>> {
-        Ok(Box::new(TokioClock::new(self.runtime.clone())))
+        let clock = TokioClock::new(self.runtime.clone(), self.life.clone());
+        Ok(Box::new(clock))
     }
 }
 
