@@ -513,8 +513,8 @@ impl<T, E> CallFuture<T, E> {
     /// Another connection may take the call that has failed so.
     fn may_wait(&self, status: &Status) -> bool {
         let codes = [Code::Draining, Code::ConnectionLost, Code::Unavailable];
-        let is_of_connection = status.is_not_started() && codes.contains(&status.code());
-        self.waits && !self.described.is_sent() && is_of_connection
+        let passes = status.is_not_started() && codes.contains(&status.code());
+        self.waits && passes && !self.described.is_sent() && !self.record.channel.is_closed()
     }
 
     fn wait(&mut self) {

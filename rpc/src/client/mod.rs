@@ -77,8 +77,9 @@ pub struct Channel {
 pub(crate) struct ChannelInner {
     /// The last that was made.
     current: Mutex<Arc<ClientConnection>>,
-    /// Another was made.
+    /// Another was made, or none will be any more.
     changed: Notify,
+    /// No other is made: it was closed, or its runtime has ended.
     is_closed: AtomicBool,
     pub(crate) deadline: Option<Duration>,
     pub(crate) counters: ChannelCounters,
@@ -98,32 +99,46 @@ impl ChannelInner {
         &self.hub.domain
     }
 
-    /// Waits until there is a connection that takes calls.
+    /// Waits until there is a connection that takes calls, or none will be made any more.
     pub(crate) async fn ready(&self) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.current().with_machine(|machine| machine.is_open()) {
+            if self.is_closed() || self.current().with_machine(|machine| machine.is_open()) {
                 return;
             }
             changed.await;
         }
     }
 
-    /// Waits until a call would be sent at once, and keeps its room.
-    pub(crate) async fn reserve(&self) -> Reservation {
+    /// Waits until a call would be sent at once, and keeps its room. `None`: it would fail at once,
+    /// as all will from now on.
+    pub(crate) async fn reserve(&self) -> Option<Reservation> {
         loop {
             self.ready().await;
             let connection = self.current();
             let mut freed = std::pin::pin!(connection.freed.notified());
             freed.as_mut().enable();
-            if let Some(reservation) = connection.reserve() {
+            let reservation = connection.reserve();
+            if reservation.is_some() {
                 return reservation;
             }
             if connection.with_machine(|machine| machine.is_open()) {
                 freed.await;
+            } else if self.is_closed() {
+                return None;
             }
         }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Wakes who waits for a connection.
+    fn set_closed(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.changed.notify_waiters();
     }
 
     /// Connects to the first of the addresses that answers.
@@ -176,7 +191,8 @@ impl Channel {
         &self.inner.hub.domain
     }
 
-    /// Waits until there is a connection to a server that is not draining.
+    /// Waits until there is a connection to a server that is not draining, or until there will be
+    /// none: the channel was closed, or its runtime has ended. Then calls fail at once.
     ///
     /// # Cancel safety
     /// Cancel safe: waiting changes nothing.
@@ -206,7 +222,7 @@ impl Channel {
     /// # Cancel safety
     /// Once the future has been polled, the channel closes even if the future is dropped.
     pub async fn close(&self) {
-        self.inner.is_closed.store(true, Ordering::Release);
+        self.inner.set_closed();
         let connection = self.inner.current();
         connection.closing.notify_one();
         // An end is the worst that it says.

@@ -2,7 +2,6 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,8 +11,20 @@ use super::ChannelInner;
 use crate::drive::close;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
 
-/// Runs beside a channel, and ends with it.
+/// No other connection is made.
+struct NoOther(Weak<ChannelInner>);
+
+impl Drop for NoOther {
+    fn drop(&mut self) {
+        if let Some(channel) = self.0.upgrade() {
+            channel.set_closed();
+        }
+    }
+}
+
+/// Runs beside a channel, and ends with it, or with its runtime.
 pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
+    let _ended = NoOther(Weak::clone(&channel));
     let (mut failures, mut connected) = (0, Instant::now());
     loop {
         let Some(connection) = channel.upgrade().map(|it| it.current()) else {
@@ -37,7 +48,7 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
         let Some(alive) = channel.upgrade() else {
             return;
         };
-        if alive.is_closed.load(Ordering::Acquire) {
+        if alive.is_closed() {
             return;
         }
         match ChannelInner::connect(&alive.hub, &alive.addresses).await {
@@ -48,7 +59,7 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
                 let is_closed = {
                     let mut current = alive.current.lock().unwrap_or_else(PoisonError::into_inner);
                     // Looked at under the lock: who closes the channel ends what is current then.
-                    let is_closed = alive.is_closed.load(Ordering::Acquire);
+                    let is_closed = alive.is_closed();
                     if !is_closed {
                         last = Some(std::mem::replace(&mut *current, Arc::clone(&connection)));
                     }

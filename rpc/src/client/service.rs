@@ -19,7 +19,8 @@ use crate::status::Status;
 /// [`Channel::service`].
 ///
 /// It is ready while the channel has a connection with room for a call, otherwise pending; it never
-/// fails because a server is away, since the server may return. Readiness belongs to one clone, and
+/// fails because a server is away, since the server may return. Once the channel is closed it is
+/// ready, and its calls fail. Readiness belongs to one clone, and
 /// reserves room for its call until the clone makes the call or is dropped. Calls made without a
 /// service may still take the room that was free; a call of the service then waits for the window.
 ///
@@ -44,7 +45,7 @@ use crate::status::Status;
 pub struct ChannelService {
     channel: Channel,
     /// Of this clone alone, while it waits.
-    waiting: Option<Pin<Box<dyn Future<Output = Reservation> + Send>>>,
+    waiting: Option<Pin<Box<dyn Future<Output = Option<Reservation>> + Send>>>,
     /// It is ready.
     reserved: Option<Reservation>,
 }
@@ -81,7 +82,7 @@ impl ChannelService {
                 let channel = channel.inner.clone();
                 Box::pin(async move { channel.reserve().await })
             });
-            self.reserved = Some(ready!(waiting.as_mut().poll(cx)));
+            self.reserved = ready!(waiting.as_mut().poll(cx));
             self.waiting = None;
         }
         Poll::Ready(())

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
+use tokio_fabric::testing::Net;
+use tokio_fabric::{Backend, Driver};
 use tokio_fabric_rpc::{Channel, Code, Server, Started};
 
 use super::{Handlers, ProbeClient, ProbeServer, expect};
@@ -20,11 +22,18 @@ fn runtime() -> Runtime {
 
 /// A server on a runtime of its own, and a channel on that of a client.
 fn client_of(server: &Runtime, client: &Runtime) -> (ProbeClient, Handlers) {
+    client_on(&Net::on(Backend::Epoll), server, client)
+}
+
+/// The same over this network; the client has its driver.
+fn client_on(net: &Net, server: &Runtime, client: &Runtime) -> (ProbeClient, Handlers) {
     let handlers = Handlers::default();
     let service = ProbeServer::new(handlers.clone());
-    let bound = server.block_on(Server::new().add(service).bind("127.0.0.1:0"));
-    let listening = bound.unwrap();
-    let channel = client.block_on(Channel::connect(listening.local_addr()));
+    let at_server = net.clone().driver(Driver::Task).fabric().unwrap();
+    let serving = Server::new().fabric(&at_server).add(service);
+    let listening = server.block_on(serving.bind("127.0.0.1:0")).unwrap();
+    let connecting = Channel::builder().fabric(&net.fabric().unwrap());
+    let channel = client.block_on(connecting.connect(listening.local_addr()));
     // It serves until its runtime ends.
     std::mem::forget(listening);
     (ProbeClient::over(channel.unwrap()), handlers)
@@ -49,6 +58,40 @@ fn a_call_ends_with_the_runtime_of_its_channel() {
         Code::Unavailable,
         Started::NotStarted,
     );
+}
+
+/// `Channel::ready`: "or until there will be none: the channel was closed, or its runtime has ended.
+/// Then calls fail at once", also those that would wait for another connection; and closing ends.
+/// With each driver, on each backend.
+#[test]
+fn nothing_of_a_channel_waits_after_the_end_of_its_runtime() {
+    for backend in [Backend::Loopback, Backend::Epoll, Backend::IoUring] {
+        for driver in [Driver::Task, Driver::Thread, Driver::Manual] {
+            let net = Net::on(backend).driver(driver);
+            if runtime().block_on(async { net.peer().is_err() }) {
+                continue; // This kernel has no io_uring.
+            }
+            let [of_server, of_channel, of_call] = [(); 3].map(|()| runtime());
+            let (client, _) = client_on(&net, &of_server, &of_channel);
+            let waits = {
+                let channel = client.channel().clone();
+                let busy = client.clone();
+                of_call.spawn(async move {
+                    busy.wait(None).no_deadline().await.unwrap_err();
+                    channel.ready().await;
+                    let call = busy.nothing().no_deadline().wait_for_ready();
+                    call.await.unwrap_err();
+                    channel.close().await;
+                })
+            };
+            of_call.block_on(client.nothing().into_future()).unwrap();
+            drop(of_channel);
+            let ended = of_call.block_on(async { timeout(PATIENCE, waits).await });
+            ended
+                .unwrap_or_else(|_| panic!("{backend} {driver:?} hangs"))
+                .unwrap();
+        }
+    }
 }
 
 /// G7: "the client ends first", also if the runtime of the channel's first call has ended.

@@ -57,12 +57,13 @@ async fn services_do_not_take_each_others_room() {
         .await
         .unwrap();
     assert_eq!(client.channel().service().load(), 1);
-    // Its server ends: it is ready no more, and its place is given back.
+    // "Once the channel is closed it is ready, and its calls fail", and its place is given back.
     drop(server);
     client.channel().close().await;
     let ready = poll_fn(|cx| Service::<Call<()>>::poll_ready(&mut services[0], cx));
-    assert!(ready.now_or_never().is_none());
+    assert!(ready.now_or_never().is_some());
     assert_eq!(client.channel().service().load(), 0);
+    services[0].call(client.nothing()).await.unwrap_err();
 }
 
 /// A call whose turn has come, and which is polled no more, gives its place back at its deadline:
