@@ -113,6 +113,22 @@ impl OperationId {
     /// No port has this key: there are never so many.
     const OWN: u64 = u64::MAX;
 
+    /// The port of a small message that was copied, whose key is its number.
+    const COPIED: u64 = u64::MAX - 1;
+
+    /// A small message of a connected endpoint that was copied when it was posted.
+    pub(crate) fn copied(number: u64) -> Self {
+        OperationId {
+            port: OperationId::COPIED,
+            key: number,
+        }
+    }
+
+    /// The number of a message that was copied.
+    pub(crate) fn copied_number(self) -> Option<u64> {
+        (self.port == OperationId::COPIED).then_some(self.key)
+    }
+
     /// An operation of a connected endpoint, or a receive of a connectionless one.
     pub(crate) fn own(key: u64) -> Self {
         OperationId {
@@ -123,13 +139,13 @@ impl OperationId {
 
     /// An operation that was posted to the port with this key.
     pub(crate) fn of_port(port: u64, key: u64) -> Self {
-        debug_assert_ne!(port, OperationId::OWN);
+        debug_assert!(port < OperationId::COPIED);
         OperationId { port, key }
     }
 
     /// The key of its port, unless the endpoint itself has it.
     pub(crate) fn port(self) -> Option<u64> {
-        Some(self.port).filter(|port| *port != OperationId::OWN)
+        Some(self.port).filter(|port| *port < OperationId::COPIED)
     }
 
     /// Its key there.
@@ -141,6 +157,7 @@ impl OperationId {
 impl fmt::Debug for OperationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port() {
+            None if self.port == OperationId::COPIED => write!(f, "OperationId(copy {})", self.key),
             None => write!(f, "OperationId({})", self.key),
             Some(port) => write!(f, "OperationId({port}, {})", self.key),
         }

@@ -23,6 +23,8 @@ use crate::wire::{
 
 /// Bytes of the message.
 const LEN: usize = 64;
+/// Bytes of a message that is not copied.
+const LONG_LEN: usize = 1024;
 /// Messages that go out together.
 pub const GATHERED: usize = 32;
 
@@ -274,6 +276,23 @@ impl SteppedConnection {
             host,
             buffer: Some(Payload::from_vec(vec![0; LEN])),
         }
+    }
+
+    /// A small message is posted by a copy, handed out, sent, and its end is seen.
+    pub fn send_copied(&mut self, message: &[u8]) {
+        let number = self.machine.inject_awaited(message, None);
+        let number = number.expect("it is open").expect("there is room");
+        self.transmit();
+        black_box(self.machine.take_injected_ends());
+        assert!(number < self.machine.injected_ended_before());
+    }
+
+    /// The same of a message that is not copied.
+    pub fn send_long(&mut self) {
+        if self.buffer.as_ref().is_some_and(|it| it.len() == LEN) {
+            self.buffer = Some(Payload::from_vec(vec![0; LONG_LEN]));
+        }
+        self.send(None);
     }
 
     /// A send is posted, handed out, sent and completed.

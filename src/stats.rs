@@ -107,8 +107,7 @@ impl OperationCounts {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct OperationStats {
-    /// Messages sent, injected ones among them. The bytes of those that a connected endpoint
-    /// injects count when they are accepted.
+    /// Messages sent, injected ones among them.
     pub sends: OperationCounts,
     /// Messages received; in a buffer for several messages, each one counts.
     pub receives: OperationCounts,

@@ -56,10 +56,18 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
+        most: 700,
+        run: || {
+            let mut connection = SteppedConnection::new();
+            repeat(|| connection.send_copied(&[0; 64]));
+        },
+    },
+    Step {
+        name: "the same of 1 KiB, which is not copied",
         most: 2056,
         run: || {
             let mut connection = SteppedConnection::new();
-            repeat(|| connection.send(None));
+            repeat(|| connection.send_long());
         },
     },
     Step {

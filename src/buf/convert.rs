@@ -41,6 +41,11 @@ macro_rules! convert_owned {
             fn buffer_len(&self) -> usize {
                 self.len()
             }
+
+            #[inline]
+            fn buffer_bytes(&self) -> Option<&[u8]> {
+                Some(self.as_ref())
+            }
         }
 
         impl IoBuf for $buffer {}
@@ -162,6 +167,11 @@ impl<B: Convert> ConvertMany for B {
 
     fn is_registered(&self) -> bool {
         self.is_buffer_registered()
+    }
+
+    #[inline]
+    fn single_bytes(&self) -> Option<&[u8]> {
+        self.buffer_bytes()
     }
 }
 

@@ -51,6 +51,11 @@ pub trait Convert: Sized {
     fn is_buffer_registered(&self) -> bool {
         false
     }
+
+    /// Its bytes where they lie, if they are Rust's places and small messages of them are copied.
+    fn buffer_bytes(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// Seals [`IoBufs`] and the other traits of several buffers.
@@ -79,6 +84,11 @@ pub trait ConvertMany: Sized {
 
     /// True if all are parts of regions, as `FI_MR_LOCAL` asks.
     fn is_registered(&self) -> bool;
+
+    /// The bytes of a single buffer; see [`Convert::buffer_bytes`].
+    fn single_bytes(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// A buffer that an operation may read from.

@@ -137,6 +137,10 @@ impl PostEndpoint for Inner {
     fn own_operations(&self) -> &dyn OpOwner {
         &*self.port
     }
+
+    fn copying_port(&self) -> Option<&Port> {
+        Some(&self.port)
+    }
 }
 
 impl Drop for Inner {

@@ -18,7 +18,7 @@ use crate::progress::OpCell;
 use crate::proto::OpResult;
 use crate::sync::ProgressWaiter;
 
-use super::target::OpHandle;
+use super::target::{CopiedSend, OpHandle};
 
 /// The result of a successful operation besides its buffers: the number of bytes, or [`Received`]
 /// for a message. Sealed.
@@ -102,40 +102,66 @@ impl OpOutput for usize {}
 /// whose operations have always completed when it awaits them does not starve other tasks.
 #[must_use = "dropped, it is withdrawn if it has not started; `detach` lets it go on"]
 pub struct Op<B: IoBufs, R: OpOutput = usize> {
-    handle: OpHandle,
-    /// Until it is dropped.
-    cell: Option<Arc<OpCell>>,
+    state: OpState<B>,
     waiter: ProgressWaiter,
     finished: bool,
-    buffers: PhantomData<fn() -> (B, R)>,
+    output: PhantomData<fn() -> R>,
 }
+
+/// Where an operation's future looks.
+enum OpState<B> {
+    Recorded {
+        handle: OpHandle,
+        /// Until it is dropped.
+        cell: Option<Arc<OpCell>>,
+    },
+    /// A small message that was copied: its buffers have stayed here.
+    Copied {
+        send: CopiedSend,
+        buffers: Option<B>,
+    },
+}
+
+/// Nothing in it is pinned.
+impl<B: IoBufs, R: OpOutput> Unpin for Op<B, R> {}
 
 impl<B: IoBufs, R: OpOutput> Op<B, R> {
     pub(super) fn new(handle: OpHandle, cell: Arc<OpCell>) -> Self {
+        let waiter = handle.waiter();
+        let cell = Some(cell);
+        Op::with_state(OpState::Recorded { handle, cell }, waiter)
+    }
+
+    /// Of a small message that was copied.
+    pub(super) fn copied(send: CopiedSend, buffers: B) -> Self {
+        let waiter = send.waiter();
+        let buffers = Some(buffers);
+        Op::with_state(OpState::Copied { send, buffers }, waiter)
+    }
+
+    fn with_state(state: OpState<B>, waiter: ProgressWaiter) -> Self {
         Op {
-            waiter: handle.waiter(),
-            handle,
-            cell: Some(cell),
+            state,
+            waiter,
             finished: false,
-            buffers: PhantomData,
+            output: PhantomData,
         }
     }
 
     /// Its id, unique within the endpoint.
     pub fn id(&self) -> OperationId {
-        self.handle.name()
-    }
-
-    fn cell(&self) -> &OpCell {
-        self.cell.as_deref().expect("held until dropped")
+        match &self.state {
+            OpState::Recorded { handle, .. } => handle.name(),
+            OpState::Copied { send, .. } => send.name(),
+        }
     }
 
     /// How far it has got.
     pub fn phase(&self) -> Phase {
-        if self.cell().has_ended() {
-            Phase::Ended
-        } else {
-            self.handle.phase()
+        match &self.state {
+            OpState::Recorded { cell, .. } if held(cell).has_ended() => Phase::Ended,
+            OpState::Recorded { handle, .. } => handle.phase(),
+            OpState::Copied { send, .. } => send.phase(),
         }
     }
 
@@ -143,7 +169,10 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
     /// result if it had started. Returns `true` if it had not.
     #[doc(alias = "fi_cancel")]
     pub fn cancel(&self) -> bool {
-        self.handle.cancel()
+        match &self.state {
+            OpState::Recorded { handle, .. } => handle.cancel(),
+            OpState::Copied { send, .. } => send.cancel(),
+        }
     }
 
     /// Lets the operation run to completion without a future, as a task does when its Tokio
@@ -155,8 +184,15 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
     /// takes a message, which is dropped.
     pub fn detach(mut self) {
         // Its buffers, if it has ended, are dropped here, with nothing locked.
-        drop(self.cell.take().and_then(OpCell::detach));
+        if let OpState::Recorded { cell, .. } = &mut self.state {
+            drop(cell.take().and_then(OpCell::detach));
+        }
+        self.finished = true;
     }
+}
+
+fn held(cell: &Option<Arc<OpCell>>) -> &OpCell {
+    cell.as_deref().expect("held until dropped")
 }
 
 impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
@@ -165,8 +201,22 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
         let this = &mut *self;
-        let (handle, waiter) = (&this.handle, &mut this.waiter);
-        let cell = this.cell.as_deref().expect("held until dropped");
+        let waiter = &mut this.waiter;
+        let (handle, cell) = match &mut this.state {
+            OpState::Recorded { handle, cell } => (&*handle, held(cell)),
+            OpState::Copied { send, buffers } => {
+                let ended = ready!(waiter.poll(cx, |cx| send.poll(cx.waker())));
+                budget.made_progress();
+                this.finished = true;
+                return Poll::Ready(match ended {
+                    Ok(()) => Ok(sent_output(buffers)),
+                    Err(error) => {
+                        send.forget(true);
+                        Err(Failed::new(error, buffers.take()))
+                    }
+                });
+            }
+        };
         let result = if handle.names_sources() {
             let ended = waiter.poll(cx, |cx| cell.poll(cx.waker(), OpResult::take));
             let mut end = ready!(ended);
@@ -183,6 +233,19 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
         self.finished = true;
         Poll::Ready(result)
     }
+}
+
+/// What the future of a small message gives that was copied and sent.
+fn sent_output<B: IoBufs, R: OpOutput>(buffers: &mut Option<B>) -> (R, B) {
+    let buffers = (buffers.take()).expect("a future is not polled after its end");
+    let fields = CompletionFields {
+        len: buffers.total_len(),
+        data: None,
+        tag: None,
+        source: None,
+        endpoint: None,
+    };
+    (R::from_completion(fields), buffers)
 }
 
 /// Sorts an operation's end into the result its future gives.
@@ -214,10 +277,14 @@ fn into_output<B: IoBufs, R: OpOutput>(
 
 impl<B: IoBufs, R: OpOutput> Drop for Op<B, R> {
     fn drop(&mut self) {
-        match self.cell.take() {
-            Some(cell) if self.finished => OpCell::recycle(cell),
-            Some(cell) => self.handle.withdraw(&cell),
-            None => {}
+        match &mut self.state {
+            OpState::Recorded { handle, cell } => match cell.take() {
+                Some(cell) if self.finished => OpCell::recycle(cell),
+                Some(cell) => handle.withdraw(&cell),
+                None => {}
+            },
+            OpState::Copied { send, .. } if !self.finished => send.forget(false),
+            OpState::Copied { .. } => {}
         }
     }
 }

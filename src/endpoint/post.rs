@@ -30,6 +30,7 @@ use crate::cq::CompletionFlags;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::info::Caps;
+use crate::limits::INJECT_SIZE_MAX;
 use crate::mr::Access;
 use crate::op_error::Failed;
 use crate::progress::{OpCell, PostOptions, Report};
@@ -39,7 +40,7 @@ use super::atomic::AtomicSpec;
 use super::common::Common;
 use super::op::{Op, OpOutput, Queued, QueuedOp};
 use super::remote::RemoteRegions;
-use super::target::{OpHandle, PostTarget};
+use super::target::{CopiedSend, OpHandle, PostTarget};
 
 /// An operation described but not posted.
 pub(super) trait OpBuilder<B: IoBufs>: Sized {
@@ -145,8 +146,13 @@ pub(super) fn post_op<B: IoBufs, R: OpOutput, D: OpBuilder<B>>(
     builder: D,
     wait: bool,
 ) -> Result<Op<B, R>, Failed<B>> {
+    let described = describe(builder, wait)?;
+    let described = match described.post_copied()? {
+        Ok((copied, buffers)) => return Ok(Op::copied(copied, buffers)),
+        Err(described) => described,
+    };
     let cell = OpCell::new();
-    let (handle, _) = post(builder, |_| Report::Future(cell.clone()), wait)?;
+    let (handle, _) = described.post(|_| Report::Future(cell.clone()))?;
     Ok(Op::new(handle, cell))
 }
 
@@ -176,7 +182,7 @@ pub(super) fn post_queued<B: IoBufs, D: OpBuilder<B>>(
         slot: None,
         waiting: None,
     };
-    let (handle, posted) = post(builder, report, wait)?;
+    let (handle, posted) = describe(builder, wait)?.post(report)?;
     Ok(QueuedOp {
         waiter: handle.waiter(),
         handle,
@@ -185,11 +191,16 @@ pub(super) fn post_queued<B: IoBufs, D: OpBuilder<B>>(
     })
 }
 
-fn post<B: IoBufs, D: OpBuilder<B>>(
-    builder: D,
-    report: impl FnOnce(&Common) -> Report,
-    wait: bool,
-) -> Result<(OpHandle, crate::progress::PostedOp), Failed<B>> {
+/// What a builder describes, whose endpoint may do it with these buffers.
+struct Described<B> {
+    operation: OperationKind,
+    options: PostOptions,
+    target: PostTarget,
+    buffers: B,
+    spec: OpSpec,
+}
+
+fn describe<B: IoBufs, D: OpBuilder<B>>(builder: D, wait: bool) -> Result<Described<B>, Failed<B>> {
     let operation = builder.operation_kind();
     let options = PostOptions {
         wait,
@@ -197,32 +208,91 @@ fn post<B: IoBufs, D: OpBuilder<B>>(
     };
     let need = builder.caps();
     let (target, buffers, spec) = builder.into_parts();
-    let fail = |error: Error, buffers| Failed::new(error.with_operation(operation), buffers);
     let common = target.common();
-    if let Err(error) = common.caps.check(need) {
-        return Err(fail(error, Some(buffers)));
+    let may = common.caps.check(need);
+    if let Err(error) = may.and_then(|()| common.check_buffers(&buffers)) {
+        let error = error.with_operation(operation);
+        return Err(Failed::new(error, Some(buffers)));
     }
-    if let Err(error) = common.check_buffers(&buffers) {
-        return Err(fail(error, Some(buffers)));
+    Ok(Described {
+        operation,
+        options,
+        target,
+        buffers,
+        spec,
+    })
+}
+
+impl<B: IoBufs> Described<B> {
+    /// Posts a small message by a copy of its bytes, if nothing but its future awaits it: then it
+    /// takes no record. The buffers stay with the future. `Err` within: it is no such message, or
+    /// there is no room for it now.
+    #[inline]
+    fn post_copied(self) -> Result<Result<(CopiedSend, B), Self>, Failed<B>> {
+        let PostOptions {
+            fence,
+            matched,
+            timeout,
+            more,
+            ..
+        } = self.options;
+        let OpSpec::Send {
+            tag: None,
+            data,
+            ack: false,
+        } = self.spec
+        else {
+            return Ok(Err(self));
+        };
+        let is_plain = !fence && !matched && timeout.is_none();
+        let bytes = (self.buffers.single_bytes())
+            .filter(|bytes| is_plain && bytes.len() <= INJECT_SIZE_MAX);
+        let Some(bytes) = bytes else {
+            return Ok(Err(self));
+        };
+        match self.target.post_copied(bytes, data, more) {
+            Ok(Some(copied)) => Ok(Ok((copied, self.buffers))),
+            Ok(None) => Ok(Err(self)),
+            Err(error) => Err(self.failed(error)),
+        }
     }
-    let payload = match buffers.into_payload(spec.usage()) {
-        Ok(payload) => payload,
-        Err((error, buffers)) => return Err(fail(error, Some(buffers))),
-    };
-    if let Err(error) = common.check_regions(&payload) {
-        return Err(fail(error, B::from_payload(payload)));
+
+    fn failed(self, error: Error) -> Failed<B> {
+        Failed::new(error.with_operation(self.operation), Some(self.buffers))
     }
-    let payload = match spec {
-        OpSpec::ReceiveAny { max } => match common.memory_on_arrival(max) {
+
+    fn post(
+        self,
+        report: impl FnOnce(&Common) -> Report,
+    ) -> Result<(OpHandle, crate::progress::PostedOp), Failed<B>> {
+        let Described {
+            operation,
+            options,
+            target,
+            buffers,
+            spec,
+        } = self;
+        let fail = |error: Error, buffers| Failed::new(error.with_operation(operation), buffers);
+        let common = target.common();
+        let payload = match buffers.into_payload(spec.usage()) {
             Ok(payload) => payload,
-            Err(error) => return Err(fail(error, None)),
-        },
-        _ => payload,
-    };
-    let report = report(common);
-    target
-        .post(spec, payload, report, options)
-        .map_err(|(error, payload)| fail(error, B::from_payload(payload)))
+            Err((error, buffers)) => return Err(fail(error, Some(buffers))),
+        };
+        if let Err(error) = common.check_regions(&payload) {
+            return Err(fail(error, B::from_payload(payload)));
+        }
+        let payload = match spec {
+            OpSpec::ReceiveAny { max } => match common.memory_on_arrival(max) {
+                Ok(payload) => payload,
+                Err(error) => return Err(fail(error, None)),
+            },
+            _ => payload,
+        };
+        let report = report(common);
+        target
+            .post(spec, payload, report, options)
+            .map_err(|(error, payload)| fail(error, B::from_payload(payload)))
+    }
 }
 
 /// How many buffers, and their bytes.

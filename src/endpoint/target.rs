@@ -2,6 +2,7 @@
 //! [`PostEndpoint`], and what owns posted operations is an [`OpOwner`].
 
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 
 use crate::buf::Payload;
 use crate::cq::SourceName;
@@ -71,6 +72,11 @@ pub(super) trait PostEndpoint: Send + Sync {
 
     /// The owner of all other operations.
     fn own_operations(&self) -> &dyn OpOwner;
+
+    /// The port that copies small messages: a connected endpoint's.
+    fn copying_port(&self) -> Option<&Port> {
+        None
+    }
 
     /// The port to a peer by the name that operation names have of it.
     fn port_named(&self, _name: u64) -> Option<Arc<Port>> {
@@ -199,6 +205,24 @@ impl PostTarget {
         self.endpoint.common()
     }
 
+    /// Posts a small message that is copied, and awaited. `None`: it is an operation, here or now.
+    #[inline]
+    pub(super) fn post_copied(
+        &self,
+        bytes: &[u8],
+        data: Option<u64>,
+        more: bool,
+    ) -> Result<Option<CopiedSend>> {
+        let Some(port) = self.endpoint.copying_port() else {
+            return Ok(None);
+        };
+        let number = port.send_copied(bytes, data, more)?;
+        Ok(number.map(|number| CopiedSend {
+            endpoint: Arc::clone(&self.endpoint),
+            number,
+        }))
+    }
+
     /// The capabilities that a receive takes which is posted to it.
     #[inline]
     pub(super) fn receive_caps(&self) -> Caps {
@@ -304,6 +328,48 @@ impl OpHandle {
     }
 }
 
+/// A small message that was copied when it was posted: its end is a number that its connection
+/// passes.
+pub(super) struct CopiedSend {
+    endpoint: Arc<dyn PostEndpoint>,
+    number: u64,
+}
+
+impl CopiedSend {
+    fn port(&self) -> &Port {
+        let port = self.endpoint.copying_port();
+        port.expect("the endpoint that has copied it has a port")
+    }
+
+    pub(super) fn name(&self) -> OperationId {
+        OperationId::copied(self.number)
+    }
+
+    /// Of who awaits it.
+    pub(super) fn waiter(&self) -> ProgressWaiter {
+        ProgressWaiter::new(self.endpoint.common().domain.progress_by_hand())
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.port().sent_phase(self.number)
+    }
+
+    /// True if it has ended by this.
+    pub(super) fn cancel(&self) -> bool {
+        self.port().cancel_sent(self.number) == Withdrawn::Ended
+    }
+
+    #[inline]
+    pub(super) fn poll(&self, waker: &Waker) -> Poll<Result<()>> {
+        self.port().poll_sent(self.number, waker)
+    }
+
+    /// Its future is dropped (ruling 4), or has ended with a failure.
+    pub(super) fn forget(&self, ended: bool) {
+        self.port().forget_sent(self.number, ended);
+    }
+}
+
 /// Posts a receive, or a buffer for several messages, to receives that connections share.
 pub(super) fn post_receive(
     receives: &ReceiveContext,
@@ -329,6 +395,10 @@ pub(super) fn post_receive(
 /// ended by that.
 pub(super) fn cancel_named(endpoint: &impl PostEndpoint, operation: OperationId) -> bool {
     let key = OpKey::from_bits(operation.key());
+    if let Some(number) = operation.copied_number() {
+        let port = endpoint.copying_port();
+        return port.is_some_and(|it| it.cancel_sent(number) == Withdrawn::Ended);
+    }
     let withdrawn = match operation.port() {
         None => endpoint.own_operations().cancel(key),
         Some(name) => match endpoint.port_named(name) {

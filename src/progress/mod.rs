@@ -44,6 +44,7 @@ mod rdm;
 mod ready;
 mod receive_context;
 mod report;
+mod sent;
 mod shards;
 mod spin;
 #[cfg(test)]
@@ -72,7 +73,11 @@ pub(crate) use crate::proto::{DgramSizes, LongMessages, PostOptions, SendOrder};
 
 #[cfg(loom)]
 pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {
-    let all = [report::models::MODELS, receive_context::models::MODELS];
+    let all = [
+        report::models::MODELS,
+        sent::models::MODELS,
+        receive_context::models::MODELS,
+    ];
     all.into_iter().flatten().copied()
 }
 

@@ -34,6 +34,7 @@ use super::pollable::Pollable;
 use super::rdm::{RdmAttachment, SupersededFlag};
 use super::receive_context::PortReceives;
 use super::report::{OpCell, Report};
+use super::sent::SentMark;
 
 pub(crate) use config::{Bindings, CounterSet, ExtensionConfig};
 pub(super) use counts::PortCounts;
@@ -65,6 +66,8 @@ pub(crate) struct Port {
     auth_key: Option<AuthSecret>,
     pub(super) port_waker: Arc<PortWaker>,
     pub(super) superseded: SupersededFlag,
+    /// Of messages that were copied.
+    pub(super) sent: SentMark,
     /// Turns it has had.
     #[cfg(test)]
     pub(super) turns: std::sync::atomic::AtomicU64,
@@ -143,6 +146,7 @@ impl Port {
             auth_key: extension.auth_key,
             port_waker,
             superseded: SupersededFlag::default(),
+            sent: SentMark::default(),
             #[cfg(test)]
             turns: std::sync::atomic::AtomicU64::new(0),
         });

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::proto::{Lifecycle, OpKey, Operation, PostOptions, RefusedPost, Withdrawn};
@@ -86,21 +87,86 @@ impl Port {
     /// Posts a message that is copied: only counters count its end, and it never waits. Of a
     /// connected endpoint.
     pub(crate) fn inject(&self, bytes: &[u8], data: Option<u64>) -> Result<()> {
+        let inject = |state: &mut PortState| state.machine.inject(bytes, data).map(Some);
+        let injected = self.post_copied(bytes.len(), true, inject);
+        match injected {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.with_operation(OperationKind::Inject)),
+        }
+    }
+
+    /// The same of a message that is awaited ([`Port::poll_sent`]): gives its number. `None`: there
+    /// is no room for it now. `more`: another post follows.
+    pub(crate) fn send_copied(
+        &self,
+        bytes: &[u8],
+        data: Option<u64>,
+        more: bool,
+    ) -> Result<Option<u64>> {
+        let send = |state: &mut PortState| {
+            let number = state.machine.inject_awaited(bytes, data)?;
+            #[cfg(feature = "metrics")]
+            if let Some(number) = number {
+                state.latencies.posted_copied(number);
+            }
+            Ok(number)
+        };
+        self.post_copied(bytes.len(), !more, send)
+    }
+
+    fn post_copied<N>(
+        &self,
+        len: usize,
+        may_inline: bool,
+        post: impl FnOnce(&mut PortState) -> Result<Option<N>>,
+    ) -> Result<Option<N>> {
         let _entered = self.span.enter();
-        tracing::trace!(operation = ?OperationKind::Inject, len = bytes.len(), "posted");
-        let mut state = self.lock("inject");
+        tracing::trace!(len, "posted, copied");
+        let mut state = self.lock("post a copy");
         state.activity += 1;
         let was_idle = state.machine.is_transmit_idle();
         let open = state.check_closing();
-        if let Err(error) = open.and_then(|()| state.machine.inject(bytes, data)) {
-            let error = error.with_operation(OperationKind::Inject);
-            return Err(state.about_peer(error));
+        let posted = open.and_then(|()| post(&mut state));
+        let posted = posted.map_err(|error| state.about_peer(error))?;
+        if posted.is_some() {
+            self.send_posted(&mut state, was_idle && may_inline);
+            self.watch_peer(&mut state);
+            self.publish_and_wake(&mut state);
         }
-        state.counts.operations.sends.bytes += bytes.len() as u64;
-        self.send_posted(&mut state, was_idle);
-        self.watch_peer(&mut state);
+        Ok(posted)
+    }
+
+    /// Ready once the copied message of this number has ended.
+    #[inline]
+    pub(crate) fn poll_sent(&self, number: u64, waker: &Waker) -> Poll<Result<()>> {
+        self.sent.poll(number, waker)
+    }
+
+    /// How far a copied message has come.
+    pub(crate) fn sent_phase(&self, number: u64) -> Phase {
+        if self.sent.has_ended(number) {
+            return Phase::Ended;
+        }
+        let phase = self.lock("phase").machine.injected_phase(number);
+        phase.unwrap_or(Phase::Ended)
+    }
+
+    /// Asks a copied message to end early.
+    pub(crate) fn cancel_sent(&self, number: u64) -> Withdrawn {
+        let mut state = self.lock("cancel");
+        let withdrawn = state.machine.cancel_injected(number, false);
         self.publish_and_wake(&mut state);
-        Ok(())
+        withdrawn
+    }
+
+    /// The future of a copied message is dropped (ruling 4). `ended`: by its end.
+    pub(crate) fn forget_sent(&self, number: u64, ended: bool) {
+        if !ended {
+            let mut state = self.lock("withdraw");
+            state.machine.cancel_injected(number, true);
+            self.publish_and_wake(&mut state);
+        }
+        drop(self.sent.forget(number));
     }
 
     /// Sends what was posted, or leaves it to the driver (ruling 5). `may_inline`: nothing is ahead

@@ -33,10 +33,23 @@ impl Port {
 
     #[inline(never)]
     fn count_injected(&self, state: &mut PortState) {
-        let InjectedEnds { sent, failed } = state.machine.take_injected_ends();
+        let InjectedEnds {
+            sent,
+            failed,
+            bytes,
+        } = state.machine.take_injected_ends();
         let sends = &mut state.counts.operations.sends;
         sends.succeeded += sent as u64;
         sends.failed += failed as u64;
+        sends.bytes += bytes;
+        let mut unsent = state.machine.take_unsent();
+        for it in &mut unsent {
+            it.error = state.about_peer(it.error.clone());
+        }
+        let before = state.machine.injected_ended_before();
+        self.sent.advance(before, unsent, &mut state.deferred.wakes);
+        #[cfg(feature = "metrics")]
+        (state.latencies).published_copied(|it| state.machine.injected_phase(it).is_none());
         let Some(counter) = state.bindings.counter(OperationKind::Inject) else {
             return;
         };

@@ -28,7 +28,7 @@ mod tests;
 pub(crate) use conn::{
     Challenge, ChallengeResult, ConnIds, Connection, ExtensionParams, InjectedEnds, Lifecycle,
     LongMessages, OFFERED, Outgoing, ProvenKey, RdmParams, ReceivePlan, SendOrder, SharedParams,
-    Sizes, Withdrawn, no_contexts,
+    Sizes, UnsentMessages, Withdrawn, no_contexts,
 };
 pub(crate) use dgram::{Dgram, DgramSizes};
 pub(crate) use event::ConnEvent;

@@ -8,11 +8,19 @@ use crate::progress::port::Port;
 use crate::proto::OpKey;
 use crate::stats::LatencySample;
 
+/// How the machine knows an operation.
+#[derive(Clone, Copy, Debug)]
+enum SampledOp {
+    Recorded(OpKey),
+    /// A message that was copied, by its number.
+    Copied(u64),
+}
+
 /// Follows one operation at a time.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct LatencySampler {
     posts: u32,
-    current: Option<(OpKey, OperationKind, Instant)>,
+    current: Option<(SampledOp, OperationKind, Instant)>,
     /// Until they are asked for.
     taken: Vec<LatencySample>,
 }
@@ -20,21 +28,43 @@ pub(in crate::progress) struct LatencySampler {
 impl LatencySampler {
     /// An operation for transmission was posted.
     pub(in crate::progress) fn posted(&mut self, key: OpKey, operation: OperationKind) {
+        self.sample(SampledOp::Recorded(key), operation);
+    }
+
+    /// A message was posted that is awaited, and copied.
+    pub(in crate::progress) fn posted_copied(&mut self, number: u64) {
+        self.sample(SampledOp::Copied(number), OperationKind::Send);
+    }
+
+    fn sample(&mut self, op: SampledOp, operation: OperationKind) {
         let is_its_turn = self.posts.is_multiple_of(LATENCY_SAMPLE_EVERY);
         self.posts = self.posts.wrapping_add(1);
         let is_free = self.current.is_none() && self.taken.len() < LATENCY_SAMPLES_MAX;
         if is_its_turn && is_free {
-            self.current = Some((key, operation, Instant::now()));
+            self.current = Some((op, operation, Instant::now()));
         }
     }
 
     /// Some have ended; `is_ended` knows which.
     pub(in crate::progress) fn published(&mut self, is_ended: impl FnOnce(OpKey) -> bool) {
-        let Some((key, operation, since)) = self.current else {
-            return;
-        };
-        if is_ended(key) {
-            self.current = None;
+        if let Some((SampledOp::Recorded(key), ..)) = self.current
+            && is_ended(key)
+        {
+            self.take();
+        }
+    }
+
+    /// The same of messages that were copied.
+    pub(in crate::progress) fn published_copied(&mut self, is_ended: impl FnOnce(u64) -> bool) {
+        if let Some((SampledOp::Copied(number), ..)) = self.current
+            && is_ended(number)
+        {
+            self.take();
+        }
+    }
+
+    fn take(&mut self) {
+        if let Some((_, operation, since)) = self.current.take() {
             self.taken.push(LatencySample {
                 operation,
                 duration: since.elapsed(),

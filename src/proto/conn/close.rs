@@ -125,7 +125,7 @@ impl<T> Connection<T> {
     /// Ends what the peer, who closes, will not take: a message, or what may not pass one.
     pub(super) fn end_untaken(&mut self, key: OpKey) {
         let error = match self.ops.get(key).is_some_and(Operation::is_message) {
-            true => Error::new(ErrorKind::NoReceive, "the peer closed before it had one"),
+            true => no_receive(),
             false => Error::new(ErrorKind::PeerClosed, "before it had come to this"),
         };
         self.complete_unsent(key, error);
@@ -221,7 +221,7 @@ impl<T> Connection<T> {
         if may_carry_over && self.tx.carry_over(put_back) {
             return;
         }
-        let (waiting, injected) = self.tx.drain_waiting();
+        let (waiting, injected) = self.tx.drain_waiting(no_receive());
         self.injected_ended(injected);
         for key in waiting {
             self.end_untaken(key);
@@ -287,4 +287,9 @@ impl<T> Connection<T> {
         let header = FrameHeader::Close { reason };
         self.tx.push_control(header, Payload::empty());
     }
+}
+
+/// Why a message ends that the peer, who closes, does not take.
+fn no_receive() -> Error {
+    Error::new(ErrorKind::NoReceive, "the peer closed before it had one")
 }

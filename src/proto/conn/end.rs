@@ -81,7 +81,7 @@ impl<T> Connection<T> {
     fn complete_all(&mut self, error: &Error, host: &mut impl Host<T>) {
         let matched = self.take_matched_receives();
         self.collect_memory(host);
-        let injected = self.tx.injected.fail_all();
+        let injected = self.tx.injected.fail_all(error);
         self.injected_ended(injected);
         for key in self.ops.keys_by_age() {
             let payload = self.ops.get_mut(key).and_then(|op| op.payload.take());

@@ -82,7 +82,7 @@ pub(in crate::proto) use rendezvous_receiver::IncomingState;
 pub(in crate::proto) use rendezvous_sender::OutgoingState;
 pub(crate) use state::Lifecycle;
 use tx::Tx;
-pub(crate) use tx::{InjectedEnds, Outgoing};
+pub(crate) use tx::{InjectedEnds, Outgoing, UnsentMessages};
 
 /// Sizes of a connection's queues.
 #[derive(Clone, Copy, Debug)]
@@ -399,6 +399,21 @@ impl<T> Connection<T> {
     pub(crate) fn wants_admission(&self) -> bool {
         let receives = self.own();
         self.tx_context.wants_admission() || receives.is_some_and(|it| it.context.wants_admission())
+    }
+
+    /// How far an awaited message has come that was copied; `None` once it has ended.
+    pub(crate) fn injected_phase(&self, number: u64) -> Option<Phase> {
+        self.tx.injected.phase(number)
+    }
+
+    /// All messages that were copied, of smaller numbers than this, have ended.
+    pub(crate) fn injected_ended_before(&self) -> u64 {
+        self.tx.injected.ended_before()
+    }
+
+    /// Of these, those that were awaited and not sent, as far as this was not asked before.
+    pub(crate) fn take_unsent(&mut self) -> Vec<UnsentMessages> {
+        self.tx.injected.take_unsent()
     }
 
     /// Operations that have not ended.

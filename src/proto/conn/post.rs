@@ -63,17 +63,55 @@ impl<T> Connection<T> {
     /// connectionless endpoint's connection, where a message may have to be announced, or to wait
     /// for the next one.
     pub(crate) fn inject(&mut self, bytes: &[u8], data: Option<u64>) -> Result<(), Error> {
-        debug_assert!(!self.is_connectionless(), "of a connected endpoint");
         self.check_open(false)?;
-        let queue = &mut self.tx_context;
-        if queue.used >= queue.size || !queue.backlog.is_empty() {
+        if !self.has_transmit_room() {
             return Err(self.full(false));
         }
-        queue.used += 1;
-        let header = message(None, data, false, bytes.len() as u64);
-        self.tx.push_injected(header, bytes, self.byte_order);
-        self.invariants();
+        self.push_injected(bytes, data, false);
         Ok(())
+    }
+
+    /// The same of a message that is awaited: gives the number to look for in
+    /// [`Connection::injected_ended_before`] and [`Connection::take_unsent`]. `None`: there is no
+    /// room for it, and it has to wait as an operation.
+    pub(crate) fn inject_awaited(
+        &mut self,
+        bytes: &[u8],
+        data: Option<u64>,
+    ) -> Result<Option<u64>, Error> {
+        self.check_open(false)?;
+        let has_room = self.has_transmit_room();
+        Ok(has_room.then(|| self.push_injected(bytes, data, true)))
+    }
+
+    fn has_transmit_room(&self) -> bool {
+        self.tx_context.used < self.tx_context.size && self.tx_context.backlog.is_empty()
+    }
+
+    fn push_injected(&mut self, bytes: &[u8], data: Option<u64>, is_awaited: bool) -> u64 {
+        debug_assert!(!self.is_connectionless(), "of a connected endpoint");
+        self.tx_context.used += 1;
+        let header = message(None, data, false, bytes.len() as u64);
+        let number = (self.tx).push_injected(header, bytes, self.byte_order, is_awaited);
+        self.invariants();
+        number
+    }
+
+    /// Asks an awaited message to end early, which it does if no byte of it was handed out. Unless
+    /// it is `forgotten`, because its future was dropped, it fails with Canceled then.
+    pub(crate) fn cancel_injected(&mut self, number: u64, forgotten: bool) -> Withdrawn {
+        if !self.tx.withdraw_injected(number) {
+            return match self.injected_phase(number) {
+                Some(_) => Withdrawn::Running,
+                None => Withdrawn::Gone,
+            };
+        }
+        self.injected_ended(1);
+        if !forgotten {
+            let error = Error::new(ErrorKind::Canceled, "");
+            self.tx.fail_injected(number, error);
+        }
+        Withdrawn::Ended
     }
 
     /// Says what a post that may not wait finds full: whose, how many it takes, and what has them.
@@ -332,10 +370,15 @@ impl<T> Connection<T> {
         let transmits = |op: &Operation<T>| !op.is_receive();
         let posted = self.ops.iter().filter(|(_, op)| transmits(op));
         let keys: Vec<OpKey> = posted.map(|(key, _)| key).collect();
+        let injected = self.tx.awaited_injected();
         let ended = keys
             .iter()
             .filter(|key| self.cancel(**key) == Withdrawn::Ended);
-        ended.count()
+        let ended = ended.count();
+        for number in &injected {
+            self.cancel_injected(*number, false);
+        }
+        ended + injected.len()
     }
 
     /// The owner of the operation went away: withdraws it if it has not started; marks a receive

@@ -206,6 +206,11 @@ impl<T> Connection<T> {
             if let FrameOwner::Operation(_) | FrameOwner::Injected(_) = owner {
                 self.tx.work += step as u64;
             }
+            // Each message of a run ends with its last byte.
+            if let FrameOwner::Injected(_) = owner {
+                let count = self.tx.injected_gone(step);
+                self.injected_ended(count);
+            }
             if frame.remaining() > 0 {
                 break;
             }
@@ -217,10 +222,7 @@ impl<T> Connection<T> {
                 FrameOwner::Operation(key) => self.frame_sent(key, payload),
                 FrameOwner::Answer(Part::Done) => self.answer_sent(payload),
                 FrameOwner::Control if payload.buffer_count() > 0 => self.answer_sent(payload),
-                FrameOwner::Injected(count) => {
-                    self.tx.injected_gone(count as usize, payload);
-                    self.injected_ended(count as usize);
-                }
+                FrameOwner::Injected(_) => self.tx.keep_run(payload),
                 FrameOwner::Control | FrameOwner::Handshake | FrameOwner::Answer(_) => {}
             }
         }
@@ -245,8 +247,10 @@ impl<T> Connection<T> {
 
     /// So many injected messages have ended.
     pub(super) fn injected_ended(&mut self, count: usize) {
-        self.work += count as u64;
-        self.tx_context.free(count);
+        if count > 0 {
+            self.work += count as u64;
+            self.tx_context.free(count);
+        }
     }
 
     /// An operation's frame has gone in full.

@@ -37,7 +37,7 @@ use batch::Batch;
 pub(crate) use handed_out::Outgoing;
 pub(super) use handed_out::{FrameOwner, cannot_say, frame};
 use injected::Injected;
-pub(crate) use injected::InjectedEnds;
+pub(crate) use injected::{InjectedEnds, UnsentMessages};
 use lane::Lane;
 pub(super) use lane::{Queued, QueuedKind};
 
@@ -184,11 +184,18 @@ impl Tx {
         }
     }
 
-    /// A message of which these bytes are copied. Its end is only counted.
-    pub(super) fn push_injected(&mut self, header: FrameHeader, bytes: &[u8], order: ByteOrder) {
+    /// A message of which these bytes are copied. Gives its number.
+    pub(super) fn push_injected(
+        &mut self,
+        header: FrameHeader,
+        bytes: &[u8],
+        order: ByteOrder,
+        is_awaited: bool,
+    ) -> u64 {
         debug_assert!(self.carried_over.is_none(), "of a connected endpoint");
         let number = self.take_number(false);
-        self.injected.push(number, &header, bytes, order);
+        (self.injected).push(number, &header, bytes, order, is_awaited);
+        number
     }
 
     #[inline]

@@ -8,8 +8,11 @@ use crate::error::ErrorKind;
 use crate::proto::{InjectedEnds, OpKind, PostOptions, Sizes};
 use crate::wire::{ByteOrder, Decoded, FrameHeader, decode};
 
-fn sent(sent: usize) -> InjectedEnds {
-    InjectedEnds { sent, failed: 0 }
+/// So many messages have ended since it was asked last, all of them sent.
+#[track_caller]
+fn expect_sent(connection: &mut super::side::TestConnection, sent: usize) {
+    let ends = connection.machine.take_injected_ends();
+    assert_eq!((ends.sent, ends.failed), (sent, 0));
 }
 
 /// fi_msg(3), fi_inject: messages come in the order of their posts, with other sends between them;
@@ -53,7 +56,8 @@ fn injected_messages_keep_their_order_and_end_once() {
 }
 
 /// fi_domain(3): "When RM is enabled, attempting to submit a request will fail if the context is
-/// full", and what is injected takes its place there until it has gone.
+/// full", and what is injected takes its place there until its last byte has gone, whatever goes
+/// along with it.
 #[test]
 fn injected_messages_take_room_until_they_have_gone() {
     let mut pair = Pair::with(Sizes {
@@ -67,10 +71,20 @@ fn injected_messages_take_room_until_they_have_gone() {
     assert_eq!(again.kind(), ErrorKind::Again);
     let waiting = pair.a.send(1, b"waits");
     pair.a.hand_out();
-    pair.a.move_out(20, &mut pair.b.wire);
-    assert!(!pair.a.machine.wants_admission(), "a run ends as a whole");
+    pair.a.move_out(17, &mut pair.b.wire);
+    assert!(
+        !pair.a.machine.wants_admission(),
+        "a byte of the first is left"
+    );
+    pair.a.hand_out();
+    pair.a.move_out(3, &mut pair.b.wire);
+    assert!(
+        pair.a.machine.wants_admission(),
+        "two bytes of the second have gone"
+    );
+    expect_sent(&mut pair.a, 1);
     pair.run();
-    assert_eq!(pair.a.machine.take_injected_ends(), sent(3));
+    expect_sent(&mut pair.a, 2);
     assert_eq!(pair.a.machine.phase(waiting), None);
     pair.a.machine.check();
 }
@@ -99,11 +113,11 @@ fn a_fence_stands_between_injected_messages() {
     pair.a.machine.inject(b"three", None).unwrap();
     pair.a.hand_out();
     assert_eq!(pair.a.move_out(usize::MAX, &mut pair.b.wire), 2 * (16 + 3));
-    assert_eq!(pair.a.machine.take_injected_ends(), sent(2));
+    expect_sent(&mut pair.a, 2);
     pair.a.hand_out();
     let both = (16 + 5) + (16 + 5);
     assert_eq!(pair.a.move_out(usize::MAX, &mut pair.b.wire), both);
-    assert_eq!(pair.a.machine.take_injected_ends(), sent(1));
+    expect_sent(&mut pair.a, 1);
     for (token, bytes) in [&b"one"[..], b"two", b"fence", b"three"].iter().enumerate() {
         pair.b.receive(token as u64, 5);
         pair.run();
@@ -129,8 +143,10 @@ fn injected_messages_fail_with_their_connection() {
         } else {
             pair.a.close();
         }
+        // Of 30 bytes the first 20 were a message, which the system has.
+        let sent = usize::from(broken);
         let ends = pair.a.machine.take_injected_ends();
-        assert_eq!((ends.sent, ends.failed), (0, 4));
+        assert_eq!((ends.sent, ends.failed), (sent, 4 - sent));
         assert_eq!(pair.a.machine.take_injected_ends(), InjectedEnds::default());
         pair.a.machine.check();
     }
@@ -168,7 +184,7 @@ fn injected_messages_that_wait_for_credit_fail_when_the_peer_closes() {
     pair.a.try_post_with(8, write, flags).unwrap();
     pair.run();
     assert_eq!(pair.a.ended.len(), 0, "it waits for what is before it");
-    assert_eq!(pair.a.machine.take_injected_ends(), sent(2));
+    expect_sent(&mut pair.a, 2);
     pair.b.machine.request_close();
     pair.run();
     let ends = pair.a.machine.take_injected_ends();
@@ -292,4 +308,110 @@ fn a_context_full_of_reads_says_so_and_one_kept_free_takes_control_messages() {
     assert!(said.contains(&full) && said.contains(&reads), "{said}");
     pair.run();
     pair.a.machine.inject(b"control", None).unwrap();
+}
+
+/// The ends of awaited messages that were copied, of numbers below `count`.
+fn ends_of(connection: &mut super::side::TestConnection, count: u64) -> Vec<Option<ErrorKind>> {
+    let unsent = connection.machine.take_unsent();
+    let before = connection.machine.injected_ended_before();
+    let end = |number: u64| {
+        let failed = unsent.iter().find(|it| it.numbers.contains(&number));
+        assert!(
+            failed.is_some() || number < before,
+            "{number} has not ended"
+        );
+        failed.map(|it| it.error.kind())
+    };
+    (0..count).map(end).collect()
+}
+
+/// Ruling 4: an awaited message of which no byte was handed out is withdrawn, wherever it stands in
+/// the queue, its neighbours go out whole, and its place is free. What was handed out goes on.
+#[test]
+fn a_copied_message_is_withdrawn_until_it_is_handed_out() {
+    for seed in 0..200 {
+        let rng = &mut Rng(seed);
+        let mut pair = Pair::connected();
+        let (mut numbers, mut expected) = (Vec::new(), Vec::new());
+        for token in 0..20 {
+            let len = rng.below(129);
+            let bytes = rng.bytes(len);
+            if rng.chance(20) {
+                pair.a.send(token, &bytes);
+                expected.push((None, bytes));
+            } else {
+                let number = pair.a.machine.inject_awaited(&bytes, None).unwrap();
+                numbers.push(number.expect("there is room"));
+                expected.push((number, bytes));
+            }
+            if rng.chance(20) {
+                pair.a.hand_out();
+                pair.a.move_out(rng.below(500), &mut pair.b.wire);
+            }
+            if rng.chance(30) && !numbers.is_empty() {
+                let number = numbers.swap_remove(rng.below(numbers.len()));
+                let phase = pair.a.machine.injected_phase(number);
+                let withdrawn = pair.a.machine.cancel_injected(number, rng.chance(50));
+                let is_queued = phase == Some(crate::error::Phase::Queued);
+                assert_eq!(withdrawn == crate::proto::Withdrawn::Ended, is_queued);
+                if is_queued {
+                    expected.retain(|(of, _)| *of != Some(number));
+                }
+            }
+            pair.a.machine.check();
+        }
+        pair.run_in_pieces(1 + rng.below(300));
+        for (token, (_, bytes)) in expected.into_iter().enumerate() {
+            pair.b.receive(token as u64, 130);
+            let (len, buffer) = pair.b.end_of(token as u64);
+            assert_eq!(len, Ok(bytes.len()), "seed {seed}");
+            assert_eq!(buffer[..bytes.len()], bytes);
+        }
+        pair.a.machine.check();
+        assert!(pair.a.machine.is_transmit_drained());
+    }
+}
+
+/// A message that was handed to the system has been sent, whatever becomes of the connection; the
+/// others fail, each for the reason that came first.
+#[test]
+fn awaited_copies_fail_for_the_first_reason_and_only_if_they_were_not_sent() {
+    let mut pair = Pair::connected();
+    for _ in 0..3 {
+        pair.a.machine.inject_awaited(b"goes", None).unwrap();
+    }
+    pair.a.hand_out();
+    for _ in 0..2 {
+        pair.a.machine.inject_awaited(b"stays", None).unwrap();
+    }
+    pair.a.machine.cancel_injected(4, false);
+    pair.a.move_out(30, &mut pair.b.wire);
+    pair.a.cut();
+    let lost = pair.a.machine.fault().map(|fault| fault.kind());
+    let canceled = Some(ErrorKind::Canceled);
+    assert_eq!(ends_of(&mut pair.a, 5), [None, lost, lost, lost, canceled]);
+    assert!(lost.is_some());
+}
+
+/// Without room a message waits as an operation, behind which nothing is copied.
+#[test]
+fn no_copied_message_overtakes_one_that_waits_for_room() {
+    let mut pair = Pair::with(Sizes {
+        tx_size: 1,
+        ..sizes()
+    });
+    assert_eq!(pair.a.machine.inject_awaited(b"in", None).unwrap(), Some(0));
+    assert_eq!(pair.a.machine.inject_awaited(b"out", None).unwrap(), None);
+    pair.a.send(1, b"waits");
+    pair.a.hand_out();
+    pair.a.move_out(usize::MAX, &mut pair.b.wire);
+    assert_eq!(pair.a.machine.inject_awaited(b"out", None).unwrap(), None);
+    pair.run();
+    assert!(
+        pair.a
+            .machine
+            .inject_awaited(b"in", None)
+            .unwrap()
+            .is_some()
+    );
 }

@@ -156,10 +156,16 @@ impl Tx {
         self.batch.frames = frames;
     }
 
-    /// A run of so many injected messages has gone.
-    pub(in crate::proto::conn) fn injected_gone(&mut self, count: usize, run: Payload) {
-        self.injected.sent(count, run);
+    /// So many bytes of a run of injected messages have gone. Says how many of those have ended.
+    pub(in crate::proto::conn) fn injected_gone(&mut self, bytes: usize) -> usize {
+        let count = self.injected.advance(bytes);
         self.fences.ended_first(count);
+        count
+    }
+
+    /// All of a run has gone: its memory comes back.
+    pub(in crate::proto::conn) fn keep_run(&mut self, run: Payload) {
+        self.injected.keep(run);
     }
 
     /// The batch that is with the transport does not come back.

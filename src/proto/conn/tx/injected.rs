@@ -1,14 +1,20 @@
-//! Messages that were copied when they were posted (`inject`). They have no keys, and their ends
-//! are only counted. So they are written as they go out when they are posted, one frame behind the
-//! other, and lack nothing but the numbers of their frames; those that are handed out together are
-//! one piece of memory: a *run*.
+//! Messages that were copied when they were posted: those of `inject`, and small ones whose futures
+//! are awaited. They have no records. Their frames are written when they are posted, one behind the
+//! other, and lack only their frame numbers; those that are handed out together are one piece of
+//! memory: a *run*. They end in the order of their numbers, so that a future compares its number
+//! with [`Injected::ended_before`].
 //!
-//! Invariant: the bytes are those of the frames whose sizes are known, and those are as many as the
-//! ranges have numbers, in the same order.
+//! ```text
+//!   entries   | 3  4 | 6  7  9 |      in the order of their numbers
+//!              `out'   queued         the transport has the frames of the first `out` entries,
+//!                                     `frames` has the others'
+//! ```
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::buf::{ConvertMany, OutFrame, Payload};
+use crate::error::{Error, OperationKind, Phase};
 use crate::limits::{HEADER_SIZE_MAX, INJECT_SIZE_MAX, INJECTED_COMPACT_MIN};
 use crate::wire::{ByteOrder, FrameHeader, set_id};
 
@@ -55,29 +61,33 @@ impl Bytes {
     fn drop_last(&mut self, len: usize) {
         self.list.truncate(self.list.len() - len);
     }
-}
 
-/// Messages whose places among all that was posted follow each other.
-#[derive(Debug)]
-struct SeqRange {
-    first: u64,
-    count: u64,
+    /// Takes `len` bytes out that lie behind the first `at`.
+    fn remove(&mut self, at: usize, len: usize) {
+        let begin = self.taken + at;
+        self.list.drain(begin..begin + len);
+    }
 }
 
 // Sizes are of a byte each.
 const _: () = assert!(HEADER_SIZE_MAX <= u8::MAX as usize);
 const _: () = assert!(INJECT_SIZE_MAX <= u8::MAX as usize);
 
-/// Bytes of a frame.
+/// A message that has not ended.
 #[derive(Clone, Copy, Debug)]
-struct Size {
+struct Entry {
+    /// Its place among all that was posted.
+    number: u64,
+    /// Bytes of its frame's header.
     header: u8,
-    /// At most `INJECT_SIZE_MAX`.
+    /// Bytes behind that, at most `INJECT_SIZE_MAX`.
     payload: u8,
+    /// A future awaits it, so that it may be withdrawn.
+    is_awaited: bool,
 }
 
-impl Size {
-    fn all(self) -> usize {
+impl Entry {
+    fn frame_len(&self) -> usize {
         usize::from(self.header) + usize::from(self.payload)
     }
 }
@@ -87,20 +97,36 @@ impl Size {
 pub(crate) struct InjectedEnds {
     pub(crate) sent: usize,
     pub(crate) failed: usize,
+    /// Bytes of the messages that were sent.
+    pub(crate) bytes: u64,
+}
+
+/// Awaited messages that were not sent, and why.
+#[derive(Debug)]
+pub(crate) struct UnsentMessages {
+    pub(crate) numbers: Range<u64>,
+    pub(crate) error: Error,
 }
 
 /// The injected messages of a connection.
+///
+/// Invariant: the numbers of `entries` ascend; `frames` has the bytes of those that are queued.
 #[derive(Debug, Default)]
 pub(in crate::proto::conn) struct Injected {
-    ranges: VecDeque<SeqRange>,
-    sizes: VecDeque<Size>,
+    entries: VecDeque<Entry>,
+    /// Entries whose frames the transport has.
+    out: usize,
+    /// Bytes of the first entry's frame that have gone.
+    gone: usize,
     frames: Bytes,
     /// The bytes of the last run, empty: for the next.
     spare: Vec<u8>,
-    /// Queued or handed out.
-    under_way: usize,
+    /// The number behind the last message.
+    next_number: u64,
     /// Not counted by the owner yet.
     ends: InjectedEnds,
+    /// Not taken by the owner yet.
+    unsent: Vec<UnsentMessages>,
 }
 
 impl Injected {
@@ -111,35 +137,31 @@ impl Injected {
         header: &FrameHeader,
         bytes: &[u8],
         order: ByteOrder,
+        is_awaited: bool,
     ) {
         let header_len = header.encoded_len();
         let frame = self.frames.push(header_len + bytes.len());
         let (room, rest) = frame.split_at_mut(header_len);
         header.encode_into(order, 0, room);
         rest.copy_from_slice(bytes);
-        self.sizes.push_back(Size {
+        self.next_number = number + 1;
+        self.entries.push_back(Entry {
+            number,
             header: header_len as u8,   // at most HEADER_SIZE_MAX
             payload: bytes.len() as u8, // at most INJECT_SIZE_MAX
+            is_awaited,
         });
-        match self.ranges.back_mut() {
-            Some(last) if last.first + last.count == number => last.count += 1,
-            _ => self.ranges.push_back(SeqRange {
-                first: number,
-                count: 1,
-            }),
-        }
-        self.under_way += 1;
     }
 
     /// The number of the first one that is queued.
     #[inline]
     pub(super) fn next(&self) -> Option<u64> {
-        self.ranges.front().map(|range| range.first)
+        self.entries.get(self.out).map(|entry| entry.number)
     }
 
     /// How many are queued.
     pub(super) fn len(&self) -> usize {
-        self.sizes.len()
+        self.entries.len() - self.out
     }
 
     /// Bytes of their frames.
@@ -156,28 +178,22 @@ impl Injected {
         room: usize,
         mut each: impl FnMut(u64) -> Option<u8>,
     ) -> (usize, usize) {
-        let Some(range) = self.ranges.front_mut() else {
-            return (0, 0);
-        };
         let frames = self.frames.as_mut_slice();
         if run.is_empty() {
             run.bytes = std::mem::take(&mut self.spare);
         }
         let (mut count, mut bytes) = (0, 0);
-        while range.count > 0
-            && bytes < room
-            && let Some(&size) = self.sizes.front()
-            && let Some(id) = each(size.payload.into())
+        let mut number = self.entries.get(self.out).map_or(0, |first| first.number);
+        while bytes < room
+            && let Some(entry) = self.entries.get(self.out)
+            && entry.number == number
+            && let Some(id) = each(entry.payload.into())
         {
-            self.sizes.pop_front();
             set_id(&mut frames[bytes..], id);
-            bytes += size.all();
+            bytes += entry.frame_len();
             count += 1;
-            range.first += 1;
-            range.count -= 1;
-        }
-        if range.count == 0 {
-            self.ranges.pop_front();
+            number += 1;
+            self.out += 1;
         }
         if count > 0 {
             self.frames.pop(bytes, &mut run.bytes);
@@ -190,54 +206,119 @@ impl Injected {
 
     /// The number of each that is queued, and the bytes of its payload.
     pub(super) fn queued(&self) -> impl Iterator<Item = (u64, u64)> {
-        let ranges = self.ranges.iter();
-        let numbers = ranges.flat_map(|it| it.first..it.first + it.count);
-        numbers.zip(self.sizes.iter().map(|size| size.payload.into()))
+        let queued = self.entries.range(self.out..);
+        queued.map(|entry| (entry.number, entry.payload.into()))
+    }
+
+    /// How far one has come; `None`: it has ended.
+    pub(in crate::proto::conn) fn phase(&self, number: u64) -> Option<Phase> {
+        let at = (self.entries).binary_search_by_key(&number, |entry| entry.number);
+        Some(match at.ok()? < self.out {
+            true => Phase::Moving,
+            false => Phase::Queued,
+        })
+    }
+
+    /// Takes a queued message out, which does not go out. False: it is not queued. O(n): few are
+    /// withdrawn.
+    pub(super) fn withdraw(&mut self, number: u64) -> bool {
+        let at = (self.entries).binary_search_by_key(&number, |entry| entry.number);
+        let Ok(at) = at else { return false };
+        if at < self.out {
+            return false;
+        }
+        let before = self.entries.range(self.out..at).map(Entry::frame_len).sum();
+        let Some(entry) = self.entries.remove(at) else {
+            return false;
+        };
+        self.frames.remove(before, entry.frame_len());
+        self.ends.failed += 1;
+        true
+    }
+
+    /// The numbers of those that are queued and awaited.
+    pub(super) fn awaited(&self) -> Vec<u64> {
+        let queued = self.entries.range(self.out..);
+        let awaited = queued.filter(|entry| entry.is_awaited);
+        awaited.map(|entry| entry.number).collect()
     }
 
     /// Those of this number and behind it do not go out: they have failed. Gives their numbers.
-    pub(super) fn drop_from(&mut self, number: u64) -> Vec<u64> {
-        let numbers = self.queued().map(|(number, _)| number);
-        let dropped: Vec<u64> = numbers.filter(|it| *it >= number).collect();
-        for size in self.sizes.split_off(self.sizes.len() - dropped.len()) {
-            self.frames.drop_last(size.all());
+    pub(super) fn drop_from(&mut self, number: u64, error: Error) -> Vec<u64> {
+        let at = (self.entries).partition_point(|entry| entry.number < number);
+        let dropped = self.entries.split_off(at.max(self.out));
+        for entry in &dropped {
+            self.frames.drop_last(entry.frame_len());
         }
-        self.ranges.retain_mut(|it| {
-            it.count = it.count.min(number.saturating_sub(it.first));
-            it.count > 0
-        });
-        self.end(0, dropped.len());
-        dropped
+        self.ends.failed += dropped.len();
+        self.note_unsent(number..self.next_number, error, Phase::Queued);
+        dropped.iter().map(|entry| entry.number).collect()
     }
 
-    /// A run of so many messages has gone.
-    pub(super) fn sent(&mut self, count: usize, run: Payload) {
+    /// So many more bytes of runs have gone. Says how many messages have ended by that.
+    pub(super) fn advance(&mut self, bytes: usize) -> usize {
+        self.gone += bytes;
+        let mut count = 0;
+        while let Some(first) = self.entries.front()
+            && self.out > 0
+            && self.gone >= first.frame_len()
+        {
+            self.gone -= first.frame_len();
+            self.ends.bytes += u64::from(first.payload);
+            self.entries.pop_front();
+            self.out -= 1;
+            count += 1;
+        }
+        self.ends.sent += count;
+        count
+    }
+
+    /// A run has gone: its memory is used again.
+    pub(super) fn keep(&mut self, run: Payload) {
         if let Some(mut bytes) = Vec::<u8>::from_payload(run) {
             bytes.clear();
             self.spare = bytes;
         }
-        self.end(count, 0);
     }
 
     /// All that have not gone have failed; gives their number.
-    pub(in crate::proto::conn) fn fail_all(&mut self) -> usize {
-        let count = self.under_way;
-        self.end(0, count);
-        self.ranges.clear();
-        self.sizes.clear();
+    pub(in crate::proto::conn) fn fail_all(&mut self, error: &Error) -> usize {
+        let count = self.entries.len();
+        let queued = self.next().unwrap_or(self.next_number);
+        if count > 0 {
+            self.note_unsent(self.ended_before()..queued, error.clone(), Phase::Moving);
+            self.note_unsent(queued..self.next_number, error.clone(), Phase::Queued);
+        }
+        self.ends.failed += count;
+        self.entries.clear();
+        (self.out, self.gone) = (0, 0);
         self.frames = Bytes::default();
         count
     }
 
-    fn end(&mut self, sent: usize, failed: usize) {
-        self.under_way -= sent + failed;
-        self.ends.sent += sent;
-        self.ends.failed += failed;
+    /// What these futures find, if they look.
+    pub(super) fn note_unsent(&mut self, numbers: Range<u64>, error: Error, phase: Phase) {
+        if numbers.is_empty() {
+            return;
+        }
+        let error = error.with_operation(OperationKind::Send).with_phase(phase);
+        self.unsent.push(UnsentMessages { numbers, error });
+    }
+
+    /// All messages of smaller numbers have ended.
+    #[inline]
+    pub(in crate::proto::conn) fn ended_before(&self) -> u64 {
+        (self.entries.front()).map_or(self.next_number, |first| first.number)
+    }
+
+    /// Those that have failed since this was asked last.
+    pub(in crate::proto::conn) fn take_unsent(&mut self) -> Vec<UnsentMessages> {
+        std::mem::take(&mut self.unsent)
     }
 
     #[cfg(test)]
     pub(in crate::proto::conn) fn under_way(&self) -> usize {
-        self.under_way
+        self.entries.len()
     }
 
     #[inline]
@@ -250,8 +331,7 @@ impl Injected {
     }
 
     pub(super) fn shrink(&mut self) {
-        self.ranges.shrink_to_fit();
-        self.sizes.shrink_to_fit();
+        self.entries.shrink_to_fit();
         self.frames.list.shrink_to_fit();
         self.spare = Vec::new();
     }

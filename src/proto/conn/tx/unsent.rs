@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::buf::Payload;
+use crate::error::{Error, Phase};
 use crate::proto::op::OpKey;
 
 use super::super::SendOrder;
@@ -62,17 +63,36 @@ impl Tx {
 
     /// The peer gives no more credit, and asks for nothing that is announced from now on: takes
     /// back the messages that would have to wait for either, and those behind them; and says how
-    /// many injected ones have failed by that.
-    pub(in crate::proto::conn) fn drain_waiting(&mut self) -> (Vec<OpKey>, usize) {
+    /// many injected ones have failed by that, for this reason.
+    pub(in crate::proto::conn) fn drain_waiting(&mut self, error: Error) -> (Vec<OpKey>, usize) {
         let Some(first) = self.first_waiting() else {
             return (Vec::new(), 0);
         };
         let waiting = self.messages.split_off(first);
-        let injected = self.injected.drop_from(first);
+        let injected = self.injected.drop_from(first, error);
         for number in &injected {
             self.fences.ended(*number);
         }
         (self.never_sent(waiting), injected.len())
+    }
+
+    /// Takes an injected message back that was never handed out. False: it was.
+    pub(in crate::proto::conn) fn withdraw_injected(&mut self, number: u64) -> bool {
+        let is_withdrawn = self.injected.withdraw(number);
+        if is_withdrawn {
+            self.fences.ended(number);
+        }
+        is_withdrawn
+    }
+
+    /// An awaited message that was withdrawn fails with this.
+    pub(in crate::proto::conn) fn fail_injected(&mut self, number: u64, error: Error) {
+        (self.injected).note_unsent(number..number + 1, error, Phase::Queued);
+    }
+
+    /// The numbers of the injected messages that are queued and awaited.
+    pub(in crate::proto::conn) fn awaited_injected(&self) -> Vec<u64> {
+        self.injected.awaited()
     }
 
     /// Takes back those of the queued RMA and atomic operations that are `wanted`.

@@ -1,0 +1,226 @@
+//! How far the awaited messages of a connection have come that were copied when they were posted
+//! (`proto/conn/tx/injected.rs`): what their futures look at. They end in the order of their
+//! numbers, so one number says which have.
+//!
+//! ```text
+//!   the port, as it publishes                   a future of number n
+//!   1. failures enter the list                  1. a flag says that there are any: look there
+//!   2. the mark moves                           2. n is below the mark: it has ended
+//!   3. wakers below it leave the list           3. register, then look at 2 again, under the lock
+//! ```
+//! A failure is in the list before the mark passes its number, so that no future takes it for a
+//! success. Step 3 is under the list's lock at both sides: either the future sees the mark, or the
+//! port sees its waker.
+
+use std::task::{Poll, Waker};
+
+use crate::error::{Error, Result};
+use crate::proto::UnsentMessages;
+use crate::sync::{AtomicU64, Lock, NO_TASK, Ordering, WakeList};
+
+/// The ends of a connection's copied messages.
+#[derive(Debug)]
+pub(crate) struct SentMark {
+    /// Messages of smaller numbers have ended. The highest bit: some have failed.
+    mark: AtomicU64,
+    list: Lock<SentList>,
+}
+
+/// Of [`SentMark::mark`]: some messages have failed.
+const HAS_UNSENT: u64 = 1 << 63;
+
+#[derive(Debug, Default)]
+struct SentList {
+    unsent: Vec<UnsentMessages>,
+    /// By their numbers.
+    waiting: Vec<(u64, Waker)>,
+}
+
+impl Default for SentMark {
+    fn default() -> Self {
+        SentMark {
+            mark: AtomicU64::new(0),
+            list: Lock::new(SentList::default()),
+        }
+    }
+}
+
+impl SentMark {
+    /// Messages of smaller numbers than `before` have ended, these without having been sent. Called
+    /// under the port's lock.
+    pub(super) fn advance(&self, before: u64, unsent: Vec<UnsentMessages>, wakes: &mut WakeList) {
+        let mut list = self.list.lock("advance the mark");
+        list.unsent.extend(unsent);
+        let SentList { unsent, waiting } = &mut *list;
+        let flag = match unsent.is_empty() {
+            true => 0,
+            false => HAS_UNSENT,
+        };
+        self.mark.store(before | flag, Ordering::Release);
+        // What was cancelled ends while those before it are still under way.
+        let ends =
+            |number: u64| number < before || unsent.iter().any(|it| it.numbers.contains(&number));
+        if flag == 0 {
+            let ended = waiting.partition_point(|(number, _)| *number < before);
+            (waiting.drain(..ended)).for_each(|(_, waker)| wakes.push(waker));
+        } else {
+            let ended = waiting.extract_if(.., |(number, _)| ends(*number));
+            ended.for_each(|(_, waker)| wakes.push(waker));
+        }
+    }
+
+    /// How the message of this number has ended.
+    #[inline]
+    fn ended(&self, number: u64) -> Poll<Result<()>> {
+        let mark = self.mark.load(Ordering::Acquire);
+        if mark & HAS_UNSENT != 0 {
+            return self.ended_or_failed(number);
+        }
+        match number < mark {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+
+    #[cold]
+    fn ended_or_failed(&self, number: u64) -> Poll<Result<()>> {
+        let list = self.list.lock("look for a failure");
+        list.ended(number, self.mark.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn has_ended(&self, number: u64) -> bool {
+        self.ended(number).is_ready()
+    }
+
+    /// Ready once the message of this number has ended.
+    #[inline]
+    pub(crate) fn poll(&self, number: u64, waker: &Waker) -> Poll<Result<()>> {
+        match self.ended(number) {
+            Poll::Pending => self.poll_waiting(number, waker),
+            ended => ended,
+        }
+    }
+
+    fn poll_waiting(&self, number: u64, waker: &Waker) -> Poll<Result<()>> {
+        let stale; // Declared before the guard, and so dropped after it.
+        let mut list = self.list.lock("wait for the mark");
+        let ended = list.ended(number, self.mark.load(Ordering::Acquire));
+        stale = match ended.is_ready() || waker.will_wake(NO_TASK) {
+            true => list.forget(number),
+            false => list.register(number, waker),
+        };
+        drop(list);
+        drop(stale);
+        ended
+    }
+
+    /// The future of this number is dropped. Its waker comes back, to be dropped with nothing locked.
+    #[must_use = "it is dropped with nothing locked"]
+    pub(super) fn forget(&self, number: u64) -> Option<Waker> {
+        let mut list = self.list.lock("forget a message");
+        let only = number..number + 1;
+        list.unsent.retain(|it| it.numbers != only);
+        list.forget(number)
+    }
+}
+
+impl SentList {
+    fn ended(&self, number: u64, mark: u64) -> Poll<Result<()>> {
+        let failed = self.unsent.iter().find(|it| it.numbers.contains(&number));
+        match failed {
+            Some(failed) => Poll::Ready(Err(Error::clone(&failed.error))),
+            None if number < mark & !HAS_UNSENT => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    }
+
+    fn place(&self, number: u64) -> std::result::Result<usize, usize> {
+        (self.waiting).binary_search_by_key(&number, |(number, _)| *number)
+    }
+
+    /// A waker that is replaced comes back.
+    fn register(&mut self, number: u64, waker: &Waker) -> Option<Waker> {
+        match self.place(number) {
+            Ok(at) if self.waiting[at].1.will_wake(waker) => None,
+            Ok(at) => Some(std::mem::replace(&mut self.waiting[at].1, waker.clone())),
+            Err(at) => {
+                self.waiting.insert(at, (number, waker.clone()));
+                None
+            }
+        }
+    }
+
+    fn forget(&mut self, number: u64) -> Option<Waker> {
+        let at = self.place(number).ok()?;
+        Some(self.waiting.remove(at).1)
+    }
+}
+
+#[cfg(loom)]
+pub(super) mod models;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn advance(mark: &SentMark, before: u64, unsent: Vec<UnsentMessages>) {
+        mark.advance(before, unsent, &mut WakeList::new());
+    }
+
+    fn unsent(numbers: std::ops::Range<u64>, kind: ErrorKind) -> UnsentMessages {
+        UnsentMessages {
+            numbers,
+            error: Error::new(kind, ""),
+        }
+    }
+
+    fn kind_of(mark: &SentMark, number: u64) -> Poll<Option<ErrorKind>> {
+        let ended = mark.poll(number, Waker::noop());
+        ended.map(|ended| ended.err().map(|error| error.kind()))
+    }
+
+    /// Each message has one end: what failed for one reason does not fail for the next one, nor
+    /// succeed when the mark passes it.
+    #[test]
+    fn the_first_end_of_a_copied_message_counts() {
+        let mark = SentMark::default();
+        assert!(kind_of(&mark, 0).is_pending());
+        advance(&mark, 2, Vec::new());
+        assert_eq!(kind_of(&mark, 1), Poll::Ready(None));
+        advance(&mark, 2, vec![unsent(3..4, ErrorKind::Canceled)]);
+        assert!(kind_of(&mark, 2).is_pending());
+        assert_eq!(kind_of(&mark, 3), Poll::Ready(Some(ErrorKind::Canceled)));
+        let lost = vec![
+            unsent(5..9, ErrorKind::NoReceive),
+            unsent(4..9, ErrorKind::ConnectionReset),
+        ];
+        advance(&mark, 9, lost);
+        let ends = (0..9).map(|number| match kind_of(&mark, number) {
+            Poll::Ready(end) => end,
+            Poll::Pending => panic!("{number} has not ended"),
+        });
+        use ErrorKind::{Canceled, ConnectionReset, NoReceive};
+        let failed = [
+            Canceled,
+            ConnectionReset,
+            NoReceive,
+            NoReceive,
+            NoReceive,
+            NoReceive,
+        ];
+        let expected = [None; 3].into_iter().chain(failed.map(Some));
+        assert!(ends.eq(expected));
+    }
+
+    /// Whoever is dropped leaves nothing behind, neither its waker nor its own failure.
+    #[test]
+    fn a_dropped_future_of_a_copied_message_leaves_nothing() {
+        let mark = SentMark::default();
+        assert!(kind_of(&mark, 0).is_pending());
+        assert!(mark.forget(0).is_some());
+        advance(&mark, 0, vec![unsent(1..2, ErrorKind::Canceled)]);
+        assert!(mark.forget(1).is_none());
+        let list = mark.list.lock("test");
+        assert!(list.waiting.is_empty() && list.unsent.is_empty());
+    }
+}
