@@ -234,11 +234,13 @@ pub mod dgram {
 /// # Ok(()) }
 /// ```
 pub mod op {
+    pub use crate::endpoint::kind;
     pub use crate::endpoint::{
         Atomic, AtomicMemory, AtomicResults, AtomicValue, ClaimedMessage, FetchAtomic, Message,
-        MessageInfo, Messages, MultiRecv, NumbersOf, Op, OpOutput, Operands, Peek, PostedAtomic,
-        PostingAtomic, Queued, QueuedOp, Received, Recv, RecvClaimed, RecvDatagram, RecvFrom,
-        RecvTagged, RemoteRegions, RmaRead, RmaWrite, SendDatagram, SendMessage,
+        MessageInfo, Messages, MultiRecv, NumbersOf, Op, OpOutput, Operands, Peek, PostFuture,
+        PostedAtomic, Posting, PostingAtomic, Queued, QueuedOp, Received, Recv, RecvClaimed,
+        RecvDatagram, RecvFrom, RecvTagged, RemoteRegions, RmaRead, RmaWrite, SendDatagram,
+        SendMessage,
     };
     pub use crate::id::OperationId;
 }

@@ -56,7 +56,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 700,
+        most: 1337,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.send_copied(&[0; 64]));
@@ -98,7 +98,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "inject 32 messages of 64 B, send them together",
-        most: 10_141,
+        most: 10_582,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.inject(&[0; 64]));

@@ -8,6 +8,7 @@ mod cm;
 mod common;
 mod defaults;
 mod dgram;
+pub mod kind;
 mod messages;
 mod msg;
 mod multi_recv;
@@ -31,18 +32,17 @@ mod atomic;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::buf::Payload;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
-use crate::progress::{CloseWatch, Port, PostOptions, Report};
+use crate::progress::{CloseWatch, Port, Report};
+use crate::proto::Operation;
 use crate::stats::EndpointStats;
 use crate::sync::await_driving;
 
 use common::Common;
-use post::OpSpec;
-use target::{OpOwner, PostEndpoint, PostResult, Scope, cancel_named, operation_of};
+use target::{OpOwner, PostEndpoint, PostResult, Scope, cancel_named};
 
 pub use atomic::{
     Atomic, AtomicMemory, AtomicResults, AtomicValue, FetchAtomic, NumbersOf, Operands,
@@ -61,6 +61,7 @@ pub use op::{Op, OpOutput, Queued, QueuedOp};
 pub use passive::{PassiveEndpoint, PassiveEndpointBuilder};
 pub use peek::{ClaimedMessage, MessageInfo, Peek, RecvClaimed};
 pub use peers::{PeerEvent, Peers};
+pub use post::{PostFuture, Posting};
 pub use rdm::{RdmEndpoint, RdmEndpointBuilder, ScalableEndpoint, ScalableEndpointBuilder};
 pub use region::RegionEndpoint;
 pub use remote::RemoteRegions;
@@ -119,16 +120,7 @@ impl PostEndpoint for Inner {
         &self.common
     }
 
-    fn post(
-        &self,
-        _: Scope,
-        spec: OpSpec,
-        payload: Payload,
-        report: Report,
-        options: PostOptions,
-    ) -> PostResult {
-        let kind = spec.into_op_kind(payload.len(), &self.common.domain);
-        let operation = operation_of(kind, payload, report, options)?;
+    fn post(&self, _: Scope, operation: Operation<Report>) -> PostResult {
         let posted = self.port.post(operation);
         let posted = posted.map_err(|refused| refused.into_parts())?;
         Ok((posted, None))

@@ -1,22 +1,21 @@
 //! Messages (`fi_msg(3)`): send, receive, inject.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::buf::{IoBufs, IoBufsMut, Payload};
-use crate::cq::{CompletionFlags, SourceName};
+use crate::buf::{IoBufs, IoBufsMut};
+use crate::cq::SourceName;
 use crate::error::{OperationKind, Result};
 use crate::id::{AuthKeyAddr, EndpointId, FabricAddr};
 use crate::info::Caps;
-use crate::progress::PostOptions;
-use crate::proto::MatchCriteria;
+use crate::proto::{MatchCriteria, OpKind};
 
-use super::common::{Common, check_inject};
+use super::common::check_inject;
 use super::defaults::CompletionLevel;
+use super::kind::{DirectedKind, KeyedKind, RecvFromKind, RecvKind, SendKind};
 use super::op::{CompletionFields, OpOutput, sealed};
-use super::post::{OpBuilder, OpSpec, posting_forms};
+use super::post::{Posting, inject};
 use super::target::{PostTarget, Scope, Selector};
 use super::{Endpoint, RdmEndpoint};
 
@@ -84,11 +83,11 @@ impl OpOutput for Received {}
 impl Endpoint {
     /// Sends a message (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or an array or `Vec` of
     /// up to four as one message. `""` is an empty message. Completes when the buffers may be
-    /// reused, unless [`delivery_complete`](SendMessage::delivery_complete) or the Info's
+    /// reused, unless [`delivery_complete`](Posting::delivery_complete) or the Info's
     /// `tx.op_flags` specify another moment.
     #[doc(alias("fi_send", "fi_sendv", "fi_sendmsg"))]
     pub fn send<B: IoBufs>(&self, buffers: B) -> SendMessage<B> {
-        SendMessage::new(
+        send(
             PostTarget::new(&self.inner, Scope::Connection),
             buffers,
             None,
@@ -105,7 +104,8 @@ impl Endpoint {
     /// connection stays open.
     #[doc(alias("fi_recv", "fi_recvv", "fi_recvmsg"))]
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
-        Recv::new(PostTarget::new(&self.inner, Scope::Connection), buffers)
+        let target = PostTarget::new(&self.inner, Scope::Connection);
+        Recv::receive(target, buffers, None)
     }
 
     /// Receives one message of at most `max` bytes whose length is unknown (`FI_VARIABLE_MSG`), and
@@ -131,7 +131,8 @@ impl Endpoint {
     /// `FI_MR_LOCAL`, where messages must be received into regions.
     #[doc(alias = "FI_VARIABLE_MSG")]
     pub fn recv_any(&self, max: usize) -> Recv<Bytes> {
-        Recv::any(PostTarget::new(&self.inner, Scope::Connection), max)
+        let target = PostTarget::new(&self.inner, Scope::Connection);
+        Recv::receive(target, Bytes::new(), Some(max))
     }
 
     /// Copies and sends at most 128 bytes without a completion (`fi_inject`). Counters count it.
@@ -146,7 +147,7 @@ impl Endpoint {
     /// # Errors
     /// [`TooLarge`](crate::ErrorKind::TooLarge) for more bytes, [`Again`](crate::ErrorKind::Again)
     /// if the transmit context is full (the message states what it is full of), and the errors of
-    /// [`post`](SendMessage::post) for an endpoint that is not connected.
+    /// [`post`](Posting::post) for an endpoint that is not connected.
     #[doc(alias("fi_inject", "FI_INJECT"))]
     pub fn inject(&self, bytes: &[u8]) -> Result<()> {
         self.inject_message(bytes, None)
@@ -172,14 +173,14 @@ impl Endpoint {
 impl RdmEndpoint {
     /// Sends a message to a peer (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or an array or
     /// `Vec` of up to four as one message. `""` is an empty message. Completes when the buffers may
-    /// be reused, unless [`delivery_complete`](SendMessage::delivery_complete) or the Info's
+    /// be reused, unless [`delivery_complete`](Posting::delivery_complete) or the Info's
     /// `tx.op_flags` specify another moment.
     ///
     /// Messages to one peer arrive in the order in which they were posted. The first operation to a
     /// peer opens the connection; operations posted meanwhile are sent when it is established.
     #[doc(alias("fi_send", "fi_sendv", "fi_sendmsg"))]
     pub fn send<B: IoBufs>(&self, buffers: B, peer: FabricAddr) -> SendMessage<B> {
-        SendMessage::new(
+        send(
             PostTarget::new(&self.inner, Scope::Peer(peer)),
             buffers,
             None,
@@ -187,7 +188,7 @@ impl RdmEndpoint {
     }
 
     /// Receives one message (`fi_recv`, `fi_recvv`) from any peer, or from one
-    /// ([`from`](RecvFrom::from)), into one buffer, or up to four. Only
+    /// ([`from`](Posting::from)), into one buffer, or up to four. Only
     /// [`recv_tagged`](Self::recv_tagged) receives tagged messages.
     ///
     /// If the connection is lost while a message is being received, the receive waits for another
@@ -201,25 +202,16 @@ impl RdmEndpoint {
     /// connection stays open.
     #[doc(alias("fi_recv", "fi_recvv", "fi_recvmsg"))]
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> RecvFrom<B> {
-        RecvFrom {
-            target: self.receive_target(MatchCriteria::Message),
-            buffers,
-            max: None,
-            timeout: None,
-        }
+        RecvFrom::receive(self.receive_target(MatchCriteria::Message), buffers, None)
     }
 
     /// Receives one untagged message of at most `max` bytes whose length is unknown
-    /// (`FI_VARIABLE_MSG`), from any peer, or from [one](RecvFrom::from), as [`Endpoint::recv_any`]
+    /// (`FI_VARIABLE_MSG`), from any peer, or from [one](Posting::from), as [`Endpoint::recv_any`]
     /// does.
     #[doc(alias = "FI_VARIABLE_MSG")]
     pub fn recv_any(&self, max: usize) -> RecvFrom<Bytes> {
-        RecvFrom {
-            target: self.receive_target(MatchCriteria::Message),
-            buffers: Bytes::new(),
-            max: Some(max),
-            timeout: None,
-        }
+        let target = self.receive_target(MatchCriteria::Message);
+        RecvFrom::receive(target, Bytes::new(), Some(max))
     }
 
     pub(super) fn receive_target(&self, wanted: MatchCriteria) -> PostTarget {
@@ -255,37 +247,22 @@ impl RdmEndpoint {
     ) -> Result<()> {
         check_inject(bytes)?;
         let target = PostTarget::new(&self.inner, Scope::Peer(peer));
-        let posted = target.post_injected(
-            send_caps(tag),
-            OpSpec::Inject { tag, data },
-            Payload::copied(bytes),
-        );
+        let posted = inject(target, OpKind::Inject { tag, data }, bytes);
         posted.map_err(|error| error.with_operation(OperationKind::Inject))
     }
 }
 
-/// The capabilities that sending a message takes.
-#[inline]
-fn send_caps(tag: Option<u64>) -> Caps {
-    match tag {
-        None => Caps::MSG | Caps::SEND,
-        Some(_) => Caps::TAGGED | Caps::SEND,
-    }
-}
-
-/// What a fence takes besides.
-#[inline]
-pub(super) fn fence_caps(fence: bool) -> Caps {
-    match fence {
-        true => Caps::FENCE,
-        false => Caps::empty(),
-    }
+/// Describes a message, which completes as the endpoint's messages do by default.
+pub(super) fn send<B: IoBufs>(target: PostTarget, buffers: B, tag: Option<u64>) -> SendMessage<B> {
+    let ack = target.common().defaults.sends != CompletionLevel::Injected;
+    let data = None;
+    SendMessage::new(target, buffers, Ok(OpKind::Send { data, ack, tag }))
 }
 
 /// A message that has not been posted yet; see [`Endpoint::send`], [`RdmEndpoint::send`] and
 /// [`RdmEndpoint::send_tagged`].
 ///
-/// Await it, or [`post`](Self::post) it and await it later.
+/// Await it, or [`post`](crate::op::Posting::post) it and await it later.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -297,67 +274,9 @@ pub(super) fn fence_caps(fence: bool) -> Caps {
 /// assert_eq!(receive.await?.0.data, Some(7));
 /// # Ok(()) }
 /// ```
-#[must_use = "nothing is sent until this is awaited or posted"]
-pub struct SendMessage<B: IoBufs> {
-    target: PostTarget,
-    buffers: B,
-    tag: Option<u64>,
-    data: Option<u64>,
-    /// `None`: the endpoint's default.
-    level: Option<CompletionLevel>,
-    more: bool,
-    fence: bool,
-    matched: bool,
-    timeout: Option<Duration>,
-}
+pub type SendMessage<B> = Posting<B, SendKind>;
 
 impl<B: IoBufs> SendMessage<B> {
-    pub(super) fn new(target: PostTarget, buffers: B, tag: Option<u64>) -> Self {
-        SendMessage {
-            target,
-            buffers,
-            tag,
-            data: None,
-            level: None,
-            more: false,
-            fence: false,
-            matched: false,
-            timeout: None,
-        }
-    }
-
-    /// Sends 64 bits of remote CQ data with the message (`FI_REMOTE_CQ_DATA`).
-    #[doc(alias("fi_senddata", "FI_REMOTE_CQ_DATA"))]
-    pub fn imm(mut self, data: u64) -> Self {
-        self.data = Some(data);
-        self
-    }
-
-    /// Completes when the buffers may be reused (`FI_INJECT_COMPLETE`). This is the default, unless
-    /// the Info's `tx.op_flags` specify another.
-    #[doc(alias = "FI_INJECT_COMPLETE")]
-    pub fn inject_complete(mut self) -> Self {
-        self.level = Some(CompletionLevel::Injected);
-        self
-    }
-
-    /// Completes only when the message no longer depends on the network and on this side
-    /// (`FI_TRANSMIT_COMPLETE`). Over TCP that is when the peer has acknowledged it, as for
-    /// [`delivery_complete`](Self::delivery_complete).
-    #[doc(alias = "FI_TRANSMIT_COMPLETE")]
-    pub fn transmit_complete(self) -> Self {
-        self.delivery_complete()
-    }
-
-    /// Completes only when the message is in the peer's memory (`FI_DELIVERY_COMPLETE`), or as much
-    /// of it as its receive has room for. A message that is too long is an error of the receive
-    /// ([`Truncated`](crate::ErrorKind::Truncated)), not of this operation.
-    #[doc(alias = "FI_DELIVERY_COMPLETE")]
-    pub fn delivery_complete(mut self) -> Self {
-        self.level = Some(CompletionLevel::Acknowledged);
-        self
-    }
-
     /// Completes only when the peer has matched the message with a receive, or has discarded it
     /// (`FI_MATCH_COMPLETE` of `fi_tagged(3)`; here for messages without a tag too). The message is
     /// announced, whatever its length, and is sent when the peer requests it.
@@ -369,75 +288,15 @@ impl<B: IoBufs> SendMessage<B> {
     /// without a tag.
     #[doc(alias = "FI_MATCH_COMPLETE")]
     pub fn match_complete(mut self) -> Self {
-        self.matched = true;
-        self
-    }
-
-    /// Announces more operations: this one may be held back, to be sent together with the next
-    /// posts (`FI_MORE`). It is sent at the driver's next turn in any case.
-    #[doc(alias = "FI_MORE")]
-    pub fn more(mut self) -> Self {
-        self.more = true;
-        self
-    }
-
-    /// Sends the message only when all operations posted to the same peer before have completed,
-    /// and before any that is posted later (`FI_FENCE`).
-    #[doc(alias = "FI_FENCE")]
-    pub fn fence(mut self) -> Self {
-        self.fence = true;
+        self.options.matched = true;
         self
     }
 }
-
-impl<B: IoBufs> OpBuilder<B> for SendMessage<B> {
-    fn operation_kind(&self) -> OperationKind {
-        OperationKind::Send
-    }
-
-    fn completion_flags(&self) -> CompletionFlags {
-        match self.tag {
-            None => CompletionFlags::MSG,
-            Some(_) => CompletionFlags::TAGGED,
-        }
-    }
-
-    fn common(&self) -> &Common {
-        self.target.common()
-    }
-
-    #[inline]
-    fn caps(&self) -> Caps {
-        send_caps(self.tag) | fence_caps(self.fence)
-    }
-
-    fn options(&self) -> PostOptions {
-        PostOptions {
-            more: self.more,
-            fence: self.fence,
-            matched: self.matched,
-            timeout: self.timeout,
-            ..PostOptions::default()
-        }
-    }
-
-    fn into_parts(self) -> (PostTarget, B, OpSpec) {
-        let level = self.level.unwrap_or(self.target.common().defaults.sends);
-        let spec = OpSpec::Send {
-            tag: self.tag,
-            data: self.data,
-            ack: level != CompletionLevel::Injected,
-        };
-        (self.target, self.buffers, spec)
-    }
-}
-
-posting_forms!(SendMessage, IoBufs, usize);
 
 /// A receive that has not been posted yet; see [`Endpoint::recv`] and
 /// [`SharedReceiveContext::recv`](crate::ep::SharedReceiveContext::recv).
 ///
-/// Await it, or [`post`](Self::post) it and await it later.
+/// Await it, or [`post`](crate::op::Posting::post) it and await it later.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -454,40 +313,11 @@ posting_forms!(SendMessage, IoBufs, usize);
 ///
 /// # Cancel safety
 /// As for [`Op`](crate::op::Op): dropping the future of a receive loses no message.
-#[must_use = "nothing is received until this is awaited or posted"]
-pub struct Recv<B: IoBufs> {
-    target: PostTarget,
-    buffers: B,
-    /// It takes a message of any length up to this, into memory that is allocated then.
-    max: Option<usize>,
-    timeout: Option<Duration>,
-}
-
-impl<B: IoBufsMut> Recv<B> {
-    pub(super) fn new(target: PostTarget, buffers: B) -> Self {
-        Recv {
-            target,
-            buffers,
-            max: None,
-            timeout: None,
-        }
-    }
-}
-
-impl Recv<Bytes> {
-    pub(super) fn any(target: PostTarget, max: usize) -> Self {
-        Recv {
-            target,
-            buffers: Bytes::new(),
-            max: Some(max),
-            timeout: None,
-        }
-    }
-}
+pub type Recv<B> = Posting<B, RecvKind>;
 
 /// A receive of a connectionless endpoint that has not been posted yet; see [`RdmEndpoint::recv`].
 ///
-/// Await it, or [`post`](Self::post) it and await it later.
+/// Await it, or [`post`](crate::op::Posting::post) it and await it later.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -502,16 +332,9 @@ impl Recv<Bytes> {
 ///
 /// # Cancel safety
 /// As for [`Op`](crate::op::Op): dropping the future of a receive loses no message.
-#[must_use = "nothing is received until this is awaited or posted"]
-pub struct RecvFrom<B: IoBufs> {
-    target: PostTarget,
-    buffers: B,
-    /// As of [`Recv`].
-    max: Option<usize>,
-    timeout: Option<Duration>,
-}
+pub type RecvFrom<B> = Posting<B, RecvFromKind>;
 
-impl<B: IoBufs> RecvFrom<B> {
+impl<B: IoBufs, K: DirectedKind> Posting<B, K> {
     /// Receives a message from this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: from any
     /// (`FI_ADDR_UNSPEC`). The receive belongs to the endpoint: while no message has been matched
     /// to it, it outlives the peer's connection, and a message of the next connection can complete
@@ -525,63 +348,23 @@ impl<B: IoBufs> RecvFrom<B> {
     /// message.)
     #[doc(alias = "FI_DIRECTED_RECV")]
     pub fn from(mut self, peer: FabricAddr) -> Self {
-        self.target.select_source(peer);
+        self.target.select(|it| it.source = Some(peer));
         self
     }
+}
 
+impl<B: IoBufs, K: KeyedKind> Posting<B, K> {
     /// Receives a message only from the peers with this authorization key (`FI_DIRECTED_RECV` with
     /// `FI_AUTH_KEY`; `fi_av(3)`), if peers have keys of their own
     /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Use it instead
     /// of [`from`](Self::from).
     ///
     /// # Errors
-    /// As for [`RecvFrom::from`](crate::op::RecvFrom::from);
+    /// As for [`RecvFrom::from`](crate::op::Posting::from);
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that the
     /// endpoint was not opened with.
     pub fn from_key(mut self, key: AuthKeyAddr) -> Self {
-        self.target.select_key(key);
+        self.target.select(|it| it.key = Some(key));
         self
     }
 }
-
-/// A builder that does nothing but receive.
-macro_rules! receive_builder {
-    ($builder:ident, $flag:ident) => {
-        impl<B: crate::buf::IoBufs> super::post::OpBuilder<B> for $builder<B> {
-            fn operation_kind(&self) -> crate::error::OperationKind {
-                crate::error::OperationKind::Receive
-            }
-
-            fn completion_flags(&self) -> crate::cq::CompletionFlags {
-                crate::cq::CompletionFlags::$flag
-            }
-
-            fn common(&self) -> &super::common::Common {
-                self.target.common()
-            }
-
-            #[inline]
-            fn caps(&self) -> crate::Caps {
-                self.target.receive_caps()
-            }
-
-            fn options(&self) -> crate::progress::PostOptions {
-                crate::progress::PostOptions {
-                    timeout: self.timeout,
-                    ..Default::default()
-                }
-            }
-
-            fn into_parts(self) -> (super::target::PostTarget, B, super::post::OpSpec) {
-                let spec = super::post::receive_spec(self.max);
-                (self.target, self.buffers, spec)
-            }
-        }
-
-        super::post::posting_forms!($builder, IoBufs, super::Received);
-    };
-}
-pub(super) use receive_builder;
-
-receive_builder!(Recv, MSG);
-receive_builder!(RecvFrom, MSG);

@@ -334,15 +334,6 @@ impl<D> Queued<D> {
         self.completion = true;
         self
     }
-
-    /// The same of what the builder becomes.
-    pub(super) fn prepare<P>(self, prepare: impl FnOnce(D) -> Result<P>) -> Result<Queued<P>> {
-        Ok(Queued {
-            builder: prepare(self.builder)?,
-            context: self.context,
-            completion: self.completion,
-        })
-    }
 }
 
 debug_fields!([D: fmt::Debug] Queued<D>, self => builder: self.builder, context: self.context);

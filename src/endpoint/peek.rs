@@ -5,20 +5,19 @@
 use std::fmt;
 use std::future::{IntoFuture, Ready, ready};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::buf::{IoBufs, IoBufsMut};
+use crate::buf::IoBufsMut;
 use crate::cq::{Completion, CompletionError, CompletionFlags, SourceName};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, UserContext};
-use crate::info::Caps;
-use crate::progress::{ClaimId, PostOptions, ReceiveContext, ReceiveSelector};
+use crate::progress::{ClaimId, ReceiveContext, ReceiveSelector};
 use crate::proto::{Arrival, MatchCriteria};
 
 use super::common::Common;
-use super::post::{OpBuilder, OpSpec, posting_forms, receive_spec};
+use super::kind::RecvClaimedKind;
+use super::post::Posting;
 use super::target::{PostTarget, Scope, Selector};
 use super::{RdmEndpoint, SharedReceiveContext};
 
@@ -183,13 +182,13 @@ pub struct Peek {
 }
 
 impl Peek {
-    /// Bits of the tag that are ignored, as for a [receive](super::RecvTagged::ignore).
+    /// Bits of the tag that are ignored, as for a [receive](super::Posting::ignore).
     pub fn ignore(mut self, mask: u64) -> Self {
         self.selector.ignore(mask);
         self
     }
 
-    /// Looks only at messages from this peer, as a [receive](super::RecvTagged::from) does. Only
+    /// Looks only at messages from this peer, as a [receive](super::Posting::from) does. Only
     /// for connectionless endpoints; otherwise it fails with [`BadFlags`](ErrorKind::BadFlags).
     pub fn from(mut self, peer: FabricAddr) -> Self {
         self.selector.source = Some(peer);
@@ -202,7 +201,7 @@ impl Peek {
     /// of [`from`](Self::from).
     ///
     /// # Errors
-    /// As for [`RecvFrom::from`](crate::op::RecvFrom::from);
+    /// As for [`RecvFrom::from`](crate::op::Posting::from);
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that the
     /// endpoint was not opened with.
     pub fn from_key(mut self, key: AuthKeyAddr) -> Self {
@@ -235,6 +234,7 @@ impl Peek {
             claim: ClaimGuard {
                 store: self.store,
                 claimed: Some(claimed),
+                is_tagged: arrival.kind.tag().is_some(),
             },
         })
     }
@@ -363,26 +363,14 @@ impl ClaimedMessage {
     /// buffers, it is truncated, as for other receives.
     pub fn recv<B: IoBufsMut>(self, buffers: B) -> RecvClaimed<B> {
         let store = self.claim.store.clone();
-        RecvClaimed {
-            target: store.target(self.claim),
-            flags: interface(self.info.tag.is_some()) | CompletionFlags::CLAIM,
-            buffers,
-            max: None,
-            timeout: None,
-        }
+        RecvClaimed::receive(store.target(self.claim), buffers, None)
     }
 
     /// Receives the message (`FI_CLAIM`) into memory of its own; if it has arrived already, without
     /// a copy. It is truncated to `max` bytes.
     pub fn recv_any(self, max: usize) -> RecvClaimed<Bytes> {
         let store = self.claim.store.clone();
-        RecvClaimed {
-            target: store.target(self.claim),
-            flags: interface(self.info.tag.is_some()) | CompletionFlags::CLAIM,
-            buffers: Bytes::new(),
-            max: Some(max),
-            timeout: None,
-        }
+        RecvClaimed::receive(store.target(self.claim), Bytes::new(), Some(max))
     }
 
     /// Drops the message (`FI_CLAIM | FI_DISCARD`).
@@ -407,57 +395,20 @@ impl ClaimedMessage {
 /// assert_eq!(receive.await?.0.len, 5);
 /// # Ok(()) }
 /// ```
-#[must_use = "nothing is received until this is awaited or posted"]
-pub struct RecvClaimed<B: IoBufs> {
-    target: PostTarget,
-    flags: CompletionFlags,
-    buffers: B,
-    /// As of [`Recv`](super::Recv).
-    max: Option<usize>,
-    timeout: Option<Duration>,
-}
-
-impl<B: IoBufs> OpBuilder<B> for RecvClaimed<B> {
-    fn operation_kind(&self) -> OperationKind {
-        OperationKind::Receive
-    }
-
-    fn completion_flags(&self) -> CompletionFlags {
-        self.flags
-    }
-
-    fn common(&self) -> &Common {
-        self.target.common()
-    }
-
-    fn caps(&self) -> Caps {
-        match self.flags.contains(CompletionFlags::TAGGED) {
-            true => Caps::TAGGED | Caps::RECV,
-            false => Caps::MSG | Caps::RECV,
-        }
-    }
-
-    fn options(&self) -> PostOptions {
-        PostOptions {
-            timeout: self.timeout,
-            ..PostOptions::default()
-        }
-    }
-
-    fn into_parts(self) -> (PostTarget, B, OpSpec) {
-        (self.target, self.buffers, receive_spec(self.max))
-    }
-}
-
-posting_forms!(RecvClaimed, IoBufs, super::Received);
+pub type RecvClaimed<B> = Posting<B, RecvClaimedKind>;
 
 /// The right to a claimed message, until it is used.
 pub(super) struct ClaimGuard {
     store: MessageStore,
     claimed: Option<ClaimId>,
+    is_tagged: bool,
 }
 
 impl ClaimGuard {
+    pub(super) fn is_tagged(&self) -> bool {
+        self.is_tagged
+    }
+
     /// Uses it up.
     pub(super) fn take(mut self) -> ClaimId {
         let claimed = self.claimed.take();

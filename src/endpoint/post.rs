@@ -1,8 +1,9 @@
-//! What all operation builders share: from a builder to a posted operation, in its three forms.
+//! An operation before it is posted, and the forms in which it is.
 //!
 //! # The way of a post
 //!
-//! 1. The builder (`msg.rs`, `tagged.rs`, `rma.rs`) describes the operation.
+//! 1. A call of the endpoint (`msg.rs`, `tagged.rs`, `rma.rs`) makes a [`Posting`]: the buffers,
+//!    the `OpKind` (`proto/op.rs`) that the connection will have, the options, and the target.
 //! 2. This file checks the endpoint's capabilities and the buffers, and turns the buffers into a
 //!    `buf::Payload`: raw parts with their owners.
 //! 3. The `Operation` (`proto/op.rs`) is the one record: kind, memory, options, phase, and where it
@@ -14,221 +15,242 @@
 //! 5. The header is encoded from the record when its frame joins the batch (`tx/batch.rs`). The
 //!    memory leaves the record only while the transport has it.
 //!
-//! A message of `Endpoint::inject` has no record: its bytes are written as they go out, those that
-//! go out together lie in one buffer (`tx/injected.rs`), and their ends are counted. On an idle
-//! connection a post is sent within the call (`progress/inline_send.rs`); otherwise the driver
-//! gathers what is queued.
+//! A small message that only its future awaits, and one of `Endpoint::inject`, has no record: its
+//! bytes are written as they go out, those that go out together lie in one buffer
+//! (`tx/injected.rs`), and it has ended when the connection's count has passed its number
+//! (`progress/sent.rs`). On an idle connection a post is sent within the call
+//! (`progress/inline_send.rs`); otherwise the driver gathers what is queued.
 //!
 //! What an endpoint can do is computed when it is opened, from the Info and the endpoint's kind
 //! (`info/sides.rs`), and so are its default flags (`defaults.rs`). Each post asks it, and so does
 //! each access of a peer.
 
+use std::fmt;
+use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use crate::buf::{IoBufs, LocalUse};
-use crate::cq::CompletionFlags;
-use crate::domain::Domain;
+use crate::buf::{IoBufs, LocalUse, Payload};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::info::Caps;
+use crate::id::{OperationId, UserContext};
 use crate::limits::INJECT_SIZE_MAX;
-use crate::mr::Access;
 use crate::op_error::Failed;
-use crate::progress::{OpCell, PostOptions, Report};
-use crate::proto::OpKind;
+use crate::progress::{OpCell, PostOptions, PostedOp, Report};
+use crate::proto::{OpKind, Operation};
 
-use super::atomic::AtomicSpec;
-use super::common::Common;
-use super::op::{Op, OpOutput, Queued, QueuedOp};
-use super::remote::RemoteRegions;
-use super::target::{CopiedSend, OpHandle, PostTarget};
+use super::kind::{AwaitedKind, DataKind, FencedKind, GatheredKind, PostingKind};
+use super::op::{Op, Queued, QueuedOp};
+use super::target::{OpHandle, PostTarget};
 
-/// An operation described but not posted.
-pub(super) trait OpBuilder<B: IoBufs>: Sized {
-    fn operation_kind(&self) -> OperationKind;
-    /// Of which interface it is: what its completion's flags say beside the direction.
-    fn completion_flags(&self) -> CompletionFlags;
-    /// The endpoint it is posted to.
-    fn common(&self) -> &Common;
-    /// The capabilities of the endpoint that it takes.
-    fn caps(&self) -> Caps;
-    /// How it is posted, besides whether it waits for room.
-    fn options(&self) -> PostOptions;
-    /// Splits into where it is posted, the buffers, and what is to be done with them.
-    fn into_parts(self) -> (PostTarget, B, OpSpec);
+/// An operation that has not been posted yet: what the calls of an endpoint return. `K` says what
+/// it does; [`SendMessage`](crate::op::SendMessage), [`RmaWrite`](crate::op::RmaWrite) and the
+/// other names are its kinds.
+///
+/// Await it, or [`post`](Self::post) it and await it later, or give it a context with
+/// [`queue`](Self::queue), so that it reports to the endpoint's completion queue.
+///
+/// ```
+/// use tokio_fabric::testing::Net;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+/// let (a, b) = Net::loopback().pair().await?;
+/// b.recv(vec![0; 8]).queue(1).await?; // It reports to a queue.
+/// let sending = a.send("hello").imm(7).post()?; // It runs from now on.
+/// sending.await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is posted until this is awaited or posted"]
+pub struct Posting<B: IoBufs, K: PostingKind> {
+    pub(super) target: PostTarget,
+    pub(super) buffers: B,
+    /// What the connection is asked for, or why it cannot be: the post fails with that.
+    pub(super) operation: Result<OpKind>,
+    /// Of a receive: the most bytes of a message whose memory is allocated when it arrives.
+    max: Option<usize>,
+    pub(super) options: PostOptions,
+    kind: PhantomData<fn() -> K>,
 }
 
-/// What is to be done with the buffers.
-pub(super) enum OpSpec {
-    Send {
-        tag: Option<u64>,
-        data: Option<u64>,
-        ack: bool,
-    },
-    /// Copied bytes.
-    Inject {
-        tag: Option<u64>,
-        data: Option<u64>,
-    },
-    Receive,
-    /// A message of any length up to this, into memory that is allocated then.
-    ReceiveAny {
-        max: usize,
-    },
-    /// Until fewer bytes than these are left.
-    ReceiveMany {
-        free_min: usize,
-    },
-    Write {
-        remote: RemoteRegions,
-        data: Option<u64>,
-        ack: bool,
-        commit: bool,
-    },
-    Read {
-        remote: RemoteRegions,
-    },
-    Atomic(Box<AtomicSpec>),
-}
-
-/// What a receive does: of any length up to `max`, if that is given.
-pub(super) fn receive_spec(max: Option<usize>) -> OpSpec {
-    match max {
-        None => OpSpec::Receive,
-        Some(max) => OpSpec::ReceiveAny { max },
-    }
-}
-
-impl OpSpec {
-    fn usage(&self) -> LocalUse {
-        match self {
-            // Who receives a message of any length gives no memory.
-            OpSpec::Send { .. } | OpSpec::Inject { .. } | OpSpec::ReceiveAny { .. } => {
-                LocalUse::Send
-            }
-            OpSpec::Receive | OpSpec::ReceiveMany { .. } => LocalUse::Receive,
-            OpSpec::Write { .. } => LocalUse::Write,
-            OpSpec::Read { .. } => LocalUse::Read,
-            OpSpec::Atomic(spec) => spec.usage(),
+impl<B: IoBufs, K: PostingKind> Posting<B, K> {
+    pub(super) fn new(target: PostTarget, buffers: B, operation: Result<OpKind>) -> Self {
+        Posting {
+            target,
+            buffers,
+            operation,
+            max: None,
+            options: PostOptions::default(),
+            kind: PhantomData,
         }
     }
 
-    /// What a connection is asked for, with local memory of this length.
+    /// A receive, into `buffers`, or of any length up to `max`.
+    pub(super) fn receive(target: PostTarget, buffers: B, max: Option<usize>) -> Self {
+        Posting {
+            max,
+            ..Posting::new(target, buffers, Ok(OpKind::Receive))
+        }
+    }
+
+    /// Reports to the endpoint's completion queue, with this context, instead of a future.
+    pub fn queue(self, context: impl Into<UserContext>) -> Queued<Self> {
+        Queued::new(self, context.into())
+    }
+}
+
+impl<B: IoBufs, K: AwaitedKind> Posting<B, K> {
+    /// Posts now and returns the operation's future. If the context is full, the operation waits
+    /// for room, in order, whether or not the future is polled; dropping the future withdraws it.
+    ///
+    /// # Errors
+    /// Errors that can be detected before anything is sent: an invalid argument, or a connection
+    /// that is not open. The buffers are returned. A connected endpoint refuses everything except
+    /// receives with [`NotConnected`](ErrorKind::NotConnected) before it is connected, and with
+    /// [`BadState`](ErrorKind::BadState) after this side has closed it. After its connection was
+    /// lost, it refuses everything with the cause of the loss
+    /// ([`is_connection_lost`](Error::is_connection_lost) is true), except a receive for a message
+    /// that had already arrived.
+    pub fn post(self) -> Result<Op<B, K::Output>, Failed<B>> {
+        self.post_op(true)
+    }
+
+    /// As [`post`](Self::post), but fails with [`ErrorKind::Again`], which returns the buffers, if
+    /// the context is full.
+    pub fn try_post(self) -> Result<Op<B, K::Output>, Failed<B>> {
+        self.post_op(false)
+    }
+
+    /// Posts now and lets the operation run to completion without a future
+    /// ([`Op::detach`](crate::op::Op::detach)).
+    ///
+    /// # Errors
+    /// As for [`post`](Self::post).
+    pub fn detach(self) -> Result<(), Failed<B>> {
+        self.post().map(Op::detach)
+    }
+
+    /// Fails with [`ErrorKind::TimedOut`] if the operation has not completed after this time, which
+    /// includes the time it waits for room. Default: no limit.
+    ///
+    /// The buffers are returned, unless the kernel is using them at that moment: then they are
+    /// freed later. If a request has been sent, the peer still executes it and the response is
+    /// ignored: a write that timed out may have been performed, and a read no longer writes to its
+    /// buffer. If a receive times out while its message is being received, the message is kept for
+    /// the next receive, as if the receive had been dropped.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = Some(timeout);
+        self
+    }
+
+    /// Posts to a future. `wait`: a full context makes the operation wait instead of failing with
+    /// Again.
+    pub(super) fn post_op(mut self, wait: bool) -> Result<Op<B, K::Output>, Failed<B>> {
+        self.options.wait = wait;
+        match self
+            .check()
+            .and_then(|operation| self.post_copied(operation))
+        {
+            Ok(Some(number)) => {
+                let send = self.target.into_copied_send(number);
+                return Ok(Op::copied(send, self.buffers));
+            }
+            Ok(None) => {}
+            Err(error) => return Err(Failed::new(error, Some(self.buffers))),
+        }
+        let cell = OpCell::new();
+        let (handle, _) = self.post_record(Report::Future(cell.clone()))?;
+        Ok(Op::new(handle, cell))
+    }
+}
+
+impl<B: IoBufs, K: FencedKind> Posting<B, K> {
+    /// Sends the operation only when all operations posted to the same peer before have completed,
+    /// and before any that is posted later (`FI_FENCE`).
+    #[doc(alias = "FI_FENCE")]
+    pub fn fence(mut self) -> Self {
+        self.options.fence = true;
+        self
+    }
+}
+
+impl<B: IoBufs, K: GatheredKind> Posting<B, K> {
+    /// Announces more operations: this one may be held back, to be sent together with the next
+    /// posts, by one system call (`FI_MORE`). It is sent at the driver's next turn in any case.
+    #[doc(alias = "FI_MORE")]
+    pub fn more(mut self) -> Self {
+        self.options.more = true;
+        self
+    }
+}
+
+impl<B: IoBufs, K: DataKind> Posting<B, K> {
+    /// Sends 64 bits of remote CQ data with the message or write (`FI_REMOTE_CQ_DATA`). The peer's
+    /// completion queue reports a write with data when all of it is in memory.
+    #[doc(alias("fi_senddata", "fi_writedata", "FI_REMOTE_CQ_DATA"))]
+    pub fn imm(mut self, data: u64) -> Self {
+        self.edit(|operation| operation.set_data(data));
+        self
+    }
+
+    /// Completes when the buffers may be reused (`FI_INJECT_COMPLETE`). This is the default, unless
+    /// the Info's `tx.op_flags` specify another. A write completes later if both sides have the
+    /// extension, with which every write is answered.
+    #[doc(alias = "FI_INJECT_COMPLETE")]
+    pub fn inject_complete(mut self) -> Self {
+        self.edit(|operation| operation.set_level(false, false));
+        self
+    }
+
+    /// Completes only when the operation no longer depends on the network and on this side
+    /// (`FI_TRANSMIT_COMPLETE`). Over TCP that is when the peer has acknowledged it, as for
+    /// [`delivery_complete`](Self::delivery_complete).
+    #[doc(alias = "FI_TRANSMIT_COMPLETE")]
+    pub fn transmit_complete(self) -> Self {
+        self.delivery_complete()
+    }
+
+    /// Completes only when the peer's endpoint has received the message, or the bytes are in the
+    /// peer's memory (`FI_DELIVERY_COMPLETE`).
+    #[doc(alias = "FI_DELIVERY_COMPLETE")]
+    pub fn delivery_complete(mut self) -> Self {
+        self.edit(|operation| operation.set_level(true, false));
+        self
+    }
+}
+
+impl<B: IoBufs, K: PostingKind> Posting<B, K> {
+    pub(super) fn edit(&mut self, edit: impl FnOnce(&mut OpKind)) {
+        if let Ok(operation) = &mut self.operation {
+            edit(operation);
+        }
+    }
+
+    /// What may be posted: the endpoint has the capabilities, and takes such buffers.
     #[inline]
-    pub(super) fn into_op_kind(self, len: usize, domain: &Domain) -> Result<OpKind> {
-        match self {
-            OpSpec::Send { tag, data, ack } => Ok(OpKind::Send { data, ack, tag }),
-            OpSpec::Inject { tag, data } => Ok(OpKind::Inject { data, tag }),
-            OpSpec::Receive | OpSpec::ReceiveAny { .. } | OpSpec::ReceiveMany { .. } => {
-                Ok(OpKind::Receive)
-            }
-            OpSpec::Write {
-                remote,
-                data,
-                ack,
-                commit,
-            } => Ok(OpKind::Write {
-                data,
-                ack,
-                commit,
-                segments: remote.segments(len, Access::REMOTE_WRITE, domain)?,
-            }),
-            OpSpec::Read { remote } => Ok(OpKind::Read {
-                segments: remote.segments(len, Access::REMOTE_READ, domain)?,
-            }),
-            OpSpec::Atomic(spec) => spec.into_op_kind(len, domain),
+    fn check(&self) -> Result<&OpKind> {
+        let operation = self.operation.as_ref().map_err(Error::clone)?;
+        let common = self.target.common();
+        let may = (common.caps).check(self.target.caps(operation, &self.options));
+        match may.and_then(|()| common.check_buffers(&self.buffers)) {
+            Ok(()) => Ok(operation),
+            Err(error) => Err(error.with_operation(operation.operation())),
         }
     }
-}
 
-/// Posts to a future. `wait`: a full context makes the operation wait instead of failing with
-/// Again.
-pub(super) fn post_op<B: IoBufs, R: OpOutput, D: OpBuilder<B>>(
-    builder: D,
-    wait: bool,
-) -> Result<Op<B, R>, Failed<B>> {
-    let described = describe(builder, wait)?;
-    let described = match described.post_copied()? {
-        Ok((copied, buffers)) => return Ok(Op::copied(copied, buffers)),
-        Err(described) => described,
-    };
-    let cell = OpCell::new();
-    let (handle, _) = described.post(|_| Report::Future(cell.clone()))?;
-    Ok(Op::new(handle, cell))
-}
-
-/// Posts to the completion queue of its direction.
-pub(super) fn post_queued<B: IoBufs, D: OpBuilder<B>>(
-    queued: Queued<D>,
-    wait: bool,
-) -> Result<QueuedOp<B>, Failed<B>> {
-    let Queued {
-        builder,
-        context,
-        completion,
-    } = queued;
-    let operation = builder.operation_kind();
-    if builder.common().queue_for(operation).is_none() {
-        let message = "it was opened without a transmit_queue";
-        let error = Error::new(ErrorKind::BadState, message).with_operation(operation);
-        let (_, buffers, _) = builder.into_parts();
-        return Err(Failed::new(error, Some(buffers)));
-    }
-    let flags = builder.completion_flags();
-    let report = |common: &Common| Report::Queue {
-        queue: common.queue_for(operation).expect("seen above").clone(),
-        context,
-        flags,
-        errors_only: !completion && common.defaults.errors_only(operation),
-        slot: None,
-        waiting: None,
-    };
-    let (handle, posted) = describe(builder, wait)?.post(report)?;
-    Ok(QueuedOp {
-        waiter: handle.waiter(),
-        handle,
-        waiting: posted.waiting,
-        buffers: PhantomData,
-    })
-}
-
-/// What a builder describes, whose endpoint may do it with these buffers.
-struct Described<B> {
-    operation: OperationKind,
-    options: PostOptions,
-    target: PostTarget,
-    buffers: B,
-    spec: OpSpec,
-}
-
-fn describe<B: IoBufs, D: OpBuilder<B>>(builder: D, wait: bool) -> Result<Described<B>, Failed<B>> {
-    let operation = builder.operation_kind();
-    let options = PostOptions {
-        wait,
-        ..builder.options()
-    };
-    let need = builder.caps();
-    let (target, buffers, spec) = builder.into_parts();
-    let common = target.common();
-    let may = common.caps.check(need);
-    if let Err(error) = may.and_then(|()| common.check_buffers(&buffers)) {
-        let error = error.with_operation(operation);
-        return Err(Failed::new(error, Some(buffers)));
-    }
-    Ok(Described {
-        operation,
-        options,
-        target,
-        buffers,
-        spec,
-    })
-}
-
-impl<B: IoBufs> Described<B> {
     /// Posts a small message by a copy of its bytes, if nothing but its future awaits it: then it
-    /// takes no record. The buffers stay with the future. `Err` within: it is no such message, or
-    /// there is no room for it now.
+    /// takes no record, and its buffers stay with the future. Gives its number. `None`: it is no
+    /// such message, or there is no room for it now.
     #[inline]
-    fn post_copied(self) -> Result<Result<(CopiedSend, B), Self>, Failed<B>> {
+    fn post_copied(&self, operation: &OpKind) -> Result<Option<u64>> {
+        let &OpKind::Send {
+            tag: None,
+            data,
+            ack: false,
+        } = operation
+        else {
+            return Ok(None);
+        };
         let PostOptions {
             fence,
             matched,
@@ -236,230 +258,202 @@ impl<B: IoBufs> Described<B> {
             more,
             ..
         } = self.options;
-        let OpSpec::Send {
-            tag: None,
-            data,
-            ack: false,
-        } = self.spec
-        else {
-            return Ok(Err(self));
-        };
-        let is_plain = !fence && !matched && timeout.is_none();
-        let bytes = (self.buffers.single_bytes())
-            .filter(|bytes| is_plain && bytes.len() <= INJECT_SIZE_MAX);
-        let Some(bytes) = bytes else {
-            return Ok(Err(self));
-        };
-        match self.target.post_copied(bytes, data, more) {
-            Ok(Some(copied)) => Ok(Ok((copied, self.buffers))),
-            Ok(None) => Ok(Err(self)),
-            Err(error) => Err(self.failed(error)),
+        let bytes = self.buffers.single_bytes();
+        let bytes = bytes.filter(|bytes| bytes.len() <= INJECT_SIZE_MAX);
+        match bytes {
+            Some(bytes) if !fence && !matched && timeout.is_none() => {
+                let posted = self.target.post_copied(bytes, data, more);
+                posted.map_err(|error| error.with_operation(OperationKind::Send))
+            }
+            _ => Ok(None),
         }
     }
 
-    fn failed(self, error: Error) -> Failed<B> {
-        Failed::new(error.with_operation(self.operation), Some(self.buffers))
+    /// Posts to the completion queue of its direction.
+    pub(super) fn post_queued(
+        mut self,
+        context: UserContext,
+        completion: bool,
+        wait: bool,
+    ) -> Result<QueuedOp<B>, Failed<B>> {
+        self.options.wait = wait;
+        let report = self.check().and_then(|operation| {
+            let kind = operation.operation();
+            let common = self.target.common();
+            let queue = common.queue_for(kind).ok_or_else(|| {
+                let message = "it was opened without a transmit_queue";
+                Error::new(ErrorKind::BadState, message).with_operation(kind)
+            });
+            Ok(Report::Queue {
+                queue: queue?.clone(),
+                context,
+                flags: self.target.interface(operation),
+                errors_only: !completion && common.defaults.errors_only(kind),
+                slot: None,
+                waiting: None,
+            })
+        });
+        let report = match report {
+            Ok(report) => report,
+            Err(error) => return Err(Failed::new(error, Some(self.buffers))),
+        };
+        let (handle, posted) = self.post_record(report)?;
+        Ok(QueuedOp {
+            waiter: handle.waiter(),
+            handle,
+            waiting: posted.waiting,
+            buffers: PhantomData,
+        })
     }
 
-    fn post(
-        self,
-        report: impl FnOnce(&Common) -> Report,
-    ) -> Result<(OpHandle, crate::progress::PostedOp), Failed<B>> {
-        let Described {
-            operation,
-            options,
+    /// Makes the record of what was checked, and posts it.
+    fn post_record(self, report: Report) -> Result<(OpHandle, PostedOp), Failed<B>> {
+        let Posting {
             target,
             buffers,
-            spec,
+            operation,
+            max,
+            options,
+            ..
         } = self;
-        let fail = |error: Error, buffers| Failed::new(error.with_operation(operation), buffers);
+        let mut operation = match operation {
+            Ok(operation) => operation,
+            Err(error) => return Err(Failed::new(error, Some(buffers))),
+        };
+        let kind = operation.operation();
+        let fail = |error: Error, buffers| Failed::new(error.with_operation(kind), buffers);
         let common = target.common();
-        let payload = match buffers.into_payload(spec.usage()) {
+        let payload = match buffers.into_payload(local_use(&operation, max)) {
             Ok(payload) => payload,
             Err((error, buffers)) => return Err(fail(error, Some(buffers))),
         };
-        if let Err(error) = common.check_regions(&payload) {
+        let checked = common.check_regions(&payload);
+        let checked = checked.and_then(|()| operation.cut_remote_to(payload.len()));
+        if let Err(error) = checked {
             return Err(fail(error, B::from_payload(payload)));
         }
-        let payload = match spec {
-            OpSpec::ReceiveAny { max } => match common.memory_on_arrival(max) {
+        let payload = match max {
+            Some(max) => match common.memory_on_arrival(max) {
                 Ok(payload) => payload,
                 Err(error) => return Err(fail(error, None)),
             },
-            _ => payload,
+            None => payload,
         };
-        let report = report(common);
-        target
-            .post(spec, payload, report, options)
-            .map_err(|(error, payload)| fail(error, B::from_payload(payload)))
+        let posted = target.post(Operation::new(operation, payload, report, options));
+        posted.map_err(|(error, payload)| fail(error, B::from_payload(payload)))
     }
 }
 
-/// How many buffers, and their bytes.
-pub(super) fn measure<B: IoBufs>(buffers: &B) -> (usize, usize) {
-    (buffers.count(), buffers.total_len())
+/// What is done with the buffers of an operation.
+fn local_use(operation: &OpKind, max: Option<usize>) -> LocalUse {
+    match operation {
+        // A receive of a message of any length gives no memory.
+        OpKind::Receive if max.is_none() => LocalUse::Receive,
+        OpKind::Send { .. } | OpKind::Inject { .. } | OpKind::Receive => LocalUse::Send,
+        OpKind::Write { .. } => LocalUse::Write,
+        OpKind::Read { .. } => LocalUse::Read,
+        OpKind::Atomic(request) if request.fetches() => LocalUse::Read,
+        OpKind::Atomic(_) => LocalUse::Write,
+    }
 }
 
-/// The forms in which builders post: awaited, `post`, `try_post`, and the same through a queue.
-macro_rules! posting_forms {
-    ($builder:ident, $bound:ident, $output:ty) => {
-        impl<B: crate::buf::$bound> $builder<B> {
-            /// Posts now and returns the operation's future. If the context is full, the operation
-            /// waits for room, in order, whether or not the future is polled; dropping the future
-            /// withdraws it.
-            ///
-            /// # Errors
-            /// Errors that can be detected before anything is sent: an invalid argument, or a
-            /// connection that is not open. The buffers are returned. A connected endpoint refuses
-            /// everything except receives with [`NotConnected`](crate::ErrorKind::NotConnected)
-            /// before it is connected, and with [`BadState`](crate::ErrorKind::BadState) after this
-            /// side has closed it. After its connection was lost, it refuses everything with the
-            /// cause of the loss ([`is_connection_lost`](crate::Error::is_connection_lost) is
-            /// true), except a receive for a message that had already arrived.
-            pub fn post(self) -> crate::Result<super::Op<B, $output>, crate::Failed<B>> {
-                super::post::post_op(self, true)
-            }
-
-            /// As [`post`](Self::post), but fails with
-            /// [`ErrorKind::Again`](crate::ErrorKind::Again), which returns the buffers, if the
-            /// context is full.
-            pub fn try_post(self) -> crate::Result<super::Op<B, $output>, crate::Failed<B>> {
-                super::post::post_op(self, false)
-            }
-
-            /// Posts now and lets the operation run to completion without a future
-            /// ([`Op::detach`](crate::op::Op::detach)).
-            ///
-            /// # Errors
-            /// As for [`post`](Self::post).
-            pub fn detach(self) -> crate::Result<(), crate::Failed<B>> {
-                self.post().map(super::Op::detach)
-            }
-
-            /// Fails with [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) if the operation has
-            /// not completed after this time, which includes the time it waits for room. Default:
-            /// no limit.
-            ///
-            /// The buffers are returned, unless the kernel is using them at that moment: then they
-            /// are freed later. If a request has been sent, the peer still executes it and the
-            /// response is ignored: a write that timed out may have been performed, and a read no
-            /// longer writes to its buffer. If a receive times out while its message is being
-            /// received, the message is kept for the next receive, as if the receive had been
-            /// dropped.
-            pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
-                self.timeout = Some(timeout);
-                self
-            }
-
-            /// Reports to the endpoint's completion queue, with this context, instead of a future.
-            pub fn queue(self, context: impl Into<crate::UserContext>) -> super::Queued<Self> {
-                super::Queued::new(self, context.into())
-            }
-        }
-
-        impl<B: crate::buf::$bound> std::future::IntoFuture for $builder<B> {
-            type Output = crate::Result<($output, B), crate::Failed<B>>;
-            type IntoFuture = super::post::Posting<super::Op<B, $output>, B>;
-
-            /// Posts, synchronously; polling only waits.
-            fn into_future(self) -> Self::IntoFuture {
-                super::post::Posting::new(self.post())
-            }
-        }
-
-        super::post::queued_forms!($builder, $bound);
-    };
+/// Posts what has been copied: its end is only counted, and it never waits.
+pub(super) fn inject(target: PostTarget, mut operation: OpKind, bytes: &[u8]) -> Result<()> {
+    let options = PostOptions::default();
+    let need = target.caps(&operation, &options);
+    target.common().caps.check(need)?;
+    operation.cut_remote_to(bytes.len())?;
+    let payload = Payload::copied(bytes);
+    let operation = Operation::new(operation, payload, Report::Nowhere, options);
+    let posted = target.post(operation);
+    posted.map(drop).map_err(|(error, _)| error)
 }
-pub(super) use posting_forms;
 
-/// The forms in which builders post through a queue.
-macro_rules! queued_forms {
-    ($builder:ident, $bound:ident) => {
-        /// Shows how much, never what: the bytes are the user's.
-        impl<B: crate::buf::$bound> std::fmt::Debug for $builder<B> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                let (count, len) = super::post::measure(&self.buffers);
-                f.debug_struct(stringify!($builder))
-                    .field("endpoint", &self.target.common().id)
-                    .field("buffers", &count)
-                    .field("len", &len)
-                    .finish_non_exhaustive()
-            }
-        }
+impl<B: IoBufs, K: AwaitedKind> IntoFuture for Posting<B, K> {
+    type Output = Result<(K::Output, B), Failed<B>>;
+    type IntoFuture = PostFuture<Op<B, K::Output>, B>;
 
-        impl<B: crate::buf::$bound> super::Queued<$builder<B>> {
-            /// Posts now. The returned future only waits until the operation is accepted.
-            ///
-            /// # Errors
-            /// As for the form without a queue; [`ErrorKind::BadState`](crate::ErrorKind::BadState)
-            /// if the endpoint has no queue for this direction.
-            pub fn post(self) -> crate::Result<super::QueuedOp<B>, crate::Failed<B>> {
-                super::post::post_queued(self, true)
-            }
-
-            /// As [`post`](Self::post), but fails with
-            /// [`ErrorKind::Again`](crate::ErrorKind::Again), which returns the buffers, if the
-            /// context or the queue is full.
-            pub fn try_post(self) -> crate::Result<crate::id::OperationId, crate::Failed<B>> {
-                super::post::post_queued(self, false).map(|op| op.id())
-            }
-        }
-
-        impl<B: crate::buf::$bound> std::future::IntoFuture for super::Queued<$builder<B>> {
-            type Output = crate::Result<crate::id::OperationId, crate::Failed<B>>;
-            type IntoFuture = super::post::Posting<super::QueuedOp<B>, B>;
-
-            /// Posts, synchronously; polling waits for acceptance.
-            fn into_future(self) -> Self::IntoFuture {
-                super::post::Posting::new(self.post())
-            }
-        }
-    };
+    /// Posts, synchronously; polling only waits.
+    fn into_future(self) -> Self::IntoFuture {
+        PostFuture::new(self.post())
+    }
 }
-pub(super) use queued_forms;
+
+/// Shows how much, never what: the bytes are the user's.
+impl<B: IoBufs, K: PostingKind> fmt::Debug for Posting<B, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Posting")
+            .field("endpoint", &self.target.common().id)
+            .field("operation", &self.operation.as_ref().map(OpKind::operation))
+            .field("buffers", &self.buffers.count())
+            .field("len", &self.buffers.total_len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: IoBufs, K: PostingKind> Queued<Posting<B, K>> {
+    /// Posts now. The returned future only waits until the operation is accepted.
+    ///
+    /// # Errors
+    /// As for the form without a queue; [`ErrorKind::BadState`] if the endpoint has no queue for
+    /// this direction.
+    pub fn post(self) -> Result<QueuedOp<B>, Failed<B>> {
+        (self.builder).post_queued(self.context, self.completion, true)
+    }
+
+    /// As [`post`](Self::post), but fails with [`ErrorKind::Again`], which returns the buffers, if
+    /// the context or the queue is full.
+    pub fn try_post(self) -> Result<OperationId, Failed<B>> {
+        let posted = (self.builder).post_queued(self.context, self.completion, false);
+        posted.map(|op| op.id())
+    }
+}
+
+impl<B: IoBufs, K: PostingKind> IntoFuture for Queued<Posting<B, K>> {
+    type Output = Result<OperationId, Failed<B>>;
+    type IntoFuture = PostFuture<QueuedOp<B>, B>;
+
+    /// Posts, synchronously; polling waits for acceptance.
+    fn into_future(self) -> Self::IntoFuture {
+        PostFuture::new(self.post())
+    }
+}
 
 /// A posted operation's future, or the reason why it was not posted.
 #[must_use = "an operation that is dropped before it starts is withdrawn"]
 #[derive(Debug)]
-pub struct Posting<F, B> {
+pub struct PostFuture<F, B> {
     state: Option<Result<F, Failed<B>>>,
 }
 
-impl<F, B> Posting<F, B> {
+impl<F, B> PostFuture<F, B> {
     pub(super) fn new(posted: Result<F, Failed<B>>) -> Self {
-        Posting {
+        PostFuture {
             state: Some(posted),
         }
     }
 }
 
-impl<F: Unpin, B> Unpin for Posting<F, B> {}
+impl<F: Unpin, B> Unpin for PostFuture<F, B> {}
 
-impl<T, F, B> Future for Posting<F, B>
+impl<T, F, B> Future for PostFuture<F, B>
 where
     F: Future<Output = Result<T, Failed<B>>> + Unpin,
 {
     type Output = Result<T, Failed<B>>;
 
-    fn poll(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Self::Output> {
-        match self
-            .state
-            .as_mut()
-            .expect("an operation is not polled after its end")
-        {
-            Ok(op) => {
-                let polled = std::pin::Pin::new(op).poll(cx);
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.state.as_mut() {
+            Some(Ok(op)) => {
+                let polled = Pin::new(op).poll(cx);
                 if polled.is_ready() {
                     self.state = None;
                 }
                 polled
             }
-            Err(_) => match self.state.take() {
-                Some(Err(failed)) => std::task::Poll::Ready(Err(failed)),
-                _ => unreachable!("matched above"),
+            _ => match self.state.take() {
+                Some(Err(failed)) => Poll::Ready(Err(failed)),
+                _ => panic!("an operation is not polled after its end"),
             },
         }
     }

@@ -19,17 +19,15 @@ use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, OperationId};
 use crate::info::Caps;
 use crate::limits::RDM_POST_ATTEMPTS;
 use crate::progress::{
-    CloseWatch, OpCell, PeerReader, Port, PostOptions, PostedOp, Rdm, ReceiveContext,
-    ReceiveSelector, Report,
+    CloseWatch, OpCell, PeerReader, Port, PostedOp, Rdm, ReceiveContext, ReceiveSelector, Report,
 };
 use crate::proto::{MatchCriteria, OpKey, OpResult, Operation, SourceId, Withdrawn};
 use crate::stats::{EndpointStats, ListenerStats};
 use crate::sync::await_driving;
 
 use super::common::Common;
-use super::post::OpSpec;
 use super::target::{
-    OpOwner, PostEndpoint, PostResult, Scope, Selector, cancel_named, operation_of, post_receive,
+    OpOwner, PostEndpoint, PostResult, Scope, Selector, cancel_named, post_claimed, post_receive,
 };
 use ports::Ports;
 
@@ -102,40 +100,21 @@ impl PostEndpoint for Inner {
         &self.common
     }
 
-    fn post(
-        &self,
-        scope: Scope,
-        spec: OpSpec,
-        payload: Payload,
-        report: Report,
-        options: PostOptions,
-    ) -> PostResult {
+    fn post(&self, scope: Scope, mut operation: Operation<Report>) -> PostResult {
         match scope {
             Scope::Peer(peer) => {
-                let kind = spec.into_op_kind(payload.len(), &self.common.domain);
-                let operation = operation_of(kind, payload, report, options)?;
                 let (port, posted) = self.post_to(peer, operation)?;
                 Ok((posted, Some(port)))
             }
             Scope::Receives(selector) => match self.resolve_selector(selector) {
                 Ok(resolved) => {
-                    let spec = match spec {
-                        OpSpec::Receive if self.takes_many(&selector, &report) => {
-                            let free_min = self.free_min;
-                            OpSpec::ReceiveMany { free_min }
-                        }
-                        spec => spec,
-                    };
-                    let (receives, selector) = (&self.receives, resolved);
-                    post_receive(receives, selector, &spec, payload, report, options)
+                    let takes_many = self.takes_many(&selector, &operation);
+                    let free_min = selector.free_min.or(takes_many.then_some(self.free_min));
+                    post_receive(&self.receives, resolved, free_min, operation)
                 }
-                Err(error) => Err((error, payload)),
+                Err(error) => Err((error, operation.take_payload())),
             },
-            Scope::Claimed(claim) => {
-                let (receives, claimed) = (&self.receives, claim.take());
-                let posted = receives.receive_claimed(claimed, payload, report, options.timeout)?;
-                Ok((posted, None))
-            }
+            Scope::Claimed(claim) => post_claimed(&self.receives, claim, operation),
             Scope::Connection => unreachable!("a connectionless endpoint has many peers"),
         }
     }
@@ -387,10 +366,12 @@ impl Inner {
 
     /// True if a receive is a buffer for several messages by the endpoint's default flags: one
     /// that is awaited ends with its message, so it can only take one.
-    fn takes_many(&self, selector: &Selector, report: &Report) -> bool {
+    fn takes_many(&self, selector: &Selector, operation: &Operation<Report>) -> bool {
+        let memory = operation.payload.as_ref();
         self.common.defaults.multi_recv
             && matches!(selector.wanted, MatchCriteria::Message)
-            && matches!(report, Report::Queue { .. })
+            && matches!(operation.token, Report::Queue { .. })
+            && !memory.is_some_and(Payload::is_on_arrival)
     }
 
     /// What a selector means to the receives.
@@ -399,6 +380,7 @@ impl Inner {
             wanted,
             source,
             key,
+            ..
         } = selector;
         let source = match (source, key) {
             (None, None) => None,

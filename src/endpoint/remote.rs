@@ -59,9 +59,9 @@ impl From<&[RemoteRegion]> for RemoteRegions {
 }
 
 impl RemoteRegions {
-    /// The segments of an RMA that moves `len` bytes: as much of these ranges, in order, as it
-    /// takes.
-    pub(super) fn segments(&self, len: usize, need: Access, domain: &Domain) -> Result<Segments> {
+    /// The segments of an operation, as long as any memory of this side can be: they are cut to its
+    /// length when it is posted.
+    pub(super) fn segments(&self, need: Access, domain: &Domain) -> Result<Segments> {
         if !(1..=RMA_IOV_LIMIT).contains(&self.count) {
             return Err(Error::new(
                 ErrorKind::TooLarge,
@@ -71,7 +71,7 @@ impl RemoteRegions {
                 ),
             ));
         }
-        let mut left = len as u64;
+        let mut left = isize::MAX as u64;
         let mut segments = [RemoteSegment::default(); 2 * RMA_IOV_LIMIT];
         let mut used = 0;
         for region in self.regions.iter().flatten() {
@@ -93,12 +93,6 @@ impl RemoteRegions {
                 segments[used] = segment;
                 used += 1;
             }
-        }
-        if left > 0 {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("the remote ranges are {left} bytes smaller than the local buffers"),
-            ));
         }
         if used > RMA_IOV_LIMIT {
             return Err(Error::new(

@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::buf::{IoBufMut, IoBufsMut, Payload};
+use crate::buf::{IoBufMut, IoBufsMut};
 use crate::cntr::Counter;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::{EndpointId, OperationId};
-use crate::progress::{OpCell, PostOptions, ReceiveSelector, Report, SharedContext};
-use crate::proto::{MatchCriteria, OpKey, OpResult, Withdrawn};
+use crate::progress::{OpCell, ReceiveSelector, Report, SharedContext};
+use crate::proto::{MatchCriteria, OpKey, OpResult, Operation, Withdrawn};
 use crate::stats::ReceiveContextStats;
 use crate::sync::{Dependence, Dependents};
 
 use super::common::Common;
-use super::post::OpSpec;
 use super::target::{
-    OpOwner, PostEndpoint, PostResult, PostTarget, Scope, Selector, cancel_named, post_receive,
+    OpOwner, PostEndpoint, PostResult, PostTarget, Scope, Selector, cancel_named, post_claimed,
+    post_receive,
 };
 use super::{MultiRecv, Recv};
 
@@ -96,25 +96,14 @@ impl PostEndpoint for ContextInner {
         &self.common
     }
 
-    fn post(
-        &self,
-        scope: Scope,
-        spec: OpSpec,
-        payload: Payload,
-        report: Report,
-        options: PostOptions,
-    ) -> PostResult {
+    fn post(&self, scope: Scope, mut operation: Operation<Report>) -> PostResult {
         let receives = self.context.receives();
         match scope {
             Scope::Receives(selector) => match self.resolve_selector(selector) {
-                Ok(selector) => post_receive(receives, selector, &spec, payload, report, options),
-                Err(error) => Err((error, payload)),
+                Ok(resolved) => post_receive(receives, resolved, selector.free_min, operation),
+                Err(error) => Err((error, operation.take_payload())),
             },
-            Scope::Claimed(claim) => {
-                let claimed = claim.take();
-                let posted = receives.receive_claimed(claimed, payload, report, options.timeout)?;
-                Ok((posted, None))
-            }
+            Scope::Claimed(claim) => post_claimed(receives, claim, operation),
             Scope::Connection | Scope::Peer(_) => {
                 unreachable!("only receives are posted to a receive context")
             }
@@ -214,21 +203,21 @@ impl SharedReceiveContext {
     /// one buffer, or up to four. Otherwise as [`Endpoint::recv`](crate::Endpoint::recv), except
     /// that the end of a connection does not end a receive.
     pub fn recv<B: IoBufsMut>(&self, buffers: B) -> Recv<B> {
-        Recv::new(self.target(), buffers)
+        Recv::receive(self.target(), buffers, None)
     }
 
     /// Receives one message of at most `max` bytes whose length is unknown (`FI_VARIABLE_MSG`), of
     /// any endpoint that shares the context, as [`Endpoint::recv_any`](crate::Endpoint::recv_any)
     /// does.
     pub fn recv_any(&self, max: usize) -> Recv<Bytes> {
-        Recv::any(self.target(), max)
+        Recv::receive(self.target(), Bytes::new(), Some(max))
     }
 
     /// Posts a buffer that receives messages of any endpoint that shares the context, one after
     /// another (`FI_MULTI_RECV`); see [`RdmEndpoint::multi_recv`](crate::RdmEndpoint::multi_recv).
     #[doc(alias = "FI_MULTI_RECV")]
     pub fn multi_recv<B: IoBufMut>(&self, buffer: B) -> MultiRecv<B> {
-        MultiRecv::new(self.target(), buffer, self.inner.free_min)
+        MultiRecv::receive(self.target(), buffer, None).min_free(self.inner.free_min)
     }
 
     fn target(&self) -> PostTarget {

@@ -1,16 +1,16 @@
 //! Tagged messages (`fi_tagged(3)`): sent with a tag, received by it.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 
 use crate::buf::{IoBufs, IoBufsMut};
 use crate::error::Result;
-use crate::id::{AuthKeyAddr, FabricAddr};
+use crate::id::FabricAddr;
 use crate::proto::MatchCriteria;
 
 use super::RdmEndpoint;
-use super::msg::{SendMessage, receive_builder};
+use super::kind::RecvTaggedKind;
+use super::msg::{SendMessage, send};
+use super::post::Posting;
 use super::target::{PostTarget, Scope};
 
 impl RdmEndpoint {
@@ -18,40 +18,29 @@ impl RdmEndpoint {
     /// [`recv_tagged`](Self::recv_tagged) receives. Otherwise as [`send`](Self::send).
     #[doc(alias("fi_tsend", "fi_tsendv", "fi_tsendmsg", "fi_tsenddata"))]
     pub fn send_tagged<B: IoBufs>(&self, buffers: B, peer: FabricAddr, tag: u64) -> SendMessage<B> {
-        SendMessage::new(
-            PostTarget::new(&self.inner, Scope::Peer(peer)),
-            buffers,
-            Some(tag),
-        )
+        let target = PostTarget::new(&self.inner, Scope::Peer(peer));
+        send(target, buffers, Some(tag))
     }
 
     /// Receives one message with this tag (`fi_trecv`, `fi_trecvv`), or with one that differs only
-    /// in [ignored](RecvTagged::ignore) bits; from any peer, or from one
-    /// ([`from`](RecvTagged::from)).
+    /// in [ignored](Posting::ignore) bits; from any peer, or from one
+    /// ([`from`](Posting::from)).
     ///
     /// A message goes to the first-posted receive that matches it. If it is longer than the
     /// buffers, the receive fails with [`Truncated`](crate::ErrorKind::Truncated); the buffers
     /// contain the part that fits, and the connection stays open.
     #[doc(alias("fi_trecv", "fi_trecvv", "fi_trecvmsg"))]
     pub fn recv_tagged<B: IoBufsMut>(&self, buffers: B, tag: u64) -> RecvTagged<B> {
-        RecvTagged {
-            target: self.receive_target(MatchCriteria::Tagged { tag, ignore: 0 }),
-            buffers,
-            max: None,
-            timeout: None,
-        }
+        let target = self.receive_target(MatchCriteria::Tagged { tag, ignore: 0 });
+        RecvTagged::receive(target, buffers, None)
     }
 
     /// Receives one message with this tag of at most `max` bytes whose length is unknown
     /// (`FI_VARIABLE_MSG`); as [`recv_tagged`](Self::recv_tagged) and
     /// [`Endpoint::recv_any`](crate::Endpoint::recv_any).
     pub fn recv_any_tagged(&self, tag: u64, max: usize) -> RecvTagged<Bytes> {
-        RecvTagged {
-            target: self.receive_target(MatchCriteria::Tagged { tag, ignore: 0 }),
-            buffers: Bytes::new(),
-            max: Some(max),
-            timeout: None,
-        }
+        let target = self.receive_target(MatchCriteria::Tagged { tag, ignore: 0 });
+        RecvTagged::receive(target, Bytes::new(), Some(max))
     }
 
     /// Copies and sends at most 128 bytes with a tag, without a completion (`fi_tinject`).
@@ -80,7 +69,7 @@ impl RdmEndpoint {
 
 /// A receive of a tagged message that has not been posted yet; see [`RdmEndpoint::recv_tagged`].
 ///
-/// Await it, or [`post`](Self::post) it and await it later.
+/// Await it, or [`post`](crate::op::Posting::post) it and await it later.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -96,46 +85,13 @@ impl RdmEndpoint {
 ///
 /// # Cancel safety
 /// As for [`Op`](crate::op::Op): dropping the future of a receive loses no message.
-#[must_use = "nothing is received until this is awaited or posted"]
-pub struct RecvTagged<B: IoBufs> {
-    target: PostTarget,
-    buffers: B,
-    /// As of [`Recv`](super::Recv).
-    max: Option<usize>,
-    timeout: Option<Duration>,
-}
+pub type RecvTagged<B> = Posting<B, RecvTaggedKind>;
 
 impl<B: IoBufs> RecvTagged<B> {
     /// Bits of the tag that are ignored: a message matches if its tag and the receive's are equal
     /// in all other bits (`ignore`). Default: 0; `u64::MAX` matches every tagged message.
     pub fn ignore(mut self, mask: u64) -> Self {
-        self.target.select_mask(mask);
-        self
-    }
-
-    /// Receives a message from this peer only (`src_addr`, `FI_DIRECTED_RECV`). Default: from any
-    /// (`FI_ADDR_UNSPEC`).
-    ///
-    /// # Errors
-    /// As for [`RecvFrom::from`](crate::op::RecvFrom::from).
-    pub fn from(mut self, peer: FabricAddr) -> Self {
-        self.target.select_source(peer);
-        self
-    }
-
-    /// Receives a message only from the peers with this authorization key (`FI_DIRECTED_RECV` with
-    /// `FI_AUTH_KEY`; `fi_av(3)`), if peers have keys of their own
-    /// ([`AddressVector::insert_auth_key`](crate::AddressVector::insert_auth_key)). Use it instead
-    /// of [`from`](Self::from).
-    ///
-    /// # Errors
-    /// As for [`RecvFrom::from`](crate::op::RecvFrom::from);
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that the
-    /// endpoint was not opened with.
-    pub fn from_key(mut self, key: AuthKeyAddr) -> Self {
-        self.target.select_key(key);
+        self.target.select(|it| it.ignore(mask));
         self
     }
 }
-
-receive_builder!(RecvTagged, TAGGED);

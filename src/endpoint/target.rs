@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use crate::buf::Payload;
-use crate::cq::SourceName;
+use crate::cq::{CompletionFlags, SourceName};
 use crate::error::{Error, Phase, Result};
 use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, OperationId};
-use crate::info::Caps;
+use crate::info::{AtomicOp, Caps};
 use crate::progress::{
     DgramPort, OpCell, Port, PostOptions, PostedOp, ReceiveContext, ReceiveSelector, Report,
 };
 use crate::proto::{MatchCriteria, OpKey, OpKind, OpResult, Operation, Withdrawn};
+use crate::wire::{AtomicCall, AtomicForm};
 
 use crate::sync::ProgressWaiter;
 
 use super::common::Common;
 use super::peek::ClaimGuard;
-use super::post::OpSpec;
 
 /// A post, and the port that has the operation, if that is not the endpoint's own; or why not, and
 /// the memory.
@@ -83,15 +83,8 @@ pub(super) trait PostEndpoint: Send + Sync {
         None
     }
 
-    /// Posts what is to be done with this memory.
-    fn post(
-        &self,
-        scope: Scope,
-        spec: OpSpec,
-        payload: Payload,
-        report: Report,
-        options: PostOptions,
-    ) -> PostResult;
+    /// Posts an operation, which was checked.
+    fn post(&self, scope: Scope, operation: Operation<Report>) -> PostResult;
 
     /// True if messages come from several peers, so that a receive reports from which.
     fn names_sources(&self) -> bool {
@@ -129,6 +122,8 @@ pub(super) struct Selector {
     pub(super) source: Option<FabricAddr>,
     /// Of the peers of this key only.
     pub(super) key: Option<AuthKeyAddr>,
+    /// One after another in the same buffer, until fewer bytes than these are left.
+    pub(super) free_min: Option<usize>,
 }
 
 impl Selector {
@@ -138,6 +133,7 @@ impl Selector {
             wanted,
             source: None,
             key: None,
+            free_min: None,
         }
     }
 
@@ -154,7 +150,11 @@ impl Selector {
             (None, None) => Caps::empty(),
             _ => Caps::DIRECTED_RECV,
         };
-        message | Caps::RECV | directed
+        let many = match self.free_min {
+            None => Caps::empty(),
+            Some(_) => Caps::MULTI_RECV,
+        };
+        message | Caps::RECV | directed | many
     }
 
     /// These bits of the tag do not matter.
@@ -180,24 +180,10 @@ impl PostTarget {
         }
     }
 
-    /// Narrows what is received to one peer.
-    pub(super) fn select_source(&mut self, peer: FabricAddr) {
+    /// Changes which messages are received.
+    pub(super) fn select(&mut self, select: impl FnOnce(&mut Selector)) {
         if let Scope::Receives(selector) = &mut self.scope {
-            selector.source = Some(peer);
-        }
-    }
-
-    /// Narrows what is received to the peers of one authorization key.
-    pub(super) fn select_key(&mut self, key: AuthKeyAddr) {
-        if let Scope::Receives(selector) = &mut self.scope {
-            selector.key = Some(key);
-        }
-    }
-
-    /// Widens what is received to all tags that differ in these bits.
-    pub(super) fn select_mask(&mut self, mask: u64) {
-        if let Scope::Receives(selector) = &mut self.scope {
-            selector.ignore(mask);
+            select(selector);
         }
     }
 
@@ -205,31 +191,68 @@ impl PostTarget {
         self.endpoint.common()
     }
 
-    /// Posts a small message that is copied, and awaited. `None`: it is an operation, here or now.
+    /// Posts a small message that is copied, and awaited, and gives its number. `None`: it is an
+    /// operation, here or now.
     #[inline]
     pub(super) fn post_copied(
         &self,
         bytes: &[u8],
         data: Option<u64>,
         more: bool,
-    ) -> Result<Option<CopiedSend>> {
-        let Some(port) = self.endpoint.copying_port() else {
-            return Ok(None);
-        };
-        let number = port.send_copied(bytes, data, more)?;
-        Ok(number.map(|number| CopiedSend {
-            endpoint: Arc::clone(&self.endpoint),
-            number,
-        }))
+    ) -> Result<Option<u64>> {
+        match self.endpoint.copying_port() {
+            Some(port) => port.send_copied(bytes, data, more),
+            None => Ok(None),
+        }
     }
 
-    /// The capabilities that a receive takes which is posted to it.
+    /// Where the future of a copied message looks.
+    pub(super) fn into_copied_send(self, number: u64) -> CopiedSend {
+        let PostTarget { endpoint, .. } = self;
+        CopiedSend { endpoint, number }
+    }
+
+    /// The capabilities that an operation takes which is posted to it.
     #[inline]
-    pub(super) fn receive_caps(&self) -> Caps {
+    pub(super) fn caps(&self, operation: &OpKind, options: &PostOptions) -> Caps {
+        fence_caps(options)
+            | match operation {
+                OpKind::Send { tag, .. } | OpKind::Inject { tag, .. } => match tag {
+                    None => Caps::MSG | Caps::SEND,
+                    Some(_) => Caps::TAGGED | Caps::SEND,
+                },
+                OpKind::Receive => self.receive_caps(),
+                OpKind::Write { commit: true, .. } => Caps::RMA | Caps::WRITE | Caps::RMA_PMEM,
+                OpKind::Write { .. } => Caps::RMA | Caps::WRITE,
+                OpKind::Read { .. } => Caps::RMA | Caps::READ,
+                OpKind::Atomic(request) => atomic_caps(request.call),
+            }
+    }
+
+    #[inline]
+    fn receive_caps(&self) -> Caps {
         match &self.scope {
             Scope::Receives(selector) => selector.caps(),
-            Scope::Claimed(_) => Caps::TAGGED | Caps::RECV,
-            Scope::Connection | Scope::Peer(_) => Caps::MSG | Caps::RECV,
+            Scope::Claimed(claim) if claim.is_tagged() => Caps::TAGGED | Caps::RECV,
+            Scope::Claimed(_) | Scope::Connection | Scope::Peer(_) => Caps::MSG | Caps::RECV,
+        }
+    }
+
+    /// Of which interface an operation is: what its completion's flags say beside the direction.
+    pub(super) fn interface(&self, operation: &OpKind) -> CompletionFlags {
+        let message = |is_tagged| match is_tagged {
+            true => CompletionFlags::TAGGED,
+            false => CompletionFlags::MSG,
+        };
+        match operation {
+            OpKind::Send { tag, .. } | OpKind::Inject { tag, .. } => message(tag.is_some()),
+            OpKind::Write { .. } | OpKind::Read { .. } => CompletionFlags::RMA,
+            OpKind::Atomic(_) => CompletionFlags::ATOMIC,
+            OpKind::Receive => match &self.scope {
+                Scope::Claimed(claim) => message(claim.is_tagged()) | CompletionFlags::CLAIM,
+                Scope::Receives(selector) => message(selector.wanted != MatchCriteria::Message),
+                Scope::Connection | Scope::Peer(_) => CompletionFlags::MSG,
+            },
         }
     }
 
@@ -237,13 +260,10 @@ impl PostTarget {
     #[inline]
     pub(super) fn post(
         self,
-        spec: OpSpec,
-        payload: Payload,
-        report: Report,
-        options: PostOptions,
+        operation: Operation<Report>,
     ) -> Result<(OpHandle, PostedOp), (Error, Payload)> {
         let PostTarget { endpoint, scope } = self;
-        let (posted, port) = endpoint.post(scope, spec, payload, report, options)?;
+        let (posted, port) = endpoint.post(scope, operation)?;
         let key = posted.key;
         Ok((
             OpHandle {
@@ -253,14 +273,6 @@ impl PostTarget {
             },
             posted,
         ))
-    }
-
-    /// Posts what has been copied, which takes these capabilities: its end is only counted, and it
-    /// never waits.
-    pub(super) fn post_injected(self, need: Caps, spec: OpSpec, payload: Payload) -> Result<()> {
-        self.common().caps.check(need)?;
-        let posted = self.post(spec, payload, Report::Nowhere, PostOptions::default());
-        posted.map(drop).map_err(|(error, _)| error)
     }
 }
 
@@ -374,21 +386,54 @@ impl CopiedSend {
 pub(super) fn post_receive(
     receives: &ReceiveContext,
     selector: ReceiveSelector,
-    spec: &OpSpec,
-    payload: Payload,
-    report: Report,
-    options: PostOptions,
+    free_min: Option<usize>,
+    mut operation: Operation<Report>,
 ) -> PostResult {
-    let posted = match *spec {
-        OpSpec::ReceiveMany { free_min } => {
-            let Report::Queue { context, .. } = report else {
-                unreachable!("a buffer for several messages is posted through a queue");
-            };
+    let payload = operation.take_payload();
+    let Operation {
+        token: report,
+        options,
+        ..
+    } = operation;
+    let posted = match (free_min, report) {
+        (Some(free_min), Report::Queue { context, .. }) => {
             receives.post_multi(selector, payload, context, free_min, options)?
         }
-        _ => receives.post(selector, payload, report, options)?,
+        (_, report) => receives.post(selector, payload, report, options)?,
     };
     Ok((posted, None))
+}
+
+/// Posts the receive of a claimed message.
+pub(super) fn post_claimed(
+    receives: &ReceiveContext,
+    claim: ClaimGuard,
+    mut operation: Operation<Report>,
+) -> PostResult {
+    let payload = operation.take_payload();
+    let timeout = operation.options.timeout;
+    let posted = receives.receive_claimed(claim.take(), payload, operation.token, timeout)?;
+    Ok((posted, None))
+}
+
+/// What a fence takes besides.
+#[inline]
+pub(super) fn fence_caps(options: &PostOptions) -> Caps {
+    match options.fence {
+        true => Caps::FENCE,
+        false => Caps::empty(),
+    }
+}
+
+/// The capabilities that an atomic operation takes here: the directions in which it moves numbers.
+pub(super) fn atomic_caps(call: AtomicCall) -> Caps {
+    let only_reads = call.operation == AtomicOp::Read.to_number();
+    Caps::ATOMIC
+        | match call.form {
+            AtomicForm::Update => Caps::WRITE,
+            AtomicForm::Fetch if only_reads => Caps::READ,
+            AtomicForm::Fetch | AtomicForm::Compare => Caps::READ | Caps::WRITE,
+        }
 }
 
 /// Cancels the operation of this name, which the endpoint or one of its ports owns. True if it has
@@ -407,18 +452,4 @@ pub(super) fn cancel_named(endpoint: &impl PostEndpoint, operation: OperationId)
         },
     };
     withdrawn == Withdrawn::Ended
-}
-
-/// Makes the record of an operation, whose kind may depend on its memory's length.
-#[inline]
-pub(super) fn operation_of(
-    kind: Result<OpKind>,
-    payload: Payload,
-    report: Report,
-    options: PostOptions,
-) -> Result<Operation<Report>, (Error, Payload)> {
-    match kind {
-        Ok(kind) => Ok(Operation::new(kind, payload, report, options)),
-        Err(error) => Err((error, payload)),
-    }
 }

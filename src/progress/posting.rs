@@ -88,7 +88,7 @@ impl Port {
     /// connected endpoint.
     pub(crate) fn inject(&self, bytes: &[u8], data: Option<u64>) -> Result<()> {
         let inject = |state: &mut PortState| state.machine.inject(bytes, data).map(Some);
-        let injected = self.post_copied(bytes.len(), true, inject);
+        let injected = self.post_copied(OperationKind::Inject, bytes.len(), true, inject);
         match injected {
             Ok(_) => Ok(()),
             Err(error) => Err(error.with_operation(OperationKind::Inject)),
@@ -111,17 +111,18 @@ impl Port {
             }
             Ok(number)
         };
-        self.post_copied(bytes.len(), !more, send)
+        self.post_copied(OperationKind::Send, bytes.len(), !more, send)
     }
 
     fn post_copied<N>(
         &self,
+        operation: OperationKind,
         len: usize,
         may_inline: bool,
         post: impl FnOnce(&mut PortState) -> Result<Option<N>>,
     ) -> Result<Option<N>> {
         let _entered = self.span.enter();
-        tracing::trace!(len, "posted, copied");
+        tracing::trace!(?operation, len, "posted");
         let mut state = self.lock("post a copy");
         state.activity += 1;
         let was_idle = state.machine.is_transmit_idle();

@@ -37,19 +37,15 @@ impl Port {
             sent,
             failed,
             bytes,
+            awaited,
         } = state.machine.take_injected_ends();
         let sends = &mut state.counts.operations.sends;
         sends.succeeded += sent as u64;
         sends.failed += failed as u64;
         sends.bytes += bytes;
-        let mut unsent = state.machine.take_unsent();
-        for it in &mut unsent {
-            it.error = state.about_peer(it.error.clone());
+        if awaited {
+            self.advance_mark(state);
         }
-        let before = state.machine.injected_ended_before();
-        self.sent.advance(before, unsent, &mut state.deferred.wakes);
-        #[cfg(feature = "metrics")]
-        (state.latencies).published_copied(|it| state.machine.injected_phase(it).is_none());
         let Some(counter) = state.bindings.counter(OperationKind::Inject) else {
             return;
         };
@@ -59,6 +55,18 @@ impl Port {
         if failed > 0 {
             counter.add_error_into(failed as u64, &mut state.deferred.wakes);
         }
+    }
+
+    /// Awaited messages among those that were copied have ended.
+    fn advance_mark(&self, state: &mut PortState) {
+        let mut unsent = state.machine.take_unsent();
+        for it in &mut unsent {
+            it.error = state.about_peer(it.error.clone());
+        }
+        let before = state.machine.injected_ended_before();
+        self.sent.advance(before, unsent, &mut state.deferred.wakes);
+        #[cfg(feature = "metrics")]
+        (state.latencies).published_copied(|it| state.machine.injected_phase(it).is_none());
     }
 
     #[inline(never)]

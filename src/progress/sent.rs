@@ -114,7 +114,8 @@ impl SentMark {
         ended
     }
 
-    /// The future of this number is dropped. Its waker comes back, to be dropped with nothing locked.
+    /// The future of this number is dropped. Its waker comes back, to be dropped with nothing
+    /// locked.
     #[must_use = "it is dropped with nothing locked"]
     pub(super) fn forget(&self, number: u64) -> Option<Waker> {
         let mut list = self.list.lock("forget a message");
@@ -212,7 +213,7 @@ mod tests {
         assert!(ends.eq(expected));
     }
 
-    /// Whoever is dropped leaves nothing behind, neither its waker nor its own failure.
+    /// A future that is dropped leaves neither its waker nor its own failure behind.
     #[test]
     fn a_dropped_future_of_a_copied_message_leaves_nothing() {
         let mark = SentMark::default();

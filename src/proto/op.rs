@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crate::buf::{AccessError, Payload};
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
+use crate::proto::atomic::Atomic;
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::Key;
 use crate::wire::{AtomicCall, AtomicForm, FrameHeader, Segments};
@@ -52,6 +53,60 @@ pub(crate) enum OpKind {
     Atomic(Box<AtomicRequest>),
 }
 
+impl OpKind {
+    pub(crate) fn operation(&self) -> OperationKind {
+        match self {
+            OpKind::Send { .. } => OperationKind::Send,
+            OpKind::Inject { .. } => OperationKind::Inject,
+            OpKind::Receive => OperationKind::Receive,
+            OpKind::Write { .. } => OperationKind::Write,
+            OpKind::Read { .. } => OperationKind::Read,
+            OpKind::Atomic(request) if request.fetches() => OperationKind::FetchAtomic,
+            OpKind::Atomic(_) => OperationKind::Atomic,
+        }
+    }
+
+    /// The remote memory that it is about is cut to so many bytes, those of its local memory; fails
+    /// if it has fewer.
+    pub(crate) fn cut_remote_to(&mut self, len: usize) -> Result<(), Error> {
+        let segments = match self {
+            OpKind::Write { segments, .. } | OpKind::Read { segments } => segments,
+            OpKind::Atomic(request) => &mut request.segments,
+            OpKind::Send { .. } | OpKind::Inject { .. } | OpKind::Receive => return Ok(()),
+        };
+        let lacks = segments.cut_to(len as u64);
+        if lacks > 0 {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("the remote ranges are {lacks} bytes smaller than the local buffers"),
+            ));
+        }
+        match self {
+            OpKind::Atomic(request) => request.check_ranges(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends remote CQ data along, if it is a message or a write.
+    pub(crate) fn set_data(&mut self, sent: u64) {
+        match self {
+            OpKind::Send { data, .. } | OpKind::Inject { data, .. } => *data = Some(sent),
+            OpKind::Write { data, .. } => *data = Some(sent),
+            OpKind::Receive | OpKind::Read { .. } | OpKind::Atomic(_) => {}
+        }
+    }
+
+    /// A message or a write completes when the peer has it, or when it is persistent there, or, if
+    /// neither, when its buffers may be reused.
+    pub(crate) fn set_level(&mut self, delivered: bool, persistent: bool) {
+        match self {
+            OpKind::Send { ack, .. } => *ack = delivered,
+            OpKind::Write { ack, commit, .. } => (*ack, *commit) = (delivered, persistent),
+            _ => {}
+        }
+    }
+}
+
 /// An atomic operation.
 #[derive(Debug)]
 pub(crate) struct AtomicRequest {
@@ -64,8 +119,19 @@ pub(crate) struct AtomicRequest {
 }
 
 impl AtomicRequest {
+    /// Refuses remote ranges that end within a number.
+    fn check_ranges(&self) -> Result<(), Error> {
+        let size = Atomic::of(self.call).map_or(1, |atomic| atomic.size() as u64);
+        let mut lens = self.segments.as_slice().iter().map(|segment| segment.len);
+        if lens.any(|len| len % size != 0) {
+            let message = "a remote range ends within a number";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        Ok(())
+    }
+
     /// It fetches what the numbers were.
-    fn fetches(&self) -> bool {
+    pub(crate) fn fetches(&self) -> bool {
         self.call.form != AtomicForm::Update
     }
 }
@@ -263,15 +329,7 @@ impl<T> Operation<T> {
     }
 
     pub(crate) fn operation(&self) -> OperationKind {
-        match &self.kind {
-            OpKind::Send { .. } => OperationKind::Send,
-            OpKind::Inject { .. } => OperationKind::Inject,
-            OpKind::Receive => OperationKind::Receive,
-            OpKind::Write { .. } => OperationKind::Write,
-            OpKind::Read { .. } => OperationKind::Read,
-            OpKind::Atomic(request) if request.fetches() => OperationKind::FetchAtomic,
-            OpKind::Atomic(_) => OperationKind::Atomic,
-        }
+        self.kind.operation()
     }
 
     #[inline]

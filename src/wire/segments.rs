@@ -73,6 +73,18 @@ impl Segments {
         self.as_slice().iter().map(|segment| segment.len).sum()
     }
 
+    /// Cuts them to so many bytes, in order. Gives how many of those they lack.
+    pub(crate) fn cut_to(&mut self, len: u64) -> u64 {
+        let segments = match self {
+            Segments::One(one) => std::slice::from_mut(one),
+            Segments::Several(several) => several,
+        };
+        segments.iter_mut().fold(len, |left, segment| {
+            segment.len = segment.len.min(left);
+            left - segment.len
+        })
+    }
+
     /// Takes `count` segments from the words of an extension.
     pub(super) fn read(
         count: u8,

@@ -34,6 +34,11 @@ const FORMATS: &[(&str, &str, &str)] = &[
         "the layout of an encoded region",
     ),
     (
+        "src/progress/sent.rs",
+        "HAS_UNSENT",
+        "a bit of an atomic word",
+    ),
+    (
         "src/proto/conn/liveness.rs",
         "UNASKED",
         "a token of the protocol",

@@ -27,6 +27,11 @@ impl Payload {
         }
     }
 
+    /// True if it is such memory.
+    pub(crate) fn is_on_arrival(&self) -> bool {
+        matches!(self.parts, Parts::OnArrival(_))
+    }
+
     /// How many bytes of a message of this length, as the peer says it, find room.
     #[inline]
     pub(crate) fn room_for(&mut self, len: u64) -> usize {

@@ -1,20 +1,18 @@
 //! From a described atomic operation to one that can be posted.
 
 use crate::buf::{ConvertMany, LocalUse, Payload};
-use crate::cq::CompletionFlags;
-use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::info::{AtomicAttr, AtomicOp, AtomicType, Caps, CompareOp};
+use crate::info::{AtomicAttr, AtomicOp, AtomicType, CompareOp};
 use crate::mr::{Access, RegionSlice};
 use crate::progress::PostOptions;
 use crate::proto::{AtomicRequest, OpKind};
 use crate::wire::{AtomicCall, AtomicForm, BIG_ENDIAN};
 
 use super::super::common::{Common, check_inject};
-use super::super::msg::fence_caps;
-use super::super::post::{OpBuilder, OpSpec};
+use super::super::kind::AtomicKind;
+use super::super::post::{self, Posting};
 use super::super::remote::RemoteRegions;
-use super::super::target::PostTarget;
+use super::super::target::{PostTarget, atomic_caps, fence_caps};
 use super::operands::{AtomicMemory, AtomicValue, Operands};
 
 /// An atomic operation as it was asked for.
@@ -107,19 +105,6 @@ impl Described {
         self.call.form == AtomicForm::Fetch && self.call.operation == AtomicOp::Read.to_number()
     }
 
-    /// The capabilities that it takes here: the directions of the rights that it takes there.
-    fn caps(&self) -> Caps {
-        let need = self.need();
-        let direction = |right, direction| match need.contains(right) {
-            true => direction,
-            false => Caps::empty(),
-        };
-        Caps::ATOMIC
-            | direction(Access::REMOTE_READ, Caps::READ)
-            | direction(Access::REMOTE_WRITE, Caps::WRITE)
-            | fence_caps(self.options.fence)
-    }
-
     fn need(&self) -> Access {
         match self.call.form {
             AtomicForm::Update => Access::REMOTE_WRITE,
@@ -128,10 +113,11 @@ impl Described {
         }
     }
 
-    /// Judges what can be known without looking at memory; gives the size of a number.
-    fn check(&self) -> Result<usize> {
+    /// Judges what can be known without looking at memory.
+    fn check(&self) -> Result<()> {
         let error = |kind, message: String| Err(Error::new(kind, message));
-        self.target.common().caps.check(self.caps())?;
+        let need = atomic_caps(self.call) | fence_caps(&self.options);
+        self.target.common().caps.check(need)?;
         let Some(AtomicAttr { count, size }) = self.attr else {
             let message = "it is not offered for numbers of this type, or fetches nothing";
             return error(ErrorKind::Unsupported, message.into());
@@ -155,21 +141,20 @@ impl Described {
                 return error(ErrorKind::InvalidArgument, message);
             }
         }
-        Ok(size)
+        Ok(())
     }
 
     /// The operation with all that is copied for it.
-    pub(super) fn prepare(self) -> Result<Prepared> {
+    pub(super) fn prepare(self) -> Result<Posting<AtomicMemory, AtomicKind>> {
         let operation = self.operation_kind();
         self.try_prepare()
             .map_err(|error| error.with_operation(operation))
     }
 
-    fn try_prepare(self) -> Result<Prepared> {
-        let size = self.check()?;
-        let (need, caps) = (self.need(), self.caps());
+    fn try_prepare(self) -> Result<Posting<AtomicMemory, AtomicKind>> {
+        self.check()?;
         let mut sent = Vec::new();
-        let only_reads = self.only_reads();
+        let (need, only_reads) = (self.need(), self.only_reads());
         let Described {
             target,
             call,
@@ -194,20 +179,14 @@ impl Described {
                 results.unwrap_or_else(|| AtomicMemory::zeros(len))
             }
         };
-        Ok(Prepared {
-            target,
-            memory,
-            caps,
-            options,
-            spec: AtomicSpec {
-                call,
-                sent,
-                fetches,
-                need,
-                size: size as u64,
-                remote,
-            },
-        })
+        let request = AtomicRequest {
+            call,
+            segments: remote.segments(need, &target.common().domain)?,
+            operands: fetches.then(|| Payload::copied(&sent)),
+        };
+        let mut posting = Posting::new(target, memory, Ok(OpKind::Atomic(Box::new(request))));
+        posting.options = options;
+        Ok(posting)
     }
 
     /// Posts a copy, whose end is only counted.
@@ -215,24 +194,19 @@ impl Described {
         let operation = self.operation_kind();
         let inject = || {
             self.check()?;
-            let need = self.caps();
             let mut bytes = Vec::new();
             match self.operands.own() {
                 Some(own) => bytes.extend_from_slice(own),
                 None => copy_out(self.operands, self.target.common(), &mut bytes)?,
             }
             check_inject(&bytes)?;
-            let spec = AtomicSpec {
+            let domain = &self.target.common().domain;
+            let request = AtomicRequest {
                 call: self.call,
-                sent: Vec::new(),
-                fetches: false,
-                need: Access::REMOTE_WRITE,
-                size: self.attr.map_or(1, |attr| attr.size as u64),
-                remote: self.remote,
+                segments: self.remote.segments(Access::REMOTE_WRITE, domain)?,
+                operands: None,
             };
-            let spec = OpSpec::Atomic(Box::new(spec));
-            self.target
-                .post_injected(need, spec, Payload::copied(&bytes))
+            post::inject(self.target, OpKind::Atomic(Box::new(request)), &bytes)
         };
         inject().map_err(|error| error.with_operation(operation))
     }
@@ -267,83 +241,4 @@ fn copy_out(memory: AtomicMemory, common: &Common, into: &mut Vec<u8>) -> Result
     payload
         .copy_out(0, &mut into[start..])
         .map_err(|denied| denied.error("operands were copied from it"))
-}
-
-/// An atomic operation with all that it takes.
-pub(super) struct Prepared {
-    target: PostTarget,
-    /// Operands of one that does not fetch, else where results go.
-    memory: AtomicMemory,
-    caps: Caps,
-    options: PostOptions,
-    spec: AtomicSpec,
-}
-
-/// What is done with the memory of an atomic operation.
-pub(in crate::endpoint) struct AtomicSpec {
-    call: AtomicCall,
-    /// Operands of one that fetches, and what it compares.
-    sent: Vec<u8>,
-    fetches: bool,
-    need: Access,
-    /// Bytes of a number.
-    size: u64,
-    remote: RemoteRegions,
-}
-
-impl AtomicSpec {
-    pub(in crate::endpoint) fn usage(&self) -> LocalUse {
-        match self.fetches {
-            true => LocalUse::Read,
-            false => LocalUse::Write,
-        }
-    }
-
-    /// What a connection is asked for, with local memory of this length.
-    pub(in crate::endpoint) fn into_op_kind(self, len: usize, domain: &Domain) -> Result<OpKind> {
-        let segments = self.remote.segments(len, self.need, domain)?;
-        let mut lens = segments.as_slice().iter().map(|segment| segment.len);
-        if lens.any(|len| len % self.size != 0) {
-            let message = "a remote range ends within a number";
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
-        }
-        Ok(OpKind::Atomic(Box::new(AtomicRequest {
-            call: self.call,
-            segments,
-            operands: self.fetches.then(|| Payload::copied(&self.sent)),
-        })))
-    }
-}
-
-impl OpBuilder<AtomicMemory> for Prepared {
-    fn operation_kind(&self) -> OperationKind {
-        match self.spec.fetches {
-            false => OperationKind::Atomic,
-            true => OperationKind::FetchAtomic,
-        }
-    }
-
-    fn completion_flags(&self) -> CompletionFlags {
-        CompletionFlags::ATOMIC
-    }
-
-    fn common(&self) -> &Common {
-        self.target.common()
-    }
-
-    fn caps(&self) -> Caps {
-        self.caps
-    }
-
-    fn options(&self) -> PostOptions {
-        self.options
-    }
-
-    fn into_parts(self) -> (PostTarget, AtomicMemory, OpSpec) {
-        (
-            self.target,
-            self.memory,
-            OpSpec::Atomic(Box::new(self.spec)),
-        )
-    }
 }

@@ -17,13 +17,12 @@ use crate::mr::RegionSlice;
 use crate::op_error::Failed;
 
 use super::op::{Op, Queued, QueuedOp};
-use super::post::{Posting, post_op, post_queued};
+use super::post::PostFuture;
 use super::remote::RemoteRegions;
 use super::target::{PostTarget, Scope};
 use super::{Endpoint, RdmEndpoint};
 use builder::Described;
 
-pub(super) use builder::AtomicSpec;
 pub use operands::{AtomicMemory, AtomicResults, AtomicValue, NumbersOf, Operands};
 
 impl Endpoint {
@@ -333,26 +332,32 @@ macro_rules! atomic_forms {
             /// As for the form without a queue; [`ErrorKind::BadState`](crate::ErrorKind::BadState)
             /// if the endpoint has no queue for this direction.
             pub fn post(self) -> Result<QueuedOp<AtomicMemory>, Failed<AtomicMemory>> {
-                let prepared = self.prepare(|it| it.0.prepare());
-                post_queued(prepared.map_err(|it| Failed::new(it, None))?, true)
+                self.post_prepared(true)
             }
 
             /// As [`post`](Self::post), but fails with
             /// [`ErrorKind::Again`](crate::ErrorKind::Again) if the context or the queue is full.
             pub fn try_post(self) -> Result<OperationId, Failed<AtomicMemory>> {
-                let prepared = self.prepare(|it| it.0.prepare());
-                let posted = post_queued(prepared.map_err(|it| Failed::new(it, None))?, false);
-                posted.map(|op| op.id())
+                self.post_prepared(false).map(|op| op.id())
+            }
+
+            fn post_prepared(
+                self,
+                wait: bool,
+            ) -> Result<QueuedOp<AtomicMemory>, Failed<AtomicMemory>> {
+                let prepared = self.builder.0.prepare();
+                let prepared = prepared.map_err(|error| Failed::new(error, None))?;
+                prepared.post_queued(self.context, self.completion, wait)
             }
         }
 
         impl$(<$results: AtomicResults>)? IntoFuture for Queued<$builder$(<$results>)?> {
             type Output = Result<OperationId, Failed<AtomicMemory>>;
-            type IntoFuture = Posting<QueuedOp<AtomicMemory>, AtomicMemory>;
+            type IntoFuture = PostFuture<QueuedOp<AtomicMemory>, AtomicMemory>;
 
             /// Posts, synchronously; polling waits for acceptance.
             fn into_future(self) -> Self::IntoFuture {
-                Posting::new(self.post())
+                PostFuture::new(self.post())
             }
         }
 
@@ -399,7 +404,10 @@ pub struct PostedAtomic<R> {
 
 impl<R: AtomicResults> PostedAtomic<R> {
     fn post(described: Described, wait: bool) -> Result<Self> {
-        let op = post_op(described.prepare()?, wait).map_err(Failed::into_error)?;
+        let op = described
+            .prepare()?
+            .post_op(wait)
+            .map_err(Failed::into_error)?;
         Ok(PostedAtomic {
             op,
             results: PhantomData,

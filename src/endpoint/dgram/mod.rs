@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use super::common::Common;
 use super::target::cancel_named;
-use super::{Op, Queued, QueuedOp, post};
 use crate::av::AddressVector;
 use crate::cq::CompletionQueue;
 use crate::domain::Domain;

@@ -3,35 +3,24 @@
 use std::net::SocketAddr;
 
 use super::Inner;
-use crate::buf::Payload;
 use crate::cq::SourceName;
 use crate::endpoint::common::Common;
-use crate::endpoint::post::OpSpec;
-use crate::endpoint::target::{OpOwner, PostEndpoint, PostResult, Scope, Selector, operation_of};
+use crate::endpoint::target::{OpOwner, PostEndpoint, PostResult, Scope, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::info::Caps;
-use crate::progress::{PostOptions, Report};
-use crate::proto::OpResult;
+use crate::progress::Report;
+use crate::proto::{OpResult, Operation};
 
 impl PostEndpoint for Inner {
     fn common(&self) -> &Common {
         &self.common
     }
 
-    fn post(
-        &self,
-        scope: Scope,
-        spec: OpSpec,
-        payload: Payload,
-        report: Report,
-        options: PostOptions,
-    ) -> PostResult {
+    fn post(&self, scope: Scope, mut operation: Operation<Report>) -> PostResult {
         let peer = match self.peer_of(&scope) {
             Ok(peer) => peer,
-            Err(error) => return Err((error, payload)),
+            Err(error) => return Err((error, operation.take_payload())),
         };
-        let kind = spec.into_op_kind(payload.len(), &self.common.domain);
-        let operation = operation_of(kind, payload, report, options)?;
         let posted = self.port.post(operation, peer);
         let posted = posted.map_err(|refused| refused.into_parts())?;
         Ok((posted, None))

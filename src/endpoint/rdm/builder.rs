@@ -163,7 +163,7 @@ impl RdmEndpointBuilder {
 
     /// A buffer for several messages is released when it has less room than this for the next one
     /// (`FI_OPT_MIN_MULTI_RECV`). At least 1; default: 64 bytes.
-    /// [`MultiRecv::min_free`](crate::op::MultiRecv::min_free) sets it for one buffer.
+    /// [`MultiRecv::min_free`](crate::op::Posting::min_free) sets it for one buffer.
     #[doc(alias("FI_OPT_MIN_MULTI_RECV", "fi_getopt", "fi_setopt"))]
     pub fn min_multi_recv(mut self, bytes: usize) -> Self {
         self.free_min = bytes;

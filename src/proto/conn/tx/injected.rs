@@ -75,7 +75,7 @@ const _: () = assert!(INJECT_SIZE_MAX <= u8::MAX as usize);
 
 /// A message that has not ended.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct InjectedMessage {
     /// Its place among all that was posted.
     number: u64,
     /// Bytes of its frame's header.
@@ -86,7 +86,7 @@ struct Entry {
     is_awaited: bool,
 }
 
-impl Entry {
+impl InjectedMessage {
     fn frame_len(&self) -> usize {
         usize::from(self.header) + usize::from(self.payload)
     }
@@ -99,6 +99,8 @@ pub(crate) struct InjectedEnds {
     pub(crate) failed: usize,
     /// Bytes of the messages that were sent.
     pub(crate) bytes: u64,
+    /// There are awaited ones among them.
+    pub(crate) awaited: bool,
 }
 
 /// Awaited messages that were not sent, and why.
@@ -113,7 +115,7 @@ pub(crate) struct UnsentMessages {
 /// Invariant: the numbers of `entries` ascend; `frames` has the bytes of those that are queued.
 #[derive(Debug, Default)]
 pub(in crate::proto::conn) struct Injected {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<InjectedMessage>,
     /// Entries whose frames the transport has.
     out: usize,
     /// Bytes of the first entry's frame that have gone.
@@ -145,7 +147,7 @@ impl Injected {
         header.encode_into(order, 0, room);
         rest.copy_from_slice(bytes);
         self.next_number = number + 1;
-        self.entries.push_back(Entry {
+        self.entries.push_back(InjectedMessage {
             number,
             header: header_len as u8,   // at most HEADER_SIZE_MAX
             payload: bytes.len() as u8, // at most INJECT_SIZE_MAX
@@ -227,7 +229,11 @@ impl Injected {
         if at < self.out {
             return false;
         }
-        let before = self.entries.range(self.out..at).map(Entry::frame_len).sum();
+        let before = self
+            .entries
+            .range(self.out..at)
+            .map(InjectedMessage::frame_len)
+            .sum();
         let Some(entry) = self.entries.remove(at) else {
             return false;
         };
@@ -265,6 +271,7 @@ impl Injected {
         {
             self.gone -= first.frame_len();
             self.ends.bytes += u64::from(first.payload);
+            self.ends.awaited |= first.is_awaited;
             self.entries.pop_front();
             self.out -= 1;
             count += 1;
@@ -303,6 +310,7 @@ impl Injected {
         }
         let error = error.with_operation(OperationKind::Send).with_phase(phase);
         self.unsent.push(UnsentMessages { numbers, error });
+        self.ends.awaited = true;
     }
 
     /// All messages of smaller numbers have ended.
