@@ -15,7 +15,7 @@ mod tests;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::Stream;
@@ -225,13 +225,6 @@ impl EventQueue {
     /// Takes a place for one event; `None` when the queue is full (or closed).
     pub(crate) fn try_reserve(&self) -> Option<EventSlot> {
         self.ring().try_reserve().map(|slot| EventSlot { slot })
-    }
-
-    /// The same; if none is free, `waker` is woken once when one is.
-    pub(crate) fn reserve_or_wake(&self, waker: &Waker) -> Option<EventSlot> {
-        self.ring()
-            .reserve_or_wake(waker)
-            .map(|slot| EventSlot { slot })
     }
 
     /// Waits for a place; `None` once the queue is closed. May be dropped at any time.

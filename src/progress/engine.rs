@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -11,7 +11,7 @@ use crate::mr::MrTable;
 use crate::random::RandomSource;
 use crate::slab::{Key, Slab};
 use crate::stats::DriverStats;
-use crate::sync::Lock;
+use crate::sync::{Lock, WaiterKey, Waiters, WakeList};
 use crate::transport::{Executor, Transport};
 
 use super::aside::TurnOutcome;
@@ -55,7 +55,7 @@ pub(crate) struct Engine {
     gone: OnceLock<Error>,
     /// The tasks of connectionless endpoints, which poll for that at each of their turns, and hold
     /// no future of it between two.
-    gone_wakers: Mutex<Vec<Waker>>,
+    gone_waiters: Mutex<Waiters>,
     /// Wakes futures that wait for that, and forgets those that are dropped.
     ended: tokio::sync::Notify,
     /// Where the end of the driver is reported.
@@ -95,7 +95,7 @@ impl Engine {
             ready: Arc::default(),
             stopping: AtomicBool::new(false),
             gone: OnceLock::new(),
-            gone_wakers: Mutex::default(),
+            gone_waiters: Mutex::default(),
             ended: tokio::sync::Notify::new(),
             end_report: Mutex::default(),
             regions_changed: AtomicBool::new(false),
@@ -147,16 +147,18 @@ impl Engine {
     pub(super) fn set_gone(&self, why: Error) {
         let _ = self.gone.set(why);
         self.ended.notify_waiters();
-        let wakers = std::mem::take(&mut *self.lock_gone_wakers());
-        wakers.into_iter().for_each(Waker::wake);
+        let mut wakes = WakeList::new();
+        self.lock_gone_waiters().take_all(&mut wakes);
+        // Wakes them, with the lock released.
+        drop(wakes);
     }
 
-    /// Ready, with the reason, once the driver has ended; the task is woken then.
-    pub(super) fn poll_gone(&self, cx: &Context<'_>) -> Poll<Error> {
+    /// Ready, with the reason, once the driver has ended; the task is woken then. `key` is the
+    /// caller's, who gives it back by [`Engine::forget_gone`].
+    pub(super) fn poll_gone(&self, key: &mut Option<WaiterKey>, waker: &Waker) -> Poll<Error> {
         if !self.is_gone() {
-            let mut wakers = self.lock_gone_wakers();
-            wakers.retain(|held| !held.will_wake(cx.waker()));
-            wakers.push(cx.waker().clone());
+            let stale = self.lock_gone_waiters().register(key, waker);
+            drop(stale);
         }
         // Read last: `set_gone` takes the wakers after it has set the reason.
         match self.gone.get() {
@@ -165,8 +167,14 @@ impl Engine {
         }
     }
 
-    fn lock_gone_wakers(&self) -> std::sync::MutexGuard<'_, Vec<Waker>> {
-        self.gone_wakers
+    /// The caller polls for the end no longer.
+    pub(super) fn forget_gone(&self, key: &mut Option<WaiterKey>) {
+        let stale = self.lock_gone_waiters().remove(key);
+        drop(stale);
+    }
+
+    fn lock_gone_waiters(&self) -> std::sync::MutexGuard<'_, Waiters> {
+        self.gone_waiters
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

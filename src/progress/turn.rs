@@ -147,9 +147,10 @@ impl Port {
             }
             _ => NextTurn::WhenWoken,
         };
+        let alarm = (state.timers).next_alarm(next, now, state.life.deadline());
         TurnResult {
             next,
-            alarm: state.timers.next_alarm(now, state.life.deadline()),
+            alarm,
             stale_alarm: state.timers.stale_alarm.take(),
             completions: 0,
         }

@@ -46,7 +46,7 @@ impl Drop for WakeList {
 }
 
 /// Names one waiter in a [`Waiters`] list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WaiterKey(NonZeroU64);
 
 /// The waiters of a queue. An event wakes all, and each checks again: no wake-up is lost when a
@@ -55,6 +55,7 @@ pub(crate) struct WaiterKey(NonZeroU64);
 pub(crate) struct Waiters {
     /// Those that have registered so far.
     count: u64,
+    /// In the order in which they came, which is that of their keys: thousands may wait.
     list: Vec<(WaiterKey, Waker)>,
     /// The identities of wakers that are never withdrawn: a set, since thousands may wait.
     once: BTreeSet<(usize, usize)>,
@@ -65,8 +66,9 @@ impl Waiters {
     /// comes back, to be dropped after unlocking: the last waker of a task may run its destructor.
     pub(crate) fn register(&mut self, key: &mut Option<WaiterKey>, waker: &Waker) -> Option<Waker> {
         if let Some(key) = key
-            && let Some((_, held)) = self.list.iter_mut().find(|(at, _)| at == key)
+            && let Some(index) = self.find(*key)
         {
+            let held = &mut self.list[index].1;
             if held.will_wake(waker) {
                 return None;
             }
@@ -92,8 +94,12 @@ impl Waiters {
     /// after unlocking.
     pub(crate) fn remove(&mut self, key: &mut Option<WaiterKey>) -> Option<Waker> {
         let key = key.take()?;
-        let index = self.list.iter().position(|(at, _)| *at == key)?;
-        Some(self.list.swap_remove(index).1)
+        let index = self.find(key)?;
+        Some(self.list.remove(index).1)
+    }
+
+    fn find(&self, key: WaiterKey) -> Option<usize> {
+        self.list.binary_search_by_key(&key, |(at, _)| *at).ok()
     }
 
     /// Moves all wakers to `wakes`.

@@ -1,6 +1,7 @@
 //! What is left in the process when thousands of operations are in flight and everything ends:
 //! nothing. In a program of its own, and with one test at a time, since all memory is counted.
 
+mod comings;
 #[path = "../common/mod.rs"]
 mod common;
 #[allow(dead_code, reason = "what other programs need of it")]

@@ -55,10 +55,11 @@ impl Pollable for DgramPort {
         } else {
             NextTurn::WhenWoken
         };
+        let alarm = (state.timers).next_alarm(next, now, state.shutdown.deadline());
         TurnResult {
             next,
-            alarm: state.timers.next_alarm(now, state.shutdown.deadline()),
-            stale_alarm: None,
+            alarm,
+            stale_alarm: state.timers.stale_alarm.take(),
             completions: state.operations.ended() - ended_before,
         }
     }

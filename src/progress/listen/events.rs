@@ -1,12 +1,14 @@
 //! The handler of a passive endpoint: its event queue, and the application behind it.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::eq::{
-    ConnRequest, Event, EventError, EventQueue, EventSlot, HandleWatch, WeakEventQueue,
+    ConnRequest, Event, EventError, EventQueue, EventReserve, EventSlot, HandleWatch,
+    WeakEventQueue,
 };
 use crate::error::Error;
 use crate::id::{EndpointId, UserContext};
@@ -23,6 +25,8 @@ pub(crate) struct EventHandler {
     /// The passive endpoint.
     id: EndpointId,
     context: Option<UserContext>,
+    /// A slot that the listener waits for. It goes with the listener, and leaves no waker there.
+    waiting: Option<EventReserve>,
     /// What drives the listener, if the application does.
     progress: Option<Arc<ManualProgress>>,
 }
@@ -40,13 +44,22 @@ impl EventHandler {
             events,
             id,
             context,
+            waiting: None,
             progress,
         }
     }
 
     /// A slot of the event queue. `None`: it is full, and wakes this task when it has room.
-    fn slot(&self, cx: &mut Context<'_>) -> Option<EventSlot> {
-        self.events.upgrade()?.reserve_or_wake(cx.waker())
+    fn slot(&mut self, cx: &mut Context<'_>) -> Option<EventSlot> {
+        let events = self.events.upgrade()?;
+        let waiting = self.waiting.get_or_insert_with(|| events.reserve());
+        match Pin::new(waiting).poll(cx) {
+            Poll::Pending => None,
+            Poll::Ready(slot) => {
+                self.waiting = None;
+                slot
+            }
+        }
     }
 }
 

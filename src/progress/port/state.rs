@@ -48,6 +48,7 @@ use crate::progress::deferred::Deferred;
 use crate::progress::inline_send::InlineSend;
 use crate::progress::link_life::LinkLife;
 use crate::progress::liveness::PortLiveness;
+use crate::progress::pollable::NextTurn;
 use crate::progress::receive_context::PortReceives;
 use crate::progress::report::Report;
 use crate::proto::Connection;
@@ -165,17 +166,24 @@ pub(in crate::progress) struct PortTimers {
 
 impl PortTimers {
     /// The next alarm, if the driver has none for as early; `other`: a deadline besides those of
-    /// operations.
+    /// operations. Behind the last turn there is none. The driver has one of a port: a later one
+    /// that it had is [stale](Self::stale_alarm).
     pub(in crate::progress) fn next_alarm(
         &mut self,
+        turn: NextTurn,
         now: Instant,
         other: Option<Instant>,
     ) -> Option<Instant> {
+        if turn == NextTurn::Never {
+            self.cancel_alarm();
+            return None;
+        }
         self.alarm = self.alarm.filter(|at| *at > now);
         let next = other.into_iter().chain(self.deadlines.first()).min()?;
         if self.alarm.is_some_and(|at| at <= next) {
             return None;
         }
+        self.cancel_alarm();
         self.alarm = Some(next);
         Some(next)
     }
@@ -183,7 +191,7 @@ impl PortTimers {
     /// The alarm is void: of thousands of connections that have come up each would have a turn for
     /// nothing.
     pub(in crate::progress) fn cancel_alarm(&mut self) {
-        self.stale_alarm = self.alarm.take();
+        self.stale_alarm = self.alarm.take().or(self.stale_alarm);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::proto::{
     AttemptId, Close, Command, ConnectionId, Failure, GiveUp, PeerSettings, Peers,
     VerificationOutcome,
 };
+use crate::sync::WaiterKey;
 
 use super::super::engine::Engine;
 use super::super::port::Port;
@@ -28,6 +29,8 @@ pub(super) struct RdmTask {
     reasons: HashMap<PeerAddr, Error>,
     /// The ports of verifications.
     verifications: HashMap<AttemptId, (Arc<Port>, ConnectionId)>,
+    /// Its place among the tasks that wait for the end of the engine.
+    gone_key: Option<WaiterKey>,
 }
 
 impl RdmTask {
@@ -46,6 +49,7 @@ impl RdmTask {
             rdm,
             reasons: HashMap::new(),
             verifications: HashMap::new(),
+            gone_key: None,
         }
     }
 
@@ -276,7 +280,7 @@ impl RdmTask {
         let receives = Arc::clone(&self.rdm.config.receives);
         receives.set_waker(cx.waker());
         if self.state() == EndpointState::Open
-            && let Poll::Ready(why) = self.rdm.engine.poll_gone(cx)
+            && let Poll::Ready(why) = self.rdm.engine.poll_gone(&mut self.gone_key, cx.waker())
         {
             self.end(EndpointState::Gone, &why);
         }
@@ -319,6 +323,7 @@ impl RdmTask {
 impl Drop for RdmTask {
     /// The endpoint or the runtime has ended: no connection is made any more.
     fn drop(&mut self) {
+        self.rdm.engine.forget_gone(&mut self.gone_key);
         match self.state() {
             EndpointState::Ended | EndpointState::Gone => {}
             EndpointState::Closing if self.is_over() => {

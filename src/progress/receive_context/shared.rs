@@ -122,23 +122,20 @@ impl SharedContext {
 impl Pollable for SharedContext {
     fn turn(&self, now: Instant, _clock: &dyn Clock, _budget: &mut Budget) -> TurnResult {
         self.port_waker.mark_dequeued();
-        if self.closing.load(Ordering::Acquire) {
-            return TurnResult {
-                next: NextTurn::Never,
-                alarm: None,
-                stale_alarm: None,
-                completions: 0,
-            };
-        }
         let detach = |report: &_| {
             let ports = self.receives.ports();
             ports.iter().find_map(|port| port.detach_timed(report))
         };
-        let next = self.receives.expire(now, detach);
+        let (next, expires) = match self.closing.load(Ordering::Acquire) {
+            true => (NextTurn::Never, None),
+            false => (NextTurn::WhenWoken, self.receives.expire(now, detach)),
+        };
+        let mut timers = self.timers.lock("alarm");
+        let alarm = timers.next_alarm(next, now, expires);
         TurnResult {
-            next: NextTurn::WhenWoken,
-            alarm: self.timers.lock("alarm").next_alarm(now, next),
-            stale_alarm: None,
+            next,
+            alarm,
+            stale_alarm: timers.stale_alarm.take(),
             completions: 0,
         }
     }
