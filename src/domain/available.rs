@@ -1,15 +1,16 @@
-//! Whether the system has memory for pages that are about to be faulted in. The kernel ends a
-//! process that touches more than it has, so such a registration is refused. A control group's own
-//! limit is not considered.
+//! Whether the system has memory for pages that are about to be faulted in, and the control groups
+//! of this process. The kernel ends a process that touches more, so such a registration is refused.
 
 use std::fs;
 
+use super::control_groups::ControlGroup;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What `/proc/meminfo` says, in bytes, swap included.
 struct Memory {
     total: u64,
     available: u64,
+    swap: u64,
 }
 
 impl Memory {
@@ -27,29 +28,57 @@ impl Memory {
         Some(Memory {
             total: field("MemTotal")?.checked_add(field("SwapTotal")?)?,
             available: field("MemAvailable")?.checked_add(field("SwapFree")?)?,
+            swap: field("SwapFree")?,
         })
     }
 
     fn has_room_for(&self, chunk: usize, total: usize) -> Result<()> {
-        let (needed, has, what) = if total as u64 > self.total {
-            (total, self.total, "has in all")
+        if total as u64 > self.total {
+            Err(too_much(total, "the system has in all", self.total))
         } else if chunk as u64 > self.available {
-            (chunk, self.available, "has left")
+            Err(too_much(chunk, "the system has left", self.available))
         } else {
-            return Ok(());
-        };
-        let message = format!(
-            "faulting in {needed} bytes, more than the system {what} ({has}): \
-             Register::lazily leaves pages as they are"
-        );
-        Err(Error::new(ErrorKind::LimitReached, message))
+            Ok(())
+        }
     }
 }
 
-/// Checks that the system has memory for the next `chunk` bytes of a region of `total` bytes, all
-/// of whose pages will be faulted in. Passes where `/proc/meminfo` cannot be read.
-pub(super) fn check(chunk: usize, total: usize) -> Result<()> {
-    Memory::now().map_or(Ok(()), |memory| memory.has_room_for(chunk, total))
+/// The limits of the registration of one region.
+#[derive(Default)]
+pub(super) struct MemoryLimits(Option<Vec<ControlGroup>>);
+
+impl MemoryLimits {
+    /// Checks that there is memory for the next `chunk` bytes of a region of `total` bytes, all of
+    /// whose pages will be faulted in. What cannot be read limits nothing.
+    pub(super) fn check(&mut self, chunk: usize, total: usize) -> Result<()> {
+        let Some(memory) = Memory::now() else {
+            return Ok(());
+        };
+        memory.has_room_for(chunk, total)?;
+        let groups = self.0.get_or_insert_with(ControlGroup::of_this_process);
+        for group in groups {
+            let limit = group.limit();
+            if total as u64 > limit.saturating_add(memory.swap) {
+                let what = "a control group of this process has in all";
+                return Err(too_much(total, what, limit));
+            }
+            // As much again for tables of pages, and for what others take meanwhile.
+            let room = group.room(memory.swap);
+            if let Some(room) = room.filter(|room| 2 * chunk as u64 > *room) {
+                let what = "a control group of this process has left";
+                return Err(too_much(chunk, what, room));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn too_much(needed: usize, what: &str, has: u64) -> Error {
+    let message = format!(
+        "faulting in {needed} bytes, more than {what} ({has}): Register::lazily leaves pages as \
+         they are"
+    );
+    Error::new(ErrorKind::LimitReached, message)
 }
 
 #[cfg(test)]

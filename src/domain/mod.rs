@@ -9,6 +9,7 @@ mod bind;
 mod blocking;
 mod builder;
 mod cache;
+mod control_groups;
 mod counts;
 mod handle;
 mod opened;

@@ -15,7 +15,7 @@ use crate::progress::Engine;
 use crate::sync::WakeList;
 
 use super::Domain;
-use super::available;
+use super::available::MemoryLimits;
 use super::blocking::BlockingPool;
 use super::handle::RegistrationOutput;
 use super::request::{PageWork, Request};
@@ -46,6 +46,7 @@ struct UnfinishedRegion {
     request: Request,
     memory: Arc<RegionMemory>,
     page_work: PageWork,
+    limits: MemoryLimits,
     /// Bytes whose pages have been faulted in or recorded, from the start.
     ready: usize,
 }
@@ -62,6 +63,7 @@ impl UnfinishedRegion {
             request,
             memory,
             page_work,
+            limits: MemoryLimits::default(),
             ready: 0,
         })
     }
@@ -74,19 +76,18 @@ impl UnfinishedRegion {
     fn prepare_chunk(&mut self) -> Result<()> {
         let memory = &self.memory;
         let step = FAULT_CHUNK.min(memory.len() - self.ready);
+        let touches = self.request.pinned || self.page_work == PageWork::FaultIn;
+        // A region of one chunk is small beside what a system has.
+        if touches && memory.len() > FAULT_CHUNK && !memory.is_kernel_only() {
+            self.limits.check(step, memory.len())?;
+        }
         if self.request.pinned {
             memory.pin(self.ready, step)?;
         }
         match self.page_work {
             PageWork::None | PageWork::Pin => {}
             PageWork::Record => memory.record_pages(self.ready, step)?,
-            PageWork::FaultIn => {
-                // A region of one chunk is small beside what a system has.
-                if memory.len() > FAULT_CHUNK && !memory.is_kernel_only() {
-                    available::check(step, memory.len())?;
-                }
-                memory.fault_in_and_record(self.ready, step)?;
-            }
+            PageWork::FaultIn => memory.fault_in_and_record(self.ready, step)?,
         }
         self.ready += step;
         self.request.add_ready(step);

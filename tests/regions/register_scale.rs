@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::alone::alone;
+use crate::common::alone::{alone, alone_in_control_group};
 use crate::common::peers::peer_with;
 use crate::common::{on, on_every_backend};
 use bytes::Bytes;
@@ -349,5 +349,40 @@ fn registrations_cost_the_same_among_many() {
             each < few / 500 * 30,
             "{each:?} each to end them, {few:?} for 500"
         );
+    });
+}
+
+/// docs/operating.md: "memory of the machine, or of the container": "a registration that exceeds it
+/// fails with `LimitReached`".
+#[test]
+fn a_registration_that_a_control_group_has_no_memory_for_is_refused() {
+    let test = "register_scale::in_a_small_control_group";
+    alone_in_control_group(test, 96 << 20);
+}
+
+#[test]
+#[ignore = "the other process of another test"]
+fn in_a_small_control_group() {
+    on(Backend::Loopback, |net| async move {
+        let peer = asynchronous(&net);
+        for pinned in [false, true] {
+            let register = |bytes| {
+                let register = peer.domain.register(MappedBuffer::new(bytes).unwrap());
+                match pinned {
+                    true => register.pinned(),
+                    false => register,
+                }
+            };
+            let kept = register(40 << 20).await.unwrap();
+            // More than there is, and more than is left.
+            for (bytes, said) in [(256 << 20, "has in all"), (64 << 20, "has left")] {
+                let error = register(bytes).await.unwrap_err().into_error();
+                assert_eq!(error.kind(), ErrorKind::LimitReached, "{error}");
+                let said = format!("a control group of this process {said}");
+                assert!(error.to_string().contains(&said), "{error}");
+            }
+            kept.deregister().await.unwrap();
+            register(40 << 20).await.unwrap();
+        }
     });
 }
