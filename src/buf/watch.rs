@@ -12,13 +12,18 @@
 //!
 //! A notice precedes the return of the call that it reports: `fresh` is set before the event is
 //! read, and a reader that sees it set finds the notice once it has locked `posted`.
+//!
+//! A forked child inherits the descriptor, which is about its parent's memory, and no thread. To
+//! the child, everything that its parent watched has gone away; it makes nothing of that watch's,
+//! not even a lock, which a thread of the parent's may have held. It opens a watch of its own.
 
 use std::fmt;
 use std::io;
 use std::mem;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -26,6 +31,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Setter, Updater, ioctl, opcode};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
+use super::MappedBuffer;
 use super::pages::{pages_of, without};
 use crate::limits::{WATCH_MESSAGES_PER_READ, WATCH_NOTICES_MAX, WATCH_READERS_MAX};
 
@@ -74,6 +80,8 @@ const _: () = assert!(size_of::<Message>() == 32);
 /// The one watch of the process.
 struct Watch {
     descriptor: OwnedFd,
+    /// One byte that is 1, and in a forked child 0.
+    here: MappedBuffer,
     posted: Mutex<Readers>,
     /// What is watched, so that ranges that share a page stay watched when one of them is not.
     /// Never taken by the thread.
@@ -101,16 +109,32 @@ impl ReaderNotices {
     }
 }
 
-fn watch() -> Result<&'static Watch, &'static str> {
-    static WATCH: OnceLock<Result<Watch, String>> = OnceLock::new();
-    let watch = WATCH.get_or_init(|| {
-        Watch::open().map_err(|error| format!("userfaultfd cannot be opened: {error}"))
-    });
-    watch.as_ref().map_err(String::as_str)
+fn watch() -> Result<&'static Watch, String> {
+    /// What was opened last, by this process or the one that it was forked from.
+    static WATCH: AtomicPtr<Watch> = AtomicPtr::new(ptr::null_mut());
+    loop {
+        let found = WATCH.load(SeqCst);
+        // SAFETY: null, or what was leaked below: it is there for good, and only read.
+        if let Some(watch) = unsafe { found.as_ref() }
+            && watch.is_of_this_process()
+        {
+            return Ok(watch);
+        }
+        let opened = Watch::open();
+        let opened = opened.map_err(|why| format!("userfaultfd cannot be opened: {why}"))?;
+        let opened = Box::into_raw(Box::new(opened));
+        if WATCH
+            .compare_exchange(found, opened, SeqCst, SeqCst)
+            .is_err()
+        {
+            // SAFETY: it was made from a box just now, and no one else has seen it.
+            drop(unsafe { Box::from_raw(opened) });
+        }
+    }
 }
 
 /// Whether the system reports unmapped memory; if not, why.
-pub(crate) fn can_watch() -> Result<(), &'static str> {
+pub(crate) fn can_watch() -> Result<(), String> {
     watch().map(|_| ())
 }
 
@@ -123,10 +147,10 @@ pub(crate) struct Notices {
 
 impl Notices {
     /// Notices from now on, of all ranges that any cache watches. `Err` says why there are none.
-    pub(crate) fn begin() -> Result<Notices, &'static str> {
+    pub(crate) fn begin() -> Result<Notices, String> {
         let watch = watch()?;
         if !watch.thread.get_or_init(|| watch.start_thread()) {
-            return Err("the system has no thread left to read userfaultfd");
+            return Err("the system has no thread left to read userfaultfd".to_owned());
         }
         let fresh = Arc::new(AtomicBool::new(false));
         let posted = Box::new(ReaderNotices {
@@ -138,7 +162,7 @@ impl Notices {
         let free = readers.0.iter().position(Option::is_none);
         let Some(place) = free else {
             drop(readers);
-            return Err("64 caches of this process watch memory already");
+            return Err("64 caches of this process watch memory already".to_owned());
         };
         readers.0[place] = Some(posted);
         drop(readers);
@@ -152,11 +176,15 @@ impl Notices {
     /// True if there may be a notice. There is one of every call that unmapped memory before this
     /// one.
     pub(crate) fn are_fresh(&self) -> bool {
-        self.fresh.load(SeqCst)
+        self.fresh.load(SeqCst) || !self.watch.is_of_this_process()
     }
 
     /// Takes all notices: the ranges that went away.
     pub(crate) fn take(&self) -> Vec<Range<usize>> {
+        if !self.watch.is_of_this_process() {
+            let everything = 0..usize::MAX;
+            return vec![everything];
+        }
         let mut ranges = [(0, 0); WATCH_NOTICES_MAX];
         let mut readers = lock(&self.watch.posted);
         let mut count = 0;
@@ -172,6 +200,9 @@ impl Notices {
 
     /// Watches the pages of a range until the result is dropped.
     pub(crate) fn watch(&self, range: &Range<usize>) -> io::Result<WatchGuard> {
+        if !self.watch.is_of_this_process() {
+            return Err(io::Error::other("this process was forked since"));
+        }
         let pages = pages_of(range);
         let mut watched = lock(&self.watch.watched);
         let mut request = RegisterRequest {
@@ -197,6 +228,9 @@ impl Notices {
 
 impl Drop for Notices {
     fn drop(&mut self) {
+        if !self.watch.is_of_this_process() {
+            return;
+        }
         let posted = lock(&self.watch.posted).0[self.place].take();
         drop(posted);
     }
@@ -220,6 +254,9 @@ impl WatchGuard {
 
 impl Drop for WatchGuard {
     fn drop(&mut self) {
+        if !self.watch.is_of_this_process() {
+            return; // The range is watched in the parent, and stays so.
+        }
         let mut watched = lock(&self.watch.watched);
         let own = watched.iter().position(|pages| *pages == self.pages);
         watched.swap_remove(own.expect("it was entered when it was made"));
@@ -280,12 +317,21 @@ impl Watch {
             let request = Updater::<{ HANDSHAKE as _ }, _>::new(&mut request);
             ioctl(&descriptor, request)?;
         }
+        let mut here = MappedBuffer::zeroed_on_fork(1)?;
+        here[0] = 1;
         Ok(Watch {
             descriptor,
+            here,
             posted: Mutex::new(Readers([const { None }; WATCH_READERS_MAX])),
             watched: Mutex::default(),
             thread: OnceLock::new(),
         })
+    }
+
+    /// False in a process that was forked from the one that opened it.
+    fn is_of_this_process(&self) -> bool {
+        // SAFETY: it is there, and is not written to. Volatile: a fork changes it.
+        unsafe { self.here.as_ptr().read_volatile() == 1 }
     }
 
     fn start_thread(&'static self) -> bool {

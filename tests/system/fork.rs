@@ -3,9 +3,13 @@
 use std::io::{Read, Write, pipe};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tokio_fabric::{Domain, Fabric, Hints};
+use tokio_fabric::buf::AddressRange;
+use tokio_fabric::domain::RegistrationCache;
+use tokio_fabric::mr::CacheWatch;
+use tokio_fabric::{Access, Domain, Fabric, Hints};
 
 use crate::common::alone::alone;
+use crate::common::left_out;
 
 fn keys(domain: &Domain) -> [u64; 8] {
     let region = |_| domain.register(vec![0u8; 8]).now().unwrap();
@@ -53,4 +57,77 @@ async fn parent_and_child() {
         others.iter().all(|key| !own.contains(key)),
         "{own:?} {others:?}"
     );
+}
+
+/// `CacheWatch::System`, in a forked child, which inherits its parent's watch of memory: neither
+/// finds a registration of memory that is another now, nor takes the other's watch away.
+#[test]
+fn a_watched_cache_is_not_stale_in_a_forked_child_nor_in_its_parent() {
+    alone("fork::a_watched_cache_on_both_sides");
+}
+
+#[tokio::test]
+#[ignore = "the other process of another test"]
+async fn a_watched_cache_on_both_sides() {
+    const LEN: usize = 64 << 10;
+    let map = |at: *mut libc::c_void, fixed| {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, in place of this test's own, to which no reference exists.
+        let start = unsafe { libc::mmap(at, LEN, rights, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        start
+    };
+    let start = map(std::ptr::null_mut(), 0);
+    // Other memory at the same place, at once: another thread could be given the place.
+    let renew = || assert_eq!(map(start, libc::MAP_FIXED), start);
+    // SAFETY: no registration is used while the memory is renewed.
+    let range = unsafe { AddressRange::new(start.cast(), LEN) };
+    let key = |cache: &RegistrationCache| {
+        let region = cache.register(&range, ..).access(Access::REMOTE_READ);
+        region.now().unwrap().key()
+    };
+    // True if what was registered is found again, and not once the memory is another.
+    let is_watched = |cache: &RegistrationCache| {
+        let first = key(cache);
+        let is_found = key(cache) == first;
+        renew();
+        is_found && key(cache) != first
+    };
+    let fabric = Fabric::open(Hints::new()).unwrap();
+    let domain = fabric.domain().open().unwrap();
+    let open = || domain.cache().watch(CacheWatch::System).open();
+    let cache = match open() {
+        Ok(cache) => cache,
+        Err(error) => return left_out(error),
+    };
+    assert!(is_watched(&cache));
+    let kept = key(&cache);
+    let (mut from_child, mut to_parent) = pipe().unwrap();
+    // SAFETY: as above; the thread that reads the notices holds no lock, since no memory goes.
+    match unsafe { libc::fork() } {
+        -1 => panic!("{}", std::io::Error::last_os_error()),
+        0 => {
+            let checked = catch_unwind(AssertUnwindSafe(|| {
+                let inherited = key(&cache) != kept;
+                drop(cache);
+                [inherited, is_watched(&open().unwrap())].map(u8::from)
+            }));
+            let _ = to_parent.write_all(&checked.unwrap_or_default());
+            // SAFETY: nothing of the parent's is ended or flushed a second time.
+            unsafe { libc::_exit(0) }
+        }
+        _ => drop(to_parent),
+    }
+    let mut said = [0; 2];
+    from_child
+        .read_exact(&mut said)
+        .expect("what the child saw");
+    assert_eq!(
+        said,
+        [1, 1],
+        "not found by the inherited cache; watched by its own"
+    );
+    assert_eq!(key(&cache), kept, "the parent's is as it was");
+    assert!(is_watched(&cache));
 }

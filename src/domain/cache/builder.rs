@@ -118,7 +118,7 @@ impl RegistrationCacheBuilder {
             }
             (None, Err(why)) => {
                 tracing::debug!(
-                    why,
+                    %why,
                     "userfaultfd is not available: the caller must forget address ranges before unmapping them"
                 );
                 CacheWatch::Caller

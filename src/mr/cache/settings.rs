@@ -34,9 +34,15 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheWatch {
-    /// By `userfaultfd`: registrations of a range end before a call returns that unmaps or moves it
-    /// or discards its pages (`munmap`, `mremap`, `madvise`), and before it is mapped anew. Ranges
-    /// that the kernel does not watch (mappings of files) are registered and not cached.
+    /// By `userfaultfd`: the cache finds no registration of a range any more before a call returns
+    /// that unmaps or moves it or discards its pages (`munmap`, `mremap`, `madvise`), and before it
+    /// is mapped anew. Ranges that the kernel does not watch (mappings of files) are registered and
+    /// not cached. In a forked child, a cache that the parent opened finds none, and keeps none.
+    ///
+    /// A registration whose handle is held does not end by that. Its key gives access to what is
+    /// mapped at the addresses until the handle is dropped; that is what the caller has promised
+    /// for ([`AddressRange::new`](crate::buf::AddressRange::new)). So drop the handle before the
+    /// memory is unmapped.
     System,
     /// From the caller, by [`RegistrationCache::forget`](crate::domain::RegistrationCache::forget)
     /// before it unmaps the memory.
