@@ -340,10 +340,6 @@ impl Error {
         }
     }
 
-    #[cfg_attr(
-        not(all(feature = "io-uring", target_os = "linux")),
-        allow(dead_code, reason = "only a ring is refused")
-    )]
     pub(crate) fn with_os(mut self, number: Option<i32>) -> Self {
         self.edit(|inner| inner.os = number);
         self

@@ -1,7 +1,7 @@
 //! A fabric: what domains, event queues and listeners are opened from (`fi_fabric(3)`).
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -68,10 +68,7 @@ fn look_up(node: Option<&str>, service: Option<&str>) -> Result<Vec<SocketAddr>>
             ));
         }
     };
-    let found = (node.unwrap_or("localhost"), port)
-        .to_socket_addrs()
-        .map_err(|error| Error::from_io(&error, "looking up the node"))?;
-    Ok(found.collect())
+    info::look_up(node.unwrap_or("localhost"), port)
 }
 
 fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {

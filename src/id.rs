@@ -1,7 +1,7 @@
 //! Small values that name things: the user's contexts and the library's own identifiers.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -277,10 +277,34 @@ impl fmt::Debug for FabricAddr {
     }
 }
 
+/// The one form of an address in which it names a peer, and in which it enters and leaves the
+/// library: IPv4 as such, also where IPv6 carries it (`::ffff:a.b.c.d`); no flow label; and a zone
+/// only where addresses of different zones are different ones.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match (address.ip().to_canonical(), address) {
+        (IpAddr::V6(ip), SocketAddr::V6(v6)) => {
+            let zone = if needs_zone(ip) { v6.scope_id() } else { 0 };
+            SocketAddrV6::new(ip, v6.port(), 0, zone).into()
+        }
+        (ip, _) => SocketAddr::new(ip, address.port()),
+    }
+}
+
+/// True for a peer of an IP version that an endpoint at `own` has: at all IPv6 addresses both.
+pub(crate) fn reaches(own: SocketAddr, peer: SocketAddr) -> bool {
+    own.is_ipv4() == peer.is_ipv4() || own.is_ipv6() && own.ip().is_unspecified()
+}
+
+/// True for an address of a link, or of an interface: the system reads no other one's zone.
+fn needs_zone(ip: Ipv6Addr) -> bool {
+    ip.is_unicast_link_local() || matches!(ip.segments()[0] & 0xff0f, 0xff01 | 0xff02)
+}
+
 /// A peer of a connectionless endpoint: where it listens, and which of the contexts there it is
 /// (`fi_rx_addr`; `fi_av(3)`). An endpoint that is not scalable is the context 0 of its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PeerAddr {
+    /// [Canonical](canonical).
     pub(crate) socket: SocketAddr,
     pub(crate) context: u16,
 }
@@ -336,7 +360,7 @@ impl fmt::Debug for AuthKeyAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::UserContext;
+    use super::*;
 
     /// `.queue(1)` and `.submit(1)` compile, and so does an integer of any type.
     #[test]
@@ -348,5 +372,26 @@ mod tests {
         assert_eq!(given, [1; 4]);
         assert_eq!((context(-1), context(u64::MAX)), (u64::MAX, u64::MAX));
         assert_eq!(context(UserContext(1)), 1);
+    }
+
+    /// Each form of an address is one peer. Zones of links differ, and the system reads
+    /// no other zone.
+    #[test]
+    fn an_address_has_one_form() {
+        for (given, kept) in [
+            ("10.0.0.2:1", "10.0.0.2:1"),
+            ("[::ffff:10.0.0.2]:1", "10.0.0.2:1"),
+            ("[::1%1]:1", "[::1]:1"),
+            ("[2001:db8::1%3]:1", "[2001:db8::1]:1"),
+            ("[fe80::1%2]:1", "[fe80::1%2]:1"),
+            ("[ff02::1%2]:1", "[ff02::1%2]:1"),
+            ("[ff05::1%2]:1", "[ff05::1]:1"),
+        ] {
+            let given: SocketAddr = given.parse().unwrap();
+            assert_eq!(canonical(given), kept.parse().unwrap(), "{given}");
+        }
+        let ip = "fe80::1".parse().unwrap();
+        let flow = SocketAddrV6::new(ip, 3, 99, 2).into();
+        assert_eq!(canonical(flow), SocketAddrV6::new(ip, 3, 0, 2).into());
     }
 }

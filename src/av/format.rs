@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::canonical;
 use crate::info::AddressFormat;
 
 #[derive(Clone, Copy, Debug)]
@@ -14,16 +15,19 @@ impl Format {
         Format(format)
     }
 
-    pub(super) fn takes(self, address: SocketAddr) -> bool {
+    /// True for an address of the domain's own family.
+    pub(super) fn prefers(self, address: SocketAddr) -> bool {
         match self.0 {
-            AddressFormat::SockaddrIn => address.ip().to_canonical().is_ipv4(),
-            AddressFormat::SockaddrIn6 => address.is_ipv6(),
+            AddressFormat::SockaddrIn => canonical(address).is_ipv4(),
+            AddressFormat::SockaddrIn6 => canonical(address).is_ipv6(),
             _ => true,
         }
     }
 
-    /// The address as it is kept.
-    pub(super) fn check(self, mut address: SocketAddr) -> Result<SocketAddr> {
+    /// The address as it is kept. In a `sockaddr_in6`, IPv4 has the form `::ffff:a.b.c.d`, so a
+    /// domain of that format takes it in either.
+    pub(super) fn check(self, address: SocketAddr) -> Result<SocketAddr> {
+        let address = canonical(address);
         let invalid = |why: &str| {
             let message = format!("address: {address} {why}");
             Err(Error::new(ErrorKind::InvalidArgument, message))
@@ -34,14 +38,8 @@ impl Format {
         if address.port() == 0 {
             return invalid("has no port: pass the one at which the peer listens");
         }
-        if !self.takes(address) {
-            return invalid(match self.0 {
-                AddressFormat::SockaddrIn => "is not an IPv4 address, as the domain's are",
-                _ => "is not an IPv6 address, as the domain's are",
-            });
-        }
-        if matches!(self.0, AddressFormat::SockaddrIn) {
-            address.set_ip(address.ip().to_canonical());
+        if matches!(self.0, AddressFormat::SockaddrIn) && address.is_ipv6() {
+            return invalid("is not an IPv4 address, as the domain's are");
         }
         Ok(address)
     }

@@ -129,7 +129,7 @@ impl InsertionTask {
         let (resolver, format) = (inner.resolver.clone(), inner.format);
         (inner.run)(Box::new(move || {
             if lookup.is_wanted() {
-                lookup.complete(resolver(&name, &|address| format.takes(address)));
+                lookup.complete(resolver(&name, &|address| format.prefers(address)));
             }
         }));
     }

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{PeerAddr, UserContext};
+use crate::id::{PeerAddr, UserContext, canonical};
 use crate::info::{AvType, address_of_text};
 use crate::stats::AddressVectorStats;
 use crate::sync::{Dependence, Dependents, Keep, Lock, ManualProgress};
@@ -36,6 +36,7 @@ use store::Store;
 use table::{Entry, ReservedSlots};
 
 pub(crate) use auth_keys::EnabledKey;
+pub(crate) use names::look_up;
 
 pub use crate::id::{AuthKeyAddr, FabricAddr};
 pub use builder::AddressVectorBuilder;
@@ -311,9 +312,9 @@ impl AddressVector {
     /// `fi_sockaddr_in://10.31.6.12:7471`. It need not be in the vector.
     #[doc(alias = "fi_av_straddr")]
     pub fn straddr(&self, address: SocketAddr) -> String {
-        match address {
-            SocketAddr::V4(_) => format!("fi_sockaddr_in://{address}"),
-            SocketAddr::V6(_) => format!("fi_sockaddr_in6://{address}"),
+        match canonical(address) {
+            address @ SocketAddr::V4(_) => format!("fi_sockaddr_in://{address}"),
+            address @ SocketAddr::V6(_) => format!("fi_sockaddr_in6://{address}"),
         }
     }
 

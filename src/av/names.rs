@@ -1,10 +1,10 @@
 //! Which addresses node and service mean (`fi_av_insertsvc`, `fi_av_insertsym`; `fi_av(3)`).
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
-use crate::info::address_of_text;
+use crate::info::{self, address_of_text};
 
 /// A node, of which every port of an insertion gives one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,19 +172,15 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// Asks the system's resolver, for as long as that takes; an address that the vector takes, if
-/// there is one among the answers.
-pub(super) fn look_up(name: &str, fits: impl Fn(SocketAddr) -> bool) -> Result<SocketAddr> {
-    let failed = |why: String| {
-        let message = format!("node {name:?}: {why}");
-        Error::new(ErrorKind::NoMatch, message)
-    };
-    let found = (name, 0).to_socket_addrs();
-    let found: Vec<SocketAddr> = found.map_err(|error| failed(error.to_string()))?.collect();
+/// Asks the system's resolver, for as long as that takes: the first address that fits, or else the
+/// first.
+pub(crate) fn look_up(name: &str, fits: impl Fn(SocketAddr) -> bool) -> Result<SocketAddr> {
+    let found = info::look_up(name, 0)?;
     let fitting = found.iter().copied().find(|address| fits(*address));
-    fitting
-        .or(found.first().copied())
-        .ok_or_else(|| failed("it has no address".into()))
+    let first = found.first().copied();
+    Ok(fitting
+        .or(first)
+        .expect("a name without an address is an error"))
 }
 
 #[cfg(test)]

@@ -10,38 +10,16 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{AuthKeyAddr, FabricAddr};
-
-/// The identity of a peer: an IPv4 address is the same in either form, and only link-local
-/// addresses have a zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct AddressKey {
-    ip: IpAddr,
-    port: u16,
-    zone: u32,
-}
-
-impl AddressKey {
-    fn of(address: SocketAddr) -> Self {
-        let zone = match address {
-            SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
-            _ => 0,
-        };
-        AddressKey {
-            ip: address.ip().to_canonical(),
-            port: address.port(),
-            zone,
-        }
-    }
-}
+use crate::id::{AuthKeyAddr, FabricAddr, canonical};
 
 /// An address, what the application calls it (`FI_AV_USER_ID`), and the authorization key of the
 /// peer (`FI_AUTH_KEY`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
+    /// Canonical.
     pub(super) address: SocketAddr,
     pub(super) user_id: Option<u64>,
     pub(super) auth_key: Option<AuthKeyAddr>,
@@ -102,7 +80,7 @@ pub(super) struct Table {
     /// The lowest is taken first: `fi_av(3)`, "inserted at the lowest index that corresponds to an
     /// unused table location".
     free: BinaryHeap<Reverse<u32>>,
-    by_address: HashMap<AddressKey, u32>,
+    by_address: HashMap<SocketAddr, u32>,
 }
 
 impl Table {
@@ -168,7 +146,7 @@ impl Table {
     }
 
     fn fill(&mut self, index: u32, entry: Entry) -> Result<FabricAddr> {
-        let identity = AddressKey::of(entry.address);
+        let identity = entry.address;
         if self.by_address.contains_key(&identity) {
             let message = format!("{} is in the address vector already", entry.address);
             return Err(Error::new(ErrorKind::AddressInUse, message));
@@ -207,12 +185,12 @@ impl Table {
         if slot.can_be_reserved() {
             self.free.push(Reverse(addr.index() as u32));
         }
-        self.by_address.remove(&AddressKey::of(entry.address));
+        self.by_address.remove(&entry.address);
         Some(entry)
     }
 
     pub(super) fn find(&self, address: SocketAddr) -> Option<(FabricAddr, Entry)> {
-        let index = *self.by_address.get(&AddressKey::of(address))?;
+        let index = *self.by_address.get(&canonical(address))?;
         self.at(index as usize)
     }
 
@@ -248,7 +226,7 @@ impl Table {
             self.free.push(Reverse(index));
         }
         if let SlotState::Used(entry) = slot.state {
-            let identity = AddressKey::of(entry.address);
+            let identity = entry.address;
             self.by_address.entry(identity).or_insert(index);
         }
         self.slots.push(slot);

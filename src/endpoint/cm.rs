@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::domain::Domain;
 use crate::eq::{ConnRequest, Verdict};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
-use crate::id::UserContext;
+use crate::id::{UserContext, canonical};
 use crate::limits::{CM_DATA_SIZE_MAX, CONNECT_TIMEOUT_DEFAULT};
 use crate::progress::accept_ticket;
 use crate::sync::{ProgressWaiter, await_driving, poll_driving};
@@ -37,12 +37,8 @@ impl Endpoint {
     pub fn connect(&self, to: SocketAddr) -> Connect {
         Connect {
             endpoint: self.clone(),
-            to,
-            from: self
-                .domain()
-                .source()
-                .filter(|from| !from.ip().is_unspecified())
-                .map(|from| SocketAddr::new(from.ip(), 0)),
+            to: canonical(to),
+            from: self.domain().source().and_then(at_any_port),
             data: Bytes::new(),
             context: None,
             timeout: CONNECT_TIMEOUT_DEFAULT,
@@ -130,7 +126,7 @@ impl Connect {
     /// The local address to connect from. Default: the one that the hints chose, with any port;
     /// otherwise the routing table decides.
     pub fn from(mut self, from: SocketAddr) -> Self {
-        self.from = Some(from);
+        self.from = Some(canonical(from));
         self
     }
 }
@@ -162,6 +158,12 @@ impl Connect {
         port.connect(self.to, from, &self.data, self.context, self.timeout)?;
         Ok(self.endpoint)
     }
+}
+
+/// This address with any port; `None` for one that chooses nothing.
+fn at_any_port(mut address: SocketAddr) -> Option<SocketAddr> {
+    address.set_port(0);
+    (!address.ip().is_unspecified()).then_some(address)
 }
 
 impl ConnRequest {

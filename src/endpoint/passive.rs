@@ -100,8 +100,7 @@ impl PassiveEndpointBuilder {
     /// As for [`listen_at`](Self::listen_at).
     #[doc(alias = "fi_listen")]
     pub fn listen(self) -> Result<PassiveEndpoint> {
-        let any = SocketAddr::from(([0, 0, 0, 0], 0));
-        let address = self.info.source.unwrap_or(any);
+        let address = self.info.listen_address();
         self.listen_at(address)
     }
 

@@ -10,12 +10,12 @@ mod sources;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::av::AddressVector;
+use crate::av::{self, AddressVector};
 use crate::buf::Payload;
 use crate::cq::{CompletionQueue, Source, SourceName, Sources};
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Phase, Result};
-use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, OperationId};
+use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, OperationId, reaches};
 use crate::info::Caps;
 use crate::limits::RDM_POST_ATTEMPTS;
 use crate::progress::{
@@ -227,12 +227,15 @@ impl RdmEndpoint {
         self.inner.rdm.listener_stats()
     }
 
-    /// Finds or inserts the peer at this address, a name or number and a port (`host:7471`), in the
-    /// address vector. For a name, its first address is used.
+    /// Finds or inserts the peer at this address, a name or number and a port (`host:7471`,
+    /// `[fe80::1%eth0]:7471`), in the address vector. For a name, its first address is used that
+    /// the endpoint can reach: of IPv4 or IPv6, as its own is, and of either if it listens at
+    /// `[::]`.
     ///
     /// # Errors
-    /// The error of the system's resolver; [`ErrorKind::InvalidArgument`] for a text that is not an
-    /// address with a port; the errors of [`insert`](Self::insert).
+    /// [`ErrorKind::NoMatch`] with what the system's resolver says;
+    /// [`ErrorKind::InvalidArgument`] for a text that is not an address with a port; the errors of
+    /// [`insert`](Self::insert).
     ///
     /// # Cancel safety
     /// Cancel safe: if the future is dropped before it completes, nothing is inserted.
@@ -240,9 +243,21 @@ impl RdmEndpoint {
         if let Ok(address) = node.parse() {
             return self.insert(address);
         }
-        let looking = look_up(self.domain(), node.to_owned());
-        let found = await_driving(self.domain().progress_by_hand(), looking).await;
-        self.insert(found?)
+        let named = node.rsplit_once(':');
+        let named = named.and_then(|(name, port)| Some((name, port.parse().ok()?)));
+        let Some((name, port)) = named else {
+            let what = format!("{node:?} is no name or number with a port");
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        };
+        // Of an interface's name as the zone, the system knows the number.
+        let bare = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+        let name = bare.unwrap_or(name).to_owned();
+        let own = self.local_addr();
+        let look = move || av::look_up(&name, |address| reaches(own, address));
+        let looking = look_up(self.domain(), look);
+        let mut found = await_driving(self.domain().progress_by_hand(), looking).await?;
+        found.set_port(port);
+        self.insert(found)
     }
 
     /// Finds or inserts the peer at this address in the address vector.
@@ -439,21 +454,11 @@ impl Inner {
     }
 }
 
-/// The first address of a name, looked up beside the driver.
-async fn look_up(domain: &Domain, node: String) -> Result<SocketAddr> {
-    use std::net::ToSocketAddrs;
-
-    let look = move || {
-        let mut found = node.to_socket_addrs().map_err(|error| match error.kind() {
-            std::io::ErrorKind::InvalidInput => Error::new(
-                ErrorKind::InvalidArgument,
-                format!("{node:?} is no name or number with a port"),
-            ),
-            _ => Error::from_io(&error, "looking up the node"),
-        })?;
-        let none = || Error::new(ErrorKind::NoMatch, format!("{node:?} has no address"));
-        found.next().ok_or_else(none)
-    };
+/// Runs a look-up beside the driver.
+async fn look_up<T: Send + 'static>(
+    domain: &Domain,
+    look: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let (sender, found) = tokio::sync::oneshot::channel();
     // The receiver is gone if the lookup was dropped.
     domain.run_blocking(move || drop(sender.send(look())));

@@ -1,12 +1,13 @@
 //! Which addresses the hints mean, and which interfaces they leave.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
 use super::Interface;
 use super::check::{each_once, invalid, no_match};
 use super::hints::Hints;
 use super::kinds::AddressFormat;
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::canonical;
 
 /// An interface that fits, with the addresses an endpoint has on it.
 pub(super) struct Route<'a> {
@@ -65,17 +66,14 @@ pub(super) fn routes<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<R
             offer.subnet() == *name
         })?;
     }
-    if let Some(AddressHint {
-        hint, ip: Some(ip), ..
-    }) = source
-    {
-        keep(&mut left, hint, &ip.to_string(), by_address, |offer| {
-            may_bind(offer, ip)
+    if let Some(side @ AddressHint { ip: Some(ip), .. }) = source {
+        keep(&mut left, side.hint, &side.show(), by_address, |offer| {
+            may_bind(offer, ip) && side.is_in_zone_of(offer)
         })?;
     }
     if let Some(side) = dest {
         keep(&mut left, side.hint, &side.show(), by_address, |offer| {
-            may_reach(offer, side)
+            may_reach(offer, side) && side.is_in_zone_of(offer)
         })?;
     }
 
@@ -85,11 +83,12 @@ pub(super) fn routes<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<R
             .and_then(|side| side.ip)
             .is_none_or(|ip| offer.contains(ip));
         let speed = offer.speed_mbps.unwrap_or(0);
+        // What is reached on one link only comes behind everything else.
         (
             !near,
+            is_link_local(offer.address),
             offer.loopback,
             std::cmp::Reverse(speed),
-            is_link_local(offer.address),
         )
     });
     let chosen =
@@ -231,6 +230,12 @@ impl AddressHint {
         }
     }
 
+    /// False for an address of another link than the interface's.
+    fn is_in_zone_of(&self, interface: &Interface) -> bool {
+        let ip = self.ip.filter(|ip| ip.is_ipv6() && is_link_local(*ip));
+        ip.is_none() || [0, interface.scope_id].contains(&self.scope_id)
+    }
+
     /// This side on that interface, whose zone a link-local address without one belongs to.
     fn on(&self, interface: &Interface, otherwise: IpAddr) -> SocketAddr {
         let ip = self.ip.unwrap_or(otherwise);
@@ -264,10 +269,10 @@ fn local_address(
 }
 
 fn socket_address(ip: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
-    match ip {
+    canonical(match ip {
         IpAddr::V4(v4) => SocketAddr::from((v4, port)),
         IpAddr::V6(v6) => SocketAddr::V6(SocketAddrV6::new(v6, port, 0, scope_id)),
-    }
+    })
 }
 
 /// A wildcard may be bound everywhere in its family, and the loopback interface answers to its
@@ -324,6 +329,24 @@ fn keep(
     }
     *left = fitting;
     Ok(())
+}
+
+/// Asks the system's resolver, for as long as that takes, which addresses a name has: at least one,
+/// each with this port.
+pub(crate) fn look_up(name: &str, port: u16) -> Result<Vec<SocketAddr>> {
+    let failed = |why: &dyn std::fmt::Display| {
+        let message = format!("node {name:?}: {why}");
+        Error::new(ErrorKind::NoMatch, message)
+    };
+    let found = (name, port).to_socket_addrs();
+    let found: Vec<_> = found
+        .map_err(|error| failed(&error))?
+        .map(canonical)
+        .collect();
+    match found.is_empty() {
+        true => Err(failed(&"it has no address")),
+        false => Ok(found),
+    }
 }
 
 impl Hints {

@@ -25,7 +25,7 @@ mod weak_domain;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-pub(crate) use address::address_of_text;
+pub(crate) use address::{address_of_text, look_up};
 pub use atomic::{AtomicAttr, AtomicOp, AtomicType, CompareOp};
 pub use attr::{AuthKey, DomainAttr, EndpointAttr, FabricAttr, RxAttr, TxAttr};
 pub use caps::{Caps, CompOrder, Mode, MrMode, MsgOrder, OpFlags};
@@ -94,6 +94,15 @@ pub struct Info {
 }
 
 impl Info {
+    /// Where an endpoint listens that is given no address: at the source, or at every address.
+    pub(crate) fn listen_address(&self) -> SocketAddr {
+        let any = match self.address_format {
+            AddressFormat::SockaddrIn6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        };
+        self.source.unwrap_or_else(|| SocketAddr::new(any, 0))
+    }
+
     /// The domain moves bytes within this process, whatever interface it is named by.
     pub(crate) fn reaches_this_process_only(&mut self) {
         self.caps.remove(Caps::REMOTE_COMM);

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limits::STALE_ENTRIES_MIN;
 use crate::proto::{OpKey, OpResult, Withdrawn};
 
-use super::port::{Port, PortState};
+use super::port::{Port, PortKind, PortState};
 use super::report::Report;
 
 /// The deadlines of the operations of one port, or of the receives of one context, each with a
@@ -99,7 +99,11 @@ impl Port {
         let mut any = false;
         while let Some((op, ())) = state.timers.deadlines.pop_due(now) {
             any = true;
-            if state.machine.expire(op) == Withdrawn::Running {
+            let attempt = match &state.kind {
+                PortKind::Rdm(attachment) => attachment.last_failure(),
+                _ => None,
+            };
+            if state.machine.expire(op, attempt) == Withdrawn::Running {
                 self.publish(state); // What has ended before is delivered before.
                 self.deliver_timed_out(state, op);
             }

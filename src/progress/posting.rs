@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
+use crate::id::reaches;
 use crate::proto::{Lifecycle, OpKey, Operation, PostOptions, RefusedPost, Withdrawn};
 
 use super::port::{Port, PortState, PostedOp};
@@ -284,4 +285,13 @@ impl Port {
             self.waker.wake_by_ref();
         }
     }
+}
+
+/// Refuses a peer of an IP version that the endpoint is not reached by: it could not answer.
+pub(super) fn check_ip_version(own: SocketAddr, peer: SocketAddr) -> Result<()> {
+    if reaches(own, peer) {
+        return Ok(());
+    }
+    let what = format!("the endpoint is at {own}, of another IP version: open it at [::] for both");
+    Err(Error::new(ErrorKind::InvalidArgument, what).with_peer(peer))
 }

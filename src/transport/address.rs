@@ -1,9 +1,16 @@
-//! Addresses as text, and the range that listeners choose their ports from.
+//! Addresses at a port, and the range that listeners choose their ports from.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use crate::error::{Error, ErrorKind, Result};
+
+/// The same address at this port.
+pub(super) fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
+}
 
 /// The ports that a listener at port 0 chooses from, so that a firewall can be configured;
 /// `FI_TCP_PORT_LOW_RANGE` and `FI_TCP_PORT_HIGH_RANGE` of `fi_tcp(7)`.

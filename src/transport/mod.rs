@@ -90,6 +90,7 @@ use crate::identity::PeerIdentity;
 use crate::limits::{DIRECT_PIECE_MAX, WAKE_BYTES_MIN, WAKES_PER_PAYLOAD};
 
 pub use address::PortRange;
+use address::at_port;
 #[cfg(any(test, feature = "test-util"))]
 pub use fault::FaultPlan;
 #[cfg(feature = "test-util")]

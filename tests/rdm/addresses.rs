@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::common::on_every_backend;
+use crate::common::{left_out, on_every_backend, on_every_backend_at_once};
 use futures::FutureExt;
-use tokio_fabric::testing::Peer;
-use tokio_fabric::{ErrorKind, RdmEndpoint, Result};
+use tokio_fabric::testing::{Net, Peer};
+use tokio_fabric::{Domain, EndpointType, ErrorKind, Hints, RdmEndpoint, Result};
 
 fn open_at(peer: &Peer, host: u8, port: u16) -> Result<RdmEndpoint> {
     let address = SocketAddr::from(([127, 0, 0, host], port));
@@ -95,5 +95,120 @@ fn an_endpoint_follows_the_named_vector_that_others_change() {
             assert_eq!(received.source, known);
             assert_eq!(received.source_addr, Some(from.local_addr()));
         }
+    });
+}
+
+/// A domain at all IPv6 addresses.
+fn open_at_ipv6(net: &Net, kind: EndpointType) -> Option<Domain> {
+    let hints = Hints::new().endpoint(kind);
+    match net.fabric_with(hints.source("[::]:0".parse().unwrap())) {
+        Ok(fabric) => Some(fabric.domain().open().unwrap()),
+        Err(error) => {
+            left_out(format!("IPv6: {error}"));
+            None
+        }
+    }
+}
+
+fn here(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
+/// An endpoint at all IPv6 addresses hears IPv4 peers too: an address that a message comes from can
+/// be inserted, is answered to, and names the same peer in each of its forms.
+#[test]
+fn an_endpoint_at_all_ipv6_addresses_answers_ipv4_peers() {
+    on_every_backend_at_once(|net| async move {
+        let Some(domain) = open_at_ipv6(&net, EndpointType::Rdm) else {
+            return;
+        };
+        let x = domain.rdm_endpoint().open().unwrap();
+        let peer = net.peer().unwrap();
+        let [y, z] = [(); 2].map(|()| peer.rdm_endpoint().unwrap());
+        let x_here = here(x.local_addr().port());
+        let to_x = y.insert(x_here).unwrap();
+        y.send("hello", to_x).delivery_complete().await.unwrap();
+        let (received, _) = x.recv(vec![0; 8]).await.unwrap();
+        assert_eq!(received.source_addr, Some(y.local_addr()));
+        let to_y = x.insert(y.local_addr()).unwrap();
+        let mapped = format!("[::ffff:127.0.0.1]:{}", y.local_addr().port());
+        assert_eq!(x.insert(mapped.parse().unwrap()).unwrap(), to_y);
+        assert_eq!(x.address_vector().lookup(to_y).unwrap(), y.local_addr());
+        x.send("answer", to_y).delivery_complete().await.unwrap();
+        let (received, _) = y.recv(vec![0; 8]).from(to_x).await.unwrap();
+        assert_eq!(received.source_addr, Some(x_here));
+        // It dials as well.
+        let to_z = x.insert(z.local_addr()).unwrap();
+        x.send("first", to_z).delivery_complete().await.unwrap();
+        let (received, _) = z.recv(vec![0; 8]).await.unwrap();
+        assert_eq!(received.source_addr, Some(x_here));
+        let to_x = z.insert(x_here).unwrap();
+        z.send("back", to_x).await.unwrap();
+        let (received, _) = x.recv(vec![0; 8]).from(to_z).await.unwrap();
+        assert_eq!(received.source_addr, Some(z.local_addr()));
+    });
+}
+
+/// The same with datagrams.
+#[test]
+fn a_datagram_endpoint_at_all_ipv6_addresses_answers_ipv4_peers() {
+    on_every_backend_at_once(|net| async move {
+        let Some(six) = open_at_ipv6(&net, EndpointType::Dgram) else {
+            return;
+        };
+        let four = Hints::new().endpoint(EndpointType::Dgram).source(here(0));
+        let four = net.fabric_with(four).unwrap().domain().open().unwrap();
+        let open = |domain: &Domain| {
+            let peers = domain.address_vector().open().unwrap();
+            let endpoint = domain.dgram_endpoint().address_vector(&peers);
+            (endpoint.open().unwrap(), peers)
+        };
+        let ((x, x_peers), (y, y_peers)) = (open(&six), open(&four));
+        let to_x = y_peers.insert(here(x.local_addr().port())).await.unwrap();
+        y.send("hello", to_x).await.unwrap();
+        let (received, _) = x.recv(vec![0; 8]).await.unwrap();
+        assert_eq!(received.source_addr, Some(y.local_addr()));
+        let to_y = x_peers.insert(y.local_addr()).await.unwrap();
+        x.send("answer", to_y).await.unwrap();
+        let (received, _) = y.recv(vec![0; 8]).await.unwrap();
+        assert_eq!(received.source, Some(to_x));
+    });
+}
+
+/// Either side may dial, so a peer must have an address of a version that the endpoint has too.
+#[test]
+fn a_peer_of_another_ip_version_is_refused_and_the_error_says_why() {
+    on_every_backend_at_once(|net| async move {
+        let Some(domain) = open_at_ipv6(&net, EndpointType::Rdm) else {
+            return;
+        };
+        let at = "[::1]:0".parse().unwrap();
+        let x = domain.rdm_endpoint().listen_at(at).open().unwrap();
+        let to = x.insert(here(9)).unwrap();
+        let error = x.send("hello", to).await.unwrap_err().into_error();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("open it at [::]"), "{error}");
+    });
+}
+
+/// The system reads the zone of a link's address only: any other is the same address without.
+#[test]
+fn a_zone_that_an_address_does_not_need_names_no_other_peer() {
+    on_every_backend_at_once(|net| async move {
+        let Some(domain) = open_at_ipv6(&net, EndpointType::Rdm) else {
+            return;
+        };
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let open = || (domain.rdm_endpoint().listen_at(at("[::1]:0"))).open();
+        let (x, y) = (open().unwrap(), open().unwrap());
+        let zoned = at(&format!("[::1%1]:{}", y.local_addr().port()));
+        let to_y = x.insert(zoned).unwrap();
+        assert_eq!(x.address_vector().lookup(to_y).unwrap(), y.local_addr());
+        let to_x = y.insert(x.local_addr()).unwrap();
+        y.send("hello", to_x).delivery_complete().await.unwrap();
+        let (received, _) = x.recv(vec![0; 8]).from(to_y).await.unwrap();
+        assert_eq!(received.source, Some(to_y));
+        x.send("answer", to_y).delivery_complete().await.unwrap();
+        assert_eq!((x.stats().connections, y.stats().connections), (1, 1));
     });
 }

@@ -1,5 +1,6 @@
 //! Domains, drivers, backends and the system below: processes, networks, limits, hostile peers.
 
+mod addresses;
 #[path = "../common/mod.rs"]
 mod common;
 mod domain;

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use super::is_invalid_peer;
 use crate::av::table::{AddressSlot, Entry, SlotState};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::FabricAddr;
+use crate::id::{FabricAddr, canonical};
 use crate::info::AvType;
 
 pub(super) const RECORD_SIZE: usize = 64;
@@ -196,5 +196,5 @@ fn address(bytes: &[u8; RECORD_SIZE]) -> Option<SocketAddr> {
         }
         _ => return None,
     };
-    (!is_invalid_peer(address)).then_some(address)
+    (!is_invalid_peer(address)).then_some(canonical(address))
 }

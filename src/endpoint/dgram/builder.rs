@@ -1,6 +1,6 @@
 //! Opening a datagram endpoint and binding it (`fi_endpoint`, `fi_ep_bind`; `fi_endpoint(3)`).
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::{DgramEndpoint, Inner};
@@ -12,8 +12,8 @@ use crate::endpoint::binding::traffic_mark;
 use crate::endpoint::common::Common;
 use crate::endpoint::defaults::{Defaults, SelectiveQueues};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::EndpointId;
-use crate::info::{AddressFormat, Caps, EndpointType, TrafficClass};
+use crate::id::{EndpointId, canonical};
+use crate::info::{Caps, EndpointType, TrafficClass};
 use crate::limits::{CONTEXT_SIZE_DEFAULT, RECEIVE_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use crate::progress::{CounterSet, DgramConfig, DgramPort, DgramSizes};
 use crate::transport::DatagramOptions;
@@ -244,13 +244,9 @@ impl DgramEndpointBuilder {
             // Nothing can ask for what comes: it is dropped, and counted.
             sizes.unexpected_bytes = 0;
         }
-        let any = match domain.info().address_format {
-            AddressFormat::SockaddrIn6 => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
-            _ => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-        };
         let config = DgramConfig {
             socket: DatagramOptions {
-                bind: self.bind.or(domain.info().source).unwrap_or(any),
+                bind: canonical(self.bind.unwrap_or_else(|| domain.info().listen_address())),
                 shared: self.shared,
                 buffer_bytes: self.buffer_bytes,
                 traffic: traffic_mark(self.traffic_class, &domain)?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{DgramEndpoint, Inner};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::FabricAddr;
+use crate::id::{FabricAddr, canonical};
 use crate::info::Caps;
 use crate::transport::Membership;
 
@@ -17,7 +17,7 @@ impl DgramEndpoint {
     pub fn join(&self, group: SocketAddr) -> Join {
         Join {
             endpoint: self.clone(),
-            group,
+            group: canonical(group),
             interface: None,
             hears: true,
         }
@@ -55,7 +55,7 @@ impl Join {
     /// address that the hints chose, otherwise the system's choice. The interface of an IPv6 group
     /// is the zone of its address (`ff02::1%2`).
     pub fn interface(mut self, address: IpAddr) -> Self {
-        self.interface = Some(address);
+        self.interface = Some(address.to_canonical());
         self
     }
 

@@ -1,6 +1,6 @@
 //! Opening what a builder has bound: the one context of an endpoint, or those of a scalable one.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::ports::Ports;
@@ -38,11 +38,10 @@ pub(super) fn open_contexts(
     engines: impl IntoIterator<Item = Arc<Engine>>,
     contexts: Vec<PreparedContext>,
 ) -> Result<Vec<RdmEndpoint>> {
-    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let listener = domain.listener_transport()?;
     let listen = ListenConfig {
         transport: listener.transport,
-        address: listen_at.or(domain.info().source).unwrap_or(any),
+        address: listen_at.unwrap_or_else(|| domain.info().listen_address()),
         half_open_max: HALF_OPEN_MAX_DEFAULT,
         handshake_timeout: HANDSHAKE_TIMEOUT_DEFAULT,
     };

@@ -12,10 +12,10 @@ fn fabrics_are_subnets_and_domains_are_interfaces() {
         .collect();
     let expected = [
         ("192.168.0.0/20", "eth1"),
-        ("fe80::/64", "eth1"),
         ("10.0.0.0/24", "eth0"),
         ("127.0.0.0/8", "lo"),
         ("::1/128", "lo"),
+        ("fe80::/64", "eth1"),
     ];
     assert_eq!(names, expected);
     for info in infos {
@@ -36,10 +36,10 @@ fn the_source_is_the_interfaces_address() {
         .collect();
     let expected = [
         "192.168.7.9:0",
-        "[fe80::1%3]:0",
         "10.0.0.5:0",
         "127.0.0.1:0",
         "[::1]:0",
+        "[fe80::1%3]:0",
     ];
     assert_eq!(sources, expected.map(|text| Some(address(text))));
 }

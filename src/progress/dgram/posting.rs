@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use crate::buf::Payload;
 use crate::cq::SourceName;
-use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::error::{Phase, Result};
 use crate::limits::DATAGRAMS_PER_CALL;
 use crate::progress::PostedOp;
 use crate::progress::budget::Budget;
 use crate::progress::completing::{CompletionContext, Undelivered};
+use crate::progress::posting::check_ip_version;
 use crate::progress::report::{OpCell, Report};
 use crate::proto::{Dgram, OpKey, OpResult, Operation, RefusedPost, Withdrawn};
 use crate::transport::too_long;
@@ -68,13 +69,7 @@ impl DgramPort {
         if !operation.is_receive() && operation.len > self.message_max {
             return Err(too_long(operation.len, self.message_max));
         }
-        match peer {
-            Some(peer) if peer.is_ipv4() != self.local.is_ipv4() => Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("{peer} is of another family than {}", self.local),
-            )),
-            _ => Ok(()),
-        }
+        peer.map_or(Ok(()), |peer| check_ip_version(self.local, peer))
     }
 
     /// Asks an operation to end early.

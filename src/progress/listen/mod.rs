@@ -36,6 +36,7 @@ use bytes::Bytes;
 
 use crate::eq::{AcceptedLink, ConnectParams, Verdict};
 use crate::error::{Error, Result};
+use crate::id::canonical;
 use crate::identity::PeerIdentity;
 use crate::mr::AuthSecret;
 use crate::proto::{Challenge, ProvenKey};
@@ -159,7 +160,7 @@ pub(crate) struct ListenHandle {
 impl ListenHandle {
     /// Listens. What comes waits for [`BoundListener::start`].
     pub(crate) fn bind(config: ListenConfig) -> Result<(ListenHandle, BoundListener)> {
-        let address = config.address;
+        let address = canonical(config.address);
         let listener =
             (config.transport.listen(address)).map_err(|error| error.listening_at(address))?;
         let shared = Arc::new(ListenWake::default());

@@ -28,6 +28,8 @@ pub(in crate::progress) struct RdmAttachment {
     ids: ConnIds,
     /// The attempt in progress, or the one that has become the connection.
     pub(super) attempt: Option<AttemptId>,
+    /// Why the attempt before failed, until one succeeds.
+    last_failure: Option<Error>,
     /// The last connection has ended in order, but not all that was posted was sent.
     pub(super) carries_over: bool,
     /// What follows when the link has given everything back.
@@ -126,6 +128,7 @@ impl Port {
                     peer,
                     ids,
                     attempt: None,
+                    last_failure: None,
                     carries_over: false,
                     after: None,
                     presence: Presence::default(),
@@ -198,6 +201,7 @@ impl Port {
     /// The connection is up.
     pub(in crate::progress) fn report_connected(&self, state: &mut PortState) {
         if let PortKind::Rdm(attachment) = &mut state.kind {
+            attachment.last_failure = None;
             attachment.carries_over = false;
             let incarnation = state.machine.peer_data().map_or(0, PeerData::incarnation);
             let notice = Notice::Connected {
@@ -266,6 +270,11 @@ impl PortState {
 }
 
 impl RdmAttachment {
+    /// Why there is no connection yet, as far as an attempt has shown it.
+    pub(in crate::progress) fn last_failure(&self) -> Option<&Error> {
+        self.last_failure.as_ref()
+    }
+
     #[cfg(debug_assertions)]
     pub(in crate::progress) fn has_attempt(&self) -> bool {
         self.attempt.is_some()
@@ -309,9 +318,10 @@ impl RdmAttachment {
     }
 
     /// Notifies the task that the attempt has failed.
-    pub(super) fn notify_failed(&self, failure: Failure, error: Error, wakes: &mut WakeList) {
+    pub(super) fn notify_failed(&mut self, failure: Failure, error: Error, wakes: &mut WakeList) {
         if let Some(attempt) = self.attempt {
             let peer = self.peer;
+            self.last_failure = Some(error.clone());
             let notice = Notice::Failed {
                 peer,
                 attempt,

@@ -49,6 +49,7 @@ use super::closed::{CloseNotify, CloseWatch};
 use super::engine::Engine;
 use super::listen::{ListenConfig, ListenHandle};
 use super::port::{CounterSet, ExtensionConfig, Port, PortSizes};
+use super::posting::check_ip_version;
 use super::receive_context::{ReceiveContext, TimedReport};
 use super::report::{OpCell, Report};
 pub(super) use attachment::{RdmAttachment, SupersededFlag};
@@ -198,7 +199,6 @@ impl Rdm {
     /// A connection may end between this and the post, which then is refused:
     /// [`Port::is_superseded`] says whether to ask again.
     pub(crate) fn port_to(self: &Arc<Self>, peer: PeerAddr) -> Result<Arc<Port>> {
-        let peer = peer.canonical();
         self.check_reachable(peer)?;
         let found = {
             let table = self.lock_table("port to");
@@ -218,7 +218,7 @@ impl Rdm {
 
     /// The port of this peer, if there is one.
     pub(crate) fn port_of(&self, peer: PeerAddr) -> Option<Arc<Port>> {
-        self.lock_table("port of").current(peer.canonical())
+        self.lock_table("port of").current(peer)
     }
 
     /// What its connections have done, those that have ended among them.
@@ -257,7 +257,6 @@ impl Rdm {
     /// The name of this address, with the key that it is to prove, in the receive context; the same
     /// for as long as the endpoint lives.
     pub(crate) fn source_of(&self, peer: PeerAddr) -> Result<SourceId> {
-        let peer = peer.canonical();
         let number = self.key_number(self.key_to(peer)?.as_ref());
         Ok(self.lock_table("source of").pin(peer, number))
     }
@@ -388,6 +387,7 @@ impl Rdm {
 
     /// Contexts are named by the extension.
     fn check_reachable(&self, peer: PeerAddr) -> Result<()> {
+        check_ip_version(self.local_addr(), peer.socket)?;
         if self.config.extension.offered || self.contexts_with(peer) == NamedContexts::FIRST {
             return Ok(());
         }

@@ -57,7 +57,6 @@ impl RdmTask {
             socket: to,
             context: self.rdm.context,
         };
-        let from = from.canonical();
         if self.rdm.check_reachable(from).is_err() {
             return RequestDecision::Reject(asked.reject_context(self.rdm.incarnation).into());
         }
@@ -72,7 +71,7 @@ impl RdmTask {
         };
         let request = Request {
             from,
-            to: to.canonical(),
+            to,
             incarnation: asked.incarnation(),
             undialable: asked.is_behind_firewall(),
             is_proven: incoming.proven.is_some(),

@@ -348,10 +348,15 @@ fn given_up(why: GiveUp, reason: Option<Error>) -> Error {
         None => what.to_owned(),
     };
     match why {
-        GiveUp::Deadline => {
-            let what = last("the peer was not reached in time");
-            Error::new(ErrorKind::Unreachable, what)
-        }
+        GiveUp::Deadline => match reason.as_ref().map(Error::kind) {
+            Some(kind) if is_of_this_side(kind) => {
+                Error::new(kind, last("no connection could be begun in time"))
+            }
+            _ => {
+                let what = last("the peer was not reached in time");
+                Error::new(ErrorKind::Unreachable, what)
+            }
+        },
         GiveUp::Rejected => {
             let what = last("the peer rejects each request");
             Error::new(ErrorKind::ConnectionRefused, what)
@@ -364,4 +369,13 @@ fn given_up(why: GiveUp, reason: Option<Error>) -> Error {
             Error::new(ErrorKind::Unreachable, what)
         }
     }
+}
+
+/// True for what this machine lacks, or refuses: it says nothing about the peer.
+fn is_of_this_side(kind: ErrorKind) -> bool {
+    use ErrorKind::{AddressInUse, AddressNotAvailable, LimitReached, System};
+    matches!(
+        kind,
+        LimitReached | AddressNotAvailable | AddressInUse | System
+    )
 }

@@ -4,6 +4,8 @@
 //! is swallowed when it comes. The place counts as used until then, so that never more answers are
 //! awaited than the context holds.
 
+use std::borrow::Cow;
+
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::op::OpKey;
@@ -15,11 +17,18 @@ impl<T> Connection<T> {
     /// The time of an operation has passed. It ends with TimedOut and its memory, unless bytes of
     /// it are moving right now: then it runs on to its own end, of which its owner is to hear no
     /// more, and a message that is landing in it survives as if its owner had gone away.
-    pub(crate) fn expire(&mut self, key: OpKey) -> Withdrawn {
-        let mut why = "";
+    ///
+    /// `attempt`: why the last attempt at a connection failed, which it may have waited for.
+    pub(crate) fn expire(&mut self, key: OpKey, attempt: Option<&Error>) -> Withdrawn {
+        let mut why = Cow::from("");
         let payload = match self.take_unstarted(key) {
             Some(payload) => {
-                why = self.why_unstarted(key);
+                why = match (self.why_unstarted(key), attempt) {
+                    ("", Some(error)) => {
+                        format!("the last attempt to connect: {}", error.clone().nested()).into()
+                    }
+                    (why, _) => why.into(),
+                };
                 payload
             }
             None => {

@@ -1,30 +1,9 @@
 //! Addresses as names of peers.
 
 use std::cmp::Ordering;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::id::PeerAddr;
-
-/// The form in which an address names a peer: IPv4 as such, and an IPv6 address without what says
-/// nothing of who it is.
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    match (address.ip().to_canonical(), address) {
-        (IpAddr::V6(ip), SocketAddr::V6(v6)) => {
-            SocketAddrV6::new(ip, v6.port(), 0, v6.scope_id()).into()
-        }
-        (ip, _) => SocketAddr::new(ip, address.port()),
-    }
-}
-
-impl PeerAddr {
-    /// With its address [as that names a peer](canonical).
-    pub(crate) fn canonical(self) -> Self {
-        PeerAddr {
-            socket: canonical(self.socket),
-            ..self
-        }
-    }
-}
 
 /// Whose share of a table an address counts for: its IPv4 address, or the /64 network of its IPv6
 /// one, of which a host may have every address.

@@ -373,7 +373,7 @@ fn cancelled_and_expired_operations_leave_the_answers_of_others_in_place() {
         assert_eq!(pair.a.machine.cancel(keys[1]), Withdrawn::Ended);
         flush(&mut pair.a, &mut pair.b.wire);
         assert_eq!(pair.a.machine.cancel(keys[0]), Withdrawn::Running);
-        assert_eq!(pair.a.machine.expire(keys[0]), Withdrawn::Ended);
+        assert_eq!(pair.a.machine.expire(keys[0], None), Withdrawn::Ended);
         pair.a.take_events();
         assert_eq!(pair.a.end_of(1).0, Err(ErrorKind::TimedOut));
         let (ended, bytes) = pair.a.end_of(2);

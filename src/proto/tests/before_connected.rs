@@ -112,7 +112,7 @@ fn posts_before_connected_end_as_others_do() {
     let second = pair.a.post(2, write(b"two"));
     pair.a.post(3, tagged(3, b"three", None, false));
     assert_eq!(pair.a.machine.cancel(first), Withdrawn::Ended);
-    assert_eq!(pair.a.machine.expire(second), Withdrawn::Ended);
+    assert_eq!(pair.a.machine.expire(second, None), Withdrawn::Ended);
     pair.a.machine.begin_connect_peer();
     pair.a.machine.fail(Error::new(ErrorKind::Unreachable, ""));
     pair.a.close();

@@ -118,7 +118,7 @@ fn withdrawn_operations_and_fences_hold_nothing_up() {
     assert_eq!(pair.a.machine.cancel(first), Withdrawn::Ended);
     pair.run();
     assert_eq!(pair.a.order, [2], "the message before it is still out");
-    assert_eq!(pair.a.machine.expire(second), Withdrawn::Ended);
+    assert_eq!(pair.a.machine.expire(second, None), Withdrawn::Ended);
     pair.run();
     assert_eq!(pair.a.order, [2, 3]);
     pair.b.receive_tagged(1, 1, 5000);
@@ -136,7 +136,7 @@ fn a_fence_does_not_wait_for_the_answer_of_what_has_ended() {
     fenced(&mut pair, 2, send(b"x"));
     pair.a.hand_out();
     pair.a.move_out(usize::MAX, &mut pair.b.wire);
-    assert_eq!(pair.a.machine.expire(read), Withdrawn::Ended);
+    assert_eq!(pair.a.machine.expire(read, None), Withdrawn::Ended);
     pair.a.take_events();
     pair.a.hand_out();
     assert!(pair.a.sending.is_some());

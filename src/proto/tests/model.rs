@@ -254,7 +254,7 @@ fn withdraw(side: &mut TestConnection, model: &mut Model, rng: &mut Rng) {
         0 => (true, side.machine.withdraw(key)),
         1 => (false, side.machine.cancel(key)),
         // Its owner gets the operation back; no event follows.
-        _ => (true, side.machine.expire(key)),
+        _ => (true, side.machine.expire(key, None)),
     };
     match withdrawn {
         // The peer does, or has done, what it was asked; only its answer is dropped.

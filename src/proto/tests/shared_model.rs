@@ -228,7 +228,7 @@ fn withdraw(side: &mut TestConnection, model: &mut Model, rng: &mut Rng) {
     let withdrawn = match rng.below(3) {
         0 => side.machine.cancel(sent.key),
         1 => side.machine.withdraw(sent.key),
-        _ => side.machine.expire(sent.key),
+        _ => side.machine.expire(sent.key, None),
     };
     assert_ne!(withdrawn, Withdrawn::Gone, "an open operation is not gone");
     // One that is moving ends so only if it was announced, and is withdrawn.

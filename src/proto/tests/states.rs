@@ -213,10 +213,10 @@ fn every_edge_of_an_announced_message_is_walked_by_its_sender() {
         ..plain()
     };
     let (mut given_up, key) = announce(without());
-    given_up.a.machine.expire(key);
+    given_up.a.machine.expire(key, None);
     take(&mut given_up);
     let (mut given_up, key) = announce(without());
-    given_up.a.machine.expire(key);
+    given_up.a.machine.expire(key, None);
     given_up.a.cut();
     // Its memory fails when it is asked for.
     let mut failed = extended().connected();

@@ -41,7 +41,7 @@ fn what_is_given_up_leaves_nothing_behind() {
         let withdrawn = match token % 3 {
             0 => pair.a.machine.cancel(key),
             1 => pair.a.machine.withdraw(key),
-            _ => pair.a.machine.expire(key),
+            _ => pair.a.machine.expire(key, None),
         };
         assert_eq!(withdrawn, Withdrawn::Ended);
         pair.a.take_events();
@@ -69,7 +69,7 @@ fn a_receive_that_crosses_a_withdrawal_takes_the_next_message() {
     pair.b.receive_tagged(1, 1, 5000);
     pair.b.receive_tagged(2, 1, 5000);
     let clear = said(&mut pair.b);
-    assert_eq!(pair.a.machine.expire(key), Withdrawn::Ended);
+    assert_eq!(pair.a.machine.expire(key, None), Withdrawn::Ended);
     hear(&mut pair.a, &clear);
     pair.run();
     assert!(pair.b.ended.is_empty());
@@ -210,7 +210,7 @@ fn a_peer_without_withdrawals_is_owed_what_was_announced() {
     for token in 0..254 {
         let key = pair.a.send_tagged(token, token, &[1; 1500]);
         pair.run();
-        assert_eq!(pair.a.machine.expire(key), Withdrawn::Running);
+        assert_eq!(pair.a.machine.expire(key, None), Withdrawn::Running);
         assert!(pair.a.machine.is_announced(key));
     }
     pair.a.send_tagged(1000, 1000, &[2; 1500]);

@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::net::{RecvFlags, getpeername, getsockname, recv, sockopt};
 
 use crate::buf::{SpanList, Stage};
+use crate::id::canonical;
 use crate::transport::{DirectBuffer, SendBatch};
 
 /// How a connect that made the socket writable ended: with the local address. While it is under way
@@ -146,5 +147,5 @@ pub(in crate::transport) fn interrupted(error: &io::Error) -> bool {
 
 /// The address a socket is bound to.
 pub(in crate::transport) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
-    Ok(SocketAddr::try_from(getsockname(fd)?)?)
+    Ok(canonical(SocketAddr::try_from(getsockname(fd)?)?))
 }

@@ -12,6 +12,7 @@ use super::calls::local_addr;
 use super::watched::{Poller, Watched};
 use super::{IoDirection, Listener, RawLink, listen_error, poll_io, register};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::id::canonical;
 
 /// Accepts sockets that are not registered with any reactor yet, so that each can go straight to
 /// the runtime of the domain that takes it.
@@ -55,7 +56,7 @@ impl Listener for EpollListener {
 fn accept(listener: &OwnedFd) -> io::Result<RawLink> {
     let (fd, peer) = acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
     let peer = peer
-        .and_then(|peer| SocketAddr::try_from(peer).ok())
+        .and_then(|peer| SocketAddr::try_from(peer).ok().map(canonical))
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
     let local = local_addr(&fd)?;
     // Fails only on a connection that is dead already, which its first receive reports.

@@ -11,6 +11,7 @@ use socket2::{SockAddr, SockAddrStorage};
 
 use super::udp::Moved;
 use crate::buf::{Payload, SpanList};
+use crate::id::canonical;
 use crate::limits::DATAGRAMS_PER_CALL;
 use crate::transport::udp::{OutgoingDatagram, ReceivedDatagram, RecvBuffer};
 
@@ -108,6 +109,17 @@ fn group(datagrams: &[OutgoingDatagram<'_>], segmented: bool) -> Vec<SegmentedSe
     groups
 }
 
+/// An address as a socket that is bound to `local` takes it: an IPv6 socket reaches IPv4 as
+/// `::ffff:a.b.c.d`.
+fn for_socket(local: SocketAddr, to: SocketAddr) -> SockAddr {
+    match (local, to) {
+        (SocketAddr::V6(_), SocketAddr::V4(v4)) => {
+            SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())).into()
+        }
+        _ => to.into(),
+    }
+}
+
 /// Room for the control message with the length of a segment.
 type Control = [u64; 4];
 
@@ -132,11 +144,12 @@ fn set_segment(header: &mut libc::msghdr, segment: u16, room: &mut Control) {
     }
 }
 
-/// Sends the first of these datagrams, and returns how many; at least one, or the error of the
-/// first.
+/// Sends the first of these datagrams by the socket at `local`, and returns how many; at least one,
+/// or the error of the first.
 /// `segmented`: those that can go as one buffer do, which costs the system a fraction.
 pub(in crate::transport) fn send(
     fd: &OwnedFd,
+    local: SocketAddr,
     datagrams: &[OutgoingDatagram<'_>],
     segmented: bool,
 ) -> io::Result<usize> {
@@ -152,11 +165,11 @@ pub(in crate::transport) fn send(
         return Ok(0);
     };
     if lists.count == 0 {
-        return send_copied(fd, first);
+        return send_copied(fd, local, first);
     }
     let groups = group(&datagrams[..lists.count], segmented);
     let mut headers = lists.headers(groups.iter().map(|group| group.end));
-    let to = |group: &SegmentedSend| SockAddr::from(datagrams[group.end - 1].to);
+    let to = |group: &SegmentedSend| for_socket(local, datagrams[group.end - 1].to);
     let names: Vec<SockAddr> = groups.iter().map(to).collect();
     let mut controls = [[0; 4]; DATAGRAMS_PER_CALL];
     for (index, group) in groups.iter().enumerate() {
@@ -189,7 +202,11 @@ pub(in crate::transport) fn send(
 }
 
 /// Sends one datagram of more pieces than a list holds.
-fn send_copied(fd: &OwnedFd, datagram: &OutgoingDatagram<'_>) -> io::Result<usize> {
+fn send_copied(
+    fd: &OwnedFd,
+    local: SocketAddr,
+    datagram: &OutgoingDatagram<'_>,
+) -> io::Result<usize> {
     let mut bytes = vec![0; datagram.payload.len()];
     let fault = |_| io::Error::from_raw_os_error(libc::EFAULT);
     datagram.payload.copy_out(0, &mut bytes).map_err(fault)?;
@@ -198,7 +215,7 @@ fn send_copied(fd: &OwnedFd, datagram: &OutgoingDatagram<'_>) -> io::Result<usiz
         to: datagram.to,
         payload: &copied,
     };
-    send(fd, &[datagram], false)
+    send(fd, local, &[datagram], false)
 }
 
 /// Receives into the first of these buffers: at least one datagram, or the error.
@@ -274,7 +291,7 @@ pub(in crate::transport) fn receive(
         // zeroed before and is large enough for any.
         let name = unsafe { SockAddr::new(name, header.msg_hdr.msg_namelen) };
         arrived.push(ReceivedDatagram {
-            from: name.as_socket().unwrap_or(UNKNOWN_SOURCE),
+            from: name.as_socket().map_or(UNKNOWN_SOURCE, canonical),
             len,
         });
     }
@@ -341,7 +358,7 @@ mod tests {
                 .collect();
             let buffers = if segmented { 1 } else { DATAGRAMS_PER_CALL };
             assert_eq!(group(&outgoing, segmented).len(), buffers);
-            let sent = send(&near, &outgoing, segmented).unwrap();
+            let sent = send(&near, to, &outgoing, segmented).unwrap();
             assert_eq!(sent, DATAGRAMS_PER_CALL);
             let mut buffers: Vec<_> = (0..DATAGRAMS_PER_CALL)
                 .map(|_| RecvBuffer::Direct(Payload::from_vec(vec![0; 100])))

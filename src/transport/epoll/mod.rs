@@ -8,11 +8,12 @@
 //!
 //! # Unsafe code
 //!
-//! Four things need it here. System calls on raw iovecs, because no Rust slice may be formed over
+//! Five things need it here. System calls on raw iovecs, because no Rust slice may be formed over
 //! the bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The
 //! registration of descriptors ([`Watched::new`]), whose proof is that each is owned by what
-//! registers it. And the statistics of a connection, and how many bytes make it readable, for which
-//! there is no safe call: [`tcp_info`], [`low_water`].
+//! registers it. And the statistics of a connection, how many bytes make it readable, and when its
+//! source port is chosen, for which there is no safe call: [`tcp_info`], [`low_water`],
+//! [`source_port`].
 
 mod calls;
 mod clock;
@@ -20,6 +21,7 @@ mod listener;
 mod low_water;
 mod mmsg;
 mod readiness;
+mod source_port;
 mod stream;
 mod tcp_info;
 mod udp;
@@ -52,7 +54,7 @@ use tokio::runtime::Handle;
 use self::watched::{ReadyGuard, Watched};
 use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
-use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
+use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport, at_port};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::limits::LISTEN_BACKLOG;
 
@@ -157,11 +159,9 @@ pub(super) fn probe_reactor() -> Result<()> {
 /// A socket that listens at `address`; if that names no port, on one of the range if there is one.
 pub(super) fn bound_listener(address: SocketAddr, ports: Option<PortRange>) -> Result<Socket> {
     match ports {
-        Some(ports) if address.port() == 0 => ports.first_free(|port| {
-            let mut address = address;
-            address.set_port(port);
-            bind_listener(address)
-        }),
+        Some(ports) if address.port() == 0 => {
+            ports.first_free(|port| bind_listener(at_port(address, port)))
+        }
         _ => bind_listener(address),
     }
 }
@@ -171,6 +171,10 @@ fn bind_listener(address: SocketAddr) -> Result<Socket> {
     (|| {
         // A server that restarts need not wait for the old connections' TIME_WAIT.
         socket.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            // Whatever the system's default is (`net.ipv6.bindv6only`).
+            socket.set_only_v6(false)?;
+        }
         socket.bind(&address.into())?;
         socket.listen(LISTEN_BACKLOG.into())
     })()
@@ -184,25 +188,28 @@ pub(super) fn started_connect(
     to: SocketAddr,
     from: Option<SocketAddr>,
 ) -> Result<(OwnedFd, SocketAddr)> {
-    let socket = stream_socket(to)?;
-    let started = (|| {
+    let named = |error: Error| error.with_operation(OperationKind::Connect).with_peer(to);
+    let socket = stream_socket(to).map_err(named)?;
+    let bound = (|| {
         socket.set_tcp_nodelay(true)?;
-        if let Some(from) = from {
-            if from.port() != 0 {
-                socket.set_reuse_address(true)?;
-            }
-            socket.bind(&from.into())?;
+        let Some(from) = from else {
+            return Ok(());
+        };
+        match from.port() {
+            0 => source_port::leave_to_connect(&socket)?,
+            _ => socket.set_reuse_address(true)?,
         }
-        match socket.connect(&to.into()) {
-            Err(error) if is_in_progress(&error) => Ok(()),
-            other => other,
-        }
+        socket.bind(&from.into())
     })();
-    started.map_err(|error| {
-        Error::from_io(&error, "connecting")
-            .with_operation(OperationKind::Connect)
-            .with_peer(to)
-    })?;
+    bound.map_err(|error| named(Error::from_io(&error, "binding the source address")))?;
+    match socket.connect(&to.into()) {
+        Err(error) if is_in_progress(&error) => {}
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            return Err(named(source_port::none_left(&error, to, from)));
+        }
+        Err(error) => return Err(named(Error::from_io(&error, "connecting"))),
+        Ok(()) => {}
+    }
     let fd = OwnedFd::from(socket);
     let unspecified = match to {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

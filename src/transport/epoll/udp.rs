@@ -14,11 +14,11 @@ use super::calls::{interrupted, local_addr, would_block};
 use super::{IoDirection, mmsg};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::limits::DATAGRAM_ERRORS_SKIPPED_MAX;
-use crate::transport::PortRange;
 use crate::transport::udp::{
     DatagramOptions, DatagramSocket, Membership, OutgoingDatagram, ReceivedDatagram, RecvBuffer,
     RecvStatus,
 };
+use crate::transport::{PortRange, at_port};
 
 /// Opens a bound, non-blocking UDP socket; on a port of the range if the options name none.
 pub(in crate::transport) fn open(
@@ -31,8 +31,8 @@ pub(in crate::transport) fn open(
             .map_err(|error| Error::from_io(&error, "opening a socket"))?;
         (|| {
             if bind.is_ipv6() {
-                // Its address vector has addresses of one family, and so has what it receives.
-                socket.set_only_v6(true)?;
+                // Whatever the system's default is (`net.ipv6.bindv6only`).
+                socket.set_only_v6(false)?;
             }
             if options.shared {
                 socket.set_reuse_address(true)?;
@@ -42,9 +42,8 @@ pub(in crate::transport) fn open(
                 socket.set_send_buffer_size(bytes)?;
             }
             // Only datagrams to groups that this very socket has joined are received.
-            if bind.is_ipv4() {
-                socket.set_multicast_all_v4(false)?;
-            } else {
+            socket.set_multicast_all_v4(false)?;
+            if bind.is_ipv6() {
                 socket.set_multicast_all_v6(false)?;
             }
             socket.bind(&bind.into())
@@ -56,7 +55,7 @@ pub(in crate::transport) fn open(
     };
     match ports {
         Some(ports) if options.bind.port() == 0 => {
-            ports.first_free(|port| open(SocketAddr::new(options.bind.ip(), port)))
+            ports.first_free(|port| open(at_port(options.bind, port)))
         }
         _ => open(options.bind),
     }
@@ -120,9 +119,9 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
         let mut skipped = 0;
         while at < datagrams.len() {
             let left = &datagrams[at..];
-            let segments = self.segments;
+            let (local, segments) = (self.local, self.segments);
             let tried = self.readiness.try_io(IoDirection::Write, |fd| {
-                mmsg::send(fd, left, segments).map(|count| Moved {
+                mmsg::send(fd, local, left, segments).map(|count| Moved {
                     count,
                     drained: false,
                 })

@@ -58,7 +58,8 @@ impl Inbox {
 
     fn hears(&self, to: SocketAddr) -> bool {
         let here = self.address.ip();
-        let same = here == to.ip() || here.is_unspecified() && here.is_ipv4() == to.is_ipv4();
+        // Like a socket, one at all IPv6 addresses hears IPv4 too.
+        let same = here == to.ip() || here.is_unspecified() && (here.is_ipv6() || to.is_ipv4());
         let heard = !to.ip().is_multicast()
             || self
                 .state

@@ -30,7 +30,7 @@ use super::clock::TokioClock;
 use super::manual::RuntimeLife;
 use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
-use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
+use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport, at_port};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::limits::LISTEN_BACKLOG;
 use crate::sync::{Lock, WakeList};
@@ -317,7 +317,7 @@ impl Transport for LoopbackTransport {
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {
         let address = self.own(address)?;
         let open = |port| {
-            let address = SocketAddr::new(address.ip(), port);
+            let address = at_port(address, port);
             let backlog = self.net.listen(address)?;
             Ok(LoopbackListener {
                 net: Arc::clone(&self.net),
@@ -382,7 +382,7 @@ impl Transport for LoopbackTransport {
         waker: Waker,
     ) -> Result<Box<dyn DatagramSocket>> {
         let open = |port| {
-            let bind = self.own(SocketAddr::new(options.bind.ip(), port))?;
+            let bind = self.own(at_port(options.bind, port))?;
             self.net.open_datagrams(bind, options, waker.clone())
         };
         let socket = match (options.bind.port(), self.ports) {

@@ -12,6 +12,7 @@ use rustix::net::{Shutdown, getpeername, shutdown, sockopt};
 use super::completions::CompletionSlot;
 use super::ring::Ring;
 use crate::error::Result;
+use crate::id::canonical;
 use crate::slab::Key;
 use crate::transport::epoll::{accept_error, died_in_backlog, listen_error, local_addr};
 use crate::transport::{Listener, RawLink};
@@ -81,7 +82,7 @@ impl Listener for UringListener {
 
 fn connection_of(fd: OwnedFd) -> io::Result<RawLink> {
     let peer = getpeername(&fd)?
-        .and_then(|peer| SocketAddr::try_from(peer).ok())
+        .and_then(|peer| SocketAddr::try_from(peer).ok().map(canonical))
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
     let local = local_addr(&fd)?;
     // Fails only on a connection that is dead already, which its first receive reports.

@@ -6,9 +6,9 @@ mod simulation;
 mod states;
 mod verification;
 
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 
-use super::address::{canonical, wins};
+use super::address::wins;
 use super::*;
 use crate::limits::{
     RDM_RECONNECT_PAUSE_MAX, RDM_RECONNECT_PAUSE_MIN, RDM_REJECTIONS_MAX, RDM_UNINVITED_MAX,
@@ -155,16 +155,6 @@ fn the_greater_address_wins_a_tie() {
     assert!(!wins(v4([10, 0, 0, 1], 5), v4([10, 0, 0, 1], 5)));
     assert!(wins(v6("[fe80::1]:1"), v4([255, 0, 0, 1], 5)));
     assert!(wins(v6("[2:ff00::]:1"), v6("[2:00ff::]:2"),));
-}
-
-/// An IPv4 peer of a listener at all IPv6 addresses is the same as elsewhere.
-#[test]
-fn an_address_names_the_same_peer_in_each_of_its_forms() {
-    let mapped: SocketAddr = "[::ffff:10.0.0.2]:5001".parse().unwrap();
-    assert_eq!(PeerAddr::from(mapped).canonical(), at(GREATER));
-    let flow = SocketAddrV6::new("fe80::1".parse().unwrap(), 3, 99, 2);
-    let plain = SocketAddrV6::new("fe80::1".parse().unwrap(), 3, 0, 2);
-    assert_eq!(canonical(flow.into()), plain.into());
 }
 
 /// wire-protocol.md 2.4, connected: "equals request's pid → reject. Different → peer restarted:

@@ -57,7 +57,7 @@ fn in_every_state_everything_ends_once() {
                         assert_eq!(withdrawn, expected, "{state:?}");
                     }
                     _ => {
-                        let withdrawn = pair.a.machine.expire(key);
+                        let withdrawn = pair.a.machine.expire(key, None);
                         let is_at_rest = state == Queued || state >= HalfSent || is_withdrawn;
                         let expected = if is_at_rest {
                             Withdrawn::Ended
