@@ -6,6 +6,7 @@ mod common;
 mod domain;
 mod driver;
 mod events;
+mod extremes;
 mod fork;
 mod hostile;
 mod liveness;

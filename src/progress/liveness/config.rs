@@ -98,11 +98,12 @@ impl Liveness {
         self
     }
 
-    /// The time within which a peer that dies silently is declared dead, if anything waits for it.
-    /// `None` with [`Liveness::OFF`].
+    /// The time within which a peer that dies silently is declared dead, if anything waits for it;
+    /// at most [`Duration::MAX`]. `None` with [`Liveness::OFF`].
     pub fn found_within(&self) -> Option<Duration> {
         // One interval in which it was still heard, one of silence, then the rounds.
-        (!self.is_off()).then(|| self.interval * (self.rounds + 2))
+        let intervals = self.rounds.saturating_add(2);
+        (!self.is_off()).then(|| self.interval.saturating_mul(intervals))
     }
 
     pub(super) fn is_off(&self) -> bool {
