@@ -11,16 +11,14 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path)
     let doc =
         format!("A client of [`{name}`], whose methods return calls. Clones share the channel.");
     let stubs = methods.iter().map(|method| stub(visibility, method, codec));
-    quote! {
-        #[doc = #doc]
-        #[derive(Clone, Debug)]
-        #visibility struct #client<__Path = ::tokio_fabric_rpc::DirectPath> {
-            channel: ::tokio_fabric_rpc::Channel,
-            path: __Path,
-        }
-
-        #[allow(dead_code, reason = "a program calls what it needs")]
-        impl #client {
+    // A method of such a name takes its place; `From` and `AsRef` do the same.
+    let own = |name: &str, function: Tokens| match methods.iter().any(|it| it.name == name) {
+        true => Tokens::new(),
+        false => function,
+    };
+    let connect = own(
+        "connect",
+        quote! {
             /// Connects to a server of this service, with the default settings.
             ///
             /// # Errors
@@ -28,44 +26,92 @@ pub fn write(item: &ItemTrait, client: &Ident, methods: &[Method], codec: &Path)
             #visibility async fn connect(
                 address: impl ::tokio_fabric_rpc::ToSocketAddrs,
             ) -> ::tokio_fabric_rpc::Result<Self> {
-                ::core::result::Result::Ok(Self::over(
-                    ::tokio_fabric_rpc::Channel::connect(address).await?,
-                ))
+                let channel = ::tokio_fabric_rpc::Channel::connect(address).await?;
+                ::core::result::Result::Ok(<Self as ::core::convert::From<_>>::from(channel))
             }
-
+        },
+    );
+    let over = own(
+        "over",
+        quote! {
             /// A client that uses this channel, which other clients may use too.
             #visibility fn over(channel: ::tokio_fabric_rpc::Channel) -> Self {
+                <Self as ::core::convert::From<_>>::from(channel)
+            }
+        },
+    );
+    let layered = own(
+        "layered",
+        quote! {
+            /// The client with its calls passing through this service: layers of `tower` around
+            /// `Channel::service`, or a load balancer over several.
+            #visibility fn layered<__Layered: ::core::clone::Clone>(
+                self,
+                service: __Layered,
+            ) -> #client<::tokio_fabric_rpc::LayeredPath<__Layered>> {
+                let path = ::tokio_fabric_rpc::LayeredPath::new(service);
+                <#client<_> as ::core::convert::From<_>>::from((self.channel, path))
+            }
+        },
+    );
+    let channel = own(
+        "channel",
+        quote! {
+            /// Its channel, over which its calls are sent unless a service chooses another one.
+            #visibility fn channel(&self) -> &::tokio_fabric_rpc::Channel {
+                &self.channel
+            }
+        },
+    );
+    quote! {
+        #[doc = #doc]
+        #[derive(::core::clone::Clone, ::core::fmt::Debug)]
+        #visibility struct #client<__Path = ::tokio_fabric_rpc::DirectPath> {
+            channel: ::tokio_fabric_rpc::Channel,
+            path: __Path,
+        }
+
+        /// A client that uses this channel, which other clients may use too.
+        impl ::core::convert::From<::tokio_fabric_rpc::Channel> for #client {
+            fn from(channel: ::tokio_fabric_rpc::Channel) -> Self {
                 let path = ::tokio_fabric_rpc::DirectPath;
                 Self { channel, path }
             }
         }
 
-        #[allow(dead_code, missing_docs, reason = "a program calls what it needs, and documents its trait")]
-        impl<__Path: ::tokio_fabric_rpc::CallPath> #client<__Path> {
-            /// The client with its calls passing through this service: layers of `tower` around
-            /// `Channel::service`, or a load balancer over several.
-            #visibility fn layered<__Service: ::core::clone::Clone>(
-                self,
-                service: __Service,
-            ) -> #client<::tokio_fabric_rpc::LayeredPath<__Service>> {
-                #client {
-                    channel: self.channel,
-                    path: ::tokio_fabric_rpc::LayeredPath::new(service),
-                }
+        /// A client whose calls over this channel take this path.
+        impl<__Path: ::tokio_fabric_rpc::CallPath>
+            ::core::convert::From<(::tokio_fabric_rpc::Channel, __Path)> for #client<__Path>
+        {
+            fn from((channel, path): (::tokio_fabric_rpc::Channel, __Path)) -> Self {
+                Self { channel, path }
             }
+        }
 
-            /// Its channel, over which its calls are sent unless a service chooses another one.
-            #visibility fn channel(&self) -> &::tokio_fabric_rpc::Channel {
+        /// Its channel, over which its calls are sent unless a service chooses another one.
+        impl<__Path> ::core::convert::AsRef<::tokio_fabric_rpc::Channel> for #client<__Path> {
+            fn as_ref(&self) -> &::tokio_fabric_rpc::Channel {
                 &self.channel
             }
+        }
 
+        #[allow(dead_code, reason = "a program calls what it needs")]
+        impl #client {
+            #connect
+            #over
+        }
+
+        #[allow(dead_code, missing_docs, reason = "a program calls what it needs, and documents its trait")]
+        impl<__Path: ::tokio_fabric_rpc::CallPath> #client<__Path> {
+            #layered
+            #channel
             #(#stubs)*
         }
     }
 }
 
 fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
-    let (name, docs, described) = (&method.name, &method.docs, method.described());
+    let (name, attributes, described) = (&method.name, &method.attributes, method.described());
     let output = &method.output;
     let lent = Lent::of(method);
     let parameters = method.order.iter().map(|name| {
@@ -115,16 +161,25 @@ fn stub(visibility: &syn::Visibility, method: &Method, codec: &Path) -> Tokens {
         receives.map(|_| quote!(.receiving(::tokio_fabric_rpc::generated::received::<#codec, _>)));
     let of_call = lent.type_of_call(output, &error);
     quote! {
-        #(#docs)*
+        #(#attributes)*
         #visibility fn #name<#(#bounds),*>(
             &self,
             #(#parameters),*
         ) -> __Path::CallOf<#of_call> {
-            static METHOD: ::tokio_fabric_rpc::Method = #described;
-            let arguments = ::tokio_fabric_rpc::generated::Arguments::#arguments;
-            let decode = ::tokio_fabric_rpc::generated::#decode;
-            let call = self.channel.call(&METHOD, arguments, decode);
-            ::tokio_fabric_rpc::CallPath::make(&self.path, call #(#sending)* #(#receiving)* #lends)
+            // One expression: no name of it is in the way of the arguments'.
+            ::tokio_fabric_rpc::CallPath::make(
+                &self.path,
+                self.channel
+                    .call(
+                        {
+                            static __METHOD: ::tokio_fabric_rpc::Method = #described;
+                            &__METHOD
+                        },
+                        ::tokio_fabric_rpc::generated::Arguments::#arguments,
+                        ::tokio_fabric_rpc::generated::#decode,
+                    )
+                    #(#sending)* #(#receiving)* #lends,
+            )
         }
     }
 }
@@ -144,7 +199,7 @@ impl Lent<'_> {
             bounds: Vec::new(),
         };
         for (at, (name, right)) in method.lent.iter().enumerate() {
-            let buffer = format_ident!("B{at}");
+            let buffer = format_ident!("__B{at}");
             let (of, bound) = match right {
                 Right::Pull => (quote!(LentRead), quote!(LendBuf)),
                 Right::Push => (quote!(LentWrite), quote!(LendBufMut)),

@@ -9,6 +9,7 @@ mod server;
 use proc_macro::TokenStream;
 use proc_macro2::TokenStream as Tokens;
 use quote::{format_ident, quote};
+use syn::ext::IdentExt;
 use syn::parse::Parser;
 use syn::{Error, ItemTrait, LitStr, Path, Result, TraitItem, parse_macro_input};
 
@@ -18,7 +19,8 @@ use method::Method;
 ///
 /// Each method is an `async fn name(&self, cx: &Cx, arguments..) -> Result<T>`, or `-> Result<T,
 /// E>` with an error type of its own. The type must be called `Result`: the macro does not see
-/// through an alias of another name. Arguments, `T` and `E` are types that the codec supports: by
+/// through an alias of another name. A method may have a body, which is what it does by default,
+/// and `#[cfg]`, which all that is generated for it has too. Arguments, `T` and `E` are types that the codec supports: by
 /// default those that implement serde's `Serialize` and `DeserializeOwned`.
 ///
 /// For a trait `Name` the macro generates
@@ -29,6 +31,11 @@ use method::Method;
 ///   methods return calls to be awaited;
 /// - with the feature `test-util` `NameMock`, an implementation for tests: for each method `m` it
 ///   has `on_m(closure)`, `script_m(answers)` and `calls_of_m()`.
+///
+/// Methods and arguments may have any name. If a method is called like a function of the client
+/// (`connect`, `over`, `channel`, `layered`), the client has the method instead; what the function
+/// does is also done by `NameClient::from(channel)`, `as_ref()` (its channel), and
+/// `NameClient::from((channel, LayeredPath::new(service)))`.
 ///
 /// # Arguments and results with a special meaning
 ///
@@ -58,14 +65,14 @@ use method::Method;
 #[proc_macro_attribute]
 pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let item = parse_macro_input!(item as ItemTrait);
-    match write(attribute, item) {
+    match write(attribute.into(), item) {
         Ok(tokens) => tokens.into(),
         Err(error) => error.into_compile_error().into(),
     }
 }
 
-fn write(attribute: TokenStream, mut item: ItemTrait) -> Result<Tokens> {
-    let mut wire_name = item.ident.to_string();
+fn write(attribute: Tokens, mut item: ItemTrait) -> Result<Tokens> {
+    let mut wire_name = item.ident.unraw().to_string();
     let mut codec: Path = syn::parse_quote!(::tokio_fabric_rpc::Postcard);
     let settings = syn::meta::parser(|meta| {
         if meta.path.is_ident("name") {
@@ -77,17 +84,24 @@ fn write(attribute: TokenStream, mut item: ItemTrait) -> Result<Tokens> {
         }
         Ok(())
     });
-    settings.parse(attribute)?;
-    if !item.generics.params.is_empty() {
-        return Err(Error::new_spanned(
-            &item.generics,
-            "a service has no parameters",
-        ));
+    settings.parse2(attribute)?;
+    if !item.generics.params.is_empty() || item.generics.where_clause.is_some() {
+        let what = "a service has no parameters and no `where`: it has one name on the wire";
+        return Err(Error::new_spanned(&item.ident, what));
+    }
+    if item.unsafety.is_some() || item.modifiers.auto_token.is_some() {
+        let what = "a service is neither an `unsafe` nor an `auto` trait";
+        return Err(Error::new_spanned(&item.ident, what));
+    }
+    if let Some(cfg) = item.attrs.iter().find(|it| it.path().is_ident("cfg")) {
+        let what = "`#[cfg]` goes above `#[service]`, so that it is for all that is generated";
+        return Err(Error::new_spanned(cfg, what));
     }
     let mut methods = Vec::new();
     for member in &mut item.items {
         let TraitItem::Fn(function) = member else {
-            return Err(Error::new_spanned(member, "a service has methods alone"));
+            let what = "a service has methods alone: constants and types go beside it";
+            return Err(Error::new_spanned(member, what));
         };
         methods.push(Method::parse(&wire_name, function)?);
     }
@@ -99,7 +113,8 @@ fn write(attribute: TokenStream, mut item: ItemTrait) -> Result<Tokens> {
     item.supertraits
         .push(syn::parse_quote!(::core::marker::Sync));
     item.supertraits.push(syn::parse_quote!('static));
-    let name = |suffix: &str| format_ident!("{}{suffix}", item.ident);
+    let plain = item.ident.unraw();
+    let name = |suffix: &str| format_ident!("{plain}{suffix}");
     let server = server::write(&item, &name("Server"), &methods, &codec);
     let client = client::write(&item, &name("Client"), &methods, &codec);
     let mock = mock::write(&item, &name("Mock"), &methods);
@@ -109,4 +124,94 @@ fn write(attribute: TokenStream, mut item: ItemTrait) -> Result<Tokens> {
         #client
         #mock
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a trait that is no service.
+    fn refusal(trait_: &str) -> String {
+        let item = syn::parse_str(trait_).expect("it is a trait");
+        let written = write(Tokens::new(), item);
+        written.expect_err("it is refused").to_string()
+    }
+
+    fn of_method(method: &str) -> String {
+        refusal(&format!("trait Files {{ {method} }}"))
+    }
+
+    #[test]
+    fn what_is_no_service_is_refused_by_the_macro_which_says_why() {
+        for (trait_, what) in [
+            ("trait Files {}", "without methods"),
+            (
+                "trait Files<T> { async fn a(&self, cx: &Cx) -> Result<()>; }",
+                "no parameters",
+            ),
+            ("trait Files where Self: Sized {}", "no parameters"),
+            ("unsafe trait Files {}", "`unsafe`"),
+            ("#[cfg(unix)] trait Files {}", "above `#[service]`"),
+            ("trait Files { const MAX: u32; }", "methods alone"),
+            ("trait Files { type Handle; }", "methods alone"),
+        ] {
+            let said = refusal(trait_);
+            assert!(said.contains(what), "{trait_}: {said}");
+        }
+        for (method, what) in [
+            ("fn a(&self, cx: &Cx) -> Result<()>;", "is async"),
+            (
+                "async fn a<T>(&self, cx: &Cx) -> Result<()>;",
+                "no parameters",
+            ),
+            (
+                "async fn a(&self, cx: &Cx) -> Result<()> where u8: Copy;",
+                "no parameters",
+            ),
+            (
+                "async unsafe fn a(&self, cx: &Cx) -> Result<()>;",
+                "neither `unsafe`",
+            ),
+            ("async fn a(&self) -> Result<()>;", "begins with"),
+            ("async fn a(self, cx: &Cx) -> Result<()>;", "begins with"),
+            (
+                "async fn a(&mut self, cx: &Cx) -> Result<()>;",
+                "begins with",
+            ),
+            (
+                "async fn a(&self, cx: &mut Cx) -> Result<()>;",
+                "begins with",
+            ),
+            (
+                "async fn a(&self, cx: &Cx, (b, c): (u8, u8)) -> Result<()>;",
+                "has a name",
+            ),
+            (
+                "async fn a(&self, cx: &Cx, #[cfg(unix)] b: u8) -> Result<()>;",
+                "no attributes",
+            ),
+            (
+                "async fn a(&self, cx: &Cx, b: &str) -> Result<()>;",
+                "owned",
+            ),
+            (
+                "async fn a(&self, cx: &Cx, b: impl Into<u8>) -> Result<()>;",
+                "no `impl`",
+            ),
+            (
+                "async fn a(&self, cx: &Cx, b: Vec<Self>) -> Result<()>;",
+                "`Self`",
+            ),
+            ("async fn a(&self, cx: &Cx) -> Result<&str>;", "owned"),
+            ("async fn a(&self, cx: &Cx) -> Result<(), Self>;", "`Self`"),
+            ("async fn a(&self, cx: &Cx) -> u64;", "gives `Result"),
+            (
+                "#[rpc(idempotnt)] async fn a(&self, cx: &Cx) -> Result<()>;",
+                "`idempotent`",
+            ),
+        ] {
+            let said = of_method(method);
+            assert!(said.contains(what), "{method}: {said}");
+        }
+    }
 }

@@ -1,10 +1,11 @@
 //! One method of a service, taken apart; in the trait it becomes a function that gives a future.
 
-use proc_macro2::TokenStream as Tokens;
-use quote::quote;
+use proc_macro2::{Span, TokenStream as Tokens, TokenTree};
+use quote::{ToTokens, quote};
+use syn::ext::IdentExt;
 use syn::{
     Attribute, Error, FnArg, GenericArgument, Ident, LitStr, Pat, PathArguments, Result,
-    ReturnType, TraitItemFn, Type, TypePath, parse_quote,
+    ReturnType, Signature, TraitItemFn, Type, TypePath, parse_quote,
 };
 
 /// What a handler may do with lent memory.
@@ -16,7 +17,10 @@ pub enum Right {
 
 pub struct Method {
     pub name: Ident,
-    pub docs: Vec<Attribute>,
+    /// What its function in the client has of its attributes: `cfg`, too.
+    pub attributes: Vec<Attribute>,
+    /// Of these only `cfg`: all that is generated for it is there if it is.
+    pub cfgs: Vec<Attribute>,
     /// `Service/method#version`.
     pub wire_name: String,
     pub arguments: Vec<(Ident, Type)>,
@@ -43,20 +47,11 @@ pub struct Method {
 impl Method {
     /// Takes it apart, and rewrites it.
     pub fn parse(service: &str, function: &mut TraitItemFn) -> Result<Method> {
+        let attributes = attributes_of(function, &["cfg", "doc", "deprecated", "must_use"]);
+        let cfgs = attributes_of(function, &["cfg"]);
         let signature = &mut function.sig;
-        if signature.asyncness.is_none() {
-            return Err(Error::new_spanned(
-                &signature.ident,
-                "a method of a service is async",
-            ));
-        }
-        if !signature.generics.params.is_empty() {
-            return Err(Error::new_spanned(
-                &signature.generics,
-                "a method has no parameters",
-            ));
-        }
-        let mut wire_name = format!("{service}/{}", signature.ident);
+        check_kind(signature)?;
+        let mut wire_name = format!("{service}/{}", signature.ident.unraw());
         let (mut to_end, mut idempotent, mut spawn) = (false, false, false);
         for attribute in function.attrs.iter().filter(|it| it.path().is_ident("rpc")) {
             attribute.parse_nested_meta(|meta| {
@@ -81,7 +76,7 @@ impl Method {
         let takes_self = matches!(inputs.next(), Some(FnArg::Receiver(it))
             if matches!(it.kind, syn::ReceiverKind::Reference(_, _, None)));
         let takes_cx = matches!(inputs.next(), Some(FnArg::Typed(it))
-            if matches!(&*it.ty, Type::Reference(_)));
+            if matches!(&*it.ty, Type::Reference(it) if it.mutability.is_none()));
         if !takes_self || !takes_cx {
             let what = "a method begins with `&self` and `cx: &Cx`";
             return Err(Error::new_spanned(&signature.ident, what));
@@ -95,6 +90,11 @@ impl Method {
             let Pat::Ident(name) = &*typed.pat else {
                 return Err(Error::new_spanned(&typed.pat, "an argument has a name"));
             };
+            if let Some(attribute) = typed.attrs.first() {
+                let what = "an argument has no attributes: it is encoded with the others";
+                return Err(Error::new_spanned(attribute, what));
+            }
+            check_type(&typed.ty)?;
             order.push(name.ident.clone());
             inputs.push((name.ident.clone(), (*typed.ty).clone()));
             match (right_of(&typed.ty), items_of(&typed.ty)) {
@@ -110,6 +110,8 @@ impl Method {
             }
         }
         let (output, error) = result_of(&signature.output, &signature.ident)?;
+        check_type(&output)?;
+        error.as_ref().map_or(Ok(()), check_type)?;
         let received = items_of(&output);
         if received.is_some() && !lent.is_empty() {
             let what = "lent memory is back when the call's future is ready, which is when its \
@@ -118,12 +120,8 @@ impl Method {
         }
         let method = Method {
             name: signature.ident.clone(),
-            docs: function
-                .attrs
-                .iter()
-                .filter(|it| it.path().is_ident("doc"))
-                .cloned()
-                .collect(),
+            attributes,
+            cfgs,
             wire_name,
             arguments,
             lent,
@@ -146,6 +144,9 @@ impl Method {
             -> impl ::core::future::Future<Output = #result> + ::core::marker::Send
         };
         signature.asyncness = None;
+        if let Some(body) = &mut function.default {
+            *body = parse_quote!({ async move #body });
+        }
         Ok(method)
     }
 
@@ -184,6 +185,67 @@ impl Method {
             }
         }
     }
+}
+
+/// A name in what is generated that no name of the program's collides with.
+pub fn local(name: &str) -> Ident {
+    Ident::new(name, Span::mixed_site())
+}
+
+fn attributes_of(function: &TraitItemFn, names: &[&str]) -> Vec<Attribute> {
+    let is_named = |it: &&Attribute| names.iter().any(|name| it.path().is_ident(name));
+    function.attrs.iter().filter(is_named).cloned().collect()
+}
+
+/// A plain function that is async.
+fn check_kind(signature: &Signature) -> Result<()> {
+    if signature.asyncness.is_none() {
+        let what = "a method of a service is async";
+        return Err(Error::new_spanned(&signature.ident, what));
+    }
+    let generics = &signature.generics;
+    if !generics.params.is_empty() || generics.where_clause.is_some() {
+        let what = "a method has no parameters and no `where`: both sides know its types";
+        return Err(Error::new_spanned(&signature.ident, what));
+    }
+    if !matches!(signature.safety, syn::Safety::Default)
+        || signature.constness.is_some()
+        || signature.abi.is_some()
+    {
+        let what = "a method is neither `unsafe` nor `const` nor `extern`";
+        return Err(Error::new_spanned(&signature.ident, what));
+    }
+    Ok(())
+}
+
+/// What is sent is owned, and of a type that client and server know.
+fn check_type(of: &Type) -> Result<()> {
+    match of {
+        Type::Reference(_) => {
+            let what = "what a call sends is owned: `String` or `Bytes`, no reference";
+            return Err(Error::new_spanned(of, what));
+        }
+        Type::ImplTrait(_) => {
+            let what = "what a call sends has a type with a name, no `impl`";
+            return Err(Error::new_spanned(of, what));
+        }
+        _ => {}
+    }
+    match names_self(of.to_token_stream()) {
+        true => {
+            let what = "`Self` is another type in the client: write the type's name";
+            Err(Error::new_spanned(of, what))
+        }
+        false => Ok(()),
+    }
+}
+
+fn names_self(tokens: Tokens) -> bool {
+    tokens.into_iter().any(|it| match it {
+        TokenTree::Ident(name) => name == "Self",
+        TokenTree::Group(group) => names_self(group.stream()),
+        _ => false,
+    })
 }
 
 /// One as it is, several as a tuple.

@@ -2,9 +2,10 @@
 
 use proc_macro2::TokenStream as Tokens;
 use quote::{format_ident, quote};
+use syn::ext::IdentExt;
 use syn::{Ident, ItemTrait};
 
-use crate::method::Method;
+use crate::method::{Method, local};
 
 pub fn write(item: &ItemTrait, mock: &Ident, methods: &[Method]) -> Tokens {
     let (name, visibility) = (&item.ident, &item.vis);
@@ -14,17 +15,19 @@ pub fn write(item: &ItemTrait, mock: &Ident, methods: &[Method]) -> Tokens {
     );
     let fields = methods.iter().map(|method| {
         let (name, types, result) = (&method.name, types_of(method), &method.result);
-        quote!(#name: ::tokio_fabric_rpc::testing::MockMethod<(#(#types,)*), #result>)
+        let cfgs = &method.cfgs;
+        quote!(#(#cfgs)* #name: ::tokio_fabric_rpc::testing::MockMethod<(#(#types,)*), #result>)
     });
     let values = methods.iter().map(|method| {
-        let (name, wire_name) = (&method.name, &method.wire_name);
-        quote!(#name: ::tokio_fabric_rpc::testing::MockMethod::new(#wire_name))
+        let (name, wire_name, cfgs) = (&method.name, &method.wire_name, &method.cfgs);
+        quote!(#(#cfgs)* #name: ::tokio_fabric_rpc::testing::MockMethod::new(#wire_name))
     });
     let setters = methods.iter().map(|method| setters(visibility, method));
     let handlers = methods.iter().map(|method| {
         let (method_name, result) = (&method.name, &method.result);
-        let (names, types) = (names_of(method), types_of(method));
+        let (names, types, cfgs) = (names_of(method), types_of(method), &method.cfgs);
         quote! {
+            #(#cfgs)*
             async fn #method_name(
                 &self,
                 _: &::tokio_fabric_rpc::Cx,
@@ -37,7 +40,7 @@ pub fn write(item: &ItemTrait, mock: &Ident, methods: &[Method]) -> Tokens {
     quote! {
         ::tokio_fabric_rpc::if_test_util! {
             #[doc = #doc]
-            #[derive(Debug)]
+            #[derive(::core::fmt::Debug)]
             #[allow(dead_code, reason = "a test uses it or not")]
             #visibility struct #mock {
                 #(#fields),*
@@ -77,20 +80,23 @@ fn types_of(method: &Method) -> Vec<&syn::Type> {
 fn setters(visibility: &syn::Visibility, method: &Method) -> Tokens {
     let (name, result) = (&method.name, &method.result);
     let (names, types) = (names_of(method), types_of(method));
-    let on = format_ident!("on_{name}");
-    let script = format_ident!("script_{name}");
-    let calls = format_ident!("calls_of_{name}");
+    let plain = name.unraw();
+    let on = format_ident!("on_{plain}");
+    let script = format_ident!("script_{plain}");
+    let calls = format_ident!("calls_of_{plain}");
     let docs = [
         format!("Answers the calls of `{name}` that its script does not answer."),
         format!("Appends answers to the script of `{name}`. Each is given once, in this order."),
         format!("How often `{name}` was called."),
     ];
     let [on_doc, script_doc, calls_doc] = &docs;
+    let (cfgs, answer) = (&method.cfgs, local("answer"));
     quote! {
+        #(#cfgs)*
         #[doc = #on_doc]
         #visibility fn #on<__F>(
             &self,
-            answer: impl Fn(#(#types),*) -> __F
+            #answer: impl Fn(#(#types),*) -> __F
                 + ::core::marker::Send
                 + ::core::marker::Sync
                 + 'static,
@@ -98,10 +104,11 @@ fn setters(visibility: &syn::Visibility, method: &Method) -> Tokens {
         where
             __F: ::core::future::Future<Output = #result> + ::core::marker::Send + 'static,
         {
-            self.#name.on(move |(#(#names,)*)| answer(#(#names),*));
+            self.#name.on(move |(#(#names,)*)| #answer(#(#names),*));
             self
         }
 
+        #(#cfgs)*
         #[doc = #script_doc]
         #visibility fn #script(
             &self,
@@ -111,6 +118,7 @@ fn setters(visibility: &syn::Visibility, method: &Method) -> Tokens {
             self
         }
 
+        #(#cfgs)*
         #[doc = #calls_doc]
         #visibility fn #calls(&self) -> usize {
             self.#name.calls()

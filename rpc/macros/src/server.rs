@@ -4,20 +4,22 @@ use proc_macro2::TokenStream as Tokens;
 use quote::quote;
 use syn::{Ident, ItemTrait, Path};
 
-use crate::method::{Method, Right, joined};
+use crate::method::{Method, Right, joined, local};
 
 pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path) -> Tokens {
     let (name, visibility) = (&item.ident, &item.vis);
     let doc = format!("A server of [`{name}`], to be passed to `Server::add`.");
-    let table = methods.iter().map(Method::described);
-    let name_of_codec = match methods.iter().any(Method::uses_codec) {
-        true => quote!(Some(::tokio_fabric_rpc::generated::codec_name::<#codec>())),
-        false => quote!(None),
-    };
-    let arms = methods
-        .iter()
-        .enumerate()
-        .map(|(index, method)| arm(name, index, method, codec));
+    let table = methods.iter().map(|method| {
+        let (cfgs, described) = (&method.cfgs, method.described());
+        quote!(#(#cfgs)* #described)
+    });
+    let indices = methods.iter().map(|method| {
+        let (cfgs, name) = (&method.cfgs, &method.name);
+        quote!(#(#cfgs)* #name)
+    });
+    let codec_of = codec_of(methods, codec);
+    let arms = methods.iter().map(|method| arm(name, method, codec));
+    let (index, call) = (local("index"), local("call"));
     quote! {
         #[doc = #doc]
         #visibility struct #server<__Service>(::std::sync::Arc<__Service>);
@@ -69,15 +71,21 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path)
             }
 
             fn codec(&self) -> ::core::option::Option<::tokio_fabric_rpc::generated::CodecName> {
-                ::core::option::Option::#name_of_codec
+                #codec_of
             }
 
+            #[allow(deprecated, reason = "what is called is the caller's choice")]
             fn call(
                 &self,
-                method: usize,
-                call: ::tokio_fabric_rpc::generated::Incoming<'_>,
+                #index: usize,
+                #call: ::tokio_fabric_rpc::generated::Incoming<'_>,
             ) -> ::tokio_fabric_rpc::Result<::tokio_fabric_rpc::generated::Handling> {
-                match method {
+                /// Where a method is in the table.
+                #[allow(dead_code, non_camel_case_types, reason = "named like the methods")]
+                enum __Index {
+                    #(#indices),*
+                }
+                match #index {
                     #(#arms)*
                     _ => ::core::unreachable!("the table has no such method"),
                 }
@@ -86,8 +94,31 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path)
     }
 }
 
-fn arm(service: &Ident, index: usize, method: &Method, codec: &Path) -> Tokens {
-    let name = &method.name;
+/// The codec of what is encoded, if a method that is there has any of it.
+fn codec_of(methods: &[Method], codec: &Path) -> Tokens {
+    let some = quote! {
+        ::core::option::Option::Some(::tokio_fabric_rpc::generated::codec_name::<#codec>())
+    };
+    let mut encoding = methods.iter().filter(|it| it.uses_codec());
+    if encoding.clone().any(|it| it.cfgs.is_empty()) {
+        return some;
+    }
+    let checks = encoding.by_ref().map(|method| {
+        let cfgs = &method.cfgs;
+        quote!(#(#cfgs)* { codec = #some; })
+    });
+    quote! {
+        #[allow(unused_mut, unused_assignments, reason = "methods may be configured out")]
+        let mut codec = ::core::option::Option::None;
+        #(#checks)*
+        codec
+    }
+}
+
+fn arm(service: &Ident, method: &Method, codec: &Path) -> Tokens {
+    let (name, cfgs) = (&method.name, &method.cfgs);
+    let [index, call, handler, cx, value, error] =
+        ["index", "call", "handler", "cx", "value", "error"].map(local);
     let names: Vec<_> = method.arguments.iter().map(|(it, _)| quote!(#it)).collect();
     let order = &method.order;
     let lent_count = method.lent.len();
@@ -96,44 +127,45 @@ fn arm(service: &Ident, index: usize, method: &Method, codec: &Path) -> Tokens {
         .iter()
         .enumerate()
         .map(|(at, (name, right))| match right {
-            Right::Pull => quote!(let #name = call.pull(#at)?;),
-            Right::Push => quote!(let #name = call.push(#at)?;),
+            Right::Pull => quote!(let #name = #call.pull(#at)?;),
+            Right::Push => quote!(let #name = #call.push(#at)?;),
         });
     let pattern = joined(&names);
     let types: Vec<_> = method.arguments.iter().map(|(_, it)| quote!(#it)).collect();
     let types = joined(&types);
     let arguments = match (method.takes_bytes(), names.is_empty()) {
-        (true, _) => quote!(call.bytes()),
-        (_, true) => quote!(call.no_arguments()?),
-        _ => quote!(call.arguments::<#codec, #types>()?),
+        (true, _) => quote!(#call.bytes()),
+        (_, true) => quote!(#call.no_arguments()?),
+        _ => quote!(#call.arguments::<#codec, #types>()?),
     };
-    let value = match (method.gives_bytes(), &method.received) {
-        (_, Some(_)) => quote!(stream::<#codec, _>(__value)),
-        (true, None) => quote!(bytes(&__value)),
-        (false, None) => quote!(value::<#codec, _>(&__value)),
+    let reply = match (method.gives_bytes(), &method.received) {
+        (_, Some(_)) => quote!(stream::<#codec, _>(#value)),
+        (true, None) => quote!(bytes(&#value)),
+        (false, None) => quote!(value::<#codec, _>(&#value)),
     };
-    let error = match method.error {
+    let failure = match method.error {
         Some(_) => quote!(error::<#codec, _>),
         None => quote!(status),
     };
     let (takes, gives) = (method.sent.is_some(), method.received.is_some());
     let sent = method.sent.iter();
-    let sent = sent.map(|(name, of)| quote!(let #name = call.items::<#codec, #of>();));
+    let sent = sent.map(|(name, of)| quote!(let #name = #call.items::<#codec, #of>();));
     quote! {
-        #index => {
-            call.lends(#lent_count)?;
-            call.streams(#takes, #gives)?;
+        #(#cfgs)*
+        #index if #index == __Index::#name as usize => {
+            #call.lends(#lent_count)?;
+            #call.streams(#takes, #gives)?;
             #(#sent)*
             #(#lent)*
             let #pattern = #arguments;
-            let (__service, __cx) = (::std::sync::Arc::clone(&self.0), call.cx());
-            ::core::result::Result::Ok(call.handling(async move {
-                match <__Service as #service>::#name(&__service, &__cx, #(#order),*).await {
-                    ::core::result::Result::Ok(__value) => {
-                        ::tokio_fabric_rpc::Reply::#value
+            let (#handler, #cx) = (::std::sync::Arc::clone(&self.0), #call.cx());
+            ::core::result::Result::Ok(#call.handling(async move {
+                match <__Service as #service>::#name(&#handler, &#cx, #(#order),*).await {
+                    ::core::result::Result::Ok(#value) => {
+                        ::tokio_fabric_rpc::Reply::#reply
                     }
-                    ::core::result::Result::Err(__error) => {
-                        ::tokio_fabric_rpc::Reply::#error(&__error)
+                    ::core::result::Result::Err(#error) => {
+                        ::tokio_fabric_rpc::Reply::#failure(&#error)
                     }
                 }
             }))
