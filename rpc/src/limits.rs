@@ -41,6 +41,17 @@ pub const BODIES_PER_SERVER: usize = 16 * BODY_MAX;
 /// How long a response by reference waits to be read by the client. Enough for the largest one at 2
 /// MB/s. Value: 10 s.
 pub const BODY_TAKEN_WITHIN: Duration = Duration::from_secs(10);
+/// How deep the values of a body may be nested: decoding them is recursive, and ends the program if
+/// the stack does. The default of other formats' decoders.
+pub const NESTING_MAX: usize = 128;
+/// Elements of a body's collections that are encoded in no bytes, together. Nothing else would
+/// bound how many of them a short body may claim. As many take about as long as a call.
+pub const ELEMENTS_WITHOUT_BYTES_MAX: usize = 1024;
+/// Memory that the elements of a body's collections may take, in bytes per byte of the body. A
+/// `Vec` of empty strings takes 24; elements of large types that are mostly absent take most.
+pub const ELEMENT_MEMORY_PER_BYTE: usize = 32;
+/// Memory that they may take besides, in bytes: short bodies may have elements of large types.
+pub const ELEMENT_MEMORY_SPARE: usize = 1 << 20;
 /// Items of a stream that have been sent and not read; with [`STREAM_BYTES`], the memory that a
 /// stream whose reader has stopped takes.
 pub const STREAM_ITEMS: u32 = 16;
@@ -68,6 +79,9 @@ pub const BYTES_PER_CONNECTION: u64 = 4 << 20;
 pub const CALLS_PER_SERVER: usize = 4096;
 /// Default limit of connections per server.
 pub const CONNECTIONS_PER_SERVER: usize = 10_240;
+/// Maximum of [`CONNECTIONS_PER_SERVER`]. The event queue has two places for each connection, of a
+/// few hundred bytes, from the start.
+pub const CONNECTIONS_PER_SERVER_MAX: usize = 1 << 17;
 /// Largest metadata of a call, in encoded bytes.
 pub const METADATA_MAX: usize = 1024;
 /// Entries of a call's metadata.
@@ -89,6 +103,11 @@ pub const DEADLINE_MAX: Duration = Duration::from_secs(60 * 60);
 /// How long a handler's transfer may continue after its call's deadline. By then any client that
 /// responds at all has refused it. Value: 1 s.
 pub const LATE_TRANSFER: Duration = Duration::from_secs(1);
+/// How long a peer may leave operations unanswered whose transfer is over: their memory is kept
+/// until then. A peer that is there answers at once, though it refuses. Value: 10 s.
+pub const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+/// Transfers of a connection that may be over and unanswered before further ones wait for room.
+pub const UNANSWERED_MAX: usize = 256;
 /// Default time that a draining server lets running calls continue. Value: 30 s.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a draining server waits for a client to close a connection without calls: a few round
@@ -156,3 +175,35 @@ pub const QUEUE_SIZE: usize = 4096;
 /// Refused accesses per minute after which a peer is assumed to guess keys; the same as in
 /// `tokio-fabric`.
 pub const REFUSALS_MAX: u32 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table "What one client can make a server hold" of the README.
+    #[test]
+    fn the_memory_of_a_client_is_what_the_readme_says() {
+        let calls = CALLS_PER_CONNECTION as usize;
+        let items = calls * STREAM_BYTES as usize;
+        let own = calls * LENT_MAX * OWN_CHUNK + UNANSWERED_MAX * OWN_CHUNK;
+        let rows = [
+            BYTES_PER_CONNECTION as usize,
+            BODIES_PER_CONNECTION,
+            items,
+            items,
+            CHUNKS_PER_CONNECTION * CHUNK + own,
+            2 * READING_CHECK_SHARE as usize * calls * FRAME_MAX,
+            BODIES_PER_CONNECTION,
+        ];
+        let all: usize = rows.iter().sum();
+        let readme = include_str!("../README.md");
+        let table = readme
+            .split("What one client can make a server hold")
+            .nth(1);
+        let lines = table.expect("it is there").lines().skip(4);
+        for (bytes, line) in rows.iter().chain([&all]).zip(lines) {
+            let said = line.split('|').nth(2).map(str::trim);
+            assert_eq!(said, Some(&*(bytes >> 20).to_string()), "{line}");
+        }
+    }
+}

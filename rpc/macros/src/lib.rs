@@ -19,9 +19,9 @@ use method::Method;
 ///
 /// Each method is an `async fn name(&self, cx: &Cx, arguments..) -> Result<T>`, or `-> Result<T,
 /// E>` with an error type of its own. The type must be called `Result`: the macro does not see
-/// through an alias of another name. A method may have a body, which is what it does by default,
-/// and `#[cfg]`, which all that is generated for it has too. Arguments, `T` and `E` are types that the codec supports: by
-/// default those that implement serde's `Serialize` and `DeserializeOwned`.
+/// through an alias of another name. Arguments, `T` and `E` are types that the codec supports: by
+/// default those that implement serde's `Serialize` and `DeserializeOwned`. A method may have a
+/// body, which is what it does by default, and `#[cfg]`, which all that is generated for it has.
 ///
 /// For a trait `Name` the macro generates
 ///

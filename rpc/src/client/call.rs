@@ -21,7 +21,7 @@ use crate::proto::{CallKey, CallProgress};
 use crate::server::Method;
 use crate::status::{Code, Result, Status};
 use crate::streaming::{ItemSource, Streaming};
-use crate::wire::{CallId, CodecName, FrameHead, Metadata, Prefix, Streams, micros};
+use crate::wire::{CallId, CodecName, FrameHead, Metadata, Prefix, Streams, budget_us};
 
 /// The time that a call has.
 #[derive(Clone, Copy, Debug)]
@@ -535,8 +535,7 @@ fn head_of(call: CallId, method: u32, left: Option<Duration>) -> FrameHead {
     FrameHead {
         call,
         method_or_code: method,
-        // 0 would be no end.
-        time_us: left.map_or(0, |it| micros(it).max(1)),
+        time_us: left.map_or(0, budget_us),
     }
 }
 

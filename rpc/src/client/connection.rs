@@ -444,7 +444,7 @@ impl ClientConnection {
     /// then.
     async fn fetch_body(self: Arc<Self>, call: CallId, region: RemoteRegion) {
         let body = match self.bodies.reserve(region.len).await {
-            Ok(_room) => fetch(&self.endpoint, region).await,
+            Ok(room) => fetch(&self.endpoint, region, room).await,
             Err(status) => Err(status),
         };
         let body = body.map_err(|status| status.with_started(Started::MaybeRan));

@@ -79,8 +79,9 @@ pub trait CodecOf<T>: Codec {
     /// The reason why the value cannot be encoded, as text.
     fn encode(value: &T, body: &mut BodyBuf) -> Result<(), String>;
 
-    /// Decodes a value, which must use all the bytes. They come from a peer, so do not allocate
-    /// memory for a length that they merely claim.
+    /// Decodes a value, which must use all the bytes. They come from a peer, and a server decodes
+    /// requests on the task that reads the frames of all connections: neither allocate memory nor
+    /// loop for a length that they merely claim, and limit how deep a value may be nested.
     ///
     /// # Errors
     /// The reason, as text; the peer receives it.

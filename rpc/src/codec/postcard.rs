@@ -1,5 +1,7 @@
 //! The default: postcard, a compact format whose bytes are specified.
 
+mod bounded;
+
 use ::postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,11 +11,12 @@ use super::{BodyBuf, Codec, CodecOf};
 /// The default codec: [postcard](https://docs.rs/postcard), for types that implement serde's
 /// `Serialize` and `DeserializeOwned`.
 ///
-/// It is compact, and its format is specified.
-///
-/// Recursive types (lists, trees) are decoded by recursion, to a depth that the peer determines. If
-/// you do not trust your peers, do not use such types, or limit the depth in your own
-/// `Deserialize`.
+/// It is compact, and its format is specified. A peer determines how much is decoded, so decoding
+/// has limits: values are nested at most 128 deep, at most 1,024 elements of a body's collections
+/// are encoded in no bytes (such as those of a `Vec<()>`), and the elements of all its collections
+/// together have at most 32 bytes of memory per byte of the body, and 1 MiB beside. A body beyond
+/// these limits fails with [`Code::BadRequest`](crate::Code::BadRequest) at a server, and with
+/// [`Code::Internal`](crate::Code::Internal) at a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Postcard;
 
@@ -27,13 +30,8 @@ impl<T: Serialize + DeserializeOwned> CodecOf<T> for Postcard {
         encoded.map_err(|error| error.to_string())
     }
 
-    /// serde limits how much is allocated for a length in the bytes.
     fn decode(body: &[u8]) -> Result<T, String> {
-        match ::postcard::take_from_bytes(body) {
-            Ok((value, [])) => Ok(value),
-            Ok((_, rest)) => Err(format!("{} bytes too many", rest.len())),
-            Err(error) => Err(error.to_string()),
-        }
+        bounded::decode(body)
     }
 }
 

@@ -1,18 +1,28 @@
 //! rkyv's archives.
 
+use std::num::NonZeroUsize;
+
+use ::rkyv::api::access_with_context;
 use ::rkyv::api::high::{HighDeserializer, HighSerializer, HighValidator};
 use ::rkyv::bytecheck::CheckBytes;
 use ::rkyv::rancor::Error;
 use ::rkyv::ser::allocator::ArenaHandle;
 use ::rkyv::util::AlignedVec;
+use ::rkyv::validation::Validator;
+use ::rkyv::validation::archive::ArchiveValidator;
+use ::rkyv::validation::shared::SharedValidator;
 use ::rkyv::{Archive, Deserialize, Serialize};
 
 use super::{BodyBuf, Codec, CodecOf};
+use crate::limits::NESTING_MAX;
 
 /// Archives of [rkyv](https://docs.rs/rkyv) (feature `rkyv`), for types that implement its
 /// `Archive`, `Serialize` and `Deserialize`.
 ///
-/// An archive is validated, then the value is deserialized from it.
+/// An archive is validated, then the value is deserialized from it. Values may be nested at most
+/// 128 deep. What has no bytes in an archive cannot be counted in it: a `Vec<()>` has as many
+/// elements as the peer says, up to 2³² - 1. Do not accept collections of such types from peers
+/// that you do not trust.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Cx, Result, Rkyv, service, testing};
@@ -63,6 +73,10 @@ where
     fn decode(body: &[u8]) -> Result<T, String> {
         let mut aligned: AlignedVec = AlignedVec::with_capacity(body.len());
         aligned.extend_from_slice(body);
-        ::rkyv::from_bytes::<T, Error>(&aligned).map_err(|error| error.to_string())
+        let within = ArchiveValidator::with_max_depth(&aligned, NonZeroUsize::new(NESTING_MAX));
+        let mut validator = Validator::new(within, SharedValidator::new());
+        let archived = access_with_context::<T::Archived, _, Error>(&aligned, &mut validator);
+        let value = archived.and_then(|it| ::rkyv::deserialize::<T, Error>(it));
+        value.map_err(|error| error.to_string())
     }
 }

@@ -3,26 +3,29 @@
 //! Chunks are of a bounded size, so that a small answer waits behind two of them at most, and come
 //! out of memory that the server has set aside. A handler may keep what it has read, and stand
 //! still: so each piece of lent memory has a small chunk of its own beside what all share, and a
-//! transfer waits for its own handler alone. One whose handler is dropped gives what it has
-//! back as the library lets go of it. A client that does not serve a transfer
-//! cannot prolong it: it ends soon after its call's deadline, even if the handler runs on.
+//! transfer waits for its own handler alone. A client that does not serve a transfer
+//! cannot prolong it: it ends soon after its call's deadline, even if the handler runs on. But the
+//! library keeps the memory of a transfer until the client has answered, so its room is kept for as
+//! long: a client has no more memory of the server by not answering. One that has not answered for
+//! 10 s is disconnected.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::ops::{Deref, Range};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use bytes::Bytes;
-use futures::future::{Either, select};
+use futures::future::{Either, join_all, select};
+use tokio::runtime::Handle;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout_at};
-use tokio_fabric::mr::RegionSlice;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_fabric::op::Op;
 use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
+use crate::drive::close;
 use crate::limits::{
-    CHUNK, CHUNK_DEPTH, CHUNKS_PER_CONNECTION, CHUNKS_PER_SERVER, LATE_TRANSFER, OWN_CHUNK,
+    ANSWERED_WITHIN, BODY_MAX, CHUNK, CHUNK_DEPTH, CHUNKS_PER_CONNECTION, CHUNKS_PER_SERVER,
+    LATE_TRANSFER, OWN_CHUNK, UNANSWERED_MAX,
 };
 use crate::status::{Code, Result, Status};
 
@@ -69,9 +72,11 @@ impl ChunkPool {
 
 /// A connection, as far as transfers need it.
 pub(crate) struct Bulk {
-    endpoint: Endpoint,
+    pub(super) endpoint: Endpoint,
     pool: Arc<ChunkPool>,
     room: Arc<Semaphore>,
+    /// For transfers that have ended for their handlers, and not for the client. Made for the first.
+    unanswered: OnceLock<Arc<Semaphore>>,
 }
 
 /// Room for a chunk, until this is dropped.
@@ -100,15 +105,25 @@ impl Bulk {
             endpoint,
             pool,
             room: Arc::new(Semaphore::new(CHUNKS_PER_CONNECTION)),
+            unanswered: OnceLock::new(),
         })
     }
 
-    /// Room for a piece that has none: at once, unless its handler keeps its own chunk.
+    fn unanswered(&self) -> &Arc<Semaphore> {
+        let all = || Arc::new(Semaphore::new(UNANSWERED_MAX));
+        self.unanswered.get_or_init(all)
+    }
+
+    /// Room for a piece that has none: at once, unless its handler keeps its own chunk, or the
+    /// client has left too much unanswered.
     async fn reserve(&self, own: &Arc<Semaphore>) -> Result<ChunkPermit> {
         if let Some(shared) = self.try_reserve() {
             return Ok(shared);
         }
-        let own = async { Ok(ChunkPermit::Own(Arc::clone(own).acquire_owned().await?)) };
+        let own = async {
+            drop(self.unanswered().acquire().await?);
+            Ok(ChunkPermit::Own(Arc::clone(own).acquire_owned().await?))
+        };
         let shared = std::pin::pin!(self.reserve_shared());
         let first: std::result::Result<ChunkPermit, AcquireError> =
             match select(std::pin::pin!(own), shared).await {
@@ -133,6 +148,28 @@ impl Bulk {
     }
 }
 
+/// Keeps what a transfer holds until its operations have ended, which the client determines: if it
+/// does not answer in time, its connection is closed.
+pub(super) fn outlive<F>(endpoint: &Endpoint, operations: Vec<F>, held: impl Send + 'static)
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    // Without a runtime there is no driver either, and all of its operations have ended.
+    let (false, Ok(runtime)) = (operations.is_empty(), Handle::try_current()) else {
+        return;
+    };
+    let endpoint = endpoint.clone();
+    runtime.spawn(async move {
+        let _held = held;
+        let mut ended = std::pin::pin!(join_all(operations));
+        if timeout(ANSWERED_WITHIN, &mut ended).await.is_err() {
+            tracing::warn!("a client does not answer transfers: the connection is closed");
+            close(&endpoint);
+            ended.await;
+        }
+    });
+}
+
 /// Bytes that move at a time, of so many: all of them, if they may be on their way at once.
 pub(super) fn part_len(all: usize) -> usize {
     match all <= CHUNK * CHUNK_DEPTH {
@@ -152,7 +189,10 @@ pub(super) fn status_of(error: Error) -> Status {
 }
 
 /// Runs a part of a transfer until a second after the call's deadline.
-async fn within<T>(deadline: Option<Instant>, part: impl Future<Output = Result<T>>) -> Result<T> {
+pub(super) async fn within<T>(
+    deadline: Option<Instant>,
+    part: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let Some(end) = deadline.and_then(|it| it.checked_add(LATE_TRANSFER)) else {
         return part.await;
     };
@@ -253,7 +293,8 @@ impl Pull {
             );
             return Err(Status::new(Code::TooLarge, what));
         };
-        let mut all = Vec::with_capacity(len);
+        // Not for all that is claimed: it has not come yet.
+        let mut all = Vec::with_capacity(len.min(BODY_MAX));
         let mut chunks = self.chunks();
         while let Some(chunk) = chunks.next().await? {
             all.extend_from_slice(&chunk);
@@ -338,6 +379,21 @@ impl Chunks {
     }
 }
 
+/// What has not been answered keeps its room.
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        if self.reads.is_empty() {
+            return;
+        }
+        let (reads, room): (Vec<_>, Vec<_>) = self.reads.drain(..).unzip();
+        for read in &reads {
+            read.cancel();
+        }
+        let unanswered = Arc::clone(self.bulk.unanswered()).try_acquire_owned();
+        outlive(&self.bulk.endpoint, reads, (room, unanswered));
+    }
+}
+
 impl fmt::Debug for Chunks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Chunks")
@@ -379,221 +435,5 @@ impl Drop for Chunk {
 impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Chunk({} bytes)", self.bytes.len())
-    }
-}
-
-/// What a handler writes to lent memory: bytes, or a slice of a region.
-///
-/// `Bytes`, `Vec<u8>`, `&'static [u8]` and [`RegionSlice`] convert into it.
-///
-/// ```
-/// use bytes::Bytes;
-/// use tokio_fabric_rpc::{Cx, Lend, Push, Result, service, testing};
-///
-/// #[service]
-/// trait Blob {
-///     async fn get(&self, cx: &Cx, into: Push) -> Result<u64>;
-/// }
-/// struct Shared(Bytes);
-/// impl Blob for Shared {
-///     async fn get(&self, _: &Cx, into: Push) -> Result<u64> {
-///         into.write(self.0.clone()).await // Without a copy.
-///     }
-/// }
-///
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
-/// let server = BlobServer::new(Shared(Bytes::from_static(b"blob")));
-/// let (channel, _server) = testing::pair(server).await?;
-/// let (count, buffer) = BlobClient::over(channel).get(Lend::write(vec![0; 8])).await?;
-/// assert_eq!(&buffer[..count as usize], b"blob");
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-pub enum BulkSource {
-    /// Bytes that the handler owns.
-    Bytes(Bytes),
-    /// Registered memory, for example a mapped file.
-    Region(RegionSlice),
-}
-
-impl BulkSource {
-    fn len(&self) -> usize {
-        match self {
-            BulkSource::Bytes(bytes) => bytes.len(),
-            BulkSource::Region(slice) => slice.len(),
-        }
-    }
-}
-
-impl From<Bytes> for BulkSource {
-    fn from(bytes: Bytes) -> Self {
-        BulkSource::Bytes(bytes)
-    }
-}
-
-impl From<Vec<u8>> for BulkSource {
-    fn from(bytes: Vec<u8>) -> Self {
-        BulkSource::Bytes(bytes.into())
-    }
-}
-
-impl From<&'static [u8]> for BulkSource {
-    fn from(bytes: &'static [u8]) -> Self {
-        BulkSource::Bytes(bytes.into())
-    }
-}
-
-impl From<RegionSlice> for BulkSource {
-    fn from(slice: RegionSlice) -> Self {
-        BulkSource::Region(slice)
-    }
-}
-
-/// A write under way.
-enum Write {
-    Bytes(Op<Bytes>),
-    Region(Op<RegionSlice>),
-}
-
-impl Write {
-    async fn end(self) -> Result<()> {
-        let end = match self {
-            Write::Bytes(op) => op.await.map(drop).map_err(|failed| failed.into_error()),
-            Write::Region(op) => op.await.map(drop).map_err(|failed| failed.into_error()),
-        };
-        end.map_err(status_of)
-    }
-}
-
-/// Memory of the caller that the handler may write to while the call is running.
-///
-/// It is an argument of a method, for which the caller passes [`Lend::write`](super::Lend::write).
-///
-/// ```
-/// use tokio_fabric_rpc::{Cx, Lend, Push, Result, service, testing};
-///
-/// #[service]
-/// trait Fill {
-///     async fn fill(&self, cx: &Cx, value: u8, into: Push) -> Result<()>;
-/// }
-/// struct Filler;
-/// impl Fill for Filler {
-///     async fn fill(&self, _: &Cx, value: u8, into: Push) -> Result<()> {
-///         into.write(vec![value; into.len() as usize]).await?;
-///         Ok(())
-///     }
-/// }
-///
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<()> {
-/// let (channel, _server) = testing::pair(FillServer::new(Filler)).await?;
-/// let ((), filled) = FillClient::over(channel).fill(7, Lend::write(vec![0; 4])).await?;
-/// assert_eq!(filled, [7; 4]);
-/// # Ok(()) }
-/// ```
-pub struct Push {
-    region: RemoteRegion,
-    bulk: Arc<Bulk>,
-    /// Of the call.
-    deadline: Option<Instant>,
-}
-
-impl Push {
-    pub(crate) fn new(region: RemoteRegion, bulk: &Arc<Bulk>, deadline: Option<Instant>) -> Push {
-        Push {
-            region,
-            bulk: Arc::clone(bulk),
-            deadline,
-        }
-    }
-
-    /// Length in bytes, as the caller states it.
-    pub fn len(&self) -> u64 {
-        self.region.len
-    }
-
-    /// True if it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.region.len == 0
-    }
-
-    /// Writes to the start of the memory, and returns the number of bytes. When the future is ready
-    /// they are in the caller's memory, and so they are before the caller has its response.
-    ///
-    /// # Errors
-    /// As for [`write_at`](Self::write_at).
-    ///
-    /// # Cancel safety
-    /// As for [`write_at`](Self::write_at).
-    pub async fn write(&self, source: impl Into<BulkSource>) -> Result<u64> {
-        self.write_at(0, source).await
-    }
-
-    /// Writes to the memory from this offset on, and returns the number of bytes.
-    ///
-    /// # Errors
-    /// [`Code::TooLarge`] if the bytes do not fit, before anything is written;
-    /// [`Code::LentRefused`] if the caller takes the memory back meanwhile;
-    /// [`Code::DeadlineExceeded`] if it has not served it a second after the call's
-    /// deadline; [`Code::ConnectionLost`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the transfer. Bytes that have been sent may still be written.
-    pub async fn write_at(&self, offset: u64, source: impl Into<BulkSource>) -> Result<u64> {
-        let source = source.into();
-        let len = source.len();
-        let end = offset
-            .checked_add(len as u64)
-            .filter(|end| *end <= self.region.len);
-        if end.is_none() {
-            let what = format!(
-                "{len} bytes at {offset} do not fit into the {} that were lent",
-                self.region.len
-            );
-            return Err(Status::new(Code::TooLarge, what));
-        }
-        let mut writes: VecDeque<Write> = VecDeque::with_capacity(CHUNK_DEPTH);
-        let part_len = part_len(len);
-        for begin in (0..len).step_by(part_len) {
-            if writes.len() == CHUNK_DEPTH
-                && let Some(oldest) = writes.pop_front()
-            {
-                within(self.deadline, oldest.end()).await?;
-            }
-            let part = begin..len.min(begin + part_len);
-            writes.push_back(self.post(offset, &source, part)?);
-        }
-        for write in writes {
-            within(self.deadline, write.end()).await?;
-        }
-        Ok(len as u64)
-    }
-
-    fn post(&self, offset: u64, source: &BulkSource, part: Range<usize>) -> Result<Write> {
-        let (begin, end) = (offset + part.start as u64, offset + part.end as u64);
-        let to = self.region.slice(begin..end).map_err(status_of)?;
-        let endpoint = &self.bulk.endpoint;
-        match source {
-            BulkSource::Bytes(bytes) => {
-                let posted = endpoint.write(bytes.slice(part), to).post();
-                posted
-                    .map(Write::Bytes)
-                    .map_err(|failed| status_of(failed.into_error()))
-            }
-            BulkSource::Region(slice) => {
-                let slice = slice.slice(part).map_err(status_of)?;
-                let posted = endpoint.write(slice, to).post();
-                posted
-                    .map(Write::Region)
-                    .map_err(|failed| status_of(failed.into_error()))
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Push {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Push")
-            .field("len", &self.region.len)
-            .finish_non_exhaustive()
     }
 }

@@ -8,12 +8,14 @@ mod body;
 mod bulk;
 mod lent;
 mod loan;
+mod push;
 
 pub(crate) use body::{BodyRoom, fetch};
 pub(crate) use bulk::{Bulk, ChunkPool};
-pub use bulk::{BulkSource, Chunk, Chunks, Pull, Push};
+pub use bulk::{Chunk, Chunks, Pull};
 pub use lent::{LendBuf, LendBufMut, LentRead, LentWrite};
 pub use loan::{FailedCall, LendingCall, LendingFuture, Loan};
+pub use push::{BulkSource, Push};
 
 /// Lends memory to a call: [`Lend::read`] for a method's [`Pull`] arguments, [`Lend::write`] for
 /// its [`Push`] arguments.

@@ -77,9 +77,9 @@ async fn read(
     ticket: &FetchTicket,
     region: RemoteRegion,
 ) -> Result<Vec<u8>> {
-    let _turn = connection.requests.reserve(region.len).await?;
+    let room = connection.requests.reserve(region.len).await?;
     match ticket.reserve(region.len) {
-        true => fetch(&connection.endpoint, region).await,
+        true => fetch(&connection.endpoint, region, room).await,
         false => Err(overloaded()),
     }
 }

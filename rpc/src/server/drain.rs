@@ -20,7 +20,8 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
         hub,
         listener,
     } = listening;
-    let deadline = Instant::now() + deadline;
+    // `None` is beyond what a clock can say.
+    let deadline = Instant::now().checked_add(deadline);
     // A request for a connection that crosses this is rejected by name.
     shared.is_draining.store(true, Ordering::SeqCst);
     drop(listener);
@@ -35,7 +36,14 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
             shared.idle.notified().await;
         }
     };
-    if timeout_at(deadline, idle).await.is_err() {
+    let is_late = match deadline {
+        Some(deadline) => timeout_at(deadline, idle).await.is_err(),
+        None => {
+            idle.await;
+            false
+        }
+    };
+    if is_late {
         let left = running();
         tracing::info!(left, "the drain's time is over: calls are cancelled");
         shared.is_cut.store(true, Ordering::SeqCst);
@@ -51,7 +59,8 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
         let _ = timeout(DRAIN_GRACE, answered).await;
     }
     // A client without calls closes its connection when it reads the notice.
-    let linger = deadline.min(Instant::now() + DRAIN_LINGER);
+    let linger = Instant::now() + DRAIN_LINGER;
+    let linger = deadline.map_or(linger, |it| it.min(linger));
     let _ = timeout_at(linger, join_all(connections.iter().map(|it| it.ended()))).await;
     // What does not answer is left to the library, which gives it up within seconds.
     let _ = timeout(DRAIN_LINGER, join_all(connections.iter().map(close))).await;

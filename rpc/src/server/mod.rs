@@ -26,7 +26,7 @@ use tokio_fabric::{Fabric, Hints};
 use crate::drive::Configure;
 use crate::limits::{
     BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, CALLS_PER_SERVER,
-    CONNECTIONS_PER_SERVER, DEADLINE_MAX, DRAIN_DEADLINE,
+    CONNECTIONS_PER_SERVER, CONNECTIONS_PER_SERVER_MAX, DEADLINE_MAX, DRAIN_DEADLINE,
 };
 use crate::status::Result;
 use crate::wire::Window;
@@ -185,9 +185,10 @@ impl Server {
     }
 
     /// The number of connections. Further ones are rejected with
-    /// [`Code::Overloaded`](crate::Code::Overloaded). Default: 10,240.
+    /// [`Code::Overloaded`](crate::Code::Overloaded). At most 131,072: memory for the events of
+    /// all of them is allocated when the server is opened. Default: 10,240.
     pub fn connections_max(mut self, connections: usize) -> Server {
-        self.limits.connections = connections;
+        self.limits.connections = connections.min(CONNECTIONS_PER_SERVER_MAX);
         self
     }
 

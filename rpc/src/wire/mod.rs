@@ -31,5 +31,14 @@ pub fn micros(time: Duration) -> u32 {
     u32::try_from(micros.saturating_add(time.subsec_micros().into())).unwrap_or(u32::MAX)
 }
 
+/// The budget of a request, in microseconds. 0 is none: so is one of more than 71 minutes, which
+/// the frame has no room for, and at whose end the client cancels the call.
+pub fn budget_us(left: Duration) -> u32 {
+    match micros(left) {
+        u32::MAX => 0,
+        budget => budget.max(1),
+    }
+}
+
 /// The code of a response whose body is the method's own error.
 pub const TYPED_ERROR: u32 = 0x7fff_ffff;

@@ -13,7 +13,9 @@ use counting::{Counting, of_thread};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio_fabric_rpc::{Cx, Result, Server, service};
+use tokio_fabric::{Access, Driver, Fabric, Hints, RemoteRegion};
+use tokio_fabric_rpc::limits::{CHUNK, CHUNKS_PER_CONNECTION, CHUNKS_PER_SERVER, OWN_CHUNK};
+use tokio_fabric_rpc::{Cx, Pull, Result, Server, service};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -24,6 +26,9 @@ const CALLERS: u64 = 64;
 const CALLS: u64 = 400;
 /// Allocations per call: of what is needed once in a while.
 const PER_CALL_MAX: f64 = 0.1;
+/// What a client says at first: version 1, and what it takes.
+const HELLO: [u8; 48] = *b"TFRP\x01\x01\0\0\x00\x01\0\0\0\0\x01\0\0\0\x40\0\0\0\0\0\
+    \0\0\0\0\0\x01\0\0\0\0\0\x01\0\0\0\0postcard";
 /// Channels that do nothing.
 const IDLE: usize = 64;
 
@@ -32,6 +37,8 @@ trait Sums {
     async fn add(&self, cx: &Cx, one: u64, other: u64) -> Result<u64>;
     /// Allocations of the server's thread, the large ones, and the bytes that it has in use.
     async fn allocated(&self, cx: &Cx) -> Result<(u64, u64, i64)>;
+    /// Reads what it is lent.
+    async fn read(&self, cx: &Cx, data: Pull) -> Result<u64>;
 }
 
 struct Adder;
@@ -44,6 +51,14 @@ impl Sums for Adder {
     async fn allocated(&self, _: &Cx) -> Result<(u64, u64, i64)> {
         let all = of_thread();
         Ok((all.allocations, all.large, all.in_use))
+    }
+
+    async fn read(&self, _: &Cx, data: Pull) -> Result<u64> {
+        let (mut chunks, mut len) = (data.chunks(), 0);
+        while let Some(chunk) = chunks.next().await? {
+            len += chunk.len() as u64;
+        }
+        Ok(len)
     }
 }
 
@@ -147,5 +162,57 @@ fn an_idle_connection_takes_little_of_the_heap() {
         let (at_server, at_client) = (each(server, server_after), each(own, own_after));
         println!("a connection: {at_server} bytes at its server; a channel: {at_client}");
         assert!(at_server < 5 << 10, "{at_server} bytes at the server");
+    });
+}
+
+/// A request that lends memory, in its bytes, with a budget of a millisecond.
+fn lends(slot: u16, method: &str) -> Vec<u8> {
+    let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let method = method.bytes().fold(0x811c_9dc5_u32, fnv);
+    let region = RemoteRegion {
+        access: Access::REMOTE_READ,
+        ..RemoteRegion::new(0, 1 << 30, 0x1234_5678)
+    };
+    let mut frame = vec![1, 1 << 1, 0, 0];
+    frame.extend(u32::from(slot).to_le_bytes());
+    frame.extend(method.to_le_bytes());
+    frame.extend(1000_u32.to_le_bytes());
+    frame.extend(region.to_bytes());
+    frame
+}
+
+/// The calls end in a millisecond, and what their handlers were reading stays with the library: the
+/// clients are not driven, and never answer.
+#[test]
+fn clients_that_answer_no_transfer_take_their_share_of_memory_and_no_more() {
+    /// Calls of each, which take all chunks of its connection.
+    const CALLS: u16 = CHUNKS_PER_CONNECTION as u16 / 2;
+    const CLIENTS: usize = 40;
+    with_server(async |address| {
+        let client = SumsClient::connect(address).await.unwrap();
+        let before = client.allocated().await.unwrap().2;
+        let fabric = Fabric::open(Hints::new()).unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..CLIENTS {
+            let domain = fabric.domain().driver(Driver::Manual).open().unwrap();
+            let endpoint = domain.endpoint().open().unwrap();
+            endpoint.connect(address).data(HELLO).await.unwrap();
+            for call in 0..CALLS {
+                endpoint.inject(&lends(call, "Sums/read")).unwrap();
+            }
+            domain.progress();
+            silent.push((domain, endpoint));
+            // The calls are over.
+            let started = async || client.channel().check().await.unwrap().stats;
+            let most = silent.len() as u64 * u64::from(CALLS);
+            while started().await.started < most || started().await.running > 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let taken = (client.allocated().await.unwrap().2 - before) as usize;
+        // The shared chunks, and a small one for each of the others.
+        let most = CHUNKS_PER_SERVER * CHUNK + CLIENTS * usize::from(CALLS) * OWN_CHUNK;
+        println!("{taken} bytes, at most {most}");
+        assert!(taken < most + (4 << 20), "{taken} bytes");
     });
 }

@@ -1,6 +1,11 @@
 //! Services whose methods, arguments and types are called like what `#[service]` generates: that
 //! this compiles is most of the test.
 
+#![allow(
+    clippy::wrong_self_convention,
+    reason = "it is about methods that are called like constructors"
+)]
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio_fabric_rpc::{
@@ -208,7 +213,7 @@ trait Configured {
     async fn first(&self, cx: &Cx) -> Result<Bytes>;
     #[cfg(any())]
     async fn between(&self, cx: &Cx, gone: Gone) -> Result<Gone>;
-    #[cfg(all())]
+    #[cfg(unix)]
     async fn second(&self, cx: &Cx) -> Result<Bytes>;
     #[cfg(any())]
     async fn after(&self, cx: &Cx, gone: Gone) -> Result<Gone>;
