@@ -6,7 +6,6 @@
 //! connection that has most loses its oldest request, as not started. Bodies that handlers have
 //! are out of reach; of these a connection has no more than it leaves to all others.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::connection::ServerConnection;
 use super::listening::{CallPermit, ServerShared};
+use super::ranking::Ranking;
 use crate::limits::{BODIES_PER_SERVER, FRAME_MAX};
 
 /// What a connection has of that; written under the lock of all.
@@ -22,8 +22,6 @@ use crate::limits::{BODIES_PER_SERVER, FRAME_MAX};
 pub(super) struct BodyShare {
     /// Bytes, those of handlers included.
     bytes: AtomicUsize,
-    /// Requests that are not read to their end.
-    fetches: AtomicUsize,
 }
 
 /// The requests of a server whose bodies are on their way, and the room for all bodies.
@@ -32,16 +30,14 @@ pub(super) struct FetchTable(Mutex<Fetches>);
 struct Fetches {
     /// Bytes that no body has.
     free: usize,
-    /// In the order in which they came.
-    under_way: BTreeMap<u64, Entry>,
+    /// In the order in which they came, of each connection.
+    under_way: Ranking<Entry>,
     next: u64,
 }
 
 /// A request until its body is whole.
 struct Entry {
     connection: Arc<ServerConnection>,
-    /// Of its method.
-    route: usize,
     /// Bytes that it has room for; 0 before its turn.
     bytes: usize,
     permit: CallPermit,
@@ -52,6 +48,8 @@ struct Entry {
 /// The request of one call in the table, until this is dropped.
 pub(super) struct FetchTicket {
     server: Arc<ServerShared>,
+    /// The key of its connection.
+    owner: usize,
     number: u64,
 }
 
@@ -68,7 +66,7 @@ impl FetchTable {
     pub(super) fn new() -> FetchTable {
         FetchTable(Mutex::new(Fetches {
             free: BODIES_PER_SERVER,
-            under_way: BTreeMap::new(),
+            under_way: Ranking::new(),
             next: 0,
         }))
     }
@@ -85,57 +83,55 @@ impl FetchTable {
     ) -> (FetchTicket, GivenUp) {
         let (wanted, given_up) = oneshot::channel();
         let mut fetches = connection.server.fetches.lock();
-        let number = fetches.next;
+        let (owner, number) = (key_of(connection), fetches.next);
         fetches.next += 1;
-        connection.share.fetches.fetch_add(1, Ordering::Relaxed);
         let entry = Entry {
             connection: Arc::clone(connection),
-            route,
             bytes: 0,
             permit,
             _wanted: wanted,
         };
-        fetches.under_way.insert(number, entry);
-        let server = Arc::clone(&connection.server);
-        (FetchTicket { server, number }, given_up)
+        let held = connection.share.bytes.load(Ordering::Relaxed);
+        let under_way = &mut fetches.under_way;
+        under_way.insert(owner, held, number, route, entry);
+        let ticket = FetchTicket {
+            server: Arc::clone(&connection.server),
+            owner,
+            number,
+        };
+        (ticket, given_up)
     }
 
     /// Makes a place for a call of a connection that has so many: true if another has more, and
     /// one of these is not read yet. `of_method`: it has to be one of that method.
     pub(super) fn give_place(&self, calls: usize, of_method: Option<usize>) -> bool {
-        let given_up = self.lock().give_up(calls, |it| {
-            let is_of_use = of_method.is_none_or(|route| route == it.route);
-            let calls = it.connection.share.fetches.load(Ordering::Relaxed);
-            if is_of_use { calls } else { 0 }
-        });
+        let given_up = {
+            let mut fetches = self.lock();
+            let oldest = fetches.under_way.oldest_of_most(calls, of_method);
+            oldest.and_then(|it| fetches.give_up(it))
+        };
         // Dropped without the lock, as its waker is.
         given_up.is_some()
     }
 }
 
+/// It is there as long as an entry of it is.
+fn key_of(connection: &Arc<ServerConnection>) -> usize {
+    Arc::as_ptr(connection).addr()
+}
+
 impl Fetches {
-    /// Takes the oldest request of the connection that has most of what is asked for, if that is
-    /// more than so much.
-    fn give_up(&mut self, more_than: usize, has: impl Fn(&Entry) -> usize) -> Option<Entry> {
-        let mut most = (more_than, None);
-        for (number, entry) in &self.under_way {
-            let has = has(entry);
-            if has > most.0 {
-                most = (has, Some(*number));
-            }
-        }
-        let entry = self.remove(most.1?)?;
-        self.free += entry.bytes;
-        let share = &entry.connection.share;
-        share.bytes.fetch_sub(entry.bytes, Ordering::Relaxed);
+    /// Takes a request, and gives its room back.
+    fn give_up(&mut self, (owner, number): (usize, u64)) -> Option<Entry> {
+        let entry = self.under_way.remove(owner, number)?;
+        self.give_back(&entry.connection, entry.bytes);
         Some(entry)
     }
 
-    fn remove(&mut self, number: u64) -> Option<Entry> {
-        let entry = self.under_way.remove(&number)?;
-        let share = &entry.connection.share;
-        share.fetches.fetch_sub(1, Ordering::Relaxed);
-        Some(entry)
+    fn give_back(&mut self, connection: &Arc<ServerConnection>, bytes: usize) {
+        self.free += bytes;
+        let before = connection.share.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.under_way.set_sum(key_of(connection), before - bytes);
     }
 }
 
@@ -147,26 +143,25 @@ impl FetchTicket {
         let bytes = usize::try_from(len).unwrap_or(usize::MAX).max(FRAME_MAX);
         let mut given_up = Vec::new();
         let mut fetches = self.server.fetches.lock();
-        let Some(entry) = fetches.under_way.get(&self.number) else {
+        let Some(entry) = fetches.under_way.value_mut(self.owner, self.number) else {
             return false;
         };
         let connection = Arc::clone(&entry.connection);
         let held = || connection.share.bytes.load(Ordering::Relaxed);
         // With this, it leaves as much to others as it has.
         while held() + 2 * bytes > fetches.free {
-            let of_others = |it: &Entry| match it.bytes {
-                0 => 0,
-                _ => it.connection.share.bytes.load(Ordering::Relaxed),
+            let Some(oldest) = fetches.under_way.oldest_of_largest(held() + bytes) else {
+                break;
             };
-            match fetches.give_up(held() + bytes, of_others) {
-                Some(entry) => given_up.push(entry),
-                None => break,
-            }
+            given_up.extend(fetches.give_up(oldest));
         }
         let has_room = held() + 2 * bytes <= fetches.free;
-        if has_room && let Some(entry) = fetches.under_way.get_mut(&self.number) {
+        let under_way = &mut fetches.under_way;
+        if has_room && let Some(entry) = under_way.value_mut(self.owner, self.number) {
             entry.bytes = bytes;
-            connection.share.bytes.fetch_add(bytes, Ordering::Relaxed);
+            let before = connection.share.bytes.fetch_add(bytes, Ordering::Relaxed);
+            under_way.count_in(self.owner, self.number);
+            under_way.set_sum(self.owner, before + bytes);
             fetches.free -= bytes;
         }
         drop(fetches);
@@ -175,7 +170,9 @@ impl FetchTicket {
 
     /// The body is whole, or there will be none: what the call goes on with, unless others have it.
     pub(super) fn end(&self) -> Option<CallPermit> {
-        let removed = self.server.fetches.lock().remove(self.number);
+        let mut fetches = self.server.fetches.lock();
+        let removed = fetches.under_way.remove(self.owner, self.number);
+        drop(fetches);
         let Entry {
             connection,
             bytes,
@@ -197,8 +194,6 @@ impl Drop for FetchTicket {
 impl Drop for BodyPermit {
     fn drop(&mut self) {
         let mut fetches = self.connection.server.fetches.lock();
-        fetches.free += self.bytes;
-        let share = &self.connection.share;
-        share.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        fetches.give_back(&self.connection, self.bytes);
     }
 }

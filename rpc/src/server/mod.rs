@@ -8,6 +8,7 @@ mod drain;
 mod fetches;
 mod items;
 mod listening;
+mod ranking;
 mod route;
 mod running;
 mod service;
