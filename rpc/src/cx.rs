@@ -162,23 +162,28 @@ pub(crate) struct CallParts {
 }
 
 impl Cx {
-    /// In the place of a call that is over, if no one else holds that.
+    /// In the place of a call that is over, if no one else holds that: then nobody waits there, and
+    /// each part is written where it is.
+    #[inline]
     pub(crate) fn renew(spare: Option<Cx>, parts: CallParts) -> Cx {
-        let call = CallContext {
+        if let Some(Cx(mut spare)) = spare
+            && let Some(place) = Arc::get_mut(&mut spare)
+        {
+            place.parts = parts;
+            *place.cancelled.get_mut() = 0;
+            *place.started.get_mut() = false;
+            *place.answered.get_mut() = false;
+            place.task.take();
+            return Cx(spare);
+        }
+        Cx(Arc::new(CallContext {
             parts,
             cancelled: AtomicU8::new(0),
             started: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             task: AtomicWaker::new(),
             waiters: Notify::new(),
-        };
-        if let Some(Cx(mut spare)) = spare
-            && let Some(place) = Arc::get_mut(&mut spare)
-        {
-            *place = call;
-            return Cx(spare);
-        }
-        Cx(Arc::new(call))
+        }))
     }
 
     /// The call whose handler runs in the current task. Other tasks have none, unless

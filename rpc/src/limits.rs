@@ -14,6 +14,11 @@ pub const LENT_LEN: usize = tokio_fabric::RemoteRegion::ENCODED_LEN;
 /// Largest frame, in bytes. The library announces longer messages before it sends them
 /// (rendezvous), which takes a round trip; longer bodies are sent by reference instead.
 pub const FRAME_MAX: usize = 64 << 10;
+/// Capacity of a buffer of a frame or body that is kept for another one, in bytes: small calls use
+/// the same ones over and over.
+pub const SPARE_BUFFER_MAX: usize = 512;
+/// Number of such buffers that a thread keeps: as many as a window has calls.
+pub const SPARE_BUFFERS_MAX: usize = 256;
 /// Bytes of a message that gathers several frames. At this size the cost of a message is negligible
 /// for each frame.
 pub const BATCH_BYTES_MAX: usize = 16 << 10;

@@ -387,13 +387,15 @@ impl<T, E> CallFuture<T, E> {
     /// Begins the call if it has not begun; how far it is then.
     fn poll_progress(&mut self, cx: &mut Context<'_>, into: &mut CallProgress) {
         let mut has_begun = false; // It keeps this waker already.
-        match std::mem::replace(&mut self.state, State::Done) {
+        match &mut self.state {
             State::Refused(status) => {
                 self.record.channel.counters.begin();
-                *into = CallProgress::Ended(Err(status));
+                *into = CallProgress::Ended(Err(status.clone()));
+                self.state = State::Done;
                 return;
             }
             State::Described => {
+                self.state = State::Done;
                 self.record.channel.counters.begin();
                 let now = Instant::now();
                 #[cfg(feature = "metrics")]
@@ -407,7 +409,7 @@ impl<T, E> CallFuture<T, E> {
                 }
                 has_begun = true;
             }
-            state => self.state = state,
+            _ => {}
         }
         loop {
             if let State::Waiting(waiting) = &mut self.state {

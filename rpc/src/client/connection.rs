@@ -76,6 +76,8 @@ struct State {
     gathers: bool,
     /// Room that is kept for calls of services.
     reserved: usize,
+    /// Somebody waits for room without a call.
+    is_room_wanted: bool,
     /// When the clock looks next.
     armed: Option<Time>,
     has_clock: bool,
@@ -92,6 +94,7 @@ impl ClientConnection {
                 gathered: BatchBuf::default(),
                 gathers: false,
                 reserved: 0,
+                is_room_wanted: false,
                 armed: None,
                 has_clock: false,
             }),
@@ -137,6 +140,7 @@ impl ClientConnection {
     pub(crate) fn reserve(self: &Arc<Self>) -> Option<Reservation> {
         let mut state = self.lock();
         if state.machine.room() <= state.reserved {
+            state.is_room_wanted = true;
             return None;
         }
         state.reserved += 1;
@@ -173,9 +177,7 @@ impl ClientConnection {
         }
         let key = state.machine.begin(call.len, deadline, call.streams)?;
         state.machine.watch(key, watcher);
-        let mut progress = CallProgress::Pending;
-        state.machine.progress(key, &mut progress);
-        if let CallProgress::Send(id) = progress {
+        if let Some(id) = state.machine.send(key) {
             self.send_request(&mut state, key, request(id), &mut unused)?;
         }
         let is_earlier = deadline.is_some_and(|it| state.armed.is_none_or(|armed| it < armed));
@@ -201,11 +203,17 @@ impl ClientConnection {
         frame: &mut FrameBuf,
         watcher: &mut Option<Waker>,
     ) -> Result<()> {
-        self.send(state, frame).map_err(|error| {
-            *watcher = state.machine.take_watcher(key);
-            state.machine.unsent(key);
-            error.into()
-        })
+        match self.send(state, frame) {
+            Ok(()) => {
+                state.machine.leave_memory(key, std::mem::take(frame));
+                Ok(())
+            }
+            Err(error) => {
+                *watcher = state.machine.take_watcher(key);
+                state.machine.unsent(key);
+                Err(error.into())
+            }
+        }
     }
 
     /// Under the lock, in the order of these: alone, or with what else is sent now.
@@ -329,15 +337,14 @@ impl ClientConnection {
 
     /// The caller of a call has gone.
     pub(crate) fn abandon(&self, key: CallKey) {
-        let (_unused, admitted, drained) = {
+        let (_unused, freed) = {
             let state = &mut *self.lock();
             let watcher = state.machine.take_watcher(key);
             let cancel = state.machine.abandon(key);
             self.cancel(state, cancel);
-            let admitted = admit(&mut state.machine);
-            (watcher, admitted, state.machine.is_drained())
+            (watcher, state.free())
         };
-        self.notify_freed(None, admitted, drained);
+        self.notify_freed(freed);
     }
 
     /// Under the lock.
@@ -359,16 +366,15 @@ impl ClientConnection {
     fn expire(&self) -> Option<Instant> {
         let now = self.origin.elapsed();
         let (mut cancel, mut wake) = (Vec::new(), Vec::new());
-        let (next, admitted, drained) = {
+        let (next, freed) = {
             let state = &mut *self.lock();
             let next = state.machine.expire(now, &mut cancel, &mut wake);
             state.armed = next;
             self.cancel(state, cancel);
-            let admitted = admit(&mut state.machine);
-            (next, admitted, state.machine.is_drained())
+            (next, state.free())
         };
         wake.into_iter().for_each(Waker::wake);
-        self.notify_freed(None, admitted, drained);
+        self.notify_freed(freed);
         next.map(|it| self.origin + it)
     }
 
@@ -381,27 +387,25 @@ impl ClientConnection {
     fn handle(self: &Arc<Self>, frame: &[u8], turn: &mut ReadTurn) -> Result<(), Violation> {
         match Frame::decode(frame)? {
             Frame::Response(response) => {
-                let (outcome, admitted, drained) = {
+                let (outcome, freed) = {
                     let state = &mut *self.lock();
                     let outcome = state.machine.handle_response(&response)?;
                     if let ResponseOutcome::Taken(call) = outcome {
                         self.send_bare(state, &encode_taken(call));
                     }
-                    let admitted = admit(&mut state.machine);
-                    (outcome, admitted, state.machine.is_drained())
+                    (outcome, state.free())
                 };
-                let woken = match outcome {
+                match outcome {
                     ResponseOutcome::Ended(woken) => {
                         turn.woken += 1;
-                        woken
+                        woken.into_iter().for_each(Waker::wake);
                     }
-                    ResponseOutcome::Taken(_) => None,
+                    ResponseOutcome::Taken(_) => {}
                     ResponseOutcome::Fetch(call, region) => {
                         tokio::spawn(Arc::clone(self).fetch_body(call, region));
-                        None
                     }
-                };
-                self.notify_freed(woken, admitted, drained);
+                }
+                self.notify_freed(freed);
                 Ok(())
             }
             Frame::Item(call, item) => {
@@ -418,20 +422,24 @@ impl ClientConnection {
                 Ok(())
             }
             Frame::Window(window) => {
-                let admitted = self.with_machine(|machine| {
-                    machine.handle_window(window).map(|()| admit(machine))
-                })?;
-                self.notify_freed(None, admitted, false);
+                let freed = {
+                    let state = &mut *self.lock();
+                    state.machine.handle_window(window)?;
+                    state.free()
+                };
+                self.notify_freed(freed);
                 Ok(())
             }
             Frame::Goaway => {
                 let mut wake = Vec::new();
-                let drained = self.with_machine(|machine| {
-                    machine.handle_goaway(&mut wake);
-                    machine.is_drained()
-                });
+                let freed = {
+                    let state = &mut *self.lock();
+                    state.machine.handle_goaway(&mut wake);
+                    state.free()
+                };
                 self.closing.notify_one();
-                self.notify_freed(None, wake, drained);
+                wake.into_iter().for_each(Waker::wake);
+                self.notify_freed(freed);
                 Ok(())
             }
             Frame::Request(_) | Frame::Cancel(_) | Frame::Taken(_) => {
@@ -448,26 +456,25 @@ impl ClientConnection {
             Err(status) => Err(status),
         };
         let body = body.map_err(|status| status.with_started(Started::MaybeRan));
-        let (woken, admitted, drained) = {
+        let (woken, freed) = {
             let state = &mut *self.lock();
             let Some(woken) = state.machine.handle_body(call, body) else {
                 return;
             };
             self.send_bare(state, &encode_taken(call));
-            let admitted = admit(&mut state.machine);
-            (woken, admitted, state.machine.is_drained())
+            (woken, state.free())
         };
-        self.notify_freed(woken, admitted, drained);
+        woken.into_iter().for_each(Waker::wake);
+        self.notify_freed(freed);
     }
 
     /// A slot is free, or the window is larger, or there will be no more slots.
-    fn notify_freed(&self, woken: Option<Waker>, admitted: Vec<Waker>, drained: bool) {
-        if let Some(woken) = woken {
-            woken.wake();
+    fn notify_freed(&self, freed: Freed) {
+        freed.admitted.into_iter().for_each(Waker::wake);
+        if freed.is_room_wanted {
+            self.freed.notify_waiters();
         }
-        admitted.into_iter().for_each(Waker::wake);
-        self.freed.notify_waiters();
-        if drained {
+        if freed.is_drained {
             self.close();
         }
     }
@@ -481,13 +488,26 @@ impl ClientConnection {
     }
 }
 
-/// Those who wait and have room now.
-fn admit(machine: &mut ClientMachine<Waker>) -> Vec<Waker> {
-    let mut admitted = Vec::new();
-    while let Some(waker) = machine.poll_admit() {
-        admitted.extend(waker);
+/// What follows, without the lock, when a slot may have become free.
+struct Freed {
+    /// Those who wait and have room now.
+    admitted: Vec<Waker>,
+    is_room_wanted: bool,
+    is_drained: bool,
+}
+
+impl State {
+    fn free(&mut self) -> Freed {
+        let mut admitted = Vec::new();
+        while let Some(waker) = self.machine.poll_admit() {
+            admitted.extend(waker);
+        }
+        Freed {
+            admitted,
+            is_room_wanted: std::mem::take(&mut self.is_room_wanted),
+            is_drained: self.machine.is_drained(),
+        }
     }
-    admitted
 }
 
 impl Connection for ClientConnection {

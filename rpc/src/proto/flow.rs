@@ -5,13 +5,11 @@
 
 use std::collections::VecDeque;
 
-use smallvec::SmallVec;
-
 use crate::limits::{STREAM_BYTES, STREAM_ITEMS};
-use crate::wire::{Credit, Violation};
+use crate::wire::{Credit, FrameBuf, Violation};
 
-/// The body of an item; small ones need no allocation.
-pub type ItemBody = SmallVec<[u8; 128]>;
+/// The body of an item.
+pub type ItemBody = FrameBuf;
 
 const INITIAL: Credit = Credit {
     items: STREAM_ITEMS,

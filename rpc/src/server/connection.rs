@@ -278,7 +278,7 @@ impl ServerConnection {
 
     fn handle(self: &Arc<Self>, frame: &[u8], turn: &mut ReadTurn) -> Result<(), Violation> {
         match Frame::decode(frame)? {
-            Frame::Request(request) => self.handle_request(request, frame.len(), turn),
+            Frame::Request(request) => self.handle_request(&request, frame.len(), turn),
             Frame::Cancel(call) => {
                 let running = self.with_machine(|machine| {
                     machine.handle_cancel(call).map(|running| running.cloned())
@@ -318,7 +318,7 @@ impl ServerConnection {
 
     fn handle_request(
         self: &Arc<Self>,
-        request: Request<'_>,
+        request: &Request<'_>,
         len: usize,
         turn: &mut ReadTurn,
     ) -> Result<(), Violation> {
@@ -350,7 +350,7 @@ impl ServerConnection {
             );
             return Ok(());
         };
-        let cx = self.context_of(&request, route, turn);
+        let cx = self.context_of(request, route, turn);
         let budget = Duration::from_micros(request.budget_us.into());
         if request.budget_us > 0 && budget <= turn.last {
             let status = refusal(Code::DeadlineExceeded, "behind other calls");
@@ -368,7 +368,7 @@ impl ServerConnection {
             let fetch = bodies::Fetch {
                 cx,
                 region,
-                lent: request.lent,
+                lent: request.lent.clone(),
                 streams: request.streams,
                 ticket,
                 given_up,

@@ -1,16 +1,12 @@
 //! Frames: a header of 16 bytes, and what follows it.
 
 use smallvec::SmallVec;
-use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::{Access, RemoteRegion};
 
-use super::{Credit, Item, Metadata, Window};
+use super::{Credit, FrameBuf, Item, Metadata, Window};
 use crate::cx::TraceContext;
 use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, LENT_LEN, LENT_MAX, TRACE_LEN};
 use crate::status::Status;
-
-/// A frame that is built: small ones, which the library copies as it sends, need no allocation.
-pub type FrameBuf = SmallVec<[u8; INJECT_SIZE_MAX]>;
 
 /// The memory that a call lends, as the caller named it.
 pub type LentRegions = SmallVec<[RemoteRegion; 1]>;
@@ -152,6 +148,8 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// A [`Violation`], in words for the log.
+    // Inlined, so that a request is made where it is used.
+    #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<Frame<'a>, Violation> {
         if bytes.len() > FRAME_MAX {
             return Err(Violation("a frame that is too long"));
@@ -228,6 +226,7 @@ impl<'a> Frame<'a> {
     }
 }
 
+#[inline]
 fn decode_request(
     flags: u8,
     meta_len: usize,
@@ -303,20 +302,14 @@ fn decode_reference(bytes: &[u8]) -> Result<RemoteRegion, Violation> {
 
 /// A frame of nothing but a header to be written; the body is pushed behind it.
 pub fn empty_frame() -> FrameBuf {
-    FrameBuf::from_buf_and_len([0; INJECT_SIZE_MAX], HEADER_LEN)
+    FrameBuf::from_slice(&[0; HEADER_LEN])
 }
 
 /// The same with its body behind the header.
 pub fn frame_of(body: &[u8]) -> FrameBuf {
-    let len = HEADER_LEN + body.len();
-    if len > INJECT_SIZE_MAX {
-        let mut frame = Vec::with_capacity(len);
-        frame.extend_from_slice(&[0; HEADER_LEN]);
-        frame.extend_from_slice(body);
-        return FrameBuf::from_vec(frame);
-    }
-    let mut frame = FrameBuf::from_buf_and_len([0; INJECT_SIZE_MAX], len);
-    frame[HEADER_LEN..].copy_from_slice(body);
+    let mut frame = FrameBuf::with_capacity(HEADER_LEN + body.len());
+    frame.extend_from_slice(&[0; HEADER_LEN]);
+    frame.extend_from_slice(body);
     frame
 }
 

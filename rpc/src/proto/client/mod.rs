@@ -20,14 +20,13 @@ mod streams;
 
 use std::collections::VecDeque;
 
-use smallvec::SmallVec;
 use tokio_fabric::RemoteRegion;
 
 use super::Time;
 use super::flow::ItemBody;
 use crate::limits::CALLS_PER_CONNECTION_MAX;
 use crate::status::{Code, Started, Status};
-use crate::wire::{CallId, Credit, Hello, Response, Streams, Violation, Window};
+use crate::wire::{CallId, Credit, FrameBuf, Hello, Response, Streams, Violation, Window};
 use streams::CallStreams;
 
 /// Names a call of this side; its owner gives it back by [`ClientMachine::take`] or
@@ -35,11 +34,8 @@ use streams::CallStreams;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallKey(usize);
 
-/// The body of an answer; small ones need no allocation.
-pub type ResponseBody = SmallVec<[u8; 128]>;
-
 /// An answer as it came, with its code, or why there is none.
-pub type CallEnd = Result<(u32, ResponseBody), Status>;
+pub type CallEnd = Result<(u32, FrameBuf), Status>;
 
 /// How far a call is; [`ClientMachine::progress`].
 #[derive(Debug)]
@@ -83,15 +79,20 @@ struct Call<W> {
     deadline: Option<Time>,
     watcher: Option<W>,
     streams: Option<Box<CallStreams>>,
+    /// The memory of its request, for its answer.
+    memory: FrameBuf,
 }
 
 impl<W> Call<W> {
-    const VACANT: Call<W> = Call {
-        state: CallState::Vacant,
-        deadline: None,
-        watcher: None,
-        streams: None,
-    };
+    fn vacant() -> Call<W> {
+        Call {
+            state: CallState::Vacant,
+            deadline: None,
+            watcher: None,
+            streams: None,
+            memory: FrameBuf::default(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,6 +237,7 @@ impl<W> ClientMachine<W> {
     ///
     /// # Errors
     /// Why no call can be made, or not this one; none has started.
+    #[inline]
     pub fn begin(
         &mut self,
         len: usize,
@@ -256,7 +258,7 @@ impl<W> ClientMachine<W> {
         }
         let len = len as u32;
         let at = self.vacant.pop().unwrap_or_else(|| {
-            self.calls.push(Call::VACANT);
+            self.calls.push(Call::vacant());
             self.calls.len() - 1
         });
         let (call, key) = (&mut self.calls[at], CallKey(at));
@@ -284,9 +286,26 @@ impl<W> ClientMachine<W> {
         !has_ended && !call.watcher.as_ref().is_some_and(is_such)
     }
 
+    /// The request was sent: its memory serves the answer.
+    pub fn leave_memory(&mut self, key: CallKey, memory: FrameBuf) {
+        self.calls[key.0].memory = memory;
+    }
+
     /// To be dropped before the call is forgotten.
     pub fn take_watcher(&mut self, key: CallKey) -> Option<W> {
         self.calls[key.0].watcher.take()
+    }
+
+    /// The name of a call that is to be sent now, which it is then.
+    #[inline]
+    pub fn send(&mut self, key: CallKey) -> Option<CallId> {
+        let call = &mut self.calls[key.0];
+        let CallState::Admitted { slot } = call.state else {
+            return None;
+        };
+        call.state = CallState::Sent { slot };
+        let generation = self.slots[usize::from(slot)].generation;
+        Some(CallId { slot, generation })
     }
 
     /// How far the call is. It is written to its place: each move of an answer is a copy.
@@ -297,14 +316,12 @@ impl<W> ClientMachine<W> {
             *into = received;
             return;
         }
-        let call = &mut self.calls[key.0];
-        match &call.state {
-            CallState::Admitted { slot } => {
-                let slot = *slot;
-                call.state = CallState::Sent { slot };
-                let generation = self.slots[usize::from(slot)].generation;
-                *into = CallProgress::Send(CallId { slot, generation });
-            }
+        if let Some(call) = self.send(key) {
+            *into = CallProgress::Send(call);
+            return;
+        }
+        match &self.calls[key.0].state {
+            CallState::Admitted { .. } => unreachable!("it was sent"),
             CallState::Waiting { .. } | CallState::Sent { .. } => *into = CallProgress::Pending,
             CallState::Ended(_) => match self.forget(key) {
                 CallState::Ended(end) => *into = CallProgress::Ended(end),
@@ -436,7 +453,10 @@ impl<W> ClientMachine<W> {
                 }
                 let end = match (response.code, response.not_started) {
                     (code @ (0 | crate::wire::TYPED_ERROR), false) => {
-                        Ok((code, ResponseBody::from_slice(response.body)))
+                        let mut body = std::mem::take(&mut self.calls[key.0].memory);
+                        body.clear();
+                        body.extend_from_slice(response.body);
+                        Ok((code, body))
                     }
                     (code, not_started) => Err(Status::decode(code, not_started, response.body)),
                 };
@@ -459,7 +479,7 @@ impl<W> ClientMachine<W> {
             return None;
         };
         self.free(call.slot);
-        let end = body.map(|body| (code, ResponseBody::from_vec(body)));
+        let end = body.map(|body| (code, FrameBuf::from(body)));
         Some(key.and_then(|key| self.end_call(key, end)))
     }
 
@@ -580,6 +600,7 @@ impl<W> ClientMachine<W> {
         self.vacant.push(key.0);
         let call = &mut self.calls[key.0];
         (call.deadline, call.watcher, call.streams) = (None, None, None);
+        call.memory = FrameBuf::default();
         std::mem::replace(&mut call.state, CallState::Vacant)
     }
 
