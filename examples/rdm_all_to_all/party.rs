@@ -20,7 +20,7 @@ use crate::options::Options;
 use crate::send_task::SendTask;
 
 /// In the end others are waited for as long as something arrives within this time.
-const END_LIMIT: Duration = Duration::from_secs(5);
+const END_LIMIT: Duration = Duration::from_secs(15);
 
 /// All that this process has.
 pub struct Party {

@@ -36,7 +36,8 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Net) -> F + Send + 'static) {
         });
         let _ = done.send(());
     });
-    match ended.recv_timeout(Duration::from_secs(20)) {
+    // Long enough for a busy machine: what spins ends never.
+    match ended.recv_timeout(Duration::from_secs(240)) {
         Ok(()) => {}
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("something spins: time does not pass"),
         Err(mpsc::RecvTimeoutError::Disconnected) => {

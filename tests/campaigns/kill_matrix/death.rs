@@ -18,10 +18,9 @@ pub const ROUNDS: u32 = 4;
 /// So long nothing may happen to a peer that might be slow.
 pub const QUIET: Duration = Duration::from_millis(1800);
 
-/// After `kill -9` everything has ended by then, however busy the machine is.
-const KILLED_LIMIT: Duration = Duration::from_secs(5);
-/// After `SIGSTOP` everything has ended by then, if our side is to find it: no deadline is longer.
-const STOPPED_LIMIT: Duration = Duration::from_secs(15);
+/// Everything has ended by then, however busy the machine is: after `SIGSTOP` if our side is to
+/// find it. No deadline is longer.
+const LIMIT: Duration = Duration::from_secs(15);
 
 /// How the victim dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +71,8 @@ impl Death {
     /// Whether all has ended soon enough, if it was for us to find. A killed peer is.
     pub fn is_in_time(self, time: Option<Duration>) -> bool {
         match self {
-            Death::Killed => time.is_some_and(|time| time < KILLED_LIMIT),
-            Death::Stopped => time.is_none_or(|time| time < STOPPED_LIMIT),
+            Death::Killed => time.is_some_and(|time| time < LIMIT),
+            Death::Stopped => time.is_none_or(|time| time < LIMIT),
         }
     }
 }

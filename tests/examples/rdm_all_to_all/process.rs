@@ -98,8 +98,10 @@ pub fn on_a_terminal(args: &[&str]) -> String {
     while let Ok(count @ 1..) = ours.read(&mut piece) {
         shown.extend_from_slice(&piece[..count]);
     }
-    assert!(finish(child.expect("the program starts")).status.success());
-    text(&shown)
+    let output = finish(child.expect("the program starts"));
+    let (shown, err) = (text(&shown), text(&output.stderr));
+    assert!(output.status.success(), "{:?}: {shown}{err}", output.status);
+    shown
 }
 
 /// A line as it is seen.
