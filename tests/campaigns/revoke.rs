@@ -112,7 +112,7 @@ fn race_long(backend: Backend) {
     let rounds = match std::env::var("TOKIO_FABRIC_ROUNDS") {
         Ok(rounds) => rounds.parse().expect("a number"),
         Err(_) if is_deep() => 1_000_000,
-        Err(_) => 2_000,
+        Err(_) => 1_000,
     };
     race_on(backend, RefusalEffect::Continue, rounds);
 }

@@ -117,7 +117,7 @@ fn the_time_in_which_silence_is_noticed_follows_the_seed() {
 /// work with faults comes at the same virtual time, in the same order, twice.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    let hashes = each_seed(200, 100_000, |seed| {
+    let hashes = each_seed(100, 100_000, |seed| {
         let run = || paused(mixed::run(seed));
         let (first, second) = (run(), run());
         assert!(
@@ -139,7 +139,7 @@ fn the_same_seed_gives_the_same_trace() {
 /// a term, what is committed is never lost, and when all is well they go on; and a seed repeats it.
 #[test]
 fn three_nodes_agree_as_raft_does() {
-    let results = each_seed(60, 20_000, |seed| {
+    let results = each_seed(40, 20_000, |seed| {
         println!("TOKIO_FABRIC_SEED={seed}");
         raft::simulate(seed)
     });

@@ -76,7 +76,8 @@ fn without_options_it_moves_its_own_executable() {
 #[test]
 fn written_back_by_rma_write() {
     let (file, bytes) = file(20_000_003);
-    let output = run(&["--json", "--push", "--file", file.path().to_str().unwrap()]);
+    let path = file.path().to_str().unwrap();
+    let output = run(&["--json", "--calls", "2", "--push", "--file", path]);
     assert_moved(&object(&output), &bytes);
 }
 
@@ -118,11 +119,8 @@ fn over_the_backend_that_is_named() {
     for backend in crate::common::backends() {
         let backend = backend.name();
         for direction in [&[][..], &["--push"]] {
-            let args = [
-                &["--json", "--size", "20M", "--backend", backend],
-                direction,
-            ]
-            .concat();
+            let job = ["--json", "--calls", "2", "--size", "20M"];
+            let args = [&job[..], &["--backend", backend], direction].concat();
             let object = object(&run(&args));
             assert_eq!(object["backend"], backend);
             assert_eq!(object["verified"], true);
@@ -136,7 +134,7 @@ fn over_the_backend_that_is_named() {
 fn generated_data_moves_in_bounded_memory() {
     const BOUND: u64 = 160 << 20;
     for direction in [&[][..], &["--push"]] {
-        let args = [&["--json", "--size", "512M"], direction].concat();
+        let args = [&["--json", "--calls", "2", "--size", "512M"], direction].concat();
         let mut child = program().args(args).spawn().expect("the program starts");
         let mut peak = 0;
         while child.try_wait().expect("it can be waited for").is_none() {
@@ -193,7 +191,7 @@ fn a_refused_connection_is_one_clear_line() {
 fn a_server_killed_in_mid_transfer_is_one_clear_line() {
     for direction in [&[][..], &["--push"]] {
         let server = Server::start();
-        let client = server.client(&[&["--size", "1T"], direction].concat());
+        let client = server.client(&[&["--calls", "2", "--size", "1T"], direction].concat());
         // Both windows are filled: it has begun to lend them.
         await_resident(&client, 32 << 20);
         drop(server.kill());
@@ -213,13 +211,14 @@ fn a_server_killed_in_mid_transfer_is_one_clear_line() {
 fn a_client_killed_in_mid_transfer_leaves_the_server_serving() {
     let server = Server::start();
     for direction in [&[][..], &["--push"]] {
-        let mut client = server.client(&[&["--size", "1T"], direction].concat());
+        let mut client = server.client(&[&["--calls", "2", "--size", "1T"], direction].concat());
         await_resident(&client, 32 << 20);
         client.kill().expect("it runs");
         client.wait().expect("it is a child");
     }
     let (file, bytes) = file(1_000_000);
-    let output = server.call(&["--json", "--file", file.path().to_str().unwrap()]);
+    let path = file.path().to_str().unwrap();
+    let output = server.call(&["--json", "--calls", "2", "--file", path]);
     assert_moved(&object(&output), &bytes);
     let said = server.kill();
     assert!(said.contains("1000000 bytes verified"), "{said}");
@@ -275,7 +274,7 @@ fn calls_that_make_no_sense_are_refused() {
         let refused = stranger.connect(server.address).await.unwrap_err();
         assert!(!refused.data().is_empty(), "the reason: {refused}");
     });
-    let output = server.call(&["--json", "--size", "1M"]);
+    let output = server.call(&["--json", "--calls", "2", "--size", "1M"]);
     assert_eq!(object(&output)["verified"], true);
     assert!(!server.kill().contains("panicked"));
 }
