@@ -11,7 +11,7 @@ use super::store::Store;
 use super::table::Table;
 use super::{AddressVector, Inner, names};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{FabricAddr, UserContext};
+use crate::id::{DomainId, FabricAddr, UserContext};
 use crate::info::{AvType, Caps, Info};
 use crate::limits::{AV_CAPACITY_AHEAD_MAX, RX_CTX_BITS_MAX};
 use crate::stats::AddressVectorStats;
@@ -41,6 +41,7 @@ pub(super) type Resolver =
 #[doc(alias = "fi_av_attr")]
 #[must_use = "nothing is opened before `open`"]
 pub struct AddressVectorBuilder {
+    domain: DomainId,
     info: Info,
     run: Run,
     resolver: Resolver,
@@ -60,8 +61,9 @@ pub struct AddressVectorBuilder {
 }
 
 impl AddressVectorBuilder {
-    pub(crate) fn new(info: Info, run: Run, keep: Option<Keep>) -> Self {
+    pub(crate) fn new(domain: DomainId, info: Info, run: Run, keep: Option<Keep>) -> Self {
         AddressVectorBuilder {
+            domain,
             info,
             run,
             resolver: Arc::new(|name, fits| names::look_up(name, fits)),
@@ -263,6 +265,7 @@ impl AddressVectorBuilder {
         let auth_keys = has_keys.then(super::auth_keys::AuthKeys::new);
         AddressVector {
             inner: Arc::new(Inner {
+                domain: self.domain,
                 store,
                 stats: Lock::new(AddressVectorStats::default()),
                 av_type,

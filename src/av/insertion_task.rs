@@ -66,7 +66,7 @@ impl InsertionTask {
         awaited: bool,
     ) -> Result<Arc<Self>> {
         let inner = &vector.inner;
-        let dependence = vector.depend("insertion")?;
+        let dependence = vector.keep_open("insertion")?;
         let reserved = inner.store.reserve(request.what.len())?;
         let event_context = request.context.filter(|_| !slots.is_empty());
         let mut state = InsertionState {

@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{PeerAddr, UserContext, canonical};
+use crate::id::{DomainId, PeerAddr, UserContext, canonical};
 use crate::info::{AvType, address_of_text};
 use crate::stats::AddressVectorStats;
-use crate::sync::{Dependence, Dependents, Keep, Lock, ManualProgress};
+use crate::sync::{Dependence, Dependents, DomainScope, Keep, Lock, ManualProgress};
 
 use auth_keys::AuthKeys;
 use builder::{Resolver, Run};
@@ -74,6 +74,7 @@ pub struct AddressVector {
 }
 
 struct Inner {
+    domain: DomainId,
     store: Store,
     /// What this process has inserted and removed.
     stats: Lock<AddressVectorStats>,
@@ -444,7 +445,17 @@ impl AddressVector {
     }
 
     /// Binds what has this name, which makes `close` answer Busy until the result is dropped.
-    pub(crate) fn depend(&self, name: impl Into<Arc<str>>) -> Result<Dependence> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the vector is of no domain of `scope`,
+    /// [`ErrorKind::BadState`] if it is closed.
+    pub(crate) fn depend(&self, scope: DomainScope, name: Arc<str>) -> Result<Dependence> {
+        scope.check("address vector", self.inner.domain)?;
+        self.keep_open(name)
+    }
+
+    /// The same of what works for the vector itself.
+    fn keep_open(&self, name: impl Into<Arc<str>>) -> Result<Dependence> {
         self.inner.dependents.depend(name).ok_or_else(closed)
     }
 

@@ -11,7 +11,10 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Attachable, Dependence, Dependents, Keep, Lock, ManualProgress, WakeList};
+use crate::id::DomainId;
+use crate::sync::{
+    Attachable, Dependence, Dependents, DomainScope, Keep, Lock, ManualProgress, WakeList,
+};
 
 pub use wait::{CounterError, CounterWait};
 
@@ -63,6 +66,7 @@ impl State {
 }
 
 struct Shared {
+    domain: DomainId,
     state: Lock<State>,
     dependents: Dependents,
     /// What reading drives, where the application does.
@@ -123,8 +127,13 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// A counter at 0; `keep` stays alive until it is closed. Reading drives `progress`.
-    pub(crate) fn open(keep: Option<Keep>, progress: Option<&Arc<ManualProgress>>) -> Counter {
+    /// A counter of this domain at 0; `keep` stays alive until it is closed. Reading drives
+    /// `progress`.
+    pub(crate) fn open(
+        domain: DomainId,
+        keep: Option<Keep>,
+        progress: Option<&Arc<ManualProgress>>,
+    ) -> Counter {
         let state = State {
             value: 0,
             errors: 0,
@@ -136,6 +145,7 @@ impl Counter {
         };
         Counter {
             shared: Arc::new(Shared {
+                domain,
                 state: Lock::new(state),
                 dependents: Dependents::new(),
                 progress: progress.cloned(),
@@ -260,16 +270,31 @@ impl Counter {
     }
 
     /// The counter as a region sees it to which it is bound.
-    pub(crate) fn attachable(&self) -> Weak<dyn Attachable> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the counter is of no domain of `scope`,
+    /// [`ErrorKind::BadState`] if it is closed.
+    pub(crate) fn attachable(&self, scope: DomainScope) -> Result<Weak<dyn Attachable>> {
+        scope.check("counter", self.shared.domain)?;
+        if self.is_closed() {
+            return Err(closed());
+        }
         let shared: Weak<Shared> = Arc::downgrade(&self.shared);
-        shared
+        Ok(shared)
     }
 
     /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
-    pub(crate) fn depend(&self, name: Arc<str>) -> Result<Dependence> {
-        let closed = || Error::new(ErrorKind::BadState, "the counter is closed");
+    ///
+    /// # Errors
+    /// As for [`attachable`](Self::attachable).
+    pub(crate) fn depend(&self, scope: DomainScope, name: Arc<str>) -> Result<Dependence> {
+        scope.check("counter", self.shared.domain)?;
         self.shared.dependents.depend(name).ok_or_else(closed)
     }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::BadState, "the counter is closed")
 }
 
 impl fmt::Debug for Counter {

@@ -6,9 +6,10 @@ use futures::FutureExt;
 use proptest::prelude::*;
 
 use super::*;
+use crate::id::DomainId;
 
 fn counter() -> Counter {
-    Counter::open(None, None)
+    Counter::open(DomainId::next(), None, None)
 }
 
 /// `fi_cntr(3)`: "a counter actually stores two distinct values, with error completions updating an
@@ -194,7 +195,8 @@ async fn every_waiter_of_many_is_woken_although_others_give_up() {
 #[tokio::test]
 async fn close_is_busy_while_bound_and_then_ends_waits() {
     let counter = counter();
-    let bound = counter.depend("region 1".into()).unwrap();
+    let scope = DomainScope::new(counter.shared.domain, None);
+    let bound = counter.depend(scope, "region 1".into()).unwrap();
     let wait = tokio::spawn(counter.wait_for(9));
     tokio::task::yield_now().await;
     let busy = counter.close().await.unwrap_err();
@@ -203,7 +205,7 @@ async fn close_is_busy_while_bound_and_then_ends_waits() {
     counter.close().await.unwrap();
     counter.close().await.unwrap();
     assert_eq!(wait.await.unwrap(), Err(CounterError::Closed));
-    assert!(counter.is_closed() && counter.depend("late".into()).is_err());
+    assert!(counter.is_closed() && counter.depend(scope, "late".into()).is_err());
 }
 
 #[derive(Clone, Debug)]

@@ -21,9 +21,10 @@ use futures::Stream;
 use futures::stream::FusedStream;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::DomainId;
 use crate::limits::CQ_SIZE_DEFAULT;
 use crate::stats::QueueStats;
-use crate::sync::{Dependence, Keep, ManualProgress, ProgressWaiter, Reader, Ring};
+use crate::sync::{Dependence, DomainScope, Keep, ManualProgress, ProgressWaiter, Reader, Ring};
 
 pub use completion::{Completion, CompletionError, CompletionFlags};
 pub(crate) use slots::CqSlot;
@@ -65,16 +66,18 @@ pub(crate) use source::{Source, SourceName, Sources};
 /// before that loses no completion and no other reader's wake-up.
 #[doc(alias = "fi_cq_open")]
 pub struct CompletionQueue {
+    domain: DomainId,
     reader: Reader<Completion>,
     /// Drives the domain's progress where the application does.
     waiter: ProgressWaiter,
 }
 
 impl CompletionQueue {
-    /// Starts a queue; `keep` stays alive until the queue is closed, an error of it is that of
-    /// opening the queue.
-    pub(crate) fn builder(keep: Result<Option<Keep>>) -> CompletionQueueBuilder {
+    /// Starts a queue of this domain; `keep` stays alive until the queue is closed, an error of it
+    /// is that of opening the queue.
+    pub(crate) fn builder(domain: DomainId, keep: Result<Option<Keep>>) -> CompletionQueueBuilder {
         CompletionQueueBuilder {
+            domain,
             size: 0,
             keep,
             progress: None,
@@ -106,6 +109,7 @@ impl CompletionQueue {
         let CompletionQueue {
             mut reader,
             mut waiter,
+            ..
         } = self.clone();
         poll_fn(|cx| waiter.poll(cx, |cx| reader.poll_pop(cx))).await
     }
@@ -140,6 +144,7 @@ impl CompletionQueue {
         let CompletionQueue {
             mut reader,
             mut waiter,
+            ..
         } = self.clone();
         poll_fn(|cx| waiter.poll(cx, |cx| reader.poll_pop_batch(cx, max))).await
     }
@@ -205,7 +210,12 @@ impl CompletionQueue {
     }
 
     /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
-    pub(crate) fn depend(&self, name: Arc<str>) -> Result<Dependence> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the queue is of no domain of `scope`,
+    /// [`ErrorKind::BadState`] if it is closed.
+    pub(crate) fn depend(&self, scope: DomainScope, name: Arc<str>) -> Result<Dependence> {
+        scope.check("completion queue", self.domain)?;
         let closed = || Error::new(ErrorKind::BadState, "the completion queue is closed");
         self.ring().depend(name).ok_or_else(closed)
     }
@@ -223,6 +233,7 @@ impl CompletionQueue {
 impl Clone for CompletionQueue {
     fn clone(&self) -> Self {
         CompletionQueue {
+            domain: self.domain,
             reader: self.reader.clone(),
             waiter: self.waiter.clone(),
         }
@@ -268,6 +279,7 @@ debug_fields!(CompletionQueue, self =>
 /// ```
 #[must_use = "nothing is opened before `open`"]
 pub struct CompletionQueueBuilder {
+    domain: DomainId,
     /// Places; 0 is the default.
     size: usize,
     keep: Result<Option<Keep>>,
@@ -303,6 +315,7 @@ impl CompletionQueueBuilder {
         };
         let ring = Ring::new(size, self.keep?)?;
         Ok(CompletionQueue {
+            domain: self.domain,
             reader: Reader::new(ring),
             waiter: ProgressWaiter::new(self.progress.as_ref()),
         })

@@ -5,11 +5,11 @@ use futures::StreamExt;
 
 use super::*;
 use crate::error::OperationKind;
-use crate::id::{self, EndpointId};
+use crate::id::{self, DomainId, EndpointId};
 use crate::sync::WakeList;
 
 fn queue(size: usize) -> CompletionQueue {
-    CompletionQueue::builder(Ok(None))
+    CompletionQueue::builder(DomainId::next(), Ok(None))
         .size(size)
         .open()
         .unwrap()
@@ -210,7 +210,8 @@ fn data_and_its_flag_come_together_with_libfabric_values() {
 #[tokio::test]
 async fn close_is_busy_while_bound_and_then_ends_the_streams() {
     let queue = queue(2);
-    let bound = queue.depend("endpoint 4".into()).unwrap();
+    let scope = DomainScope::new(queue.domain, None);
+    let bound = queue.depend(scope, "endpoint 4".into()).unwrap();
     let busy = queue.close().await.unwrap_err();
     assert!(busy.is_busy());
     assert_eq!(
@@ -227,7 +228,7 @@ async fn close_is_busy_while_bound_and_then_ends_the_streams() {
     queue.close().await.unwrap();
     assert!(queue.next().await.is_none() && queue.is_terminated());
     assert_eq!(
-        queue.depend("late".into()).unwrap_err().kind(),
+        queue.depend(scope, "late".into()).unwrap_err().kind(),
         ErrorKind::BadState
     );
 }

@@ -18,9 +18,11 @@ impl<B: 'static> MemoryRegion<B> {
     ///
     /// # Errors
     /// [`ErrorKind::BadFlags`] for flags that are not among [`MrBind`]'s,
-    /// [`ErrorKind::InvalidArgument`] without a flag, [`ErrorKind::Unsupported`] (`FI_ENOSYS`) in a
-    /// domain that was opened without [`Caps::RMA_EVENT`], [`ErrorKind::BadState`] if the region is
-    /// enabled already or the counter is closed.
+    /// [`ErrorKind::InvalidArgument`] without a flag, and for a counter of another domain unless
+    /// the region's is a [peer](crate::domain::DomainBuilder::peer_of) of that;
+    /// [`ErrorKind::Unsupported`] (`FI_ENOSYS`) in a domain that was opened without
+    /// [`Caps::RMA_EVENT`]; [`ErrorKind::BadState`] if the region is enabled already or the counter
+    /// is closed.
     #[doc(alias = "fi_mr_bind")]
     pub fn bind_counter(&self, counter: &Counter, flags: MrBind) -> Result<()> {
         if let unknown @ 1.. = flags.difference(MrBind::all()).bits() {
@@ -35,11 +37,9 @@ impl<B: 'static> MemoryRegion<B> {
             let message = "the domain was opened without the capability RMA_EVENT";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        if counter.is_closed() {
-            return Err(Error::new(ErrorKind::BadState, "the counter is closed"));
-        }
+        let counter = counter.attachable(self.scope())?;
         let attached = self.memory().attached();
-        let bound = attached.bind_counter(flags.bits(), "counter".to_owned(), counter.attachable());
+        let bound = attached.bind_counter(flags.bits(), "counter".to_owned(), counter);
         bound.then_some(()).ok_or_else(enabled_already)
     }
 
@@ -71,7 +71,7 @@ impl<B: 'static> MemoryRegion<B> {
         id: EndpointId,
         endpoint: &Arc<dyn Attachable>,
     ) -> Result<()> {
-        if self.memory().traits().domain != Some(domain.inner.id) {
+        if self.memory().traits().domain != Some(domain.scope().own()) {
             let message = "the endpoint belongs to another domain than the region";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
@@ -87,9 +87,10 @@ fn enabled_already() -> Error {
 }
 
 impl Domain {
-    /// Whether this memory is of a region of this domain.
+    /// Whether this memory is of a region that endpoints of this domain may use as their own.
     pub(crate) fn has_registered(&self, memory: &RegionMemory) -> bool {
-        memory.traits().domain == Some(self.inner.id)
+        let domain = memory.traits().domain;
+        domain.is_some_and(|domain| self.scope().contains(domain))
     }
 
     /// The rights of regions that the capabilities of its endpoints leave a use for.

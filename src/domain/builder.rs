@@ -10,15 +10,15 @@ use crate::info::{Driver, Info, MrMode};
 use crate::limits::PROGRESS_SHARDS_MAX;
 use crate::mr::{KeyPolicy, MappedKeys, MrAddressing, MrTable, RawKeys};
 use crate::progress::{EngineConfig, Shards};
-use crate::sync::{Dependence, Dependents, Keep, Lock};
+use crate::sync::{Dependence, Dependents, DomainScope, Keep, Lock, ManualProgress};
 use crate::transport::{self, Backend, ManualReactor, Runner, TransportOptions};
 
 use super::auth::domain_secret;
 use super::blocking::BlockingPool;
 use super::counts::OpenCounts;
-use super::opened::Opened;
+use super::opened::{ManualHand, Opened};
 use super::request::rights_within;
-use super::{Binding, Domain, Inner, ManualHand, expected_regions};
+use super::{Binding, Domain, Inner, expected_regions};
 
 /// Opens a [`Domain`] (`fi_domain(3)`), with its driver and its limits.
 ///
@@ -43,6 +43,7 @@ pub struct DomainBuilder {
     driver: Option<Driver>,
     busy_poll: Duration,
     progress_shards: usize,
+    peer: Option<Domain>,
     fabric: Keep,
     dependence: Option<Dependence>,
 }
@@ -63,6 +64,7 @@ impl DomainBuilder {
             driver: None,
             busy_poll: Duration::ZERO,
             progress_shards: 1,
+            peer: None,
             fabric,
             dependence,
         }
@@ -118,6 +120,40 @@ impl DomainBuilder {
         self
     }
 
+    /// Opens the domain as a peer of another one (`fi_domain2` with `FI_PEER`, `fi_peer(3)`): its
+    /// endpoints and regions may also be bound to the other's completion queues, counters, address
+    /// vectors and receive contexts, which are otherwise refused. So one queue can report what
+    /// comes through several interfaces or backends, for instance from the network and from within
+    /// the process. Default: no other domain's objects can be bound.
+    ///
+    /// This holds for objects that `other` itself has opened, in this direction only, whatever
+    /// drives the domains. If both have [`Driver::Manual`], their progress is made together: what
+    /// drives one, such as reading a queue, drives the other, and each other peer. The sockets of
+    /// the new domain then belong to the runtime of `other`.
+    ///
+    /// Neither domain keeps the other open, but `other` cannot be closed while its objects are in
+    /// use. Regions stay with the domain that they were registered in: peers reach them only
+    /// through its endpoints. Both domains' endpoints may use them as local buffers.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
+    /// use tokio_fabric::{Fabric, Hints};
+    ///
+    /// let network = Fabric::open(Hints::new())?.domain().open()?;
+    /// let within = Fabric::open(Hints::new().backend("loopback"))?;
+    /// let within = within.domain().peer_of(&network).open()?;
+    /// let queue = network.completion_queue().open()?;
+    /// let far = network.endpoint().completion_queue(&queue).open()?;
+    /// let near = within.endpoint().completion_queue(&queue).open()?;
+    /// # drop((far, near));
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias("fi_domain2", "FI_PEER", "fi_peer"))]
+    pub fn peer_of(mut self, other: &Domain) -> Self {
+        self.peer = Some(other.clone());
+        self
+    }
+
     /// Opens the domain and starts its driver: a task on the current Tokio runtime, or a thread.
     ///
     /// # Errors
@@ -129,14 +165,16 @@ impl DomainBuilder {
     /// - [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if a backend was requested that
     ///   is not available.
     /// - [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the number of shards
-    ///   is out of range.
+    ///   is out of range, or for a domain with [`Driver::Manual`] as a [peer](Self::peer_of) of one
+    ///   with another driver, since reading that one's objects drives nothing.
+    /// - [`ErrorKind::BadState`](crate::ErrorKind::BadState) as a peer of a closed domain.
     pub fn open(mut self) -> Result<Domain> {
         let driver = self.driver.unwrap_or(self.info.domain.driver);
         self.info.domain.set_driver(driver);
         if self.transport.backend == Some(Backend::Loopback) {
             self.info.reaches_this_process_only();
         }
-        self.transport.runner = runner_of(driver, self.transport.backend)?;
+        self.transport.runner = self.runner(driver)?;
         check_shards(self.progress_shards)?;
         let shards = (0..self.progress_shards).map(|_| transport::open(&self.transport));
         let selections: Vec<_> = shards.collect::<Result<_>>()?;
@@ -211,16 +249,45 @@ impl DomainBuilder {
             counts,
             context: self.context,
             mr_mode,
-            id: DomainId::next(),
+            scope: DomainScope::new(DomainId::next(), self.peer.map(|it| it.scope().own())),
             opened: OnceLock::new(),
             auth_secret,
             mapped: MappedKeys::new(raw, random),
             _fabric: self.fabric,
         });
-        let is_driven_by_hand = inner.progress.is_some();
-        let _hand = is_driven_by_hand.then(|| Arc::new(ManualHand(Arc::clone(&inner))));
+        let hand_of = |progress: &Arc<ManualProgress>| ManualHand {
+            inner: Arc::clone(&inner),
+            _hold: progress.hold(),
+        };
+        let _hand = inner.progress.as_ref().map(hand_of).map(Arc::new);
         Opened::list(&inner, _hand.as_ref());
         Ok(Domain { inner, _hand })
+    }
+}
+
+impl DomainBuilder {
+    /// What runs the domain's transports: what runs its peer's, where the application drives.
+    fn runner(&self, driver: Driver) -> Result<Runner> {
+        let Some(peer) = &self.peer else {
+            return runner_of(driver, self.transport.backend);
+        };
+        if peer.inner.dependents.is_closed() {
+            return Err(Error::new(
+                ErrorKind::BadState,
+                "peer_of: the domain is closed",
+            ));
+        }
+        match (driver, &peer.inner.transport.runner) {
+            (Driver::Manual, Runner::Manual(reactor)) => {
+                Ok(Runner::Manual(reactor.join(self.transport.backend)?))
+            }
+            (Driver::Manual, Runner::Task | Runner::Thread) => {
+                let what = "peer_of: a domain with Driver::Manual is driven by reading what it \
+                            shares with its peer, so the peer needs Driver::Manual too";
+                Err(Error::new(ErrorKind::InvalidArgument, what))
+            }
+            (Driver::Task | Driver::Thread, _) => runner_of(driver, self.transport.backend),
+        }
     }
 }
 

@@ -37,17 +37,17 @@ use crate::cntr::Counter;
 use crate::cq::{CompletionQueue, CompletionQueueBuilder};
 use crate::eq::{EventQueue, WeakEventQueue};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{DomainId, UserContext};
+use crate::id::UserContext;
 use crate::info::{Driver, Info, MrMode, SideCaps};
 use crate::limits::{CQ_INTERNAL_SIZE, MR_CAPACITY_AHEAD_MAX, MR_COUNT_MAX};
 use crate::mr::{Access, AuthSecret, MappedKeys, MrTable, Parent, SharedTable};
 use crate::progress::{EndReport, Engine, Shards};
-use crate::sync::{Dependence, Dependents, Keep, Lock, ManualProgress, await_driving};
+use crate::sync::{Dependence, Dependents, DomainScope, Keep, Lock, ManualProgress, await_driving};
 use crate::transport::{self, Backend, Selection, TransportOptions};
 
 use blocking::BlockingPool;
 use counts::OpenCounts;
-use opened::Opened;
+use opened::{ManualHand, Opened};
 
 pub use builder::DomainBuilder;
 pub(crate) use builder::runner_of;
@@ -121,18 +121,6 @@ pub struct Domain {
     _hand: Option<Arc<ManualHand>>,
 }
 
-/// Ends the progress of a domain that is driven by hand as it is dropped.
-struct ManualHand(Arc<Inner>);
-
-impl Drop for ManualHand {
-    fn drop(&mut self) {
-        self.0.shards.stop();
-        if let Some(progress) = &self.0.progress {
-            progress.end();
-        }
-    }
-}
-
 struct Inner {
     info: Info,
     /// What its endpoints can do, of all kinds together.
@@ -158,7 +146,7 @@ struct Inner {
     mr_mode: MrMode,
     /// How the memory of devices is copied (`FI_SET_OPS_HMEM_OVERRIDE`).
     hmem: OnceLock<SharedHmemOps>,
-    id: DomainId,
+    scope: DomainScope,
     /// What discovery finds it by.
     opened: OnceLock<Arc<Opened>>,
     /// The key of endpoints and regions that have none of their own.
@@ -246,6 +234,10 @@ impl Drop for Bound<'_> {
 impl Parent for Inner {
     fn table(&self) -> &Lock<MrTable> {
         &self.regions
+    }
+
+    fn scope(&self) -> DomainScope {
+        self.scope
     }
 
     fn nudge(&self) {
@@ -365,7 +357,7 @@ impl Domain {
     pub fn completion_queue(&self) -> CompletionQueueBuilder {
         let counted = self.inner.counts.queue();
         let keep = counted.and_then(|it| self.keep_counted("completion queue".into(), it));
-        let builder = CompletionQueue::builder(keep.map(Some));
+        let builder = CompletionQueue::builder(self.scope().own(), keep.map(Some));
         builder.driving(self.progress_by_hand())
     }
 
@@ -378,7 +370,8 @@ impl Domain {
     pub fn counter(&self) -> Result<Counter> {
         let counted = self.inner.counts.counter()?;
         let keep = self.keep_counted("counter".into(), counted)?;
-        Ok(Counter::open(Some(keep), self.progress_by_hand()))
+        let domain = self.scope().own();
+        Ok(Counter::open(domain, Some(keep), self.progress_by_hand()))
     }
 
     /// Starts building an address vector of this domain (`fi_av_open`, `fi_av(3)`).
@@ -534,7 +527,8 @@ impl Domain {
 
     /// A completion queue for an endpoint that was given none.
     pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
-        let builder = CompletionQueue::builder(Ok(None)).driving(self.progress_by_hand());
+        let builder = CompletionQueue::builder(self.scope().own(), Ok(None));
+        let builder = builder.driving(self.progress_by_hand());
         builder.size(CQ_INTERNAL_SIZE).open()
     }
 
@@ -549,7 +543,8 @@ impl Domain {
         let blocking = self.inner.blocking.others();
         let run = Box::new(move |work| blocking.clone().run(work));
         let info = self.inner.info.clone();
-        AddressVectorBuilder::new(info, run, keep).driving(self.progress_by_hand())
+        let builder = AddressVectorBuilder::new(self.scope().own(), info, run, keep);
+        builder.driving(self.progress_by_hand())
     }
 
     /// The local address of connections, when the application chose one.
@@ -575,9 +570,9 @@ impl Domain {
         self.inner.shards.least_busy()
     }
 
-    /// Whether both are handles of one domain.
-    pub(crate) fn is_same(&self, other: &Domain) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
+    /// Whose objects can be bound to its own.
+    pub(crate) fn scope(&self) -> DomainScope {
+        self.inner.scope
     }
 
     /// True if local buffers must be registered (`FI_MR_LOCAL`).

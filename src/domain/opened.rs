@@ -5,8 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::info::{DomainHints, Hints, Info, WeakDomain};
+use crate::sync::ProgressHold;
 
-use super::{Domain, Inner, ManualHand};
+use super::{Domain, Inner};
+
+/// Ends the progress of a domain that is driven by hand as it is dropped.
+pub(super) struct ManualHand {
+    pub(super) inner: Arc<Inner>,
+    /// Ends the progress after the drivers were asked to stop, unless a peer goes on with it.
+    pub(super) _hold: ProgressHold,
+}
+
+impl Drop for ManualHand {
+    fn drop(&mut self) {
+        self.inner.shards.stop();
+    }
+}
 
 /// What a [`WeakDomain`] is found by.
 pub(super) struct Opened {
@@ -56,7 +70,7 @@ impl Domain {
     pub fn downgrade(&self) -> WeakDomain {
         let opened = self.inner.opened.get().map(Arc::clone);
         let opened = opened.expect("set when the domain was opened");
-        WeakDomain::new(self.inner.id, opened)
+        WeakDomain::new(self.inner.scope.own(), opened)
     }
 }
 

@@ -238,7 +238,7 @@ impl Domain {
         RegionTraits {
             rights: request.access.bits(),
             flags: request.flags.bits(),
-            domain: Some(self.inner.id),
+            domain: Some(self.inner.scope.own()),
             counts_events: self.counts_rma_events(),
             disabled: by_endpoint || for_events && mode.contains(MrMode::RMA_EVENT),
             by_endpoint,

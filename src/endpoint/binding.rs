@@ -125,13 +125,14 @@ impl Binding {
             Some(queue) => queue,
             None => self.domain.internal_queue()?,
         };
-        let mut dependences = vec![receive_queue.depend(Arc::clone(name))?];
+        let scope = self.domain.scope();
+        let mut dependences = vec![receive_queue.depend(scope, Arc::clone(name))?];
         let other = self.transmit_queue.as_ref();
         if let Some(queue) = other.filter(|queue| !queue.is_same(&receive_queue)) {
-            dependences.push(queue.depend(Arc::clone(name))?);
+            dependences.push(queue.depend(scope, Arc::clone(name))?);
         }
         for counter in self.counters.all() {
-            dependences.push(counter.depend(Arc::clone(name))?);
+            dependences.push(counter.depend(scope, Arc::clone(name))?);
         }
         Ok(Common {
             id,

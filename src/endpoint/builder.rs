@@ -118,14 +118,15 @@ impl EndpointBuilder {
             None => {}
         }
         let (sizes, context) = (binding.sizes, binding.context);
+        let scope = binding.domain.scope();
         let traffic = binding.traffic()?;
         let counters = binding.counters.clone();
         let id = EndpointId::next();
         let name = endpoint_name(id);
+        let depend = |receives: &SharedReceiveContext| receives.depend(scope, Arc::clone(&name));
+        let depends = receives.as_ref().map(depend).transpose()?;
         let mut common = binding.bind(id, &name)?;
-        if let Some(receives) = &receives {
-            common.dependences.push(receives.depend(Arc::clone(&name))?);
-        }
+        common.dependences.extend(depends);
         let events = events.or_else(|| common.domain.event_queue());
         let (connected, shutdown) = match &events {
             None => (None, None),
@@ -177,14 +178,9 @@ impl EndpointBuilder {
 
 /// Binds an endpoint to what counts and reports the receives that it shares.
 fn bind_receives(binding: &mut Binding, receives: &SharedReceiveContext) -> Result<()> {
-    let wrong = |what| Err(Error::new(ErrorKind::InvalidArgument, what));
-    if !receives.domain().is_same(&binding.domain) {
-        return wrong("receive_context: it belongs to another domain than the endpoint");
-    }
     if binding.counters.receive.is_some() {
-        return wrong(
-            "receive_counter: receives are the receive context's, whose counter counts them",
-        );
+        let what = "receive_counter: receives are the receive context's, whose counter counts them";
+        return Err(Error::new(ErrorKind::InvalidArgument, what));
     }
     binding.counters.receive = receives.receive_counter().cloned();
     let queue = &mut binding.receive_queue;

@@ -16,7 +16,7 @@ use crate::id::{EndpointId, OperationId};
 use crate::progress::{OpCell, ReceiveSelector, Report, SharedContext};
 use crate::proto::{MatchCriteria, OpKey, OpResult, Operation, Withdrawn};
 use crate::stats::ReceiveContextStats;
-use crate::sync::{Dependence, Dependents};
+use crate::sync::{Dependence, Dependents, DomainScope};
 
 use super::common::Common;
 use super::target::{
@@ -258,7 +258,8 @@ impl SharedReceiveContext {
     }
 
     /// Keeps it from being closed for as long as the returned value lives.
-    pub(super) fn depend(&self, name: Arc<str>) -> Result<Dependence> {
+    pub(super) fn depend(&self, scope: DomainScope, name: Arc<str>) -> Result<Dependence> {
+        scope.check("receive context", self.domain().scope().own())?;
         let closed = || Error::new(ErrorKind::BadState, "the receive context is closed");
         self.inner.dependents.depend(name).ok_or_else(closed)
     }

@@ -16,11 +16,16 @@ use crate::buf::{AccessError, OwnedBuffer, OwnedBuffers, RegionMemory, RegionTra
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
 use crate::stats::RegionStats;
-use crate::sync::{DrainScope, GateError, HasGate, Lock, ManualProgress, await_driving};
+use crate::sync::{
+    DomainScope, DrainScope, GateError, HasGate, Lock, ManualProgress, await_driving,
+};
 
 /// What a region needs of its domain, which it holds.
 pub(crate) trait Parent: Send + Sync {
     fn table(&self) -> &Lock<MrTable>;
+
+    /// Whose counters can be bound to its regions.
+    fn scope(&self) -> DomainScope;
 
     /// Wakes the progress driver, so that it cancels kernel operations on regions that refuse them.
     fn nudge(&self);
@@ -210,6 +215,11 @@ impl RegionCore {
     /// Of the domain, where the application makes it.
     pub(super) fn progress(&self) -> Option<&Arc<ManualProgress>> {
         self.parent.progress()
+    }
+
+    /// Whose counters can be bound to it.
+    pub(super) fn scope(&self) -> DomainScope {
+        self.parent.scope()
     }
 
     /// See [`MrTable::is_seeded`].

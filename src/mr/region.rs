@@ -20,7 +20,7 @@ use crate::buf::{Buffer, RegionContents, RegionMemory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::UserContext;
 use crate::stats::RegionStats;
-use crate::sync::{ManualProgress, await_driving};
+use crate::sync::{DomainScope, ManualProgress, await_driving};
 
 /// Writable memory that is registered with a domain (`fi_mr(3)`).
 ///
@@ -165,6 +165,11 @@ impl<B: 'static> MemoryRegion<B> {
     /// The domain's, where the application makes it.
     pub(crate) fn progress(&self) -> Option<&Arc<ManualProgress>> {
         self.core.progress()
+    }
+
+    /// Whose counters can be bound to it.
+    pub(crate) fn scope(&self) -> DomainScope {
+        self.core.scope()
     }
 
     /// True if a seed decides what happens when; see [`RandomSource::is_seeded`].

@@ -179,24 +179,37 @@ impl ManualProgress {
         moved
     }
 
-    /// The last handle of what is driven has gone: what goes without waiting goes, then all ends.
-    pub(crate) fn end(&self) {
-        let Some(mut turn) = self.begin() else {
-            // The thread that drives now ends it.
-            self.state.lock("end progress").ended = true;
-            return;
-        };
-        for _ in 0..MANUAL_END_TURNS {
-            if !self.look_and_drive(&mut turn) {
-                break;
-            }
-        }
-        self.state.lock("end progress").ended = true;
-        self.end_turn(turn, &mut None, None);
+    /// One more that has handles of what is driven. Those who add one have one.
+    pub(crate) fn hold(self: &Arc<Self>) -> ProgressHold {
+        self.state.lock("hold progress").holds += 1;
+        ProgressHold(Arc::clone(self))
     }
 
-    /// What reports readiness and time has ended with its runtime: all that is driven is dropped,
-    /// as the tasks of that runtime are.
+    /// The handles of one that was driven have gone: what goes without waiting goes. With the last
+    /// of them all ends.
+    fn release(&self) {
+        let mut state = self.state.lock("release progress");
+        state.holds -= 1;
+        let is_last = state.holds == 0;
+        drop(state);
+        let mut turn = self.begin();
+        if let Some(turn) = &mut turn {
+            for _ in 0..MANUAL_END_TURNS {
+                if !self.look_and_drive(turn) {
+                    break;
+                }
+            }
+        }
+        if is_last {
+            self.abandon();
+        }
+        if let Some(turn) = turn {
+            self.end_turn(turn, &mut None, None);
+        }
+    }
+
+    /// What reports readiness and time has ended with its runtime, or the last handle has gone: all
+    /// that is driven is dropped, as the tasks of a runtime are.
     pub(crate) fn abandon(&self) {
         let driven = {
             let mut state = self.state.lock("abandon progress");
@@ -386,6 +399,16 @@ impl fmt::Debug for ManualProgress {
             .field("phase", &state.phase)
             .field("waiters", &state.waiters.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// Of one that has handles of what is driven: with the last of these the progress ends.
+#[derive(Debug)]
+pub(crate) struct ProgressHold(Arc<ManualProgress>);
+
+impl Drop for ProgressHold {
+    fn drop(&mut self) {
+        self.0.release();
     }
 }
 

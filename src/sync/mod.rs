@@ -12,6 +12,7 @@ mod manual;
 pub(crate) mod model;
 mod primitives;
 mod ring;
+mod scope;
 mod ticket;
 mod wake;
 
@@ -20,11 +21,12 @@ pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use gate::{Drain, DrainScope, Gate, GateError, GateGuard, HasGate, Role};
 pub(crate) use lock::Lock;
 pub(crate) use manual::{
-    ManualProgress, NO_TASK, ProgressTask, ProgressWaiter, ReadinessSource, await_driving,
-    poll_driving,
+    ManualProgress, NO_TASK, ProgressHold, ProgressTask, ProgressWaiter, ReadinessSource,
+    await_driving, poll_driving,
 };
 pub(crate) use primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, thread_local};
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};
+pub(crate) use scope::DomainScope;
 pub(crate) use ticket::{Ticket, TicketHolder};
 pub(crate) use wake::{WaiterKey, Waiters, WakeList};
 

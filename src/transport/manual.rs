@@ -39,13 +39,13 @@ use crate::limits::MANUAL_ANSWER_MAX;
 use crate::sync::{ManualProgress, ReadinessSource};
 
 /// The progress that the application makes by hand, and the reactor of its sockets: shared by the
-/// shards and the listeners of a domain.
+/// shards and the listeners of a domain, and by its peers (`fi_peer(3)`).
 pub(crate) struct ManualReactor {
     progress: Arc<ManualProgress>,
     runtime: Handle,
     /// Where the runtime is the application's.
     life: Option<Arc<RuntimeLife>>,
-    poller: Option<Arc<Poller>>,
+    poller: Arc<OnceLock<Arc<Poller>>>,
 }
 
 impl ManualReactor {
@@ -55,18 +55,11 @@ impl ManualReactor {
     /// [`ErrorKind::LimitReached`] when no descriptor or thread is left.
     pub(crate) fn open(backend: Option<Backend>) -> Result<Arc<Self>> {
         let backend = backend.unwrap_or(Backend::Epoll);
-        let out_of = |what: &str, error: std::io::Error| {
-            Error::new(ErrorKind::LimitReached, format!("{what}: {error}"))
-        };
-        let poller = match backend {
-            Backend::Epoll => Some(Poller::new().map_err(|it| out_of("opening an epoll", it))?),
-            Backend::IoUring | Backend::Loopback => None,
-        };
         let (runtime, sleeper) = match runtime_for(backend) {
             Ok(runtime) => (runtime, None),
             Err(error) if error.kind() == ErrorKind::NoRuntime => {
-                let sleeper = Sleeper::start()
-                    .map_err(|error| out_of("starting the thread fabric-reactor", error))?;
+                let what = "starting the thread fabric-reactor";
+                let sleeper = Sleeper::start().map_err(|error| out_of(what, &error))?;
                 (sleeper.runtime.clone(), Some(sleeper))
             }
             Err(error) => return Err(error),
@@ -79,18 +72,47 @@ impl ManualReactor {
                 Box::new(TimerClock::new()?)
             }
         };
+        let poller = Arc::<OnceLock<_>>::default();
         let readiness = ManualReadiness {
-            poller: poller.clone(),
+            poller: Arc::clone(&poller),
             sleeper,
             clock: Mutex::new(clock),
             watch: life.clone().map(|life| RuntimeWatch::new(&runtime, life)),
         };
-        Ok(Arc::new(ManualReactor {
+        let reactor = ManualReactor {
             progress: ManualProgress::new(Box::new(readiness)),
             runtime,
             life,
             poller,
-        }))
+        };
+        reactor.open_poller(backend)?;
+        Ok(Arc::new(reactor))
+    }
+
+    /// The same, also for the sockets of this backend: what is driven in it is driven together with
+    /// all the rest.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoRuntime`] if its runtime lacks what the backend needs;
+    /// [`ErrorKind::LimitReached`] when no descriptor is left.
+    pub(crate) fn join(self: &Arc<Self>, backend: Option<Backend>) -> Result<Arc<Self>> {
+        let backend = backend.unwrap_or(Backend::Epoll);
+        let ended = || Error::new(ErrorKind::NoRuntime, "the runtime of the peer has ended");
+        let life = self.life.as_ref();
+        let _alive = life.map(|life| life.alive().ok_or_else(ended)).transpose()?;
+        let _runtime = self.runtime.enter();
+        runtime_for(backend)?;
+        self.open_poller(backend)?;
+        Ok(Arc::clone(self))
+    }
+
+    fn open_poller(&self, backend: Backend) -> Result<()> {
+        if backend == Backend::Epoll && self.poller.get().is_none() {
+            let poller = Poller::new().map_err(|it| out_of("opening an epoll", &it))?;
+            // One that another thread has opened meanwhile is as good.
+            let _ = self.poller.set(poller);
+        }
+        Ok(())
     }
 
     pub(crate) fn progress(&self) -> &Arc<ManualProgress> {
@@ -112,7 +134,7 @@ impl ManualReactor {
     }
 
     pub(super) fn poller(&self) -> Option<&Arc<Poller>> {
-        self.poller.as_ref()
+        self.poller.get()
     }
 }
 
@@ -198,8 +220,13 @@ impl Drop for RuntimeEnd {
     }
 }
 
+fn out_of(what: &str, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::LimitReached, format!("{what}: {error}"))
+}
+
 struct ManualReadiness {
-    poller: Option<Arc<Poller>>,
+    /// Where there are sockets of epoll.
+    poller: Arc<OnceLock<Arc<Poller>>>,
     /// Where there is no runtime of the application's.
     sleeper: Option<Sleeper>,
     clock: Mutex<Box<dyn Clock>>,
@@ -209,7 +236,7 @@ struct ManualReadiness {
 
 impl ReadinessSource for ManualReadiness {
     fn poll_now(&self) -> bool {
-        (self.poller.as_ref()).is_some_and(|poller| poller.poll_now())
+        (self.poller.get()).is_some_and(|poller| poller.poll_now())
     }
 
     fn watch(&self) {

@@ -228,15 +228,16 @@ impl DgramEndpointBuilder {
         let id = EndpointId::next();
         let name: Arc<str> = format!("datagram endpoint {id:?}").into();
         let keep = domain.keep_endpoint(&name, caps)?;
+        let scope = domain.scope();
         let mut dependences = vec![
-            vector.depend(Arc::clone(&name))?,
-            receive_queue.depend(Arc::clone(&name))?,
+            vector.depend(scope, Arc::clone(&name))?,
+            receive_queue.depend(scope, Arc::clone(&name))?,
         ];
         if let Some(queue) = &self.transmit_queue {
-            dependences.push(queue.depend(Arc::clone(&name))?);
+            dependences.push(queue.depend(scope, Arc::clone(&name))?);
         }
         for counter in self.counters.all() {
-            dependences.push(counter.depend(Arc::clone(&name))?);
+            dependences.push(counter.depend(scope, Arc::clone(&name))?);
         }
         let (message_max, inject_size) = limits(&domain);
         let mut sizes = self.sizes;

@@ -214,7 +214,9 @@ impl RdmEndpointBuilder {
             Some(vector) => vector,
             None => domain.internal_vector()?,
         };
-        common.dependences.push(vector.depend(Arc::clone(&name))?);
+        common
+            .dependences
+            .push(vector.depend(domain.scope(), Arc::clone(&name))?);
         let max = domain.info().domain.max_ep_auth_key;
         let mut peer_keys = None;
         let mut key_names = Box::default();

@@ -165,9 +165,10 @@ impl SharedReceiveContextBuilder {
         };
         let id = EndpointId::next();
         let name: Arc<str> = format!("receive context {id:?}").into();
-        let mut dependences = vec![receive_queue.depend(Arc::clone(&name))?];
+        let scope = domain.scope();
+        let mut dependences = vec![receive_queue.depend(scope, Arc::clone(&name))?];
         if let Some(counter) = &self.receive_counter {
-            dependences.push(counter.depend(name)?);
+            dependences.push(counter.depend(scope, name)?);
         }
         let config = SharedContextConfig {
             receives: ReceiveConfig {

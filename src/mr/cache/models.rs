@@ -5,10 +5,11 @@ use loom::thread;
 
 use super::*;
 use crate::buf::RegionTraits;
+use crate::id::DomainId;
 use crate::mr::{KeyPolicy, MrAddressing, MrTable, Parent, RawKeys, prepare};
 use crate::random::RandomSource;
 use crate::sync::model::Model;
-use crate::sync::{GateError, Role};
+use crate::sync::{DomainScope, GateError, Role};
 
 pub(crate) const MODELS: &[Model] = &[
     Model::of("cache: the last of two handles keeps peers out", last),
@@ -40,6 +41,10 @@ struct TestDomain(Lock<MrTable>);
 impl Parent for TestDomain {
     fn table(&self) -> &Lock<MrTable> {
         &self.0
+    }
+
+    fn scope(&self) -> DomainScope {
+        DomainScope::new(DomainId::next(), None)
     }
 
     fn nudge(&self) {}

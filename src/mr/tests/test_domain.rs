@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::super::*;
 use crate::buf::{OwnedBuffer, RegionMemory, RegionTraits, RegionUse};
 use crate::error::{Refusal, Result};
-use crate::id::{EndpointId, UserContext};
+use crate::id::{DomainId, EndpointId, UserContext};
 use crate::random::RandomSource;
-use crate::sync::Lock;
+use crate::sync::{DomainScope, Lock};
 
 /// What a domain has: a table, a driver to nudge, itself.
 pub(super) struct Domain {
@@ -20,6 +20,10 @@ pub(super) struct Domain {
 impl Parent for Domain {
     fn table(&self) -> &Lock<MrTable> {
         &self.table
+    }
+
+    fn scope(&self) -> DomainScope {
+        DomainScope::new(DomainId::next(), None)
     }
 
     fn nudge(&self) {

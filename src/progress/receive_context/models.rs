@@ -9,6 +9,7 @@ use loom::future::block_on;
 use loom::thread;
 
 use super::*;
+use crate::id::DomainId;
 use crate::progress::completing::Undelivered;
 use crate::proto::{
     Arrival, ArrivalOutcome, ConnectionId, LongMessages, MessageKind, OpResult, Receives,
@@ -54,7 +55,12 @@ pub(crate) const MODELS: &[Model] = &[
 
 /// Receives that connections share.
 fn context() -> Arc<ReceiveContext> {
-    context_with(CompletionQueue::builder(Ok(None)).size(1).open().unwrap())
+    context_with(
+        CompletionQueue::builder(DomainId::next(), Ok(None))
+            .size(1)
+            .open()
+            .unwrap(),
+    )
 }
 
 fn context_with(queue: CompletionQueue) -> Arc<ReceiveContext> {
@@ -337,7 +343,10 @@ fn post_queued(context: &ReceiveContext) {
 }
 
 fn ordered() {
-    let queue = CompletionQueue::builder(Ok(None)).size(2).open().unwrap();
+    let queue = CompletionQueue::builder(DomainId::next(), Ok(None))
+        .size(2)
+        .open()
+        .unwrap();
     let context = context_with(queue.clone());
     let mut sender = Sender::attach(&context, 1);
     let sends = thread::spawn(move || sender.send_in_one_turn(&[7, 8]));

@@ -12,6 +12,7 @@ use std::task::{Poll, Wake};
 use std::time::Duration;
 
 use super::*;
+use crate::id::DomainId;
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::progress::completing::Undelivered;
 use crate::proto::{
@@ -57,9 +58,9 @@ struct Sender {
 
 impl Fixture {
     fn new(size: usize, unexpected_bytes: usize, slots: usize) -> Self {
-        let queue = CompletionQueue::builder(Ok(None));
+        let queue = CompletionQueue::builder(DomainId::next(), Ok(None));
         let queue = queue.size(slots).open().unwrap();
-        let counter = Counter::open(None, None);
+        let counter = Counter::open(DomainId::next(), None, None);
         let context = ReceiveContext::new(ReceiveConfig {
             endpoint: EndpointId::next(),
             names_connections: false,

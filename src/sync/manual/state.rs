@@ -47,7 +47,9 @@ pub(super) struct ProgressState {
     pub(super) asked_in_vain: bool,
     /// The driven tasks. While a thread drives it has them, and here are those added since.
     pub(super) tasks: Vec<TaskSlot>,
-    /// The last handle of what is driven has gone.
+    /// Those who have handles of what is driven.
+    pub(super) holds: usize,
+    /// The last of them has gone.
     pub(super) ended: bool,
 }
 

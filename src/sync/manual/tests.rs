@@ -358,12 +358,18 @@ fn the_list_of_waiters_is_as_a_simple_one() {
     }
 }
 
-/// After the last handle has gone nothing is driven any more, and nothing is kept.
+/// After the last handle has gone nothing is driven any more, and nothing is kept: the last of all
+/// whose progress is made together.
 #[test]
 fn the_end_drops_what_was_driven() {
     let (progress, work) = progress();
+    let (one, other) = (progress.hold(), progress.hold());
+    drop(one);
+    let before = work.polls();
+    work.wake();
     progress.turn();
-    progress.end();
+    assert!(work.polls() > before && !work.dropped.load(Ordering::SeqCst));
+    drop(other);
     assert!(work.dropped.load(Ordering::SeqCst));
     let late = Arc::<Work>::default();
     progress.add(Box::new(Worker(Arc::clone(&late))));

@@ -1,0 +1,43 @@
+//! Which objects may be associated: "A domain defines the boundary for associating different
+//! resources together" (`fi_domain(3)`), and a peer of another domain shares that one's objects
+//! (`fi_peer(3)`).
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::DomainId;
+
+/// The domains whose objects can be bound to those of one domain: it, and that which it is a peer
+/// of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DomainScope {
+    own: DomainId,
+    peer: Option<DomainId>,
+}
+
+impl DomainScope {
+    pub(crate) fn new(own: DomainId, peer: Option<DomainId>) -> Self {
+        DomainScope { own, peer }
+    }
+
+    pub(crate) fn own(self) -> DomainId {
+        self.own
+    }
+
+    pub(crate) fn contains(self, domain: DomainId) -> bool {
+        self.own == domain || self.peer == Some(domain)
+    }
+
+    /// Judges what is to be bound, by its kind and the domain that it was opened in.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for an object of a domain that is not among these.
+    pub(crate) fn check(self, kind: &str, domain: DomainId) -> Result<()> {
+        if self.contains(domain) {
+            return Ok(());
+        }
+        let what = format!(
+            "the {kind} belongs to another domain, and this one was not opened as a peer of that \
+             (DomainBuilder::peer_of)"
+        );
+        Err(Error::new(ErrorKind::InvalidArgument, what))
+    }
+}
