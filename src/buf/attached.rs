@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::device::SharedHmemOps;
 use super::intervals::Intervals;
 use crate::id::{DomainId, EndpointId};
-use crate::sync::{Attachable, Lock, WakeList};
+use crate::sync::{Attachable, Keep, Lock, WakeList};
 
 /// The properties that a region has from its registration on.
 #[derive(Clone, Debug)]
@@ -58,7 +58,11 @@ enum Bound {
     /// It counts accesses that need one of these rights, in libfabric's bits.
     Counter { rights: u64 },
     /// Peers and operations may come through it.
-    Endpoint { id: EndpointId },
+    Endpoint {
+        id: EndpointId,
+        /// Among the regions of the endpoint, where these are limited.
+        _counted: Option<Keep>,
+    },
 }
 
 struct Binding {
@@ -116,8 +120,17 @@ impl Attached {
     }
 
     /// False: nothing may be bound any more.
-    pub(crate) fn bind_endpoint(&self, id: EndpointId, endpoint: Weak<dyn Attachable>) -> bool {
-        self.bind(Bound::Endpoint { id }, format!("{id:?}"), endpoint)
+    pub(crate) fn bind_endpoint(
+        &self,
+        id: EndpointId,
+        endpoint: Weak<dyn Attachable>,
+        counted: Option<Keep>,
+    ) -> bool {
+        let what = Bound::Endpoint {
+            id,
+            _counted: counted,
+        };
+        self.bind(what, format!("{id:?}"), endpoint)
     }
 
     fn bind(&self, what: Bound, name: String, object: Weak<dyn Attachable>) -> bool {
@@ -164,7 +177,7 @@ impl Attached {
         !self.traits.by_endpoint
             || (self.bindings.lock("look for an endpoint").all)
                 .iter()
-                .any(|it| matches!(it.what, Bound::Endpoint { id } if id == endpoint))
+                .any(|it| matches!(it.what, Bound::Endpoint { id, .. } if id == endpoint))
     }
 
     /// The endpoints through which alone the region may be used; `None`: all.
@@ -173,7 +186,7 @@ impl Attached {
         self.traits.by_endpoint.then(|| {
             let bindings = self.bindings.lock("list the endpoints of a region");
             let endpoint = |it: &Binding| match it.what {
-                Bound::Endpoint { id } => Some(id),
+                Bound::Endpoint { id, .. } => Some(id),
                 Bound::Counter { .. } => None,
             };
             bindings.all.iter().filter_map(endpoint).collect()

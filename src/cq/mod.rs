@@ -305,9 +305,9 @@ impl CompletionQueueBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LimitReached`] if the domain has as many queues as it offers (`cq_cnt`), or if
-    /// there is no memory for a queue of this size; [`ErrorKind::BadState`] if the domain is
-    /// closed.
+    /// [`ErrorKind::LimitReached`] if `cq_cnt` is a
+    /// [limit](crate::domain::DomainBuilder::limit) that is reached, or if there is no memory for a
+    /// queue of this size; [`ErrorKind::BadState`] if the domain is closed.
     pub fn open(self) -> Result<CompletionQueue> {
         let size = match self.size {
             0 => CQ_SIZE_DEFAULT,

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Domain;
+use super::{Domain, EndpointRegions};
 use crate::buf::RegionMemory;
 use crate::cntr::Counter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::EndpointId;
 use crate::info::Caps;
 use crate::mr::{Access, MemoryRegion, MrBind};
-use crate::sync::Attachable;
+use crate::sync::{Attachable, Keep};
 
 impl<B: 'static> MemoryRegion<B> {
     /// Binds a counter that counts peers' accesses to this region (`fi_mr_bind` with a counter):
@@ -69,14 +69,19 @@ impl<B: 'static> MemoryRegion<B> {
         &self,
         domain: &Domain,
         id: EndpointId,
+        regions: Option<&EndpointRegions>,
         endpoint: &Arc<dyn Attachable>,
     ) -> Result<()> {
         if self.memory().traits().domain != Some(domain.scope().own()) {
             let message = "the endpoint belongs to another domain than the region";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        let endpoint = Arc::downgrade(endpoint);
-        let bound = self.memory().attached().bind_endpoint(id, endpoint);
+        let attached = self.memory().attached();
+        // Bound again it counts once.
+        let regions = regions.filter(|_| !attached.admits(id));
+        let counted = regions.map(EndpointRegions::bind).transpose()?;
+        let counted = counted.map(|counted| Box::new(counted) as Keep);
+        let bound = attached.bind_endpoint(id, Arc::downgrade(endpoint), counted);
         bound.then_some(()).ok_or_else(enabled_already)
     }
 }

@@ -43,6 +43,7 @@ pub struct DomainBuilder {
     driver: Option<Driver>,
     busy_poll: Duration,
     progress_shards: usize,
+    are_limits: bool,
     peer: Option<Domain>,
     fabric: Keep,
     dependence: Option<Dependence>,
@@ -64,6 +65,7 @@ impl DomainBuilder {
             driver: None,
             busy_poll: Duration::ZERO,
             progress_shards: 1,
+            are_limits: false,
             peer: None,
             fabric,
             dependence,
@@ -117,6 +119,20 @@ impl DomainBuilder {
     /// ([`busy_poll`](Self::busy_poll)) uses a core.
     pub fn progress_shards(mut self, drivers: usize) -> Self {
         self.progress_shards = drivers;
+        self
+    }
+
+    /// Makes the counts of the Info limits: `cq_cnt`, `cntr_cnt`, `tx_ctx_cnt`, `rx_ctx_cnt` and
+    /// `mr_cnt` of [`DomainAttr`](crate::info::DomainAttr). One object more than such a count is
+    /// refused with [`ErrorKind::LimitReached`](crate::ErrorKind::LimitReached), until another one
+    /// is closed. With [`MrMode::ENDPOINT`](crate::info::MrMode::ENDPOINT) `mr_cnt` limits the
+    /// regions that are bound to each endpoint, otherwise those of the domain.
+    ///
+    /// Default: these counts are advice (`fi_domain(3)`), and only `ep_cnt` is a limit. What is
+    /// opened beyond them works alike, and shares the domain's
+    /// [drivers](Self::progress_shards).
+    pub fn limit(mut self) -> Self {
+        self.are_limits = true;
         self
     }
 
@@ -199,7 +215,11 @@ impl DomainBuilder {
             }
         };
         let caps = self.info.caps_of_all_kinds();
-        let counts = OpenCounts::new(&self.info.domain);
+        let counts = OpenCounts::new(&self.info.domain, self.are_limits);
+        let regions_max = match self.are_limits && !mr_mode.contains(MrMode::ENDPOINT) {
+            true => self.info.domain.mr_cnt,
+            false => usize::MAX,
+        };
         let auth_secret = domain_secret(self.info.domain.auth_key.as_ref());
         let random = self.transport.random.clone();
         let raw = mr_mode.contains(MrMode::RAW);
@@ -210,7 +230,7 @@ impl DomainBuilder {
             random.clone(),
         )
         .expecting(expected_regions(&self.info))
-        .at_most(self.info.domain.mr_cnt);
+        .at_most(regions_max);
         let regions = Arc::new(Lock::new(table));
         let blocking = match first.executor.runtime() {
             Some(runtime) if random.is_seeded() => BlockingPool::tasks(runtime.clone()),

@@ -1,11 +1,12 @@
-//! How many objects of each kind a domain has open: what its Info offers, and no more (`cq_cnt`,
-//! `ep_cnt` and the other counts of `fi_domain(3)`).
+//! How many objects of each kind a domain has open, and how many it may have (`fi_domain(3)`):
+//! `ep_cnt` is a limit; `cq_cnt` and the other counts are advice, unless the application makes them
+//! limits ([`DomainBuilder::limit`](super::DomainBuilder::limit)).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::info::{DomainAttr, SideCaps};
+use crate::info::{DomainAttr, MrMode, SideCaps};
 
 /// The objects of one kind.
 #[derive(Debug)]
@@ -57,6 +58,18 @@ impl Drop for Counted {
     }
 }
 
+/// How many regions are bound to one endpoint, where that is limited (`mr_cnt` with
+/// `FI_MR_ENDPOINT`).
+#[derive(Debug)]
+pub(crate) struct EndpointRegions(Arc<Count>);
+
+impl EndpointRegions {
+    /// Counts one more until the returned value is dropped.
+    pub(super) fn bind(&self) -> Result<Counted> {
+        self.0.take()
+    }
+}
+
 /// What a domain has open, by kind.
 #[derive(Debug)]
 pub(super) struct OpenCounts {
@@ -65,18 +78,32 @@ pub(super) struct OpenCounts {
     receive_contexts: Arc<Count>,
     queues: Arc<Count>,
     counters: Arc<Count>,
+    /// Regions that may be bound to each endpoint.
+    endpoint_regions_max: Option<usize>,
 }
 
 impl OpenCounts {
-    /// Nothing is open of what a domain with these attributes offers.
-    pub(super) fn new(offered: &DomainAttr) -> Self {
+    /// Nothing is open in a domain with these attributes, of which all may be limits.
+    pub(super) fn new(offered: &DomainAttr, are_limits: bool) -> Self {
+        let advised = |attribute, count| match are_limits {
+            true => Count::new(attribute, count),
+            false => Count::new(attribute, usize::MAX),
+        };
+        let by_endpoint = are_limits && offered.mr_mode.contains(MrMode::ENDPOINT);
         OpenCounts {
             endpoints: Count::new("ep_cnt", offered.ep_cnt),
-            transmit_contexts: Count::new("tx_ctx_cnt", offered.tx_ctx_cnt),
-            receive_contexts: Count::new("rx_ctx_cnt", offered.rx_ctx_cnt),
-            queues: Count::new("cq_cnt", offered.cq_cnt),
-            counters: Count::new("cntr_cnt", offered.cntr_cnt),
+            transmit_contexts: advised("tx_ctx_cnt", offered.tx_ctx_cnt),
+            receive_contexts: advised("rx_ctx_cnt", offered.rx_ctx_cnt),
+            queues: advised("cq_cnt", offered.cq_cnt),
+            counters: advised("cntr_cnt", offered.cntr_cnt),
+            endpoint_regions_max: by_endpoint.then_some(offered.mr_cnt),
         }
+    }
+
+    /// Of an endpoint that is opened now; `None`: its regions are not limited.
+    pub(super) fn endpoint_regions(&self) -> Option<EndpointRegions> {
+        let max = self.endpoint_regions_max?;
+        Some(EndpointRegions(Count::new("mr_cnt for each endpoint", max)))
     }
 
     /// An endpoint, with a context for each side on which there is something to do.

@@ -52,6 +52,7 @@ use opened::{ManualHand, Opened};
 pub use builder::DomainBuilder;
 pub(crate) use builder::runner_of;
 pub use cache::{CacheRegister, CacheRegistration, RegistrationCache, RegistrationCacheBuilder};
+pub(crate) use counts::EndpointRegions;
 pub use handle::RegionHandle;
 pub(crate) use opened::{check_opened, name_opened};
 pub use ops::{DomainOps, SET_OPS_HMEM_OVERRIDE};
@@ -351,8 +352,7 @@ impl Domain {
         Register::new(self.clone(), bytes)
     }
 
-    /// Starts building a completion queue of this domain (`fi_cq_open`, `fi_cq(3)`). The domain
-    /// offers a limited number (`cq_cnt`).
+    /// Starts building a completion queue of this domain (`fi_cq_open`, `fi_cq(3)`).
     #[doc(alias = "fi_cq_open")]
     pub fn completion_queue(&self) -> CompletionQueueBuilder {
         let counted = self.inner.counts.queue();
@@ -364,8 +364,8 @@ impl Domain {
     /// Opens a counter of this domain (`fi_cntr_open`, `fi_cntr(3)`), at 0.
     ///
     /// # Errors
-    /// [`ErrorKind::LimitReached`] if the domain has as many counters as it offers (`cntr_cnt`),
-    /// [`ErrorKind::BadState`] if it is closed.
+    /// [`ErrorKind::LimitReached`] if `cntr_cnt` is a [limit](DomainBuilder::limit) that is
+    /// reached, [`ErrorKind::BadState`] if the domain is closed.
     #[doc(alias = "fi_cntr_open")]
     pub fn counter(&self) -> Result<Counter> {
         let counted = self.inner.counts.counter()?;
@@ -523,6 +523,11 @@ impl Domain {
     pub(crate) fn keep_context(&self, name: &Arc<str>, caps: SideCaps) -> Result<Keep> {
         let counted = self.inner.counts.contexts(caps)?;
         self.keep_counted(Arc::clone(name), counted)
+    }
+
+    /// What limits the regions of an endpoint that is opened now.
+    pub(crate) fn endpoint_regions(&self) -> Option<EndpointRegions> {
+        self.inner.counts.endpoint_regions()
     }
 
     /// A completion queue for an endpoint that was given none.

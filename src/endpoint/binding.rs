@@ -136,6 +136,7 @@ impl Binding {
         }
         Ok(Common {
             id,
+            regions: self.domain.endpoint_regions(),
             domain: self.domain,
             caps: self.caps,
             defaults: Defaults::new(self.op_flags, self.selective),

@@ -2,7 +2,7 @@
 
 use crate::buf::{IoBufs, Payload};
 use crate::cq::CompletionQueue;
-use crate::domain::Domain;
+use crate::domain::{Domain, EndpointRegions};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::EndpointId;
 use crate::info::SideCaps;
@@ -23,6 +23,8 @@ pub(super) struct Common {
     pub(super) receive_queue: CompletionQueue,
     pub(super) _keep: Keep,
     pub(super) dependences: Vec<Dependence>,
+    /// Bound to it, where their number is limited.
+    pub(super) regions: Option<EndpointRegions>,
 }
 
 impl Common {

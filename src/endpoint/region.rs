@@ -21,11 +21,13 @@ impl<B: 'static> MemoryRegion<B> {
     /// # Errors
     /// [`ErrorKind::BadState`](crate::ErrorKind::BadState) once the region has been enabled,
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the endpoint belongs to
-    /// another domain.
+    /// another domain, [`ErrorKind::LimitReached`](crate::ErrorKind::LimitReached) if `mr_cnt` is a
+    /// [limit](crate::domain::DomainBuilder::limit) that the endpoint has reached.
     #[doc(alias = "fi_mr_bind")]
     pub fn bind_endpoint(&self, endpoint: &impl RegionEndpoint) -> Result<()> {
         let (common, object) = endpoint.bound();
-        self.bind_opened(&common.domain, common.id, &object)
+        let regions = common.regions.as_ref();
+        self.bind_opened(&common.domain, common.id, regions, &object)
     }
 }
 

@@ -93,9 +93,10 @@ pub struct DomainAttr {
     /// Bytes of immediate data (remote CQ data) that an operation can carry: 8. 0 for datagram
     /// endpoints.
     pub cq_data_size: usize,
-    /// Completion queues.
+    /// Completion queues, as all counts but [`ep_cnt`](Self::ep_cnt) advice, unless the domain is
+    /// opened with a [limit](crate::domain::DomainBuilder::limit).
     pub cq_cnt: usize,
-    /// Endpoints.
+    /// Endpoints that can be open at the same time.
     pub ep_cnt: usize,
     /// Transmit contexts of all endpoints together. Each endpoint that can transmit has one; a
     /// [scalable](crate::rdm::ScalableEndpoint) endpoint has several.
@@ -127,7 +128,7 @@ pub struct DomainAttr {
     pub auth_key: Option<AuthKey>,
     /// Largest error data of an event, in bytes.
     pub max_err_data: usize,
-    /// Memory regions.
+    /// Memory regions; those bound to each endpoint with [`MrMode::ENDPOINT`].
     pub mr_cnt: usize,
     /// The default traffic class of the domain's endpoints.
     pub traffic_class: TrafficClass,

@@ -231,7 +231,9 @@ hints! {
         mr_key_size: usize,
         /// Bytes of immediate data (remote CQ data): at most 8, and 0 for datagram endpoints.
         cq_data_size: usize,
-        /// Completion queues that can be open at the same time. Default and maximum: 1,048,576.
+        /// Completion queues. As all counts but [`ep_cnt`](Self::ep_cnt) it is advice, unless the
+        /// domain is opened with a [limit](crate::domain::DomainBuilder::limit). Default and
+        /// maximum: 1,048,576.
         cq_cnt: usize,
         /// Endpoints that can be open at the same time. Default and maximum: 1,048,576.
         ep_cnt: usize,
@@ -252,7 +254,7 @@ hints! {
         /// Endpoints that can share a receive context. Connected endpoints: at most as many as the
         /// domain can have; others: only 0.
         max_ep_srx_ctx: usize,
-        /// Counters that can be open at the same time. Default and maximum: 6,291,456.
+        /// Counters. Default and maximum: 6,291,456.
         cntr_cnt: usize,
         /// Buffers per region: at most 16.
         mr_iov_limit: usize,
@@ -269,8 +271,8 @@ hints! {
         auth_key: AuthKey,
         /// Bytes of an event's error data: at most 256.
         max_err_data: usize,
-        /// Memory regions that can be registered at the same time; the domain allocates a table for
-        /// them when it is opened. Default and maximum: 16,777,216.
+        /// Memory regions, or those bound to each endpoint with [`MrMode::ENDPOINT`]; the domain
+        /// allocates a table for so many when it is opened. Default and maximum: 16,777,216.
         mr_cnt: usize,
         /// The default traffic class of the domain's endpoints. Default:
         /// [`TrafficClass::BestEffort`].

@@ -430,5 +430,9 @@ fn a_decline_without_its_paragraph() {
     let silent = first.replace("Instead: that.", "");
     one(&check(&silent, "D1"), "does not say what to use instead");
     let gap = format!("{first}\n## D3. Three\n\nInstead: that.\n");
-    one(&check(&gap, "D1 D3"), "`D3` stands where D2 belongs");
+    assert_eq!(check(&gap, "D1 D3"), [""; 0]);
+    let back = format!("{gap}\n## D2. Two\n\nInstead: that.\n");
+    one(&check(&back, "D1 D2 D3"), "`D2` stands behind D3");
+    let twice = format!("{gap}\n## D3. Again\n\nInstead: that.\n");
+    one(&check(&twice, "D1 D3"), "`D3` stands behind D3");
 }

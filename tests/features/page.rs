@@ -123,17 +123,17 @@ pub fn links(page: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The paragraphs are numbered without a gap, each says what to use instead, and each decline of
+/// The paragraphs are in the order of their numbers, which stay when one goes; each says what to use instead, and each decline of
 /// the ledger and the page has one.
 pub fn check_declined(declined: &str, page: &str, ledger: &Ledger, complaints: &mut Vec<String>) {
     let mut numbers = HashSet::new();
-    for (index, paragraph) in declined.split("\n## ").skip(1).enumerate() {
-        let expected = format!("D{}", index + 1);
+    let mut last = 0;
+    for paragraph in declined.split("\n## ").skip(1) {
         let number = paragraph.split('.').next().unwrap_or_default();
-        if number != expected {
-            complaints.push(format!(
-                "declined.md: `{number}` stands where {expected} belongs"
-            ));
+        let digits = number.strip_prefix('D').and_then(|it| it.parse().ok());
+        match digits {
+            Some(next) if next > last => last = next,
+            _ => complaints.push(format!("declined.md: `{number}` stands behind D{last}")),
         }
         let says_instead = paragraph.lines().any(|line| line.starts_with("Instead: "));
         if !says_instead {

@@ -258,8 +258,10 @@ fn one_context_more_than_there_may_be_is_refused_with_the_number() {
             tokio::task::yield_now().await;
         }
         // Three transmit contexts in all.
-        let four = rdm().domain(|domain| domain.tx_ctx_cnt(3));
-        let beyond = open(&peer_with(&net, four), 4).unwrap_err();
+        let mut four = peer_with(&net, rdm().domain(|domain| domain.tx_ctx_cnt(3)));
+        assert_eq!(open(&four, 4).unwrap().contexts().len(), 4, "it is advice");
+        four.domain = four.fabric.domain().limit().open().unwrap();
+        let beyond = open(&four, 4).unwrap_err();
         assert!(beyond.to_string().contains("tx_ctx_cnt is 3"), "{beyond}");
     });
 }

@@ -263,6 +263,7 @@ impl DgramEndpointBuilder {
             inject_size,
             common: Common {
                 id,
+                regions: domain.endpoint_regions(),
                 caps,
                 defaults: Defaults::new(
                     domain.info().op_flags_of(EndpointType::Dgram),

@@ -193,6 +193,7 @@ impl SharedReceiveContextBuilder {
             receive_counter: self.receive_counter,
             common: Common {
                 id,
+                regions: domain.endpoint_regions(),
                 caps,
                 defaults,
                 domain,

@@ -79,7 +79,7 @@ fn random_claims_are_judged_as_by_plain_sums() {
                     RegionMemory::new(buffers.collect::<Vec<_>>(), traits.clone()).unwrap();
                 if traits.by_endpoint {
                     let closed: std::sync::Weak<NoCounter> = std::sync::Weak::new();
-                    assert!(memory.attached().bind_endpoint(own, closed));
+                    assert!(memory.attached().bind_endpoint(own, closed, None));
                 }
                 let revoked = number % 7 == 6;
                 if revoked {
