@@ -200,9 +200,10 @@ pub mod ep {
     pub use crate::endpoint::{
         Accept, Connect, Endpoint, EndpointBuilder, OnRefusal, PassiveEndpoint,
         PassiveEndpointBuilder, RegionEndpoint, Reject, SharedReceiveContext,
-        SharedReceiveContextBuilder,
+        SharedReceiveContextBuilder, TcpOps,
     };
     pub use crate::progress::Liveness;
+    pub use crate::transport::TcpInfo;
 }
 
 /// Reliable connectionless endpoints (`FI_EP_RDM`), which send to any of many peers.

@@ -12,6 +12,7 @@ mod cache;
 mod control_groups;
 mod counts;
 mod handle;
+mod low_level;
 mod opened;
 mod ops;
 mod raw;
@@ -54,12 +55,16 @@ pub(crate) use builder::runner_of;
 pub use cache::{CacheRegister, CacheRegistration, RegistrationCache, RegistrationCacheBuilder};
 pub(crate) use counts::EndpointRegions;
 pub use handle::RegionHandle;
+pub(crate) use low_level::OpenSeal;
+pub use low_level::{OpenOps, RingOps};
 pub(crate) use opened::{check_opened, name_opened};
 pub use ops::{DomainOps, SET_OPS_HMEM_OVERRIDE};
 pub use register::{Register, RegisterReadOnly};
 pub use registration::Registration;
 pub use request::RegisterBufs;
 pub use watch::RegistrationProgress;
+
+pub use crate::transport::RingInfo;
 
 bitflags::bitflags! {
     /// What a domain reports to the event queue that it is bound to (flags of `fi_domain_bind`, see

@@ -9,6 +9,7 @@ mod common;
 mod defaults;
 mod dgram;
 pub mod kind;
+mod low_level;
 mod messages;
 mod msg;
 mod multi_recv;
@@ -53,6 +54,7 @@ pub use cm::{Accept, Connect, Reject};
 pub use dgram::{
     DgramEndpoint, DgramEndpointBuilder, Join, MulticastGroup, RecvDatagram, SendDatagram,
 };
+pub use low_level::TcpOps;
 pub use messages::{Message, Messages};
 pub use msg::{Received, Recv, RecvFrom, SendMessage};
 pub use multi_recv::MultiRecv;

@@ -11,14 +11,16 @@ mod latency;
 mod state;
 mod waker;
 
+use std::io;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Waker;
 
 use tracing::Span;
 
-use crate::error::{Phase, Result};
+use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::EndpointId;
 use crate::mr::AuthSecret;
 use crate::proto::{Connection, Lifecycle, OpKey, Sizes};
@@ -190,6 +192,21 @@ impl Port {
 
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         self.lock("local address").io.local
+    }
+
+    /// What this finds out of the connection's socket, under the port's lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadState`] without a connection that has a socket; or the system's.
+    pub(crate) fn ask_socket<R>(
+        &self,
+        ask: impl FnOnce(BorrowedFd<'_>) -> io::Result<R>,
+    ) -> Result<R> {
+        let state = self.lock("ask the socket");
+        let socket = state.io.link.as_ref().and_then(|link| link.socket());
+        let none = || Error::new(ErrorKind::BadState, "there is no connection with a socket");
+        let answer = ask(socket.ok_or_else(none)?);
+        answer.map_err(|error| Error::from_io(&error, "asking the socket of a connection"))
     }
 
     pub(crate) fn lifecycle(&self) -> Lifecycle {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::stats::DriverStats;
-use crate::transport::Transport;
+use crate::transport::{RingInfo, Transport};
 
 use super::end_report::EndReport;
 use super::engine::{Engine, EngineConfig};
@@ -66,6 +66,12 @@ impl Shards {
     /// Any of the transports: all are of one backend.
     pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
         self.0[0].transport()
+    }
+
+    /// The ring of each driver, where they have rings.
+    pub(crate) fn rings(&self) -> Vec<RingInfo> {
+        let rings = self.0.iter().map(|engine| engine.transport().ring());
+        rings.flatten().collect()
     }
 
     /// Makes the drivers look for operations on regions that were closed.

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -430,6 +431,10 @@ impl Link for FaultLink {
 
     fn stats(&self) -> Option<LinkStats> {
         self.inner.stats()
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.socket()
     }
 
     fn set_keep_alive(&mut self, keep_alive: KeepAliveConfig) -> bool {

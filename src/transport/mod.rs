@@ -55,6 +55,7 @@ mod address;
 mod clock;
 #[allow(unsafe_code)]
 mod epoll;
+mod facts;
 #[cfg(any(test, feature = "test-util"))]
 mod fault;
 mod interfaces;
@@ -79,7 +80,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::str::FromStr;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -91,6 +92,8 @@ use crate::limits::{DIRECT_PIECE_MAX, WAKE_BYTES_MIN, WAKES_PER_PAYLOAD};
 
 pub use address::PortRange;
 use address::at_port;
+pub(crate) use epoll::tcp_info;
+pub use facts::{RingInfo, TcpInfo};
 #[cfg(any(test, feature = "test-util"))]
 pub use fault::FaultPlan;
 #[cfg(feature = "test-util")]
@@ -237,6 +240,11 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Its ring, if it has one.
+    fn ring(&self) -> Option<RingInfo> {
+        None
+    }
+
     /// The driver calls it last, from its drop. What is in flight is cancelled and waited for, now
     /// and whenever a link or listener is dropped later: a ring that is not driven would keep their
     /// sockets open, and their peers waiting, for as long as there are handles of this transport.
@@ -358,6 +366,11 @@ pub(crate) trait Link: Send {
     /// What the system knows of the connection; a heartbeat asks for it. `None` where no system is
     /// between the ends: in the process, what the peer has sent is there.
     fn stats(&self) -> Option<LinkStats>;
+
+    /// Its socket, if it has one and the connection is not broken.
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Has the system probe the peer's system when the connection has been silent (`SO_KEEPALIVE`);
     /// without an answer the connection ends with [`ErrorKind::TimedOut`]. It does not probe while

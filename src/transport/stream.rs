@@ -4,6 +4,7 @@
 mod submissions;
 
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::task::{Poll, Waker};
 
 pub(super) use submissions::Submissions;
@@ -59,6 +60,11 @@ pub(super) trait Stream: Send {
     fn unread_bytes(&self) -> usize;
 
     fn stats(&self) -> Option<LinkStats>;
+
+    /// See [`Link::socket`].
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool;
 
@@ -264,6 +270,10 @@ impl<S: Stream> Link for StreamLink<S> {
 
     fn stats(&self) -> Option<LinkStats> {
         self.stream.stats()
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.stream.socket()
     }
 
     fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool {

@@ -24,6 +24,10 @@ macro_rules! leave_to_inner {
             self.inner.has_completions()
         }
 
+        fn ring(&self) -> Option<$crate::transport::RingInfo> {
+            self.inner.ring()
+        }
+
         fn shutdown(&self) {
             self.inner.shutdown();
         }

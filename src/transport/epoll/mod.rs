@@ -30,6 +30,7 @@ mod watched;
 // What the backend on a ring does alike.
 pub(super) use self::calls::{interrupted, local_addr, would_block};
 pub(super) use self::clock::TimerClock;
+pub(crate) use self::tcp_info::tcp_info;
 pub(super) use self::watched::Poller;
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 pub(super) use self::{

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
@@ -219,6 +219,10 @@ impl Stream for EpollStream {
 
     fn stats(&self) -> Option<LinkStats> {
         stats(self.fd.as_ref()?.get_ref()).ok()
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_ref()?.get_ref().as_fd())
     }
 
     fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool {

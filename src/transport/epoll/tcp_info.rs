@@ -7,45 +7,64 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::sockopt;
 
 use crate::limits::UNANSWERED_MIN;
-use crate::transport::{KeepAliveConfig, LinkStats};
+use crate::transport::{KeepAliveConfig, LinkStats, TcpInfo};
 
 /// The beginning of the kernel's `struct tcp_info` (linux/tcp.h), which only ever grows at its end.
-/// Everything since Linux 4.6 is here; times are in milliseconds.
+/// Everything since Linux 4.6 is here; times are in milliseconds where nothing else is said.
 #[repr(C)]
-struct TcpInfo {
+struct KernelTcpInfo {
     _states: [u8; 2],
     /// How often the oldest unconfirmed bytes were sent again.
     retransmits: u8,
     /// Probes for room, or for life, that have not been answered.
     probes: u8,
     _options: [u8; 4],
-    _timeouts: [u32; 4],
+    /// Microseconds.
+    rto: u32,
+    _ato: u32,
+    snd_mss: u32,
+    rcv_mss: u32,
     /// Segments in flight.
     unacked: u32,
-    _segments: [u32; 4],
+    _sacked: u32,
+    lost: u32,
+    _segments: [u32; 2],
     _last_sent: [u32; 2],
     last_data_recv: u32,
     last_ack_recv: u32,
-    _metrics: [u32; 11],
-    _pacing: [u64; 2],
+    pmtu: u32,
+    _rcv_ssthresh: u32,
+    /// Microseconds.
+    rtt: u32,
+    /// Microseconds.
+    rttvar: u32,
+    _snd_ssthresh: u32,
+    snd_cwnd: u32,
+    _metrics: [u32; 4],
+    total_retrans: u32,
+    /// Bytes per second.
+    pacing_rate: u64,
+    _max_pacing_rate: u64,
     bytes_acked: u64,
-    _bytes_received: u64,
+    bytes_received: u64,
 }
 
-const _: () = assert!(mem::offset_of!(TcpInfo, unacked) == 24);
-const _: () = assert!(mem::offset_of!(TcpInfo, last_data_recv) == 52);
-const _: () = assert!(mem::offset_of!(TcpInfo, bytes_acked) == 120);
-const _: () = assert!(mem::size_of::<TcpInfo>() == 136);
+const _: () = assert!(mem::offset_of!(KernelTcpInfo, unacked) == 24);
+const _: () = assert!(mem::offset_of!(KernelTcpInfo, last_data_recv) == 52);
+const _: () = assert!(mem::offset_of!(KernelTcpInfo, rtt) == 68);
+const _: () = assert!(mem::offset_of!(KernelTcpInfo, total_retrans) == 100);
+const _: () = assert!(mem::offset_of!(KernelTcpInfo, bytes_acked) == 120);
+const _: () = assert!(mem::size_of::<KernelTcpInfo>() == 136);
 
 /// The statistics of a connected socket.
 pub(in crate::transport) fn stats(fd: &OwnedFd) -> io::Result<LinkStats> {
-    let info = tcp_info(fd)?;
+    let info = kernel_tcp_info(fd.as_fd())?;
     let bytes = info.unacked > 0 && info.retransmits >= UNANSWERED_MIN;
     let probes = info.probes >= UNANSWERED_MIN;
     let unanswered_ms = match bytes || probes {
@@ -60,10 +79,31 @@ pub(in crate::transport) fn stats(fd: &OwnedFd) -> io::Result<LinkStats> {
     })
 }
 
-fn tcp_info(fd: &OwnedFd) -> io::Result<TcpInfo> {
-    // SAFETY: `TcpInfo` is a plain C struct of numbers, for which all zeros is a value.
-    let mut info: TcpInfo = unsafe { mem::zeroed() };
-    let mut len = mem::size_of::<TcpInfo>() as libc::socklen_t;
+/// What an application is shown of a connected socket.
+pub(crate) fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
+    let info = kernel_tcp_info(fd)?;
+    let micros = |count: u32| Duration::from_micros(count.into());
+    Ok(TcpInfo {
+        round_trip: micros(info.rtt),
+        round_trip_variation: micros(info.rttvar),
+        retransmit_timeout: micros(info.rto),
+        send_segment_size: info.snd_mss,
+        receive_segment_size: info.rcv_mss,
+        path_mtu: info.pmtu,
+        congestion_window: info.snd_cwnd,
+        unacknowledged_segments: info.unacked,
+        lost_segments: info.lost,
+        retransmitted_segments: info.total_retrans,
+        acknowledged_bytes: info.bytes_acked,
+        received_bytes: info.bytes_received,
+        pacing_rate: info.pacing_rate,
+    })
+}
+
+fn kernel_tcp_info(fd: BorrowedFd<'_>) -> io::Result<KernelTcpInfo> {
+    // SAFETY: `KernelTcpInfo` is a plain C struct of numbers, for which all zeros is a value.
+    let mut info: KernelTcpInfo = unsafe { mem::zeroed() };
+    let mut len = mem::size_of::<KernelTcpInfo>() as libc::socklen_t;
     // SAFETY: the descriptor is open; the kernel writes at most `len` bytes to `info`, which is so
     // large, and any bytes are a value of it.
     let result = unsafe {

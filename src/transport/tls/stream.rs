@@ -1,6 +1,7 @@
 //! The link that others see: a channel behind the trait of all streams.
 
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::task::Poll;
 
 use super::TlsEnd;
@@ -100,6 +101,10 @@ impl Stream for TlsStream {
 
     fn stats(&self) -> Option<LinkStats> {
         self.channel.as_ref()?.link.stats()
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.channel.as_ref()?.link.socket()
     }
 
     fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool {

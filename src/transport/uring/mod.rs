@@ -55,9 +55,9 @@ use tokio::runtime::Handle;
 use super::epoll::{TimerClock, UdpSocket, bound_listener, open_datagrams, started_connect};
 use super::stream::StreamLink;
 use super::udp::{DatagramOptions, DatagramSocket};
-use super::{Backend, Clock, Link, Listener, PortRange, RawLink, Transport};
+use super::{Backend, Clock, Link, Listener, PortRange, RawLink, RingInfo, Transport};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{RING_COMPLETIONS, RING_SUBMISSIONS};
+use crate::limits::{RING_BUFFER_SIZE, RING_BUFFERS, RING_COMPLETIONS, RING_SUBMISSIONS};
 
 /// TCP on a ring.
 pub(super) struct UringTransport {
@@ -164,6 +164,17 @@ impl UringTransport {
 impl Transport for UringTransport {
     fn backend(&self) -> Backend {
         Backend::IoUring
+    }
+
+    fn ring(&self) -> Option<RingInfo> {
+        let params = self.ring.ring().params();
+        Some(RingInfo {
+            submission_entries: params.sq_entries(),
+            completion_entries: params.cq_entries(),
+            provided_buffers: RING_BUFFERS.into(),
+            provided_buffer_size: RING_BUFFER_SIZE,
+            is_single_issuer: matches!(self.driven_by, DrivenBy::Thread(_)),
+        })
     }
 
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>> {

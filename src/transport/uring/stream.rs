@@ -13,7 +13,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -371,6 +371,10 @@ impl Stream for UringStream {
 
     fn stats(&self) -> Option<LinkStats> {
         stats(self.fd.as_ref()?).ok()
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_ref()?.as_fd())
     }
 
     fn set_keep_alive(&mut self, config: KeepAliveConfig) -> bool {

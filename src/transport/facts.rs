@@ -1,0 +1,57 @@
+//! What the system says of a connection and of a ring, for applications that want to see it.
+
+use std::time::Duration;
+
+/// What the kernel knows of a TCP connection (`TCP_INFO` of tcp(7)).
+///
+/// You get one from [`TcpOps::info`](crate::ep::TcpOps::info).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TcpInfo {
+    /// The smoothed time from sending to its acknowledgement.
+    pub round_trip: Duration,
+    /// How much that varies.
+    pub round_trip_variation: Duration,
+    /// After so long without an acknowledgement, bytes are sent again.
+    pub retransmit_timeout: Duration,
+    /// Bytes per segment that is sent.
+    pub send_segment_size: u32,
+    /// Bytes per segment that is received, as far as is known.
+    pub receive_segment_size: u32,
+    /// The largest packet, in bytes, that the path is known to carry.
+    pub path_mtu: u32,
+    /// Segments that may be in flight.
+    pub congestion_window: u32,
+    /// Segments that are in flight.
+    pub unacknowledged_segments: u32,
+    /// Of those, the segments that are considered lost.
+    pub lost_segments: u32,
+    /// Segments that were sent again since the connection was made.
+    pub retransmitted_segments: u32,
+    /// Bytes that the peer's system has acknowledged since then.
+    pub acknowledged_bytes: u64,
+    /// Bytes that were received since then.
+    pub received_bytes: u64,
+    /// Bytes per second at which the system sends at most.
+    pub pacing_rate: u64,
+}
+
+/// An io_uring ring, one for each driver of a domain.
+///
+/// You get one from [`RingOps::rings`](crate::domain::RingOps::rings).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RingInfo {
+    /// Entries of the submission queue.
+    pub submission_entries: u32,
+    /// Entries of the completion queue.
+    pub completion_entries: u32,
+    /// Buffers for small receives that the ring provides to the kernel.
+    pub provided_buffers: u32,
+    /// Bytes of each of them.
+    pub provided_buffer_size: usize,
+    /// The kernel runs completions only in the one thread that submits
+    /// (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`): the ring of a driver with a
+    /// thread of its own.
+    pub is_single_issuer: bool,
+}
