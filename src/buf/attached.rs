@@ -25,6 +25,8 @@ pub(crate) struct RegionTraits {
     pub(crate) domain: Option<DomainId>,
     /// Counters may be bound to it.
     pub(crate) counts_events: bool,
+    /// But it was registered without the flag that this takes (`FI_MR_RMA_EVENT`).
+    pub(crate) lacks_event_flag: bool,
     /// It is refused until it is enabled.
     pub(crate) disabled: bool,
     /// Only endpoints bound to it may use it (`FI_MR_ENDPOINT`).
@@ -45,6 +47,7 @@ impl RegionTraits {
             flags: 0,
             domain: None,
             counts_events: true,
+            lacks_event_flag: false,
             disabled: false,
             by_endpoint: false,
             notified_pages: false,

@@ -18,8 +18,10 @@ impl<B: 'static> MemoryRegion<B> {
     ///
     /// # Errors
     /// [`ErrorKind::BadFlags`] for flags that are not among [`MrBind`]'s,
-    /// [`ErrorKind::InvalidArgument`] without a flag, and for a counter of another domain unless
-    /// the region's is a [peer](crate::domain::DomainBuilder::peer_of) of that;
+    /// [`ErrorKind::InvalidArgument`] without a flag, for a region that was registered without
+    /// [`MrFlags::RMA_EVENT`](crate::mr::MrFlags::RMA_EVENT) in a domain with
+    /// [`MrMode::RMA_EVENT`](crate::info::MrMode::RMA_EVENT), and for a counter of another domain
+    /// unless the region's is a [peer](crate::domain::DomainBuilder::peer_of) of that;
     /// [`ErrorKind::Unsupported`] (`FI_ENOSYS`) in a domain that was opened without
     /// [`Caps::RMA_EVENT`]; [`ErrorKind::BadState`] if the region is enabled already or the counter
     /// is closed.
@@ -36,6 +38,11 @@ impl<B: 'static> MemoryRegion<B> {
         if !self.memory().traits().counts_events {
             let message = "the domain was opened without the capability RMA_EVENT";
             return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        if self.memory().traits().lacks_event_flag {
+            let message = "with FI_MR_RMA_EVENT, a region that a counter is bound to is registered \
+                           with the flag RMA_EVENT";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         let counter = counter.attachable(self.scope())?;
         let attached = self.memory().attached();

@@ -234,13 +234,15 @@ impl Domain {
     pub(super) fn traits(&self, request: &Request) -> RegionTraits {
         let mode = self.inner.mr_mode;
         let by_endpoint = mode.contains(MrMode::ENDPOINT);
+        let by_event = mode.contains(MrMode::RMA_EVENT);
         let for_events = request.flags.contains(MrFlags::RMA_EVENT);
         RegionTraits {
             rights: request.access.bits(),
             flags: request.flags.bits(),
             domain: Some(self.inner.scope.own()),
             counts_events: self.counts_rma_events(),
-            disabled: by_endpoint || for_events && mode.contains(MrMode::RMA_EVENT),
+            lacks_event_flag: by_event && !for_events,
+            disabled: by_endpoint || by_event && for_events,
             by_endpoint,
             notified_pages: mode.contains(MrMode::MMU_NOTIFY),
             hmem: self.hmem(),

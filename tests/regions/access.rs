@@ -102,8 +102,7 @@ fn peers_have_the_rights_that_were_granted_and_no_others() {
 /// using the memory registration calls."
 /// fi_mr(3): "Obtains the local memory descriptor associated with a MR."
 /// fi_mr(3): "Return a local descriptor associated with a registered memory region"
-/// fi_mr(3): "the mem_desc parameter into data transfer operations is ignored." Not here: what a
-/// region was registered for counts without FI_MR_LOCAL too.
+/// What a region was registered for counts without FI_MR_LOCAL too (D19 of docs/declined.md).
 /// fi_mr(3): "a memory region registered for FI_WRITE access may also behave as if FI_SEND were
 /// specified as well." Here it does not.
 #[test]
@@ -184,7 +183,6 @@ fn local_operations_need_their_right() {
 /// fi_mr(3): "indicate the location within a registered memory region by specifying an address."
 /// fi_mr(3): "not required to register data buffers before using them for local operations (e.g.
 /// send and receive data buffers)"
-/// fi_mr(3): "the mem_desc parameter into data transfer operations is ignored."
 /// fi_mr(3): "Return the remote key needed to access a registered memory region"
 /// fi_mr(3): "Returns the remote protection key associated with a MR."
 /// fi_mr(3): "The returned key may be used in data transfer operations at a peer."
@@ -226,8 +224,6 @@ fn by_default_peers_use_offsets_and_the_applications_keys() {
 /// fi_mr(3): "must be registered with a resource domain before it can be used as the target of a
 /// remote RMA or atomic data transfer."
 /// fi_mr(3): "requires that the application register the targeted memory buffer(s)."
-/// fi_domain(3): "When a resource management error occurs on an endpoint, the endpoint is
-/// transitioned into a disabled state."
 /// fi_domain(3): "Any operations which have not already completed will fail and be discarded."
 /// fi_domain(3): "For connected endpoints, the connection is torn down and must be re-established."
 #[test]

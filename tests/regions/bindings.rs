@@ -51,6 +51,12 @@ fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
     on_every_backend(|net| async move {
         let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::RMA_EVENT));
         let (initiator, target, x, y) = toward(&net, hints).await;
+        // Without the flag no counter counts for it.
+        let unflagged = with_flags(&target, MrFlags::empty());
+        let unbound = target.domain.counter().unwrap();
+        let error = unflagged.bind_counter(&unbound, MrBind::all()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("RMA_EVENT"), "{error}");
         let region = with_flags(&target, MrFlags::RMA_EVENT);
         assert_eq!(region.flags(), MrFlags::RMA_EVENT);
         // Disabled: not for peers, not for operations; its owner may fill it.

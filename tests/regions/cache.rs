@@ -67,8 +67,6 @@ fn a_registration_outlives_its_use_and_is_found_again() {
 
 /// fi_mr(3): "if hardware requires the FI_MR_LOCAL mode bit described above, but this is not
 /// supported by the application"
-/// fi_mr(3): "A provider may hide local registration requirements from applications by making use
-/// of an internal registration cache"
 #[test]
 fn a_cache_meets_mr_local_for_buffers_that_come_and_go() {
     on_every_backend(|net| async move {

@@ -2,6 +2,7 @@
 
 mod closing;
 mod counts;
+mod ops;
 mod peers;
 
 use std::time::Duration;

@@ -344,8 +344,6 @@ fn assert_refused(error: Error, reason: Refusal) {
 /// fi_domain(3): `RMA Overrun, RDM/MSG EP-with RM: transmit error`
 /// fi_domain(3): "attempt to access outside of the target memory region will fail, resulting in a
 /// transmit error."
-/// fi_domain(3): "When a resource management error occurs on an endpoint, the endpoint is
-/// transitioned into a disabled state."
 #[test]
 fn rma_of_connected_endpoints_that_meets_no_region_ends_the_connection() {
     on_every_backend(|net| async move {
@@ -377,15 +375,9 @@ fn rma_of_connected_endpoints_that_meets_no_region_ends_the_connection() {
 /// fi_domain(3): `RMA Overrun, RDM/MSG EP-with RM: transmit error`
 /// fi_domain(3): "attempt to access outside of the target memory region will fail, resulting in a
 /// transmit error."
-/// fi_domain(3): "When a resource management error occurs on an endpoint, the endpoint is
-/// transitioned into a disabled state." Only the connection to that peer is, and the next operation
-/// makes it anew.
 /// fi_domain(3): "Any operations which have not already completed will fail and be discarded." Those
-/// to that peer are; a receive for anybody goes on.
-/// fi_domain(3): "For connectionless endpoints, the endpoint must be re-enabled before it will accept
-/// new data transfer operations."
-/// fi_domain(3): "For unconnected endpoints, the endpoint must be re-enabled before it will accept
-/// new data transfer operations."
+/// to that peer are; a receive for anybody goes on. The endpoint is not disabled (D18 of
+/// docs/declined.md): the next operation to that peer makes the connection anew.
 #[test]
 fn rma_of_connectionless_endpoints_that_meets_no_region_leaves_the_endpoint_enabled() {
     on_every_backend(|net| async move {

@@ -16,8 +16,7 @@ use super::{by_hand, on, plainly, round_trip};
 use crate::common::backends;
 
 /// fi_domain(3): "the user will synchronize progressing the data and control operations themselves"
-/// fi_domain(3): "allows Libfabric to remove all locking in the critical data progress path."
-/// Allowed, and not needed: tasks, and plain threads, that wait at the same time for connections of
+/// That is not needed: tasks, and plain threads, that wait at the same time for connections of
 /// one domain.
 #[test]
 fn who_waits_at_the_same_time_all_get_their_messages() {
