@@ -194,7 +194,9 @@ impl DgramEndpointBuilder {
     /// Opens the endpoint, which receives datagrams from now on.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] without an address vector, or for a size out of range;
+    /// [`ErrorKind::InvalidArgument`] without an address vector, for a size out of range, or for an
+    /// address vector, a queue or a counter of another domain, unless this one is a
+    /// [peer](crate::domain::DomainBuilder::peer_of) of that;
     /// [`ErrorKind::AddressInUse`] and [`ErrorKind::AddressNotAvailable`] for the local address;
     /// [`ErrorKind::Unsupported`] in a domain with an authorization key; [`ErrorKind::BadState`] if
     /// the domain, the address vector, a queue or a counter is closed; [`ErrorKind::DriverGone`] if

@@ -145,9 +145,10 @@ impl SharedReceiveContextBuilder {
     /// Opens the context.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a size out of range, [`ErrorKind::BadState`] if the
-    /// domain, the queue or the counter is closed, [`ErrorKind::DriverGone`] if the domain's
-    /// runtime has ended.
+    /// [`ErrorKind::InvalidArgument`] for a size out of range, or for a queue or a counter of
+    /// another domain, unless this one is a [peer](crate::domain::DomainBuilder::peer_of) of that;
+    /// [`ErrorKind::BadState`] if the domain, the queue or the counter is closed;
+    /// [`ErrorKind::DriverGone`] if the domain's runtime has ended.
     pub fn open(self) -> Result<SharedReceiveContext> {
         if !(1..=RECEIVE_SIZE_MAX).contains(&self.size) {
             let message = format!("size is {}, it may be 1 to {RECEIVE_SIZE_MAX}", self.size);
