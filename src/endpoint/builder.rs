@@ -91,11 +91,11 @@ impl EndpointBuilder {
     ///
     /// # Errors
     /// - [`ErrorKind::InvalidArgument`] for a size, a limit or a [`Liveness`](crate::ep::Liveness)
-    ///   that is out of range; for a queue, a counter or a receive context of another domain, unless
-    ///   this one is a [peer](crate::domain::DomainBuilder::peer_of) of that; for a receive context
-    ///   together with a receive counter; for no receive context if the domain's Info requires a
-    ///   shared one; and for an authorization key without the [`extension`](Self::extension), which
-    ///   is needed to prove it.
+    ///   that is out of range; for a queue, a counter or a receive context of another domain,
+    ///   unless this one is a [peer](crate::domain::DomainBuilder::peer_of) of that; for a receive
+    ///   context together with a receive counter; for no receive context if the domain's Info
+    ///   requires a shared one; and for an authorization key without the
+    ///   [`extension`](Self::extension), which is needed to prove it.
     /// - [`ErrorKind::Unsupported`] for the keys of an address vector.
     /// - [`ErrorKind::BadState`] if the domain, the receive context, a queue or a counter is
     ///   closed.

@@ -99,7 +99,9 @@ impl ManualReactor {
         let backend = backend.unwrap_or(Backend::Epoll);
         let ended = || Error::new(ErrorKind::NoRuntime, "the runtime of the peer has ended");
         let life = self.life.as_ref();
-        let _alive = life.map(|life| life.alive().ok_or_else(ended)).transpose()?;
+        let _alive = life
+            .map(|life| life.alive().ok_or_else(ended))
+            .transpose()?;
         let _runtime = self.runtime.enter();
         runtime_for(backend)?;
         self.open_poller(backend)?;

@@ -123,8 +123,8 @@ pub fn links(page: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The paragraphs are in the order of their numbers, which stay when one goes; each says what to use
-/// instead, and each decline of the ledger and the page has one.
+/// The paragraphs are in the order of their numbers, which stay when one goes; each says what to
+/// use instead, and each decline of the ledger and the page has one.
 pub fn check_declined(declined: &str, page: &str, ledger: &Ledger, complaints: &mut Vec<String>) {
     let mut numbers = HashSet::new();
     let mut last = 0;

@@ -39,7 +39,17 @@ impl Shared {
         connections: usize,
         build: impl FnOnce(SharedReceiveContextBuilder) -> SharedReceiveContextBuilder,
     ) -> Shared {
-        let (client, server) = (net.peer().unwrap(), net.peer().unwrap());
+        Shared::open_in(&net.peer().unwrap(), net, connections, build).await
+    }
+
+    /// The context is this peer's.
+    async fn open_in(
+        server: &Peer,
+        net: &Net,
+        connections: usize,
+        build: impl FnOnce(SharedReceiveContextBuilder) -> SharedReceiveContextBuilder,
+    ) -> Shared {
+        let (client, server) = (net.peer().unwrap(), server.clone());
         let context = build(server.domain.receive_context()).open().unwrap();
         let mut shared = Shared {
             server,
@@ -100,7 +110,8 @@ fn completions_of_shared_receives_name_the_endpoint() {
     on_every_backend(|net| async move {
         let peer = net.peer().unwrap();
         let counter = peer.domain.counter().unwrap();
-        let shared = Shared::open_with(&net, 4, |builder| builder.receive_counter(&counter)).await;
+        let counted = |builder: SharedReceiveContextBuilder| builder.receive_counter(&counter);
+        let shared = Shared::open_in(&peer, &net, 4, counted).await;
         let queue = shared.context.receive_queue().clone();
         for context in 0..8_u64 {
             let receive = shared.context.recv(vec![0; 8]);

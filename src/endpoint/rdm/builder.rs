@@ -174,8 +174,8 @@ impl RdmEndpointBuilder {
     ///
     /// # Errors
     /// - [`ErrorKind::InvalidArgument`] for a size, a limit or a [`Liveness`](crate::ep::Liveness)
-    ///   that is out of range, for a queue, a counter or an address vector of another domain, unless
-    ///   this one is a [peer](crate::domain::DomainBuilder::peer_of) of that, and for an
+    ///   that is out of range, for a queue, a counter or an address vector of another domain,
+    ///   unless this one is a [peer](crate::domain::DomainBuilder::peer_of) of that, and for an
     ///   authorization key without the [`extension`](Self::extension), which is needed to prove it.
     /// - [`ErrorKind::Unsupported`] for the keys of an address vector in a domain that was opened
     ///   without them, or if the vector has none.

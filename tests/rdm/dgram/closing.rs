@@ -144,12 +144,13 @@ fn a_flood_without_receives_blocks_nothing_else() {
             .unexpected_bytes(1000)
             .open()
             .unwrap();
+        let targets = a.domain.address_vector().open().unwrap();
         let source = (a.domain.dgram_endpoint())
-            .address_vector(&peers)
+            .address_vector(&targets)
             .bind(HERE.into())
             .open()
             .unwrap();
-        let name = peers.insert(flooded.local_addr()).now().unwrap();
+        let name = targets.insert(flooded.local_addr()).now().unwrap();
         for _ in 0..50 {
             for _ in 0..40 {
                 source.send(vec![0; 900], name).await.unwrap();
