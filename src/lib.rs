@@ -178,6 +178,7 @@ mod id;
 mod identity;
 pub mod info;
 pub mod limits;
+mod log;
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod models;

@@ -18,6 +18,8 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::log::hold_event;
+
 use super::access_error::AccessError;
 use super::owned_buffer::OwnedBuffer;
 use super::span::Span;
@@ -401,7 +403,7 @@ fn owner_copies(copy: impl FnOnce() -> io::Result<usize>, asked: usize) -> Resul
             error.raw_os_error().unwrap_or(libc::EIO),
         )),
         Err(_) => {
-            tracing::error!("a function that copies device memory panicked");
+            hold_event(|| tracing::error!("a function that copies device memory panicked"));
             Err(AccessError::Owner(libc::EIO))
         }
     }

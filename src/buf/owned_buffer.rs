@@ -25,6 +25,7 @@ use std::fmt;
 use std::io;
 use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 use std::sync::Arc;
 
@@ -36,6 +37,7 @@ use super::device::DevicePlace;
 use super::mapped::{MappedBuffer, PageKind};
 use super::range;
 use super::span::Span;
+use crate::log::hold_event;
 
 /// How the bytes of a span are owned, and what they become again.
 enum Owner {
@@ -357,7 +359,7 @@ impl Drop for OwnedBuffer {
                 let counted = unsafe { Arc::from_raw(self.raw_slice().cast_const()) };
                 drop(counted);
             }
-            Owner::Bytes(bytes) => drop(bytes),
+            Owner::Bytes(bytes) => drop_users(bytes),
             Owner::BytesMut(bytes) | Owner::SpareBytesMut(bytes) => drop(bytes),
             Owner::Mapped { mapped, pages } => {
                 // SAFETY: the parts `From<MappedBuffer>` dissolved; only use, as above.
@@ -365,10 +367,18 @@ impl Drop for OwnedBuffer {
                 drop(buffer);
             }
             Owner::Window(whole) | Owner::SharedWindow(whole) => drop(whole),
-            Owner::Device(place) => drop(place),
+            Owner::Device(place) => drop_users(place),
             Owner::SpareVec { .. } => unreachable!("just cut"),
             Owner::Static | Owner::StaticText | Owner::Range | Owner::Gone => {}
         }
+    }
+}
+
+/// Drops what may own something of the user's, on whatever thread is done with it: a panic of that
+/// drop is none of the thread's.
+fn drop_users<T>(owner: T) {
+    if catch_unwind(AssertUnwindSafe(|| drop(owner))).is_err() {
+        hold_event(|| tracing::error!("the drop of a buffer panicked"));
     }
 }
 

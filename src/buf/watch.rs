@@ -31,6 +31,10 @@ use rustix::io::Errno;
 use rustix::ioctl::{Setter, Updater, ioctl, opcode};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
+use tracing::Level;
+
+use crate::log::{hold_event, is_logged};
+
 use super::MappedBuffer;
 use super::pages::{pages_of, without};
 use crate::limits::{WATCH_MESSAGES_PER_READ, WATCH_NOTICES_MAX, WATCH_READERS_MAX};
@@ -272,7 +276,9 @@ impl Drop for WatchGuard {
                 let request = Setter::<{ UNREGISTER as _ }, _>::new(request);
                 ioctl(&self.watch.descriptor, request)
             };
-            tracing::trace!(?ended, "a range is not watched any more");
+            if is_logged(Level::TRACE) {
+                hold_event(move || tracing::trace!(?ended, "a range is not watched any more"));
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 
 use crate::limits::{BLOCKING_THREADS_MAX, BLOCKING_TURN_MAX};
+use crate::log::emit_held;
 use crate::progress::run_blocking_on;
 
 #[derive(Clone)]
@@ -98,6 +99,7 @@ impl BlockingPool {
         };
         let turn = ThreadTurn(Some(self.clone()));
         run_blocking_on(runtime, || turn.run());
+        emit_held();
     }
 
     /// Runs queued work until the queue is empty or the thread's turn is over.

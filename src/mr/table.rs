@@ -6,8 +6,6 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-use tokio::sync::Notify;
-
 use super::access::Access;
 use super::auth::{AccessContext, AuthSecret};
 use super::flags::MrFlags;
@@ -18,7 +16,7 @@ use crate::buf::{RegionMemory, RegionUse};
 use crate::error::{Error, ErrorKind, Refusal, Result};
 use crate::random::RandomSource;
 use crate::stats::RegionStats;
-use crate::sync::{GateError, Lock, Role};
+use crate::sync::{GateError, Lock, Notify, Role};
 
 /// The table as a domain and its regions share it.
 pub(crate) type SharedTable = Arc<Lock<MrTable>>;

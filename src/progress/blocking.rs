@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 
+use crate::log::hold_event;
+
 /// Runs work that blocks on a blocking thread of the runtime, or, outside of a runtime, on a thread
 /// of its own. Work that gets no thread is dropped.
 fn run_blocking(work: impl FnOnce() + Send + 'static) {
@@ -38,7 +40,8 @@ pub(crate) fn run_blocking_on<W: FnOnce() + Send + 'static>(runtime: &Handle, wo
     };
     // It panics where there is no thread and none can be had, and keeps what it was given.
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::warn!("the runtime has no thread for work that blocks");
+        // Some ask for it under the lock of a port.
+        hold_event(|| tracing::warn!("the runtime has no thread for work that blocks"));
         drop(take(&held));
     }
 }

@@ -30,6 +30,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::error::Error;
+use crate::log::emit_held;
 use crate::slab::Key;
 use crate::sync::ProgressTask;
 use crate::transport::{Backend, Clock};
@@ -410,7 +411,9 @@ impl Future for Driver {
         }
         loop {
             // 1. The transport takes in what the kernel has completed, which makes ports ready.
-            match this.engine.transport.poll_drive(cx) {
+            let driven = this.engine.transport.poll_drive(cx);
+            emit_held();
+            match driven {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) => {
                     budget.spend_step();
@@ -491,36 +494,40 @@ impl Drop for Driver {
     /// has gone: everything still bound to this engine ends now, so that nothing is awaited
     /// indefinitely (ruling 11).
     fn drop(&mut self) {
-        let span = &self.engine.span;
-        match &self.lost {
-            Some(error) => tracing::error!(parent: span, %error, "the driver has lost its backend"),
-            None if self.engine.is_stopping() => tracing::info!(parent: span, "domain closed"),
-            None => tracing::info!(parent: span, "the driver ends before its domain"),
-        }
-        let why = self.lost.take().unwrap_or_else(Engine::gone_error);
-        if self.engine.is_stopping() {
+        let (engine, lost) = (Arc::clone(&self.engine), self.lost.take());
+        let is_asked = engine.is_stopping();
+        caught(|| log_end(&engine.span, lost.as_ref(), is_asked));
+        if is_asked {
             // Before anybody learns that it has ended, and closes the event queue.
-            self.engine.drop_end_report();
+            caught(|| engine.drop_end_report());
         }
-        self.engine.set_gone(why);
+        caught(|| engine.set_gone(lost.unwrap_or_else(Engine::gone_error)));
         for key in self.all_ports() {
-            // What made the driver panic (a waker, a buffer's drop) may do it again; the other
-            // ports end all the same.
-            let ended = catch_unwind(AssertUnwindSafe(|| {
-                if let Some(port) = self.port(key) {
-                    port.driver_gone();
-                }
-                // It may be the last to hold what applications gave it: dropped after unlocking.
-                let port = self.engine.lock_ports().remove(key);
-                drop(port);
-            }));
-            if ended.is_err() {
-                tracing::error!("ending a connection of a driver that is gone panicked");
-            }
+            let port = self.port(key);
+            caught(|| port.iter().for_each(|port| port.driver_gone()));
+            // It may be the last to hold what applications gave it: dropped after unlocking.
+            let listed = engine.lock_ports().remove(key);
+            caught(|| drop((port, listed)));
         }
-        self.engine.transport.shutdown();
-        if catch_unwind(AssertUnwindSafe(|| self.engine.report_end())).is_err() {
-            tracing::error!("reporting the end of a driver panicked");
-        }
+        engine.transport.shutdown();
+        caught(|| engine.report_end());
+    }
+}
+
+/// A step of the driver's end: what made the driver panic (a waker, a subscriber, a buffer's drop)
+/// may do it again, and the other steps are done all the same.
+fn caught(step: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(step)).is_err() {
+        // The subscriber may be what panics.
+        let log = || tracing::error!("a step of a driver's end panicked");
+        let _ = catch_unwind(log);
+    }
+}
+
+fn log_end(span: &tracing::Span, lost: Option<&Error>, is_asked: bool) {
+    match lost {
+        Some(error) => tracing::error!(parent: span, %error, "the driver has lost its backend"),
+        None if is_asked => tracing::info!(parent: span, "domain closed"),
+        None => tracing::info!(parent: span, "the driver ends before its domain"),
     }
 }

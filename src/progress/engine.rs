@@ -11,7 +11,7 @@ use crate::mr::MrTable;
 use crate::random::RandomSource;
 use crate::slab::{Key, Slab};
 use crate::stats::DriverStats;
-use crate::sync::{Lock, WaiterKey, Waiters, WakeList};
+use crate::sync::{Lock, Notify, WaiterKey, Waiters, WakeList};
 use crate::transport::{Executor, Transport};
 
 use super::aside::TurnOutcome;
@@ -57,7 +57,7 @@ pub(crate) struct Engine {
     /// no future of it between two.
     gone_waiters: Mutex<Waiters>,
     /// Wakes futures that wait for that, and forgets those that are dropped.
-    ended: tokio::sync::Notify,
+    ended: Notify,
     /// Where the end of the driver is reported.
     end_report: Mutex<Option<EndReport>>,
     /// A region was revoked or closed: kernel operations on it are to be cancelled.
@@ -96,7 +96,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             gone: OnceLock::new(),
             gone_waiters: Mutex::default(),
-            ended: tokio::sync::Notify::new(),
+            ended: Notify::default(),
             end_report: Mutex::default(),
             regions_changed: AtomicBool::new(false),
             copies_block: AtomicBool::new(false),
@@ -146,11 +146,10 @@ impl Engine {
 
     pub(super) fn set_gone(&self, why: Error) {
         let _ = self.gone.set(why);
-        self.ended.notify_waiters();
         let mut wakes = WakeList::new();
         self.lock_gone_waiters().take_all(&mut wakes);
-        // Wakes them, with the lock released.
-        drop(wakes);
+        // First: a waker that panics leaves the others to the drop of the list.
+        self.ended.notify_waiters();
     }
 
     /// Ready, with the reason, once the driver has ended; the task is woken then. `key` is the

@@ -3,10 +3,13 @@
 
 use std::collections::VecDeque;
 
+use tracing::Level;
+
 use crate::buf::RegionUse;
 use crate::cq::{Completion, CqSlot};
 use crate::error::Refusal;
 use crate::info::{Caps, SideCaps};
+use crate::log::{hold_event, is_logged};
 use crate::mr::{Access, AccessContext, AccessRequest, MrTable};
 use crate::proto::{Connection, Host, Receives};
 use crate::sync::{Lock, Ring, WakeList};
@@ -47,7 +50,12 @@ impl Host<Report> for PortHost<'_> {
             Err(denied) => Err(denied.into()),
         });
         if let Err(reason) = &found {
-            tracing::info!(parent: &self.port.span, %reason, "an access of the peer is refused");
+            if is_logged(Level::INFO) {
+                let (span, reason) = (self.port.span.clone(), *reason);
+                hold_event(move || {
+                    tracing::info!(parent: &span, %reason, "an access of the peer is refused");
+                });
+            }
         }
         found
     }

@@ -22,6 +22,7 @@ use tracing::Span;
 
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::EndpointId;
+use crate::log::emit_held;
 use crate::mr::AuthSecret;
 use crate::proto::{Connection, Lifecycle, OpKey, Sizes};
 use crate::random::RandomSource;
@@ -269,8 +270,10 @@ impl Drop for PortGuard<'_> {
             let shared = state.receives.as_ref();
             // Nothing is, after the usual post.
             if !state.deferred.is_empty() || shared.is_some_and(|it| it.has_deferred()) {
-                run_deferred(state);
+                return run_deferred(state);
             }
+            drop(state);
+            emit_held();
         }
     }
 }
@@ -281,6 +284,8 @@ fn run_deferred(mut state: MutexGuard<'_, PortState>) {
     let deferred = state.deferred.take();
     let shared = state.receives.as_mut().map(|it| it.take_deferred());
     drop(state);
+    // A subscriber that panics leaves the rest to the drop of these.
+    emit_held();
     deferred.run();
     drop(shared);
 }

@@ -4,11 +4,14 @@
 
 use std::net::SocketAddr;
 
+use tracing::Level;
+
 use crate::buf::Payload;
 use crate::cq::{Completion, CompletionFlags};
 use crate::eq::{Event, EventError};
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{EndpointId, UserContext};
+use crate::log::{hold_event, is_logged};
 use crate::mr::Access;
 use crate::proto::{ConnEvent, InjectedEnds, Lifecycle, OpKey, OpResult, Receives};
 use crate::stats::OperationStats;
@@ -94,8 +97,7 @@ impl Port {
             ConnEvent::Connected { data } => {
                 state.life.on_connected();
                 state.counts.connects += 1;
-                let peer = state.io.peer.map(tracing::field::display);
-                tracing::info!(parent: &self.span, endpoint = ?self.id(), peer, "connected");
+                self.log_connected(state.io.peer);
                 state.timers.cancel_alarm();
                 if let Some(slot) = state.bindings.connected.take() {
                     let link = state.io.link.as_ref();
@@ -142,9 +144,12 @@ impl Port {
     fn connect_failed(&self, state: &mut PortState, error: Error) {
         let error = state.about_peer(error);
         state.counts.losses += 1;
-        tracing::warn!(
-            parent: &self.span, endpoint = ?self.id(), %error, "connection not established"
-        );
+        if is_logged(Level::WARN) {
+            let (span, endpoint, error) = (self.span.clone(), self.id(), error.clone());
+            hold_event(move || {
+                tracing::warn!(parent: &span, ?endpoint, %error, "connection not established");
+            });
+        }
         if let Some(slot) = state.bindings.connected.take() {
             let event = EventError::new(error.clone())
                 .with_context(state.connect.context)
@@ -242,15 +247,7 @@ impl Port {
     fn deliver_closed(&self, state: &mut PortState, connected: bool, lost: Option<Error>) {
         let lost = lost.map(|error| state.about_peer(error));
         state.counts.losses += u64::from(lost.is_some());
-        let (span, endpoint) = (&self.span, self.id());
-        match &lost {
-            None => tracing::info!(parent: span, ?endpoint, "connection ended"),
-            Some(error) if connected => {
-                tracing::warn!(parent: span, ?endpoint, %error, "connection lost");
-            }
-            // One that gave way to another, mostly.
-            Some(error) => tracing::debug!(parent: span, ?endpoint, %error, "connection not used"),
-        }
+        self.log_end(connected, lost.clone());
         state.remote_slots.clear();
         state.bindings.connected = None;
         let slot = state.bindings.shutdown.take();
@@ -272,6 +269,38 @@ impl Port {
         };
         state.closed.close(how, &mut state.deferred.wakes);
         self.report_closed(state, lost);
+    }
+}
+
+impl Port {
+    fn log_connected(&self, peer: Option<SocketAddr>) {
+        if is_logged(Level::INFO) {
+            let (span, endpoint) = (self.span.clone(), self.id());
+            hold_event(move || {
+                let peer = peer.map(tracing::field::display);
+                tracing::info!(parent: &span, ?endpoint, peer, "connected");
+            });
+        }
+    }
+
+    fn log_end(&self, connected: bool, lost: Option<Error>) {
+        let level = match lost {
+            None => Level::INFO,
+            Some(_) if connected => Level::WARN,
+            Some(_) => Level::DEBUG,
+        };
+        if !is_logged(level) {
+            return;
+        }
+        let (span, endpoint) = (self.span.clone(), self.id());
+        hold_event(move || match lost {
+            None => tracing::info!(parent: &span, ?endpoint, "connection ended"),
+            Some(error) if connected => {
+                tracing::warn!(parent: &span, ?endpoint, %error, "connection lost");
+            }
+            // One that gave way to another, mostly.
+            Some(error) => tracing::debug!(parent: &span, ?endpoint, %error, "connection not used"),
+        });
     }
 }
 

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use tokio::sync::Notify;
-
-use super::Lock;
+use super::{Lock, Notify};
 use crate::limits::DEPENDENT_NAMES_MAX;
 
 #[derive(Debug, Default)]

@@ -33,7 +33,8 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::{AtomicUsize, Lock, Ordering, WakeList};
+use super::wake::wake_caught;
+use super::{AtomicUsize, Lock, Ordering};
 use crate::limits::MANUAL_END_TURNS;
 use state::{AskedWaiter, ProgressPhase, ProgressState};
 
@@ -319,12 +320,13 @@ impl ManualProgress {
         self.ask(asked);
     }
 
-    /// Called with no lock held.
+    /// Called with no lock held, by whatever wakes what is driven: other tasks, or the reactor of
+    /// a runtime, which a waker that panics must not take along. The alarm asks the others.
     fn ask(&self, asked: Option<AskedWaiter>) {
         let Some(AskedWaiter { waker, sets_alarm }) = asked else {
             return;
         };
-        waker.wake();
+        ask_by(waker);
         if sets_alarm {
             self.readiness.set_alarm(&self.alarm);
         }
@@ -333,16 +335,19 @@ impl ManualProgress {
     /// A waiter that was asked has had its time: all others are asked, and the next that comes
     /// drives, unless one has driven. True: one was asked since, which is to have its time too.
     fn ask_others(&self) -> bool {
-        let mut wakes = WakeList::new(); // Wakes after the guard is dropped.
+        let mut others = Vec::new();
         let mut state = self.state.lock("ask the others");
         let has_driven = std::mem::take(&mut state.has_driven);
         let is_left = !state.ended && state.phase == ProgressPhase::Woken;
         if is_left && !has_driven {
             state.asked_in_vain = true;
-            wakes.extend(state.waiters.all_but_first().cloned());
+            others.extend(state.waiters.all_but_first().cloned());
         }
         state.has_alarm = is_left && has_driven;
-        state.has_alarm
+        let has_alarm = state.has_alarm;
+        drop(state);
+        others.into_iter().for_each(ask_by);
+        has_alarm
     }
 }
 
@@ -382,6 +387,12 @@ impl TaskSlot {
         let driven = tokio::task::unconstrained(Pin::new(&mut self.driven));
         let mut cx = Context::from_waker(&self.waker);
         pin!(driven).poll(&mut cx).is_ready()
+    }
+}
+
+fn ask_by(waker: Waker) {
+    if wake_caught(waker).is_some() {
+        tracing::error!("the waker of a task that is to drive panicked");
     }
 }
 

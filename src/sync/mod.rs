@@ -10,6 +10,7 @@ mod lock;
 mod manual;
 #[cfg(loom)]
 pub(crate) mod model;
+mod notify;
 mod primitives;
 mod ring;
 mod scope;
@@ -24,6 +25,7 @@ pub(crate) use manual::{
     ManualProgress, NO_TASK, ProgressHold, ProgressTask, ProgressWaiter, ReadinessSource,
     await_driving, poll_driving,
 };
+pub(crate) use notify::Notify;
 pub(crate) use primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, thread_local};
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};
 pub(crate) use scope::DomainScope;

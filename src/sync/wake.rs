@@ -1,16 +1,23 @@
 //! Wakers collected under a lock and woken after it, and the list of a queue's waiters.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 
-/// Wakers to wake once no lock is held; waking happens on drop, so none can be forgotten.
+/// Wakers to wake once no lock is held; waking happens on drop, so none can be forgotten. A waker
+/// that panics takes none of the others along.
 #[derive(Debug, Default)]
 pub(crate) struct WakeList {
     /// Usually the only one: it needs no allocation.
     first: Option<Waker>,
-    more: Vec<Waker>,
+    /// Dropped, and so woken, behind the first, also when that panics.
+    more: MoreWakers,
 }
+
+#[derive(Debug, Default)]
+struct MoreWakers(Vec<Waker>);
 
 impl WakeList {
     pub(crate) fn new() -> Self {
@@ -25,7 +32,7 @@ impl WakeList {
         match &self.first {
             None => self.first = Some(waker),
             Some(first) if first.will_wake(&waker) => {}
-            Some(_) => self.more.push(waker),
+            Some(_) => self.more.0.push(waker),
         }
     }
 }
@@ -38,11 +45,39 @@ impl Extend<Waker> for WakeList {
 
 impl Drop for WakeList {
     fn drop(&mut self) {
-        if let Some(first) = self.first.take() {
-            first.wake();
-            self.more.drain(..).for_each(Waker::wake);
+        let Some(first) = self.first.take() else {
+            return;
+        };
+        match std::thread::panicking() {
+            false => first.wake(),
+            true => _ = wake_caught(first),
         }
     }
+}
+
+impl Drop for MoreWakers {
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            wake_all(std::mem::take(&mut self.0));
+        }
+    }
+}
+
+/// Wakes all of them; then goes on with the first panic, unless it meets another.
+#[inline(never)]
+fn wake_all(wakers: Vec<Waker>) {
+    let panics = wakers.into_iter().filter_map(wake_caught);
+    let first = panics.reduce(|first, _| first);
+    if let Some(panic) = first
+        && !std::thread::panicking()
+    {
+        resume_unwind(panic);
+    }
+}
+
+/// Its panic, if it panicked.
+pub(super) fn wake_caught(waker: Waker) -> Option<Box<dyn Any + Send>> {
+    catch_unwind(AssertUnwindSafe(|| waker.wake())).err()
 }
 
 /// Names one waiter in a [`Waiters`] list.
@@ -130,6 +165,41 @@ mod tests {
     impl Wake for Counting {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Panicking(Arc<Counting>);
+
+    impl Wake for Panicking {
+        fn wake(self: Arc<Self>) {
+            Arc::clone(&self.0).wake();
+            panic!("a waker, on purpose");
+        }
+    }
+
+    /// "A waker that panics takes none of the others along": at each place of the list, several in
+    /// one list, and a list that is dropped by a panic.
+    #[test]
+    fn a_waker_that_panics_takes_no_other_along() {
+        for panicking in [vec![0], vec![1], vec![4], vec![0, 2], vec![1, 2, 4]] {
+            for unwinds in [false, true] {
+                let counts: Vec<Arc<Counting>> = (0..5).map(|_| Arc::default()).collect();
+                let mut wakes = WakeList::new();
+                for (place, count) in counts.iter().enumerate() {
+                    wakes.push(match panicking.contains(&place) {
+                        true => Waker::from(Arc::new(Panicking(Arc::clone(count)))),
+                        false => Waker::from(Arc::clone(count)),
+                    });
+                }
+                let woken = catch_unwind(AssertUnwindSafe(|| {
+                    let _wakes = wakes;
+                    assert!(!unwinds, "on purpose");
+                }));
+                // The second panic of an unwinding thread is caught, unless both are of one drop.
+                assert!(woken.is_err());
+                let woken = counts.iter().map(|it| it.0.load(Ordering::Relaxed));
+                assert_eq!(woken.sum::<usize>(), 5, "{panicking:?}, {unwinds}");
+            }
         }
     }
 

@@ -8,5 +8,6 @@ mod harness;
 mod kill_matrix;
 mod kill_matrix_rdm;
 mod ledger;
+mod panics;
 mod revoke;
 mod simulation;

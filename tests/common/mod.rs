@@ -27,12 +27,14 @@ use tokio_fabric::{Backend, Driver};
 /// Long enough for a machine that ten others keep busy; a test takes seconds, so more is a hang.
 const LIMIT: Duration = Duration::from_secs(240);
 
+/// True in the heavy campaigns (docs/deep.md).
+pub fn is_deep() -> bool {
+    std::env::var("TOKIO_FABRIC_DEEP").is_ok_and(|deep| deep != "0")
+}
+
 /// The heavy campaigns take as long as they take; an hour is a hang.
 fn limit() -> Duration {
-    match std::env::var("TOKIO_FABRIC_DEEP") {
-        Ok(deep) if deep != "0" => 60 * LIMIT,
-        _ => LIMIT,
-    }
+    if is_deep() { 60 * LIMIT } else { LIMIT }
 }
 
 /// Says what this machine cannot do and a test therefore leaves out. Not by `println!`, which the

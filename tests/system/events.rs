@@ -3,16 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use tokio_fabric::ep::Liveness;
 use tokio_fabric::testing::{Net, connect, connect_endpoints};
-use tokio_fabric::{Access, RemoteRegion};
+use tokio_fabric::{Access, Endpoint, RemoteRegion};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use crate::common::backends;
 use crate::common::peers::{any, no_listener, request};
 
 /// An event as it came.
@@ -309,4 +311,83 @@ fn messages_are_traced_and_nothing_more() {
         assert!(before > 0);
         assert_eq!(log.events().len(), before);
     });
+}
+
+/// A subscriber that asks the endpoint about itself with every event, as one does that adds
+/// statistics to a log.
+struct Asking {
+    endpoint: Arc<Mutex<Option<Endpoint>>>,
+    asked: Arc<AtomicU64>,
+}
+
+impl Subscriber for Asking {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tokio_fabric")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        let Some(endpoint) = self.endpoint.lock().unwrap().clone() else {
+            return;
+        };
+        // What takes the lock of the connection.
+        let _ = (
+            endpoint.stats(),
+            endpoint.is_connected(),
+            endpoint.peer_addr(),
+        );
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The guide, 10: "A subscriber may call the objects that an event is about": at every level, from
+/// the connection's beginning to its loss.
+#[test]
+fn a_subscriber_may_ask_the_endpoint_that_an_event_is_about() {
+    for backend in backends() {
+        let (sender, ended) = mpsc::channel();
+        // A thread of its own: it would not come back from a lock.
+        std::thread::spawn(move || {
+            let (endpoint, asked) = (Arc::<Mutex<_>>::default(), Arc::<AtomicU64>::default());
+            let asking = Asking {
+                endpoint: Arc::clone(&endpoint),
+                asked: Arc::clone(&asked),
+            };
+            let _asking = tracing::subscriber::set_default(asking);
+            let runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = { runtime }.enable_all().build().unwrap();
+            runtime.block_on(async {
+                let net = Net::on(backend);
+                let (us, them) = (net.peer().unwrap(), net.peer().unwrap());
+                let a = us.domain.endpoint().open().unwrap();
+                let b = them.domain.endpoint().open().unwrap();
+                *endpoint.lock().unwrap() = Some(a.clone());
+                connect_endpoints(&a, &b, &them.fabric).await.unwrap();
+                let receive = b.recv(vec![0; 8]).post().unwrap();
+                a.send("hello").await.unwrap();
+                receive.await.unwrap();
+                a.inject(b"injected").unwrap();
+                b.recv(vec![0; 8]).await.unwrap();
+                // Refused at the endpoint that is asked, and lost.
+                let refused = b.write(vec![0; 8], RemoteRegion::new(0, 8, 3)).await;
+                assert!(refused.is_err());
+                let _ = a.recv(vec![0; 8]).await;
+                *endpoint.lock().unwrap() = None;
+            });
+            sender.send(asked.load(Ordering::Relaxed)).unwrap();
+        });
+        let asked = ended.recv_timeout(Duration::from_secs(60));
+        assert!(asked.expect("it came back from every event") > 10);
+    }
 }

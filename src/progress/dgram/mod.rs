@@ -15,6 +15,7 @@ use std::task::Waker;
 use crate::av::AddressVector;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::EndpointId;
+use crate::log::emit_held;
 use crate::proto::{Dgram, DgramSizes, OpKey};
 use crate::stats::{DgramStats, OperationStats};
 use crate::sync::{Lock, MutexGuard};
@@ -259,6 +260,7 @@ impl Drop for Guard<'_> {
         if let Some(mut state) = self.state.take() {
             let deferred = state.deferred.take();
             drop(state);
+            emit_held();
             deferred.run();
         }
     }

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind};
 use crate::limits::{ACCEPT_BACKOFF, ACCEPTS_PER_POLL};
+use crate::log::emit_held;
 use crate::proto::{HostShares, host_of};
 use crate::sync::ProgressTask;
 use crate::transport::{Clock, Listener, RawLink, Receive};
@@ -271,6 +272,7 @@ impl<H: RequestHandler> Future for ListenTask<H> {
         for id in ready {
             this.advance(id);
         }
+        emit_held();
         // 3. The handler's own work; without a handler, or a handle, the listener closes.
         this.handler_due = this.handler.poll(this.clock.now(), cx);
         if this.listener.is_some() && this.handler.is_gone(cx) {

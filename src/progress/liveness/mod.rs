@@ -23,6 +23,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind};
+use crate::log::hold_event;
 use crate::proto::Lifecycle;
 
 use super::arming::PeerStream;
@@ -148,7 +149,7 @@ impl Port {
             LivenessAction::None => {}
             LivenessAction::Probe => {
                 state.liveness.probes += 1;
-                tracing::debug!("the peer is asked whether it is alive");
+                hold_event(|| tracing::debug!("the peer is asked whether it is alive"));
                 state.machine.queue_probe(state.liveness.probes);
                 self.transmit_now(state);
                 if let Some((domain, _)) = self.peer_domain(state) {

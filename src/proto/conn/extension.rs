@@ -3,7 +3,10 @@
 
 use bytes::Bytes;
 
+use tracing::Level;
+
 use crate::error::Error;
+use crate::log::{hold_event, is_logged};
 use crate::wire::{
     Capabilities, ExtensionOffer, FrameHeader, Hello, HelloDecoded, HelloDecoder, Op, WireError,
 };
@@ -192,7 +195,9 @@ impl<T> Connection<T> {
             Ok(HelloDecoded::Need) => return Ok(input.len()),
             Err(error) => return Err(self.extension.why_no_hello(error)),
         };
-        tracing::trace!(?hello, "received");
+        if is_logged(Level::TRACE) {
+            hold_event(move || tracing::trace!(?hello, "received"));
+        }
         let Some(AwaitedHello { decoder, data }) = self.extension.awaited.take().map(|it| *it)
         else {
             return Ok(0);

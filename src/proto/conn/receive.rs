@@ -25,9 +25,12 @@ mod frame;
 mod message;
 mod payload;
 
+use tracing::Level;
+
 use crate::buf::{Leases, Payload};
 use crate::error::{Error, ErrorKind};
 use crate::limits::{DIRECT_PIECE_MAX, DIRECT_RECEIVE_MIN};
+use crate::log::{hold_event, is_logged};
 use crate::proto::Host;
 use crate::wire::{Capabilities, Decoded, FrameHeader};
 
@@ -246,7 +249,10 @@ impl<T> Connection<T> {
         here: usize,
         host: &mut impl Host<T>,
     ) -> Result<(), Error> {
-        tracing::trace!(%header, "received");
+        if is_logged(Level::TRACE) {
+            let header = header.clone();
+            hold_event(move || tracing::trace!(%header, "received"));
+        }
         self.check_agreed(&header)?;
         if self.close.is_received() {
             self.check_closing(&header)?;

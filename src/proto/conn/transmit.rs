@@ -2,16 +2,27 @@
 
 use std::collections::VecDeque;
 
+use tracing::Level;
+
 use crate::buf::{AccessError, BounceBuffer, Leases, OutFrame, Payload};
 use crate::error::{Error, OperationKind, Phase};
+use crate::log::{hold_event, is_logged};
 use crate::proto::Host;
 use crate::proto::event::ConnEvent;
 use crate::proto::op::OpKey;
+use crate::wire::FrameHeader;
 
 use super::acks::AwaitedRead;
 use super::answer::Part;
 use super::tx::{Control, FrameOwner, UserFrame, cannot_say, frame};
 use super::{Connection, Lifecycle, Outgoing};
+
+fn log_handed_out(header: &FrameHeader) {
+    if is_logged(Level::TRACE) {
+        let header = header.clone();
+        hold_event(move || tracing::trace!(%header, "handed out"));
+    }
+}
 
 impl<T> Connection<T> {
     /// Frames for the transport, if there are any and it has none of ours.
@@ -107,7 +118,7 @@ impl<T> Connection<T> {
                 (header, op.take_outgoing(), FrameOwner::Operation(key))
             }
         };
-        tracing::trace!(%header, "handed out");
+        log_handed_out(&header);
         let frame = frame(&header, self.byte_order, id, payload, owner);
         self.tx.batch_mut().push(frame);
     }
@@ -178,7 +189,7 @@ impl<T> Connection<T> {
         } else {
             return Ok(());
         };
-        tracing::trace!(%header, "handed out");
+        log_handed_out(&header);
         let id = self.tx.take_id();
         let frame = frame(&header, self.byte_order, id, payload, owner);
         self.tx.batch_mut().push(frame);

@@ -21,9 +21,12 @@ mod unsent;
 
 use std::collections::VecDeque;
 
+use tracing::Level;
+
 use crate::buf::{Leases, OutFrame, Payload};
 use crate::error::Error;
 use crate::limits::GATHER_BYTES_MAX;
+use crate::log::{hold_event, is_logged};
 use crate::proto::op::{OpKey, Operation};
 use crate::wire::{ByteOrder, FrameHeader};
 
@@ -441,7 +444,9 @@ impl Tx {
             Some(id)
         });
         if count > 0 {
-            tracing::trace!(count, bytes, "handed out, injected");
+            if is_logged(Level::TRACE) {
+                hold_event(move || tracing::trace!(count, bytes, "handed out, injected"));
+            }
             self.last_message = Some(number + count as u64 - 1);
         }
         batch.count += count;

@@ -10,6 +10,8 @@ use std::task::Poll;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::log::hold_event;
+
 use super::calls::{interrupted, local_addr, would_block};
 use super::{IoDirection, mmsg};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
@@ -174,7 +176,7 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
                 }
                 // Reported once each; memory that is short for a moment is asked for again.
                 Poll::Ready(Ok(Err(error))) => {
-                    tracing::debug!(%error, "receiving datagrams goes on")
+                    hold_event(move || tracing::debug!(%error, "receiving datagrams goes on"));
                 }
             }
         }

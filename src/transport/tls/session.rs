@@ -11,6 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rustls::crypto::cipher::OutboundChunks;
 use rustls::{AlertDescription, ProtocolVersion};
 
+use crate::log::hold_event;
+
 use super::errors::{alert_for, handshake_error, no_server, record_error};
 use super::handshake::Handshake;
 use super::open_session::OpenSession;
@@ -271,7 +273,7 @@ fn caught<R>(
     step: impl FnOnce() -> std::result::Result<R, rustls::Error>,
 ) -> std::result::Result<R, rustls::Error> {
     catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| {
-        tracing::error!("the configuration of TLS has panicked");
+        hold_event(|| tracing::error!("the configuration of TLS has panicked"));
         Err(rustls::Error::General(
             "the configuration has panicked".into(),
         ))

@@ -7,6 +7,8 @@ use std::time::Duration;
 use io_uring::{IoUring, cqueue};
 use rustix::net::sockopt;
 
+use crate::log::hold_event;
+
 use super::completions::CompletionSlot;
 use super::op::{CANCELLATION, OpKind, OpMemory, WAKE_FD, cancelled};
 use super::ring::State;
@@ -83,7 +85,7 @@ impl State {
         // 1. Find the operation; unless it is multishot and goes on, it has ended.
         let buffer = cqueue::buffer_select(flags);
         let Some(op) = self.ops.get(key) else {
-            tracing::error!(?key, result, "a completion of no operation");
+            hold_event(move || tracing::error!(?key, result, "a completion of no operation"));
             if let Some(buffer) = buffer {
                 let filled = self.buffers.filled(buffer, 0);
                 self.buffers.recycle(filled);

@@ -21,6 +21,8 @@ use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring};
 use rustix::net::{Shutdown, shutdown};
 
+use crate::log::hold_event;
+
 use super::completions::CompletionSlot;
 use super::harvest::refuse;
 use super::op::WAKE_FD;
@@ -153,8 +155,9 @@ impl State {
         }
         self.set_phase(RingPhase::Failed);
         let failure = failure(error);
-        tracing::error!(error = %failure, in_flight = self.ops.len(), "a ring has failed");
-        self.failure = Some(failure);
+        self.failure = Some(failure.clone());
+        let in_flight = self.ops.len();
+        hold_event(move || tracing::error!(error = %failure, in_flight, "a ring has failed"));
         let taken = self.entries_taken(ring);
         // Shutting a socket down ends the operations that wait for it, and its peer notices.
         for key in self.ops.keys() {
@@ -202,10 +205,12 @@ impl State {
             }
         }
         if leaked > 0 {
-            tracing::warn!(
-                leaked,
-                "operations did not end with their ring; memory is leaked"
-            );
+            hold_event(move || {
+                tracing::warn!(
+                    leaked,
+                    "operations did not end with their ring; memory is leaked"
+                );
+            });
             return;
         }
         if self.wake_fd.take().is_some() {

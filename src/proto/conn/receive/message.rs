@@ -1,8 +1,11 @@
 //! Messages of a connected endpoint, matched in FIFO order with the connection's own receives.
 
+use tracing::Level;
+
 use crate::buf::{Payload, zeroed};
 use crate::error::{Error, Phase};
 use crate::limits::READ_REQUESTS_MAX;
+use crate::log::{hold_event, is_logged};
 use crate::proto::conn::receive_side::ReceiveSide;
 use crate::proto::conn::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use crate::proto::conn::{Connection, ReceivedMessage};
@@ -34,7 +37,9 @@ impl<T> Connection<T> {
         let Some(key) = matcher.take_posted() else {
             return Ok(None);
         };
-        tracing::trace!(len, ?data, ack, "received a message");
+        if is_logged(Level::TRACE) {
+            hold_event(move || tracing::trace!(len, ?data, ack, "received a message"));
+        }
         let order = matcher.next_order();
         // 2. Copy the payload to the buffer.
         let op = self.ops.get_mut(key);

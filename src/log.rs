@@ -1,0 +1,108 @@
+//! Log events that come about while a lock is held: they are emitted once it is released. A
+//! subscriber is the user's code, which may ask the object that the event is about, and may panic.
+//!
+//! Events are held per thread. Each port's lock emits them as it is released, and so does each poll
+//! of a driver and of a listener.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use tracing::Level;
+use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
+
+thread_local! {
+    /// Apart from the events, so that asking whether there are any costs a comparison.
+    static HAS_HELD: Cell<bool> = const { Cell::new(false) };
+    /// What a subscriber's own calls bring about meanwhile is emitted behind its event.
+    static IS_EMITTING: Cell<bool> = const { Cell::new(false) };
+    static HELD: RefCell<VecDeque<Box<dyn FnOnce()>>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// True if events of this level are of use. Asks no subscriber.
+#[inline]
+pub(crate) fn is_logged(level: Level) -> bool {
+    level <= STATIC_MAX_LEVEL && level <= LevelFilter::current()
+}
+
+/// Holds an event until this thread has released its locks. Called for a level that
+/// [is logged](is_logged).
+#[cold]
+pub(crate) fn hold_event(emit: impl FnOnce() + 'static) {
+    // A thread that is ending emits nothing any more.
+    let held = HELD.try_with(|held| held.borrow_mut().push_back(Box::new(emit)));
+    if held.is_ok() {
+        HAS_HELD.set(!IS_EMITTING.get());
+    }
+}
+
+/// Emits what this thread holds. Called with no lock held.
+#[inline]
+pub(crate) fn emit_held() {
+    if HAS_HELD.get() {
+        emit_all();
+    }
+}
+
+#[cold]
+fn emit_all() {
+    // A subscriber that panics too would end the process: later.
+    if std::thread::panicking() {
+        return;
+    }
+    HAS_HELD.set(false);
+    IS_EMITTING.set(true);
+    let _emitting = Emitting;
+    let next = || HELD.try_with(|held| held.borrow_mut().pop_front());
+    while let Ok(Some(emit)) = next() {
+        emit();
+    }
+}
+
+/// Ends the emission, also when a subscriber has panicked: the events behind that one are emitted
+/// later.
+struct Emitting;
+
+impl Drop for Emitting {
+    fn drop(&mut self) {
+        IS_EMITTING.set(false);
+        let left = HELD.try_with(|held| !held.borrow().is_empty());
+        HAS_HELD.set(left.unwrap_or(false));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// "Holds an event until this thread has released its locks": in order, each once; what an
+    /// event brings about comes behind it, and one that panics takes none along.
+    #[test]
+    fn held_events_are_emitted_in_order_and_once() {
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let see = |number: u32| {
+            let seen = Rc::clone(&seen);
+            move || seen.borrow_mut().push(number)
+        };
+        hold_event(see(1));
+        let (begin, within, end) = (see(2), see(5), see(3));
+        hold_event(move || {
+            begin();
+            hold_event(within);
+            emit_held();
+            end();
+        });
+        hold_event(see(4));
+        assert!(seen.borrow().is_empty());
+        emit_held();
+        emit_held();
+        assert_eq!(*seen.borrow(), [1, 2, 3, 4, 5]);
+        hold_event(|| panic!("a subscriber, on purpose"));
+        hold_event(see(6));
+        assert!(catch_unwind(AssertUnwindSafe(emit_held)).is_err());
+        emit_held();
+        assert_eq!(*seen.borrow(), [1, 2, 3, 4, 5, 6]);
+    }
+}
