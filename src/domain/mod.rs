@@ -89,6 +89,9 @@ bitflags::bitflags! {
         /// Memory registration is asynchronous (`FI_REG_MR`): blocking threads fault the pages in,
         /// and the future of a registration completes when they are present. A registration reports
         /// an event only if it requests one, by [`Register::context`] or [`Register::submit`].
+        /// [`Register::now`] is refused, also for memory whose pages need no work (read-only
+        /// memory, address ranges, [`Register::lazily`]), whose registration ends before the call
+        /// returns.
         /// Without this flag a registration completes at its first poll and leaves the pages as
         /// they are.
         #[doc(alias = "FI_REG_MR")]

@@ -25,6 +25,7 @@ pub enum Failure {
 
 pub struct Device {
     file: File,
+    iface: HmemIface,
     start: usize,
     len: usize,
     next: AtomicUsize,
@@ -43,15 +44,20 @@ pub struct Device {
 
 impl Device {
     pub fn new(len: usize) -> Arc<Device> {
-        Device::with(len, false)
+        Device::of(HmemIface::Cuda, len)
+    }
+
+    /// One that is reached by this interface.
+    pub fn of(iface: HmemIface, len: usize) -> Arc<Device> {
+        Device::with(iface, len, false)
     }
 
     /// One whose copies may wait.
     pub fn that_blocks(len: usize) -> Arc<Device> {
-        Device::with(len, true)
+        Device::with(HmemIface::Cuda, len, true)
     }
 
-    fn with(len: usize, blocks: bool) -> Arc<Device> {
+    fn with(iface: HmemIface, len: usize, blocks: bool) -> Arc<Device> {
         // SAFETY: a name that ends in 0, and a mapping without rights, which replaces none.
         let (file, start) = unsafe {
             let fd = libc::memfd_create(c"device".as_ptr(), libc::MFD_CLOEXEC);
@@ -64,6 +70,7 @@ impl Device {
         file.set_len(len as u64).unwrap();
         Arc::new(Device {
             file,
+            iface,
             start,
             len,
             next: AtomicUsize::new(0),
@@ -89,7 +96,7 @@ impl Device {
         assert!(at + len <= self.len, "a larger device is needed");
         let address = (self.start + at) as u64;
         let keep = Arc::clone(self);
-        DeviceBuffer::new(HmemIface::Cuda, DEVICE, address, len).keeping(keep)
+        DeviceBuffer::new(self.iface, DEVICE, address, len).keeping(keep)
     }
 
     pub fn fail_after(&self, copies: i64, how: Failure) {
@@ -122,7 +129,7 @@ impl Device {
         len: usize,
         mut copy: impl FnMut(&File, usize, std::ops::Range<usize>) -> io::Result<()>,
     ) -> io::Result<usize> {
-        assert_eq!((iov.iface, iov.device), (HmemIface::Cuda, DEVICE));
+        assert_eq!((iov.iface, iov.device), (self.iface, DEVICE));
         let failure = self.is_to_fail(len);
         let held = self.is_held.lock().unwrap();
         drop(self.released.wait_while(held, |held| *held));

@@ -7,6 +7,7 @@ pub mod alone;
 pub mod caches;
 pub mod child;
 pub mod device;
+pub mod matrix;
 pub mod pages;
 pub mod peers;
 pub mod proof;
@@ -17,6 +18,7 @@ pub mod ticks;
 pub mod tls;
 pub mod wire;
 
+use std::fmt::Debug;
 use std::io::Write;
 use std::sync::Once;
 use std::time::Duration;
@@ -208,9 +210,11 @@ pub fn on_threads(threads: usize, backend: Backend, test: impl AsyncFn(Net)) {
     run(threads, Net::on(backend), &|net| test(net));
 }
 
-fn run<F, T>(threads: usize, net: Net, test: &F)
+/// Runs the test at this place on a runtime of so many threads; 0: `current_thread`.
+fn run<P, F, T>(threads: usize, place: P, test: &F)
 where
-    F: Fn(Net) -> T,
+    P: Debug,
+    F: Fn(P) -> T,
     T: Future<Output = ()>,
 {
     let runtime = match threads {
@@ -224,10 +228,10 @@ where
     }
     .expect("a runtime");
     runtime.block_on(async {
-        let place = format!("{net:?}");
-        let limited = tokio::time::timeout(limit(), test(net));
+        let name = format!("{place:?}");
+        let limited = tokio::time::timeout(limit(), test(place));
         if limited.await.is_err() {
-            panic!("the test hangs on {place} with {threads} worker threads");
+            panic!("the test hangs on {name} with {threads} worker threads");
         }
     });
 }

@@ -10,6 +10,8 @@ use tokio_fabric::{
     domain::DomainBind, eq::ConnRequest,
 };
 
+use super::matrix::ReliableEndpoint;
+
 /// Any port of this machine.
 pub fn any() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
@@ -93,8 +95,12 @@ pub async fn open_region<B: RegionBufs>(peer: &Peer, bytes: B) -> MemoryRegion<B
 }
 
 /// Fills what is remote with one byte; ends when it is there.
-pub async fn write(x: &Endpoint, remote: RemoteRegion, byte: u8) -> Result<(), Error> {
-    let written = x.write(vec![byte; remote.len as usize], remote);
+pub async fn write(
+    x: impl Into<ReliableEndpoint>,
+    remote: RemoteRegion,
+    byte: u8,
+) -> Result<(), Error> {
+    let written = x.into().write(vec![byte; remote.len as usize], remote);
     written
         .delivery_complete()
         .await
@@ -103,8 +109,8 @@ pub async fn write(x: &Endpoint, remote: RemoteRegion, byte: u8) -> Result<(), E
 }
 
 /// The bytes of what is remote.
-pub async fn read(x: &Endpoint, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
-    let read = x.read(vec![0; remote.len as usize], remote).await;
+pub async fn read(x: impl Into<ReliableEndpoint>, remote: RemoteRegion) -> Result<Vec<u8>, Error> {
+    let read = x.into().read(vec![0; remote.len as usize], remote).await;
     read.map(|(_, bytes)| bytes).map_err(Error::from)
 }
 

@@ -1,18 +1,18 @@
 //! Regions with counters and endpoints bound to them, and their enabling (`fi_mr(3)`: fi_mr_bind,
 //! fi_mr_enable, FI_MR_RMA_EVENT, FI_MR_ENDPOINT).
 
-use crate::common::on_every_backend;
-use crate::common::peers::{bytes_of, open_region, peer_with, read, toward};
-use tokio_fabric::testing::{Net, Peer, connect};
+use crate::common::matrix::{Opens, ReliableEndpoint, over_all_combinations};
+use crate::common::peers::{bytes_of, open_region, read};
+use tokio_fabric::testing::Peer;
 use tokio_fabric::{
-    Access, Caps, Endpoint, Error, ErrorKind, Hints, MemoryRegion, RemoteRegion,
+    Access, Caps, Error, ErrorKind, Hints, MemoryRegion, RemoteRegion,
     domain::DomainBind,
     error::Refusal,
     info::MrMode,
     mr::{MrBind, MrFlags},
 };
 
-async fn write(x: &Endpoint, remote: RemoteRegion) -> Result<(), Error> {
+async fn write(x: &ReliableEndpoint, remote: RemoteRegion) -> Result<(), Error> {
     crate::common::peers::write(x, remote, 0xaa).await
 }
 
@@ -48,9 +48,9 @@ fn with_flags(peer: &Peer, flags: MrFlags) -> MemoryRegion<Vec<u8>> {
 /// fi_mr(3): `FI_RMA_EVENT`, flag of registration.
 #[test]
 fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::RMA_EVENT));
-        let (initiator, target, x, y) = toward(&net, hints).await;
+        let (initiator, target, x, y) = net.toward(hints).await;
         // Without the flag no counter counts for it.
         let unflagged = with_flags(&target, MrFlags::empty());
         let unbound = target.domain.counter().unwrap();
@@ -77,11 +77,8 @@ fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
             .bind_counter(&writes, MrBind::REMOTE_READ)
             .unwrap_err();
         assert_eq!(late.kind(), ErrorKind::BadState);
-        let (x, y) = connect(&initiator, &target).await.unwrap();
-        assert_eq!(
-            region.bind_endpoint(&y).unwrap_err().kind(),
-            ErrorKind::BadState
-        );
+        let (x, y) = net.connect(&initiator, &target).await.unwrap();
+        assert_eq!(y.bind_to(&region).unwrap_err().kind(), ErrorKind::BadState);
         write(&x, region.remote()).await.unwrap();
         read(&x, region.remote()).await.unwrap();
         assert_eq!(writes.wait_for(1).await.unwrap(), 1);
@@ -112,8 +109,8 @@ fn with_rma_event_a_region_is_bound_then_enabled_then_used() {
 /// based on fabric operations."
 #[test]
 fn bound_counters_count_each_access_of_their_region_once() {
-    on_every_backend(|net| async move {
-        let (_initiator, target, x, _y) = toward(&net, Hints::new()).await;
+    over_all_combinations(|net| async move {
+        let (_initiator, target, x, _y) = net.toward(Hints::new()).await;
         let counted = with_flags(&target, MrFlags::RMA_EVENT);
         let quiet = with_flags(&target, MrFlags::empty());
         let (reads, writes) = (
@@ -168,73 +165,88 @@ fn bound_counters_count_each_access_of_their_region_once() {
 /// fi_mr(3): `fi_mr_reg(flags)`: "Additional flags to apply to the operation."
 /// fi_mr(3): "Additional flags to apply to the operation."
 /// fi_mr(3): "The follow flag may be specified to any memory registration call."
-#[tokio::test]
-async fn flags_and_bindings_that_the_domain_cannot_honour_are_refused() {
-    let net = Net::loopback();
-    let plain = Hints::new().caps(Caps::MSG | Caps::RMA);
-    let without = peer_with(&net, plain, DomainBind::empty());
-    let with = peer_with(&net, plain_with_events(), DomainBind::empty());
-    assert!(!without.domain.info().caps.contains(Caps::RMA_EVENT));
-    assert!(with.domain.info().caps.contains(Caps::RMA_EVENT));
-    let register = || without.domain.register(vec![0u8; 8]);
-    let refusal = register().flags(MrFlags::RMA_EVENT).await.unwrap_err();
-    assert_eq!(
-        (refusal.kind(), refusal.error().fi_errno()),
-        (ErrorKind::BadFlags, 260)
-    );
-    assert_eq!(refusal.into_parts().1, Some(vec![0u8; 8]));
-    let region = register().await.unwrap();
-    let error = region
-        .bind_counter(&without.domain.counter().unwrap(), MrBind::all())
-        .unwrap_err();
-    assert_eq!(
-        (error.kind(), error.fi_errno()),
-        (ErrorKind::Unsupported, 38)
-    );
-    // Every way to register takes flags and judges them.
-    let unknown = MrFlags::from_bits_retain(1 << 3);
-    for registered in [
-        with.domain
-            .register(vec![0u8; 8])
-            .flags(unknown)
-            .now()
-            .map(drop)
-            .map_err(Error::from),
-        with.domain
-            .register([vec![0u8; 8]])
-            .flags(unknown)
-            .await
-            .map(drop)
-            .map_err(Error::from),
+#[test]
+fn flags_and_bindings_that_the_domain_cannot_honour_are_refused() {
+    over_all_combinations(|net| async move {
+        let without = Hints::new().caps(Caps::MSG | Caps::RMA);
+        let without = net.peer_with(without, DomainBind::empty());
+        let with = net.peer_with(plain_with_events(), DomainBind::empty());
+        assert!(!without.domain.info().caps.contains(Caps::RMA_EVENT));
+        assert!(with.domain.info().caps.contains(Caps::RMA_EVENT));
+        let register = || without.domain.register(vec![0u8; 8]);
+        let refusal = register().flags(MrFlags::RMA_EVENT).await.unwrap_err();
+        assert_eq!(
+            (refusal.kind(), refusal.error().fi_errno()),
+            (ErrorKind::BadFlags, 260)
+        );
+        assert_eq!(refusal.into_parts().1, Some(vec![0u8; 8]));
+        let region = register().await.unwrap();
+        let error = region
+            .bind_counter(&without.domain.counter().unwrap(), MrBind::all())
+            .unwrap_err();
+        assert_eq!(
+            (error.kind(), error.fi_errno()),
+            (ErrorKind::Unsupported, 38)
+        );
+        // Every way to register takes flags and judges them.
+        let unknown = MrFlags::from_bits_retain(1 << 3);
+        for registered in [
+            with.domain
+                .register(vec![0u8; 8])
+                .flags(unknown)
+                .now()
+                .map(drop)
+                .map_err(Error::from),
+            with.domain
+                .register([vec![0u8; 8]])
+                .flags(unknown)
+                .await
+                .map(drop)
+                .map_err(Error::from),
+            with.domain
+                .register_read_only("fixed")
+                .flags(unknown)
+                .await
+                .map(drop)
+                .map_err(Error::from),
+        ] {
+            assert_eq!(registered.unwrap_err().kind(), ErrorKind::BadFlags);
+        }
         with.domain
             .register_read_only("fixed")
-            .flags(unknown)
+            .flags(MrFlags::RMA_EVENT)
             .await
-            .map(drop)
-            .map_err(Error::from),
-    ] {
-        assert_eq!(registered.unwrap_err().kind(), ErrorKind::BadFlags);
-    }
-    with.domain
-        .register_read_only("fixed")
-        .flags(MrFlags::RMA_EVENT)
-        .await
-        .unwrap();
-    let region = with
-        .domain
-        .register(vec![0u8; 8])
-        .flags(MrFlags::RMA_EVENT)
-        .await
-        .unwrap();
-    let counter = with.domain.counter().unwrap();
-    let unknown = MrBind::from_bits_retain(1 << 3);
-    let error = region.bind_counter(&counter, unknown).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::BadFlags);
-    let error = region.bind_counter(&counter, MrBind::empty()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    counter.close().await.unwrap();
-    let error = region.bind_counter(&counter, MrBind::all()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::BadState);
+            .unwrap();
+        let region = with
+            .domain
+            .register(vec![0u8; 8])
+            .flags(MrFlags::RMA_EVENT)
+            .await
+            .unwrap();
+        let counter = with.domain.counter().unwrap();
+        let unknown = MrBind::from_bits_retain(1 << 3);
+        let error = region.bind_counter(&counter, unknown).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadFlags);
+        let error = region.bind_counter(&counter, MrBind::empty()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        // Where it is had, accesses count; where it is not, they are had and nothing counts them.
+        region.bind_counter(&counter, MrBind::REMOTE_WRITE).unwrap();
+        let initiator = net.peer().unwrap();
+        let (x, _y) = net.connect(&initiator, &with).await.unwrap();
+        crate::common::peers::write(&x, region.remote(), 1)
+            .await
+            .unwrap();
+        assert_eq!(counter.wait_for(1).await.unwrap(), 1);
+        let plain = open_region(&without, vec![0u8; 8]).await;
+        let (x, _y) = net.connect(&initiator, &without).await.unwrap();
+        crate::common::peers::write(&x, plain.remote(), 1)
+            .await
+            .unwrap();
+        assert_eq!(bytes_of(&plain), [1; 8]);
+        counter.close().await.unwrap();
+        let error = region.bind_counter(&counter, MrBind::all()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadState);
+    });
 }
 
 fn plain_with_events() -> Hints {
@@ -248,8 +260,8 @@ fn plain_with_events() -> Hints {
 /// fi_mr(3): `FI_EBUSY` from `fi_close(mr)`, error code.
 #[test]
 fn a_region_with_open_counters_or_endpoints_is_busy() {
-    on_every_backend(|net| async move {
-        let (_initiator, target, x, y) = toward(&net, Hints::new()).await;
+    over_all_combinations(|net| async move {
+        let (_initiator, target, x, y) = net.toward(Hints::new()).await;
         let region = with_flags(&target, MrFlags::RMA_EVENT);
         let (closed, dropped) = (
             target.domain.counter().unwrap(),
@@ -257,7 +269,7 @@ fn a_region_with_open_counters_or_endpoints_is_busy() {
         );
         region.bind_counter(&closed, MrBind::REMOTE_WRITE).unwrap();
         region.bind_counter(&dropped, MrBind::REMOTE_READ).unwrap();
-        region.bind_endpoint(&y).unwrap();
+        y.bind_to(&region).unwrap();
         let busy = region.deregister().await.unwrap_err();
         assert_eq!((busy.kind(), busy.fi_errno()), (ErrorKind::Busy, 16));
         assert!(busy.to_string().contains("counter"), "{busy}");
@@ -278,15 +290,15 @@ fn a_region_with_open_counters_or_endpoints_is_busy() {
 /// other.
 #[test]
 fn closing_a_busy_region_races_with_its_peers() {
-    on_every_backend(|net| async move {
-        let (_initiator, target, x, y) = toward(&net, Hints::new()).await;
+    over_all_combinations(|net| async move {
+        let (_initiator, target, x, y) = net.toward(Hints::new()).await;
         let region = with_flags(&target, MrFlags::RMA_EVENT);
         let counter = target.domain.counter().unwrap();
         region.bind_counter(&counter, MrBind::all()).unwrap();
-        region.bind_endpoint(&y).unwrap();
+        y.bind_to(&region).unwrap();
         let asked = region.clone();
         let asking = tokio::spawn(async move {
-            while counter.read() < 300 {
+            while counter.read() < 100 {
                 assert!(asked.deregister().await.unwrap_err().is_busy());
                 tokio::task::yield_now().await;
             }
@@ -311,18 +323,18 @@ fn closing_a_busy_region_races_with_its_peers() {
 /// endpoints"
 #[test]
 fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ENDPOINT));
-        let (initiator, target, x, y) = toward(&net, hints).await;
-        let (x2, y2) = connect(&initiator, &target).await.unwrap();
+        let (initiator, target, x, y) = net.toward(hints).await;
+        let (x2, y2) = net.connect(&initiator, &target).await.unwrap();
         let region = open_region(&target, vec![1u8; 64]).await;
         assert_eq!(region.enable().unwrap_err().kind(), ErrorKind::BadState);
         // There are no flags to give: `bind_endpoint` takes none.
-        region.bind_endpoint(&y).unwrap();
-        let foreign = region.bind_endpoint(&x).unwrap_err();
+        y.bind_to(&region).unwrap();
+        let foreign = x.bind_to(&region).unwrap_err();
         assert_eq!(foreign.kind(), ErrorKind::InvalidArgument);
-        let (x3, y3) = connect(&initiator, &target).await.unwrap();
-        region.bind_endpoint(&y3).unwrap();
+        let (x3, y3) = net.connect(&initiator, &target).await.unwrap();
+        y3.bind_to(&region).unwrap();
         assert!(
             is_held(&write(&x3, region.remote()).await.unwrap_err()),
             "not enabled"
@@ -347,11 +359,11 @@ fn with_endpoint_a_region_belongs_to_the_endpoints_it_is_bound_to() {
 /// and atomic operations must be registered"
 #[test]
 fn with_local_a_region_of_another_domain_is_no_valid_descriptor() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let hints = || Hints::new().domain(|domain| domain.required_mr_mode(MrMode::LOCAL));
-        let strict = peer_with(&net, hints(), DomainBind::empty());
-        let other = peer_with(&net, hints(), DomainBind::empty());
-        let (x, y) = connect(&strict, &other).await.unwrap();
+        let strict = net.peer_with(hints(), DomainBind::empty());
+        let other = net.peer_with(hints(), DomainBind::empty());
+        let (x, y) = net.connect(&strict, &other).await.unwrap();
         let own = open_region(&strict, vec![1u8; 8]).await;
         let foreign = open_region(&other, vec![2u8; 8]).await;
         let slice = |region: &MemoryRegion<Vec<u8>>| region.slice(..).unwrap();

@@ -5,8 +5,8 @@ mod owners;
 use std::sync::Arc;
 
 use crate::common::caches::{passed, plain, with_cache};
-use crate::common::peers::peer_with;
-use crate::common::{on, on_every_backend};
+use crate::common::matrix::{Opens, over_all_drivers};
+use crate::common::on;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use std::future::IntoFuture;
@@ -33,7 +33,7 @@ fn counts(cache: &RegistrationCache) -> (u64, u64, u64) {
 /// transfer."
 #[test]
 fn a_registration_outlives_its_use_and_is_found_again() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let (peer, other) = (net.peer().unwrap(), net.peer().unwrap());
         let (here, there) = connect(&peer, &other).await.unwrap();
         let cache = plain(&peer).open().unwrap();
@@ -69,10 +69,10 @@ fn a_registration_outlives_its_use_and_is_found_again() {
 /// supported by the application"
 #[test]
 fn a_cache_meets_mr_local_for_buffers_that_come_and_go() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::LOCAL));
         let (peer, other) = (
-            peer_with(&net, hints, DomainBind::empty()),
+            net.peer_with(hints, DomainBind::empty()),
             net.peer().unwrap(),
         );
         let (here, there) = connect(&peer, &other).await.unwrap();
@@ -227,7 +227,7 @@ fn adjacent_and_overlapping_regions_are_merged_when_asked() {
 /// is in use meanwhile stays valid to its end.
 #[test]
 fn merged_regions_keep_all_their_owners_and_those_in_use_go_on() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let (peer, other) = (net.peer().unwrap(), net.peer().unwrap());
         let (here, there) = connect(&peer, &other).await.unwrap();
         let cache = plain(&peer).merge_regions(true).open().unwrap();
@@ -281,7 +281,7 @@ async fn read_only_and_writable_neighbours_are_not_merged() {
 /// what was registered, and the old key gives no access to it.
 #[test]
 fn memory_that_is_unmapped_and_mapped_again_is_not_found() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let (peer, other) = (net.peer().unwrap(), net.peer().unwrap());
         let (_here, there) = connect(&peer, &other).await.unwrap();
         let cache = plain(&peer).open().unwrap();
@@ -334,7 +334,7 @@ fn memory_that_is_unmapped_and_mapped_again_is_not_found() {
 /// operation by a slice of it; the next request opens it again.
 #[test]
 fn a_registration_without_a_handle_is_closed_to_everybody() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let (peer, other) = (net.peer().unwrap(), net.peer().unwrap());
         let cache = plain(&peer).open().unwrap();
         let buffer = shared(4096);
@@ -453,13 +453,13 @@ fn caches_are_for_domains_whose_regions_need_nothing_else() {
     on(Backend::Loopback, |net| async move {
         for mode in [MrMode::ENDPOINT, MrMode::MMU_NOTIFY] {
             let hints = Hints::new().domain(|domain| domain.required_mr_mode(mode));
-            let peer = peer_with(&net, hints, DomainBind::empty());
+            let peer = net.peer_with(hints, DomainBind::empty());
             let refused = peer.domain.cache().open().unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
         }
         let hints =
             Hints::new().domain(|domain| domain.required_mr_mode(MrMode::RAW | MrMode::VIRT_ADDR));
-        let peer = peer_with(&net, hints, DomainBind::empty());
+        let peer = net.peer_with(hints, DomainBind::empty());
         let cache = plain(&peer).open().unwrap();
         let buffer = shared(4096);
         let all = cache.register(&buffer, ..).now().unwrap();
@@ -500,9 +500,9 @@ fn what_cannot_be_registered_is_refused() {
 /// and memory that goes away meanwhile is not kept.
 #[test]
 fn a_miss_is_asynchronous_where_registration_is() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let hints = || Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
-        let peer = peer_with(&net, hints(), DomainBind::REG_MR);
+        let peer = net.peer_with(hints(), DomainBind::REG_MR);
         let cache = plain(&peer).open().unwrap();
         let buffer = SharedBuffer::new(MappedBuffer::new(1 << 20).unwrap());
         let refused = cache.register(&buffer, ..).now().unwrap_err();

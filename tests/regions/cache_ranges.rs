@@ -4,8 +4,9 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
 
 use crate::common::caches::{passed, plain, with_cache};
+use crate::common::left_out;
+use crate::common::matrix::over_all_drivers;
 use crate::common::pages::{PAGE, Pages};
-use crate::common::{left_out, on_every_backend};
 use tokio_fabric::testing::connect;
 use tokio_fabric::{ErrorKind, buf::AddressRange, mr::CacheWatch};
 
@@ -13,7 +14,7 @@ use tokio_fabric::{ErrorKind, buf::AddressRange, mr::CacheWatch};
 /// emptied meanwhile, though the same address is in use again.
 #[test]
 fn the_system_reports_that_an_address_range_has_gone() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let (peer, other) = (net.peer().unwrap(), net.peer().unwrap());
         let (here, there) = connect(&peer, &other).await.unwrap();
         let cache = match plain(&peer).watch(CacheWatch::System).open() {

@@ -1,28 +1,21 @@
 //! The end of a region (`fi_close` of `fi_mr(3)`), and what a registration says that must be so.
 
-use crate::common::on_every_backend;
-use crate::common::peers::{bytes_of, open_region, peer_with, toward};
+use crate::common::matrix::{Combination, Opens, ReliableEndpoint, over_all_combinations};
+use crate::common::peers::{bytes_of, open_region};
 use futures::FutureExt;
-use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
+use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Endpoint, Error, ErrorKind, Hints, RemoteRegion, domain::DomainBind, ep::OnRefusal,
-    error::Refusal, info::MrMode,
+    Error, ErrorKind, Hints, RemoteRegion, domain::DomainBind, error::Refusal, info::MrMode,
 };
 
-/// Two connected endpoints that live with refusals.
-async fn patient(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
+/// Two endpoints that live with refusals.
+async fn patient(net: &Combination) -> (Peer, Peer, ReliableEndpoint, ReliableEndpoint) {
     let (initiator, target) = (net.peer().unwrap(), net.peer().unwrap());
-    let open = |peer: &Peer| {
-        let endpoint = peer.domain.endpoint();
-        let lives = OnRefusal::Continue { limit: 100 };
-        endpoint.on_refusal(lives).open().unwrap()
-    };
-    let (x, y) = (open(&initiator), open(&target));
-    connect_endpoints(&x, &y, &target.fabric).await.unwrap();
+    let (x, y) = net.connect_patient(&initiator, &target, 100).await.unwrap();
     (initiator, target, x, y)
 }
 
-async fn write(x: &Endpoint, remote: RemoteRegion) -> Result<(), Error> {
+async fn write(x: &ReliableEndpoint, remote: RemoteRegion) -> Result<(), Error> {
     crate::common::peers::write(x, remote, 0xaa).await
 }
 
@@ -31,7 +24,7 @@ async fn write(x: &Endpoint, remote: RemoteRegion) -> Result<(), Error> {
 /// it is refused.
 #[test]
 fn access_to_a_closed_region_is_an_error_at_the_peer_and_nowhere_else() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let (_initiator, target, x, y) = patient(&net).await;
         let other = open_region(&target, vec![1u8; 64]).await;
         for dropped in [false, true] {
@@ -62,8 +55,8 @@ fn access_to_a_closed_region_is_an_error_at_the_peer_and_nowhere_else() {
 /// closing it." What they still have posted is waited for here, and new use is refused.
 #[test]
 fn closing_waits_for_what_is_posted_and_refuses_what_is_not() {
-    on_every_backend(|net| async move {
-        let (_initiator, target, x, y) = toward(&net, Hints::new()).await;
+    over_all_combinations(|net| async move {
+        let (_initiator, target, x, y) = net.toward(Hints::new()).await;
         let region = open_region(&target, vec![1u8; 64]).await;
         let posted = y.recv(region.slice(..).unwrap()).post().unwrap();
         let mut closing = Box::pin(region.deregister());
@@ -95,12 +88,12 @@ async fn an_offset_is_none() {
 /// fi_mr(3): "FI_MR_BASIC must either be set alone, or in conjunction with FI_MR_LOCAL."
 #[test]
 fn basic_goes_with_local() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let both =
             Hints::new().domain(|domain| domain.required_mr_mode(MrMode::BASIC | MrMode::LOCAL));
-        let basic = peer_with(&net, both, DomainBind::empty());
+        let basic = net.peer_with(both, DomainBind::empty());
         let far = net.peer().unwrap();
-        let (x, y) = connect(&basic, &far).await.unwrap();
+        let (x, y) = net.connect(&basic, &far).await.unwrap();
         let region = open_region(&basic, vec![3u8; 32]).await;
         let unregistered = x.send(vec![0u8; 8]).await.unwrap_err();
         assert_eq!(unregistered.kind(), ErrorKind::InvalidArgument);
@@ -128,7 +121,7 @@ fn basic_goes_with_local() {
 /// there may be, every access that begins in one and ends in another.
 #[test]
 fn accesses_cross_the_borders_of_sixteen_buffers() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let (_initiator, target, x, _y) = patient(&net).await;
         let limit = target.domain.info().domain.mr_iov_limit;
         assert!(limit >= 16);

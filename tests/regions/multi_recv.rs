@@ -4,11 +4,12 @@ use futures::future::join;
 use tokio::io::AsyncWriteExt;
 
 use crate::common::device::Device;
+use crate::common::matrix::{Opens, drive, over_all_drivers};
+use crate::common::on_sockets_at_once;
 use crate::common::pages::{PAGE, Pages};
-use crate::common::peers::{bytes_of, listener, peer_with, request};
+use crate::common::peers::{bytes_of, listener, request};
 use crate::common::raw::{self, Raw};
-use crate::common::{on_every_backend, on_sockets_at_once};
-use tokio_fabric::testing::{Net, Peer, connect_endpoints};
+use tokio_fabric::testing::{Peer, connect_endpoints};
 use tokio_fabric::{
     Completion, Endpoint, ErrorKind, Hints, UserContext,
     buf::RegionBuf,
@@ -29,9 +30,10 @@ struct Server {
 }
 
 impl Server {
-    async fn open(net: &Net, hints: Hints, connections: usize) -> Server {
-        let peer = peer_with(net, hints, DomainBind::empty());
-        Server::of(peer, net.peer().unwrap(), connections).await
+    async fn open(net: &impl Opens, hints: Hints, connections: usize) -> Server {
+        let peer = net.peer_with(hints, DomainBind::empty());
+        let client = net.peer_with(Hints::new(), DomainBind::empty());
+        Server::of(peer, client, connections).await
     }
 
     async fn of(peer: Peer, client: Peer, connections: usize) -> Server {
@@ -91,7 +93,7 @@ fn all<B: 'static>(region: &MemoryRegion<B>) -> RegionSlice {
 /// left. fi_cq(3), `buf`: each lies where its completion says.
 #[test]
 fn one_slice_takes_the_messages_of_many_connections() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let local = Hints::new().domain(|it| it.required_mr_mode(MrMode::LOCAL));
         let server = Server::open(&net, local, 3).await;
         let mut expected = vec![0; 200_000];
@@ -193,7 +195,7 @@ fn first(region: &MemoryRegion<Vec<u8>>, at: usize) -> u8 {
 /// alone and takes up its place; those before and behind it come.
 #[test]
 fn a_message_on_a_page_that_is_not_there_ends_alone() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let server = Server::open(&net, Hints::new(), 2).await;
         let pages = Pages::new(100);
         let region = server.region(pages.range(0, 100 * PAGE)).await;
@@ -231,10 +233,11 @@ fn a_message_on_a_page_that_is_not_there_ends_alone() {
 /// The bytes of a device's memory are moved by its owner alone, in pieces, wherever they lie.
 #[test]
 fn one_slice_of_a_device_takes_the_messages_of_many_connections() {
-    on_every_backend(|net| async move {
-        let peer = peer_with(&net, Hints::new(), DomainBind::empty());
+    over_all_drivers(|net| async move {
+        let peer = net.undriven(Hints::new(), DomainBind::empty());
         let device = Device::new(8 << 20);
         device.serve(&peer.domain);
+        drive(&peer.domain);
         let server = Server::of(peer, net.peer().unwrap(), 2).await;
         let region = server.region(device.allocate(5 << 20)).await;
         let mut expected = vec![7; 300];
@@ -257,7 +260,7 @@ fn one_slice_of_a_device_takes_the_messages_of_many_connections() {
 /// context that endpoints share is one of those, and a region is bound to it.
 #[test]
 fn with_endpoint_a_region_is_bound_to_the_context_that_receives_into_it() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let hints = Hints::new().domain(|it| it.required_mr_mode(MrMode::ENDPOINT));
         let server = Server::open(&net, hints, 1).await;
         let (client, own) = &server.connections[0];

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use crate::common::on_every_backend;
+use crate::common::matrix::over_all_combinations;
 use crate::common::pages::{PAGE, Pages};
-use crate::common::peers::{open_region, peer_with, toward};
+use crate::common::peers::{open_region, peer_with};
 use tempfile::NamedTempFile;
 use tokio_fabric::testing::{Net, Peer, connect};
 use tokio_fabric::{
@@ -57,8 +57,8 @@ fn dirty(pages: &Pages) -> usize {
 /// required"
 #[test]
 fn a_committed_write_is_on_the_device_when_it_ends() {
-    on_every_backend(|net| async move {
-        let (_initiator, target, x, _y) = toward(&net, Hints::new()).await;
+    over_all_combinations(|net| async move {
+        let (_initiator, target, x, _y) = net.toward(Hints::new()).await;
         assert_eq!(
             target.domain.info().domain.persistence,
             Persistence::Synchronize
@@ -106,17 +106,17 @@ fn a_committed_write_is_on_the_device_when_it_ends() {
 /// what cannot be made persistent does not end as if it had been.
 #[test]
 fn a_commit_elsewhere_is_refused() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let (initiator, target) = (net.peer().unwrap(), net.peer().unwrap());
         let plain = open_region(&target, vec![0u8; 64]).await;
-        let (x, _y) = connect(&initiator, &target).await.unwrap();
+        let (x, _y) = net.connect(&initiator, &target).await.unwrap();
         assert!(
             x.write(vec![1u8; 64], plain.remote())
                 .commit_complete()
                 .await
                 .is_err()
         );
-        let (x, _y) = connect(&initiator, &target).await.unwrap();
+        let (x, _y) = net.connect(&initiator, &target).await.unwrap();
         // The file is gone from under its mapping when the write comes.
         let file = file(8);
         let pages = Pages::of_file(file.as_file(), 8);

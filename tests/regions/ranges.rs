@@ -1,13 +1,11 @@
 //! Regions of address ranges: memory that may not be there (`fi_mr(3)`, scalable registration;
 //! ruling 19).
 
-use crate::common::on_every_backend;
+use crate::common::matrix::over_all_combinations;
 use crate::common::pages::{PAGE, Pages};
-use crate::common::peers::{bytes_of, open_region, read, toward, write};
-use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
-use tokio_fabric::{
-    Access, ErrorKind, Hints, buf::AddressRange, ep::OnRefusal, error::Refusal, info::MrMode,
-};
+use crate::common::peers::{bytes_of, open_region, read, write};
+use tokio_fabric::testing::Net;
+use tokio_fabric::{Access, ErrorKind, Hints, buf::AddressRange, error::Refusal, info::MrMode};
 
 /// fi_mr(3): "In scalable mode, registration occurs on memory address ranges."
 /// fi_mr(3): "an application can register any range of addresses in their virtual address space"
@@ -16,8 +14,8 @@ use tokio_fabric::{
 /// allocated by the application"
 #[test]
 fn any_range_of_addresses_is_registered_and_its_pages_are_used_once_they_are_there() {
-    on_every_backend(|net| async move {
-        let (initiator, target, x, _y) = toward(&net, Hints::new()).await;
+    over_all_combinations(|net| async move {
+        let (initiator, target, x, _y) = net.toward(Hints::new()).await;
         let pages = Pages::new(64);
         pages.unmap(0, 64);
         let region = open_region(&target, pages.range(100, 60 * PAGE)).await;
@@ -58,13 +56,13 @@ fn any_range_of_addresses_is_registered_and_its_pages_are_used_once_they_are_the
 /// Ruling 19: "an access to an unmapped page fails with `FI_EFAULT`", and the process does not.
 #[test]
 fn an_access_to_a_page_that_is_not_there_fails_and_nothing_else() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let (initiator, target) = (net.peer().unwrap(), net.peer().unwrap());
         let pages = Pages::new(600);
         pages.set(0, &vec![5; 600 * PAGE]);
         let region = open_region(&target, pages.range(0, 600 * PAGE)).await;
         let bystander = open_region(&target, vec![1u8; 64]).await;
-        let (z, _z) = connect(&initiator, &target).await.unwrap();
+        let (z, _z) = net.connect(&initiator, &target).await.unwrap();
         // Taken away later, not writable, not accessible; by staged and by direct transfers, at
         // once and behind a megabyte of pages that are there.
         pages.unmap(3, 1);
@@ -80,12 +78,12 @@ fn an_access_to_a_page_that_is_not_there_fails_and_nothing_else() {
         ] {
             let (from, to) = ((first * PAGE) as u64, ((first + count) * PAGE) as u64);
             let range = region.remote().slice(from + 8..to - 8).unwrap();
-            let (x, y) = connect(&initiator, &target).await.unwrap();
+            let (x, y) = net.connect(&initiator, &target).await.unwrap();
             let error = write(&x, range, 7).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadAddress, "{error}");
             assert_eq!(error.refusal(), Some(Refusal::Fault));
             drop((x, y));
-            let (x, _y) = connect(&initiator, &target).await.unwrap();
+            let (x, _y) = net.connect(&initiator, &target).await.unwrap();
             assert_eq!(read(&x, range).await.is_ok(), readable, "page {first}");
         }
         // No other connection has noticed.
@@ -107,20 +105,14 @@ fn an_access_to_a_page_that_is_not_there_fails_and_nothing_else() {
 /// fails, and where refusals are lived with, the connection goes on.
 #[test]
 fn a_hole_deep_in_a_large_transfer_fails_that_transfer() {
-    const PAGES: usize = 3000;
-    on_every_backend(|net| async move {
+    const PAGES: usize = 1000;
+    over_all_combinations(|net| async move {
         let (initiator, target) = (net.peer().unwrap(), net.peer().unwrap());
-        let lives = |peer: &Peer| {
-            let endpoint = peer.domain.endpoint();
-            let lives = OnRefusal::Continue { limit: 8 };
-            endpoint.on_refusal(lives).open().unwrap()
-        };
-        let (x, y) = (lives(&initiator), lives(&target));
-        connect_endpoints(&x, &y, &target.fabric).await.unwrap();
+        let (x, _y) = net.connect_patient(&initiator, &target, 8).await.unwrap();
         let pages = Pages::new(PAGES);
         let region = open_region(&target, pages.range(0, PAGES * PAGE)).await;
         pages.unmap(PAGES - 500, 1);
-        for _ in 0..3 {
+        for _ in 0..2 {
             let error = write(&x, region.remote(), 7).await.unwrap_err();
             assert_eq!(error.refusal(), Some(Refusal::Fault), "{error}");
             let error = read(&x, region.remote()).await.unwrap_err();
@@ -191,8 +183,8 @@ async fn the_owners_copies_fail_where_no_page_is() {
 /// connection goes on.
 #[test]
 fn a_local_operation_on_a_page_that_is_not_there_is_refused_before_anything_is_sent() {
-    on_every_backend(|net| async move {
-        let (initiator, target, x, y) = toward(&net, Hints::new()).await;
+    over_all_combinations(|net| async move {
+        let (initiator, target, x, y) = net.toward(Hints::new()).await;
         let far = open_region(&target, vec![0u8; 4 * PAGE]).await;
         let pages = Pages::new(4);
         let region = open_region(&initiator, pages.range(0, 4 * PAGE)).await;
@@ -229,8 +221,8 @@ fn a_local_operation_on_a_page_that_is_not_there_is_refused_before_anything_is_s
 #[test]
 fn a_receive_whose_pages_are_not_there_ends_alone() {
     const PAGES: usize = 100;
-    on_every_backend(|net| async move {
-        let (_initiator, target, x, y) = toward(&net, Hints::new()).await;
+    over_all_combinations(|net| async move {
+        let (_initiator, target, x, y) = net.toward(Hints::new()).await;
         let pages = Pages::new(PAGES);
         let region = open_region(&target, pages.range(0, PAGES * PAGE)).await;
         pages.unmap(3, 1);
@@ -250,9 +242,9 @@ fn a_receive_whose_pages_are_not_there_ends_alone() {
 /// the time the registration call is made."
 #[test]
 fn with_allocated_a_range_without_memory_is_not_registered() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
-        let (_initiator, target, x, _y) = toward(&net, hints).await;
+        let (_initiator, target, x, _y) = net.toward(hints).await;
         let pages = Pages::new(8);
         let region = open_region(&target, pages.range(0, 8 * PAGE)).await;
         assert_eq!(resident(&pages, 8), 8, "every page is there now");

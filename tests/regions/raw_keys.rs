@@ -1,9 +1,9 @@
 //! Raw keys: larger than a header's 64 bits, mapped before use, and proven with every access
 //! (`fi_mr(3)`, FI_MR_RAW).
 
-use crate::common::on_every_backend;
-use crate::common::peers::{bytes_of, open_region, peer_with, read, toward, write};
-use tokio_fabric::testing::{Net, connect};
+use crate::common::matrix::{Opens, over_all_combinations};
+use crate::common::peers::{bytes_of, open_region, peer_with, read, write};
+use tokio_fabric::testing::Net;
 use tokio_fabric::{
     Error, ErrorKind, Hints, RemoteRegion,
     domain::DomainBind,
@@ -48,10 +48,10 @@ fn raw_mode() -> Hints {
 /// `fi_mr_map_raw(key)`, arguments.
 #[test]
 fn with_raw_a_region_is_reached_by_its_mapped_raw_key_only() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         for more in [MrMode::empty(), MrMode::VIRT_ADDR, MrMode::PROV_KEY] {
             let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::RAW | more));
-            let (initiator, target, x, _y) = toward(&net, hints).await;
+            let (initiator, target, x, _y) = net.toward(hints).await;
             let region = open_region(&target, vec![1u8; 100]).await;
             // Exchanged, as bytes.
             let (base_addr, raw) = region.raw_key();
@@ -85,6 +85,16 @@ fn with_raw_a_region_is_reached_by_its_mapped_raw_key_only() {
             let three = [ranges[0], ranges[0], ranges[0]];
             let refused = x.read(vec![0; 3], three).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::TooLarge);
+            // The number that stands in it opens nothing unmapped, nor with another's tag.
+            let number = u64::from_le_bytes(raw.to_bytes()[..8].try_into().unwrap());
+            let (z, _z) = net.connect(&initiator, &target).await.unwrap();
+            let unmapped = RemoteRegion::new(base_addr, 4, number);
+            let refused = read(&z, unmapped).await.unwrap_err();
+            assert_eq!(refused.refusal(), Some(Refusal::UnknownKey), "{refused}");
+            let careful = net.peer_with(raw_mode(), DomainBind::empty());
+            let (z, _z) = net.connect(&careful, &target).await.unwrap();
+            let refused = read(&z, unmapped).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::KeyRejected, "{refused}");
             // Without the mapping there is nothing to use: the region has no key.
             let remote = region.remote();
             assert_eq!(
@@ -104,10 +114,10 @@ fn with_raw_a_region_is_reached_by_its_mapped_raw_key_only() {
 /// tag opens the region, and nothing more is learned by trying.
 #[test]
 fn a_raw_key_that_was_changed_or_made_up_opens_nothing() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let (initiator, target) = (
             net.peer().unwrap(),
-            peer_with(&net, raw_mode(), DomainBind::empty()),
+            net.peer_with(raw_mode(), DomainBind::empty()),
         );
         let region = open_region(&target, vec![1u8; 16]).await;
         let other = open_region(&target, vec![2u8; 16]).await;
@@ -136,19 +146,17 @@ fn a_raw_key_that_was_changed_or_made_up_opens_nothing() {
         let mut unproven = raw.to_bytes();
         unproven[9] = 0;
         try_raw(unproven);
+        let (x, _y) = net.connect_patient(&initiator, &target, 100).await.unwrap();
         for remote in forged {
-            let (x, _y) = connect(&initiator, &target).await.unwrap();
             let error = write(&x, remote, 9).await.unwrap_err();
             assert_eq!(error.refusal(), Some(Refusal::UnknownKey), "{error}");
-            drop((x, _y));
-            let (x, _y) = connect(&initiator, &target).await.unwrap();
             let error = read(&x, remote).await.unwrap_err();
             assert_eq!(error.refusal(), Some(Refusal::UnknownKey), "{error}");
         }
         assert_eq!(bytes_of(&region), vec![1; 16]);
         assert_eq!(bytes_of(&other), vec![2; 16]);
         // The secret is each domain's own.
-        let twin = peer_with(&net, raw_mode(), DomainBind::empty());
+        let twin = net.peer_with(raw_mode(), DomainBind::empty());
         let register = |peer: &tokio_fabric::testing::Peer| {
             peer.domain
                 .register(vec![0u8; 16])
@@ -226,7 +234,7 @@ async fn open_key(net: &Net) -> [u8; 32] {
 /// fi_mr(3): "usable with all registered memory regions, even if FI_MR_RAW has not been set."
 #[test]
 fn raw_keys_work_in_every_mode() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         for mode in [
             MrMode::empty(),
             MrMode::BASIC,
@@ -235,7 +243,7 @@ fn raw_keys_work_in_every_mode() {
             MrMode::ALLOCATED,
         ] {
             let hints = Hints::new().domain(|domain| domain.required_mr_mode(mode));
-            let (initiator, target, x, _y) = toward(&net, hints).await;
+            let (initiator, target, x, _y) = net.toward(hints).await;
             let region = open_region(&target, vec![3u8; 8]).await;
             let (base, raw) = region.raw_key();
             let mapped = initiator.domain.map_raw(base, &raw).unwrap();
@@ -244,10 +252,10 @@ fn raw_keys_work_in_every_mode() {
             assert_eq!(read(&x, region.remote()).await.unwrap(), [3; 8]);
         }
         // An initiator that has the mode itself maps every key.
-        let careful = peer_with(&net, raw_mode(), DomainBind::empty());
+        let careful = net.peer_with(raw_mode(), DomainBind::empty());
         let plain = net.peer().unwrap();
         let region = open_region(&plain, vec![4u8; 8]).await;
-        let (x, _y) = connect(&careful, &plain).await.unwrap();
+        let (x, _y) = net.connect(&careful, &plain).await.unwrap();
         let unmapped = read(&x, region.remote()).await.unwrap_err();
         assert_eq!(unmapped.kind(), ErrorKind::KeyRejected);
         let (base, raw) = region.raw_key();
@@ -265,29 +273,42 @@ fn raw_keys_work_in_every_mode() {
 /// fi_mr(3): `fi_mr_unmap_key(key)`, argument.
 /// fi_mr(3): `fi_mr_raw_attr(flags)`, argument, and `fi_mr_map_raw(flags)`, argument: reserved, so
 /// the calls here take none.
-#[tokio::test]
-async fn mapped_keys_are_released_before_their_domain_closes() {
-    let net = Net::loopback();
-    let (initiator, target, x, y) = toward(&net, raw_mode()).await;
-    let region = open_region(&target, vec![5u8; 8]).await;
-    let (base, raw) = region.raw_key();
-    let one = initiator.domain.map_raw(base, &raw).unwrap();
-    let two = initiator.domain.map_raw(base, &raw).unwrap();
-    assert_ne!(one.key(), two.key());
-    let remote = one.remote(8);
-    assert_eq!(read(&x, remote).await.unwrap(), [5; 8]);
-    one.unmap();
-    // Now it is the number it always was, which opens nothing.
-    assert_eq!(read(&x, two.remote(8)).await.unwrap(), [5; 8]);
-    assert!(read(&x, remote).await.is_err());
-    drop((x, y));
-    let busy = initiator.domain.close().await.unwrap_err();
-    assert_eq!(busy.kind(), ErrorKind::Busy);
-    assert!(busy.to_string().contains("mapped key"), "{busy}");
-    drop(two);
-    initiator.domain.close().await.unwrap();
-    let closed = initiator.domain.map_raw(base, &raw).unwrap_err();
-    assert_eq!(closed.kind(), ErrorKind::BadState);
+#[test]
+fn mapped_keys_are_released_before_their_domain_closes() {
+    over_all_combinations(|net| async move {
+        let initiator = net.undriven(Hints::new(), DomainBind::empty());
+        let target = net.peer_with(raw_mode(), DomainBind::empty());
+        let (x, y) = net.connect_patient(&initiator, &target, 10).await.unwrap();
+        let region = open_region(&target, vec![5u8; 8]).await;
+        let (base, raw) = region.raw_key();
+        let one = initiator.domain.map_raw(base, &raw).unwrap();
+        let two = initiator.domain.map_raw(base, &raw).unwrap();
+        assert_ne!(one.key(), two.key());
+        let remote = one.remote(8);
+        assert_eq!(read(&x, remote).await.unwrap(), [5; 8]);
+        one.unmap();
+        // Now it is the number it always was, which opens nothing.
+        let unmapped = read(&x, remote).await.unwrap_err();
+        assert_eq!(unmapped.refusal(), Some(Refusal::UnknownKey), "{unmapped}");
+        assert_eq!(read(&x, two.remote(8)).await.unwrap(), [5; 8]);
+        x.shutdown().await.unwrap();
+        drop((x, y));
+        // What `one` held is released, what `two` holds is not, and nothing else is open.
+        let busy = async || loop {
+            let busy = initiator.domain.close().await.unwrap_err();
+            assert_eq!(busy.kind(), ErrorKind::Busy);
+            if !busy.to_string().contains("endpoint") {
+                break busy.to_string();
+            }
+            tokio::task::yield_now().await;
+        };
+        let busy = busy().await;
+        assert!(busy.ends_with("still used by mapped key"), "{busy}");
+        drop(two);
+        initiator.domain.close().await.unwrap();
+        let closed = initiator.domain.map_raw(base, &raw).unwrap_err();
+        assert_eq!(closed.kind(), ErrorKind::BadState);
+    });
 }
 
 /// fi_mr(3): "can obtain the provider key using fi_mr_key(), unless FI_MR_RAW is also set."
@@ -302,10 +323,10 @@ async fn mapped_keys_are_released_before_their_domain_closes() {
 /// atomic operation."
 #[test]
 fn there_is_no_key_before_completion_nor_where_a_raw_key_is_needed() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let flags = DomainBind::REG_MR;
         let provider = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::PROV_KEY));
-        let target = peer_with(&net, provider, flags);
+        let target = net.peer_with(provider, flags);
         let mut registration = target.domain.register(vec![7u8; 8]).into_future();
         // Whether it is at work or done, its key is the region's own, or none.
         let early = registration.key();
@@ -318,12 +339,12 @@ fn there_is_no_key_before_completion_nor_where_a_raw_key_is_needed() {
             "it has been handed over"
         );
         let initiator = net.peer().unwrap();
-        let (x, _y) = connect(&initiator, &target).await.unwrap();
+        let (x, _y) = net.connect(&initiator, &target).await.unwrap();
         let exchanged = RemoteRegion::new(0, 8, region.key());
         assert_eq!(read(&x, exchanged).await.unwrap(), [7; 8]);
         let both =
             Hints::new().domain(|domain| domain.required_mr_mode(MrMode::PROV_KEY | MrMode::RAW));
-        let target = peer_with(&net, both, DomainBind::empty());
+        let target = net.peer_with(both, DomainBind::empty());
         let region = open_region(&target, vec![7u8; 8]).await;
         assert_eq!(region.key(), KEY_NOT_AVAILABLE);
         // A synchronous registration that was not polled has not completed either.

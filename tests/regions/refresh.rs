@@ -1,11 +1,10 @@
 //! Pages that change behind a region, and the call that announces it (`fi_mr(3)`: fi_mr_refresh,
 //! FI_MR_MMU_NOTIFY).
 
-use crate::common::on_every_backend;
+use crate::common::matrix::over_all_combinations;
 use crate::common::pages::{PAGE, Pages};
-use crate::common::peers::{bytes_of, open_region, toward, write};
+use crate::common::peers::{bytes_of, open_region, write};
 use futures::FutureExt;
-use tokio_fabric::testing::connect;
 use tokio_fabric::{Error, ErrorKind, Hints, MemoryRegion, error::Refusal, info::MrMode};
 
 /// A refresh that is at work. It looks at the pages elsewhere, and once in a while that is done
@@ -47,8 +46,8 @@ fn notify() -> Hints {
 /// of which there are none.
 #[test]
 fn with_mmu_notify_pages_are_refreshed_before_they_are_accessed() {
-    on_every_backend(|net| async move {
-        let (initiator, target, x, _y) = toward(&net, notify()).await;
+    over_all_combinations(|net| async move {
+        let (initiator, target, x, _y) = net.toward(notify()).await;
         let pages = Pages::new(16);
         // The first four are there when it is registered: no refresh has to name those.
         pages.set(0, &[1; 4 * PAGE]);
@@ -61,7 +60,7 @@ fn with_mmu_notify_pages_are_refreshed_before_they_are_accessed() {
         };
         write(&x, part(0, 4), 2).await.unwrap();
         let refused = async |from, to| {
-            let (x, _y) = connect(&initiator, &target).await.unwrap();
+            let (x, _y) = net.connect(&initiator, &target).await.unwrap();
             match write(&x, part(from, to), 9).await {
                 Ok(()) => false,
                 Err(error) => error.refusal() == Some(Refusal::Fault),
@@ -90,8 +89,8 @@ fn with_mmu_notify_pages_are_refreshed_before_they_are_accessed() {
 /// fi_mr(3): "the provider should verify and update the registered region accordingly."
 #[test]
 fn a_refresh_verifies_that_there_is_memory() {
-    on_every_backend(|net| async move {
-        let (initiator, target, x, _y) = toward(&net, notify()).await;
+    over_all_combinations(|net| async move {
+        let (initiator, target, x, _y) = net.toward(notify()).await;
         let pages = Pages::new(8);
         let region = open_region(&target, pages.range(0, 8 * PAGE)).await;
         region.refresh(&[]).await.unwrap();
@@ -99,7 +98,7 @@ fn a_refresh_verifies_that_there_is_memory() {
         let error = region.refresh(&[]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadAddress);
         {
-            let (x, _y) = connect(&initiator, &target).await.unwrap();
+            let (x, _y) = net.connect(&initiator, &target).await.unwrap();
             assert!(write(&x, region.remote(), 1).await.is_err());
         }
         pages.map_again(2, 2);
@@ -132,8 +131,8 @@ fn a_refresh_verifies_that_there_is_memory() {
 /// in a page fault", which here is an error of the call.
 #[test]
 fn while_a_refresh_runs_access_fails() {
-    on_every_backend(|net| async move {
-        let (initiator, target, x, y) = toward(&net, notify()).await;
+    over_all_combinations(|net| async move {
+        let (initiator, target, x, y) = net.toward(notify()).await;
         let region = open_region(&target, vec![0u8; 1 << 20]).await;
         region.refresh(&[]).await.unwrap();
         let refreshing = begin(&region);
@@ -151,7 +150,7 @@ fn while_a_refresh_runs_access_fails() {
             .unwrap_err();
         assert_eq!(error.refusal(), Some(Refusal::Held), "{error}");
         refreshing.await.unwrap();
-        let (x, _y) = connect(&initiator, &target).await.unwrap();
+        let (x, _y) = net.connect(&initiator, &target).await.unwrap();
         write(&x, region.remote(), 2).await.unwrap();
         // Given up, it lets go as well.
         let refreshing = begin(&region);

@@ -1,14 +1,14 @@
 //! A region and the results of operations on it that have not been fetched yet.
 
-use tokio_fabric::Access;
-use tokio_fabric::testing::Net;
+use crate::common::matrix::over_all_combinations;
+use tokio_fabric::{Access, Hints};
 
 /// memory-model.md: an operation owns its buffer "from post to end". One that has ended holds up
 /// neither `quiesce` nor `deregister`, however long its future waits to be polled.
 #[test]
 fn an_ended_operation_does_not_hold_its_region() {
-    crate::common::on_every_backend(|net: Net| async move {
-        let (a, b) = net.pair().await.unwrap();
+    over_all_combinations(|net| async move {
+        let (_initiator, _target, a, b) = net.toward(Hints::new()).await;
         let access = Access::LOCAL | Access::REMOTE;
         let source = a
             .domain()
@@ -57,8 +57,8 @@ fn an_ended_operation_does_not_hold_its_region() {
 /// does not change it.
 #[test]
 fn a_message_given_back_does_not_stay_in_its_region() {
-    crate::common::on_every_backend(|net: Net| async move {
-        let (a, b) = net.pair().await.unwrap();
+    over_all_combinations(|net| async move {
+        let (_initiator, _target, a, b) = net.toward(Hints::new()).await;
         let region = b
             .domain()
             .register(vec![0; 16])

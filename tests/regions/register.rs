@@ -2,8 +2,9 @@
 
 mod keys;
 
+use crate::common::matrix::{Opens, over_all_combinations, over_all_drivers};
 use crate::common::on_every_backend;
-use crate::common::peers::{bytes_of, open_region, peer_with, toward};
+use crate::common::peers::{bytes_of, open_region};
 use bytes::BytesMut;
 use futures::FutureExt;
 use tokio_fabric::testing::{Net, Peer};
@@ -16,12 +17,9 @@ use tokio_fabric::{
 };
 
 /// Registration in this domain is asynchronous, and has work to do.
-fn asynchronous(net: &Net) -> Peer {
-    peer_with(
-        net,
-        Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED)),
-        DomainBind::REG_MR,
-    )
+fn asynchronous(net: &impl Opens) -> Peer {
+    let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::ALLOCATED));
+    net.peer_with(hints, DomainBind::REG_MR)
 }
 
 fn complete(event: Option<Event>) -> (UserContext, MemoryRegion) {
@@ -46,7 +44,7 @@ fn complete(event: Option<Event>) -> (UserContext, MemoryRegion) {
 /// fi_mr(3): "The memory registration must have completed successfully before invoking this call."
 #[test]
 fn registration_is_synchronous_by_default() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let peer = net.peer().unwrap();
         let now = peer
             .domain
@@ -126,7 +124,7 @@ async fn what_came_back_is_what_went_in_and_is_registered_again() {
 /// routines."
 #[test]
 fn bound_with_reg_mr_the_event_reports_the_end() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let peer = asynchronous(&net);
         // The event alone.
         peer.domain
@@ -159,7 +157,7 @@ fn bound_with_reg_mr_the_event_reports_the_end() {
 /// asynchronously".
 #[test]
 fn a_domain_that_registers_asynchronously_does_nothing_at_once() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let peer = asynchronous(&net);
         let refused = peer.domain.register(vec![8u8; 3]).now().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::BadState);
@@ -204,6 +202,36 @@ fn the_work_of_registration_runs_beside_the_runtime() {
     });
 }
 
+/// fi_domain(3): `FI_MR_ALLOCATED`, mode bit.
+/// fi_domain(3): "physical pages must back all virtual addresses being registered."
+/// fi_mr(3): "must be backed by physical memory pages at the time the registration call is made."
+/// However it is made, and whatever it asks for; without the mode they are left as they are.
+#[test]
+fn with_allocated_every_registration_has_its_pages() {
+    over_all_drivers(|net| async move {
+        let allocated = || Hints::new().domain(|it| it.required_mr_mode(MrMode::ALLOCATED));
+        const LEN: usize = 256 << 10;
+        for (hints, pages) in [(allocated(), LEN / 4096), (Hints::new(), 0)] {
+            let peer = net.peer_with(hints, DomainBind::empty());
+            for way in ["now", "awaited", "several"] {
+                let [buffer, other] = [(); 2].map(|()| MappedBuffer::new(LEN).unwrap());
+                let start = buffer.as_ptr().addr();
+                let register = |buffer| peer.domain.register(buffer).lazily();
+                let region = match way {
+                    "now" => register(buffer).now().unwrap().erase(),
+                    "awaited" => register(buffer).await.unwrap().erase(),
+                    _ => {
+                        let several = peer.domain.register([other, buffer]);
+                        several.now().unwrap().erase()
+                    }
+                };
+                assert_eq!(resident(start, LEN), pages, "{way}");
+                drop(region);
+            }
+        }
+    });
+}
+
 /// The guide, 2: "a registration also faults the pages in, on blocking threads"; `lazily` leaves
 /// it, and so does a domain that registers within the call.
 /// docs/memory-model.md: address ranges are not ours to touch, and read-only bytes never change.
@@ -211,7 +239,7 @@ fn the_work_of_registration_runs_beside_the_runtime() {
 fn awaited_registration_faults_owned_memory_in_by_default() {
     const LEN: usize = 16 << 20;
     crate::common::on(tokio_fabric::Backend::Loopback, |net| async move {
-        let bound = |hints| peer_with(&net, hints, DomainBind::REG_MR);
+        let bound = |hints| net.peer_with(hints, DomainBind::REG_MR);
         let notified = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::MMU_NOTIFY));
         let (awaiting, notified) = (bound(Hints::new()), bound(notified));
         let at_once = net.peer().unwrap();
@@ -270,7 +298,7 @@ fn resident(start: usize, len: usize) -> usize {
 /// fi_mr(3): "The mr address must remain valid until the registration operation completes."
 #[test]
 fn when_the_event_is_readable_the_result_is_there() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let peer = asynchronous(&net);
         for round in 0..20u64 {
             let registration = peer
@@ -294,8 +322,8 @@ fn when_the_event_is_readable_the_result_is_there() {
 /// success (0)."
 #[test]
 fn no_event_of_a_registration_that_was_not_submitted() {
-    on_every_backend(|net| async move {
-        let fabric = net.fabric().unwrap();
+    over_all_drivers(|net| async move {
+        let fabric = net.net().fabric().unwrap();
         let events = fabric.event_queue().size(1).writable().open().unwrap();
         let domain = fabric.domain().open().unwrap();
         domain.bind(&events, DomainBind::REG_MR).unwrap();
@@ -326,7 +354,7 @@ fn no_event_of_a_registration_that_was_not_submitted() {
 /// Ruling 7: "If the registration fails later, there is one error event if a context was given."
 #[test]
 fn a_registration_that_fails_reports_one_error() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let peer = asynchronous(&net);
         let _taken = peer.domain.register(vec![0u8; 8]).key(40).await.unwrap();
         peer.domain
@@ -467,11 +495,26 @@ async fn watched(peer: &Peer, len: usize) -> bool {
 /// registration operation may reference."
 #[test]
 fn several_buffers_are_one_region() {
-    on_every_backend(|net| async move {
-        let (_initiator, target, x, _y) = toward(&net, Hints::new()).await;
+    over_all_combinations(|net| async move {
+        let (_initiator, target, x, _y) = net.toward(Hints::new()).await;
         let pieces = vec![vec![0u8; 3], vec![0u8; 0], vec![0u8; 5], vec![0u8; 8]];
         let region = open_region(&target, pieces).await;
         assert_eq!((region.len(), region.segment_count()), (16, 4));
+        // All that one buffer may be asked for with, several may.
+        let described = |buffers: Vec<Vec<u8>>| {
+            let register = target.domain.register(buffers).key(0xbeef);
+            let register = register.access(Access::SEND | Access::REMOTE_READ);
+            let region = register.context(5u64).now().unwrap();
+            (
+                region.key(),
+                region.access(),
+                region.context(),
+                region.flags(),
+            )
+        };
+        let one = described(vec![vec![0u8; 8]]);
+        assert_eq!(one.0, 0xbeef);
+        assert_eq!(described(vec![vec![0u8; 5], vec![0u8; 3]]), one);
         let bytes: Vec<u8> = (1..=16).collect();
         x.write(bytes.clone(), region.remote())
             .delivery_complete()
@@ -532,7 +575,7 @@ fn several_buffers_are_one_region() {
 /// fi_mr(3): "Memory access permissions associated with registration"
 #[test]
 fn one_builder_describes_all_of_a_registration() {
-    on_every_backend(|net| async move {
+    over_all_drivers(|net| async move {
         let peer = asynchronous(&net);
         let access = Access::SEND | Access::REMOTE_READ;
         let pieces = [BytesMut::zeroed(4), BytesMut::zeroed(6)];
@@ -561,8 +604,8 @@ fn one_builder_describes_all_of_a_registration() {
 /// without a context go on when the queue is full.
 #[test]
 fn a_full_queue_harms_only_those_who_asked_for_events() {
-    on_every_backend(|net| async move {
-        let fabric = net.fabric().unwrap();
+    over_all_drivers(|net| async move {
+        let fabric = net.net().fabric().unwrap();
         let events = fabric.event_queue().size(1).open().unwrap();
         let domain = fabric.domain().open().unwrap();
         domain.bind(&events, DomainBind::REG_MR).unwrap();

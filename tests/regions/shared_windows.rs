@@ -1,11 +1,9 @@
 //! Windows of shared memory, each registered by itself: a key, rights and an end of its own.
 
-use crate::common::on_every_backend;
-use tokio_fabric::testing::{Peer, connect, connect_endpoints};
+use crate::common::matrix::over_all_combinations;
 use tokio_fabric::{
     Access, ErrorKind,
     buf::{MappedBuffer, SharedBuffer, SharedWindow},
-    ep::OnRefusal,
     error::Refusal,
 };
 
@@ -13,14 +11,9 @@ use tokio_fabric::{
 /// refused, and what else was lent, or is cached, of the same bytes goes on.
 #[test]
 fn a_region_of_a_shared_window_has_a_key_and_an_end_of_its_own() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let build = |peer: &Peer| {
-            let limit = OnRefusal::Continue { limit: 1 };
-            peer.domain.endpoint().on_refusal(limit).open().unwrap()
-        };
-        let (x, y) = (build(&a), build(&b));
-        connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+        let (x, y) = net.connect_patient(&a, &b, 1).await.unwrap();
         let buffer = SharedBuffer::new(MappedBuffer::new(4096).unwrap());
         let lend = |range, access| {
             let window = buffer.window(range).unwrap();
@@ -66,9 +59,9 @@ fn a_region_of_a_shared_window_has_a_key_and_an_end_of_its_own() {
 /// region gives back shows none of them.
 #[test]
 fn a_region_of_a_shared_window_is_never_exclusive() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let (x, _y) = connect(&a, &b).await.unwrap();
+        let (x, _y) = net.connect(&a, &b).await.unwrap();
         let buffer = SharedBuffer::new(vec![0u8; 64]);
         let windows = [0..16, 8..32].map(|range| buffer.window(range).unwrap());
         let region = b.domain.register(windows).now().unwrap();

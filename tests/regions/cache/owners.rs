@@ -2,9 +2,9 @@
 
 use super::shared;
 use crate::common::caches::{plain, with_cache};
-use crate::common::{on, on_every_backend};
-use tokio_fabric::testing::Net;
-use tokio_fabric::{Backend, ErrorKind, buf::SharedBuffer};
+use crate::common::matrix::over_all_drivers;
+use crate::common::on;
+use tokio_fabric::{Backend, ErrorKind, Hints, buf::SharedBuffer, domain::DomainBind};
 
 /// A shared buffer comes back when it has no other owner; idle registrations do not count.
 #[test]
@@ -60,8 +60,8 @@ fn every_cache_lets_go_of_a_shared_buffer() {
 /// nothing idle is left.
 #[test]
 fn a_cache_ends_with_its_last_handle() {
-    on_every_backend(|net: Net| async move {
-        let peer = net.peer().unwrap();
+    over_all_drivers(|net| async move {
+        let peer = net.undriven(Hints::new(), DomainBind::empty());
         let cache = plain(&peer).open().unwrap();
         let buffer = shared(100);
         let used = cache.register(&buffer, 50..).now().unwrap();

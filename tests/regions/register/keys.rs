@@ -1,7 +1,7 @@
 //! Keys of regions: chosen by the application or by the library.
 
-use crate::common::on_every_backend;
-use crate::common::peers::{bytes_of, open_region, toward};
+use crate::common::matrix::over_all_combinations;
+use crate::common::peers::{bytes_of, open_region, read};
 use tokio_fabric::{ErrorKind, Hints, RemoteRegion, info::MrMode};
 
 /// fi_mr(3): `FI_ENOKEY`, error code.
@@ -16,7 +16,7 @@ use tokio_fabric::{ErrorKind, Hints, RemoteRegion, info::MrMode};
 /// specified by this value."
 #[test]
 fn keys_are_had_as_asked_or_refused() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let peer = net.peer().unwrap();
         let region = peer
             .domain
@@ -55,6 +55,20 @@ fn keys_are_had_as_asked_or_refused() {
             .now()
             .unwrap();
         assert_eq!(largest.key(), u64::MAX - 1);
+        // Each of the eight bytes is a part of the key, which a peer sends in full.
+        let (_initiator, target, x, _y) = net.toward(Hints::new()).await;
+        assert_eq!(target.domain.info().domain.mr_key_size, 8);
+        let keys = (0..8)
+            .map(|byte| 0xa5 << (8 * byte))
+            .chain([0, u64::MAX - 1]);
+        let regions = keys.enumerate().map(|(fill, key)| {
+            let register = target.domain.register(vec![fill as u8; 8]).key(key);
+            (key, register.now().unwrap())
+        });
+        for (fill, (key, _region)) in regions.collect::<Vec<_>>().iter().enumerate() {
+            let bytes = read(&x, RemoteRegion::new(0, 8, *key)).await.unwrap();
+            assert_eq!(bytes, [fill as u8; 8], "{key:x}");
+        }
         // A key is free again at once.
         drop(region);
         assert_eq!(
@@ -86,9 +100,9 @@ fn keys_are_had_as_asked_or_refused() {
 /// fi_mr(3): "The application is responsible for transferring this key to the peer."
 #[test]
 fn with_prov_key_the_library_chooses() {
-    on_every_backend(|net| async move {
+    over_all_combinations(|net| async move {
         let hints = Hints::new().domain(|domain| domain.required_mr_mode(MrMode::PROV_KEY));
-        let (_initiator, target, x, _y) = toward(&net, hints).await;
+        let (_initiator, target, x, _y) = net.toward(hints).await;
         let rejected = target
             .domain
             .register(vec![0u8; 8])
@@ -115,8 +129,8 @@ fn with_prov_key_the_library_chooses() {
 #[test]
 fn a_well_known_key_is_used_without_an_exchange() {
     const WELL_KNOWN: u64 = 12;
-    on_every_backend(|net| async move {
-        let (_initiator, target, x, _y) = toward(&net, Hints::new()).await;
+    over_all_combinations(|net| async move {
+        let (_initiator, target, x, _y) = net.toward(Hints::new()).await;
         let region = target.domain.register(vec![0u8; 16]).key(WELL_KNOWN);
         let region = region.now().unwrap();
         // All that the peer knows is what both programs were written with.
