@@ -137,6 +137,8 @@ fn enokey_requested_key_is_already_in_use() {
 /// fi_mr(3), ERRORS: "-FI_EKEYREJECTED: The requested_key is not available. They key may be out of
 /// the range supported by the provider".
 /// fi_mr(3): "They key may be out of the range supported by the provider"
+/// fi_domain(3): "Applications that request their own MR key must select a value within the range
+/// specified by this value."
 #[test]
 fn ekeyrejected_key_out_of_the_supported_range() {
     for (key_size, key, expected) in [

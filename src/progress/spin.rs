@@ -76,6 +76,8 @@ mod tests {
     use super::*;
 
     /// `busy_poll`: "How long the driver spins after the last activity before it sleeps."
+    /// fi_domain(3): "progress threads cannot be blocked when communication is idle, which results
+    /// in threads spinning in progress functions." These rest.
     #[test]
     fn it_goes_on_for_its_time_after_the_last_activity() {
         let mut spin = SpinState::new(Duration::from_secs(3600));

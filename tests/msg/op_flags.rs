@@ -111,9 +111,6 @@ fn writes_are_committed_by_default_flags() {
 /// completion is not requested."
 /// fi_domain(3): "enabled on an endpoint that has been bound to completion queue(s) using the
 /// FI_SELECTIVE_COMPLETION flag."
-/// fi_domain(3): "must ensure that there is sufficient space in the CQ to report failed operations."
-/// fi_domain(3): "the provider is not required to reserve an entry in the completion queue to handle
-/// the case where the operation fails": one is, so that there always is space.
 /// fi_domain(3): "Operations posted to such an endpoint may specify that a successful completion
 /// should not generate a entry"
 /// fi_domain(3): "the operation leaves the FI_COMPLETION flag unset"
@@ -151,6 +148,63 @@ fn a_selective_queue_reports_failures_and_what_asks_for_it() {
             tokio::task::yield_now().await;
         }
         assert_eq!((counter.read(), counter.read_error()), (21, 1));
+        assert!(queue.is_empty());
+    });
+}
+
+/// fi_domain(3): "must ensure that there is sufficient space in the CQ to report failed operations."
+/// fi_domain(3): "the provider is not required to reserve an entry in the completion queue to handle
+/// the case where the operation fails": one is, so that there always is space.
+/// fi_domain(3): "the operation leaves the FI_COMPLETION flag unset"
+#[test]
+fn a_selective_queue_has_a_place_for_each_operation_that_may_fail() {
+    on_every_backend(|net| async move {
+        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+        let queue = a.domain.completion_queue().size(3).open().unwrap();
+        let builder = a.domain.endpoint().completion_queue(&queue);
+        let builder = builder.selective_transmit().selective_receive();
+        let x = builder.open().unwrap();
+        let y = b.domain.endpoint().open().unwrap();
+        connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+        // Successes of each kind, and of both sides, are reported where that is asked for only.
+        for asked in [false, true] {
+            let sent = x.send("sent").queue(1u64);
+            let received = x.recv(vec![0u8; 8]).queue(2u64);
+            let (sent, received) = match asked {
+                true => (sent.completion(), received.completion()),
+                false => (sent, received),
+            };
+            received.try_post().unwrap();
+            sent.try_post().unwrap();
+            y.send("received").await.unwrap();
+            y.recv(vec![0u8; 8]).await.unwrap();
+            let marker = y.recv(vec![0u8; 8]).post().unwrap();
+            x.send("after").await.unwrap();
+            marker.await.unwrap();
+            if asked {
+                let mut ended = [1, 2].map(|_| UserContext(0));
+                for context in &mut ended {
+                    let completion = queue.next().await.unwrap();
+                    completion.result.unwrap();
+                    *context = completion.context;
+                }
+                ended.sort();
+                assert_eq!(ended, [UserContext(1), UserContext(2)]);
+            }
+            assert!(queue.is_empty(), "asked: {asked}");
+        }
+        // A place is taken from the post to the end, though none of them asks for its completion.
+        for context in 0..3u64 {
+            x.recv(vec![0u8; 8]).queue(context).try_post().unwrap();
+        }
+        let full = x.recv(vec![0u8; 8]).queue(3u64).try_post().unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::Again);
+        drop(y);
+        for context in 0..3u64 {
+            let failed = queue.next().await.unwrap();
+            assert_eq!(failed.context, UserContext(context));
+            assert!(failed.result.is_err());
+        }
         assert!(queue.is_empty());
     });
 }

@@ -5,7 +5,7 @@ mod spare;
 
 use crate::common::on_every_backend;
 use futures::FutureExt;
-use tokio_fabric::testing::connect_endpoints;
+use tokio_fabric::testing::{Net, connect_endpoints};
 use tokio_fabric::{
     ErrorKind, UserContext,
     cq::CompletionFlags,
@@ -102,21 +102,35 @@ fn injected_messages_are_copied_and_limited() {
 fn delivery_complete_waits_for_the_peer_and_transmit_complete_does_not() {
     on_every_backend(|net| async move {
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        let x = a.domain.endpoint().open().unwrap();
         // Room for one message that no receive awaits, with its 128 bytes of bookkeeping.
         let room = 128 + "transmitted".len();
-        let y = b.domain.endpoint().unexpected_bytes(room).open().unwrap();
-        connect_endpoints(&x, &y, &b.fabric).await.unwrap();
-        // Nothing takes the messages, so only the plain one ends.
-        x.send("transmitted").await.unwrap();
-        let mut delivered = x.send("delivered").delivery_complete().post().unwrap();
-        for _ in 0..50 {
-            tokio::task::yield_now().await;
+        for extended in [true, false] {
+            let x = a.domain.endpoint().extension(extended).open().unwrap();
+            let y = b.domain.endpoint().unexpected_bytes(room).open().unwrap();
+            connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+            // Nothing takes the messages, so only the plain one ends.
+            x.send("transmitted").await.unwrap();
+            let mut delivered = x.send("delivered").delivery_complete().post().unwrap();
+            let mut plain = x.send("plain").post().unwrap();
+            if extended {
+                // Neither has left: the peer, whose room is known, has none.
+                for _ in 0..50 {
+                    tokio::task::yield_now().await;
+                }
+                assert!((&mut plain).now_or_never().is_none());
+            } else {
+                // Both have left, of which one has nothing more to wait for.
+                (&mut plain).await.unwrap();
+            }
+            assert!((&mut delivered).now_or_never().is_none());
+            for _ in 0..3 {
+                y.recv(vec![0u8; 16]).await.unwrap();
+            }
+            delivered.await.unwrap();
+            if extended {
+                plain.await.unwrap();
+            }
         }
-        assert!((&mut delivered).now_or_never().is_none());
-        y.recv(vec![0u8; 16]).await.unwrap();
-        y.recv(vec![0u8; 16]).await.unwrap();
-        delivered.await.unwrap();
     });
 }
 
@@ -187,60 +201,67 @@ fn a_message_that_does_not_fit_is_truncated_and_the_connection_lives() {
 #[test]
 fn unexpected_messages_are_kept_within_a_budget_then_held_back() {
     on_every_backend(|net| async move {
-        const BUDGET: usize = 64 << 10;
-        const LEN: usize = 10_000;
-        let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
-        assert_eq!(
-            b.domain.info().domain.resource_mgmt,
-            ResourceManagement::Enabled
-        );
-        let x = a.domain.endpoint().open().unwrap();
-        let y = b.domain.endpoint().unexpected_bytes(BUDGET).open().unwrap();
-        connect_endpoints(&x, &y, &b.fabric).await.unwrap();
-        let sends: Vec<_> = (0..200u8)
-            .map(|number| {
-                x.send(vec![number; LEN])
-                    .delivery_complete()
-                    .post()
-                    .unwrap()
-            })
-            .collect();
-        // Delivered as far as the budget goes: six of 10,128 bytes.
-        let mut sends = sends.into_iter();
-        for _ in 0..6 {
-            sends.next().unwrap().await.unwrap();
+        // A peer with the extension holds back by itself; from any other nothing more is read.
+        for extended in [true, false] {
+            held_back_beyond_a_budget(&net, extended).await;
         }
-        for _ in 0..50 {
-            tokio::task::yield_now().await;
-        }
-        let held = y.unexpected_bytes();
-        assert!((6 * LEN..=BUDGET).contains(&held), "{held} bytes are held");
-        let mut seventh = sends.next().unwrap();
-        assert!((&mut seventh).now_or_never().is_none());
-        for number in 0..200u8 {
-            let (received, buffer) = y.recv(vec![0u8; LEN]).await.unwrap();
-            assert_eq!(
-                (received.len, buffer[0], buffer[LEN - 1]),
-                (LEN, number, number)
-            );
-        }
-        seventh.await.unwrap();
-        for send in sends {
-            send.await.unwrap();
-        }
-        assert_eq!(y.unexpected_bytes(), 0);
-        // A message larger than any budget waits for its receive as well.
-        let large = x
-            .send(vec![7u8; 4 * BUDGET])
-            .delivery_complete()
-            .post()
-            .unwrap();
-        assert_eq!(
-            y.recv(vec![0u8; 4 * BUDGET]).await.unwrap().0.len,
-            4 * BUDGET
-        );
-        large.await.unwrap();
     });
+}
+
+async fn held_back_beyond_a_budget(net: &Net, extended: bool) {
+    const BUDGET: usize = 64 << 10;
+    const LEN: usize = 10_000;
+    let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+    assert_eq!(
+        b.domain.info().domain.resource_mgmt,
+        ResourceManagement::Enabled
+    );
+    let x = a.domain.endpoint().extension(extended).open().unwrap();
+    let y = b.domain.endpoint().unexpected_bytes(BUDGET).open().unwrap();
+    connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+    let sends: Vec<_> = (0..200u8)
+        .map(|number| {
+            x.send(vec![number; LEN])
+                .delivery_complete()
+                .post()
+                .unwrap()
+        })
+        .collect();
+    // Delivered as far as the budget goes: six of 10,128 bytes.
+    let mut sends = sends.into_iter();
+    for _ in 0..6 {
+        sends.next().unwrap().await.unwrap();
+    }
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    let held = y.unexpected_bytes();
+    assert!((6 * LEN..=BUDGET).contains(&held), "{held} bytes are held");
+    let mut seventh = sends.next().unwrap();
+    assert!((&mut seventh).now_or_never().is_none());
+    for number in 0..200u8 {
+        let (received, buffer) = y.recv(vec![0u8; LEN]).await.unwrap();
+        assert_eq!(
+            (received.len, buffer[0], buffer[LEN - 1]),
+            (LEN, number, number)
+        );
+    }
+    seventh.await.unwrap();
+    for send in sends {
+        send.await.unwrap();
+    }
+    assert_eq!(y.unexpected_bytes(), 0);
+    // A message larger than any budget waits for its receive as well.
+    let large = x
+        .send(vec![7u8; 4 * BUDGET])
+        .delivery_complete()
+        .post()
+        .unwrap();
+    assert_eq!(
+        y.recv(vec![0u8; 4 * BUDGET]).await.unwrap().0.len,
+        4 * BUDGET
+    );
+    large.await.unwrap();
 }
 
 /// fi_endpoint(3), FI_ORDER_SAS: messages arrive in the order in which they were posted, whatever

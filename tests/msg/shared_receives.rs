@@ -479,7 +479,37 @@ fn discovery_offers_shared_receive_contexts() {
         let context = peer.domain.receive_context().open().unwrap();
         let bound = peer.domain.endpoint().receive_context(&context).open();
         bound.unwrap();
+        // As many as the attribute says share one, of which hints can ask for so many at most.
+        let max = info.domain.max_ep_srx_ctx;
+        let beyond = hints().domain(|domain| domain.max_ep_srx_ctx(max + 1));
+        let beyond = net.fabric_with(beyond).unwrap_err();
+        assert_eq!(beyond.kind(), ErrorKind::NoMatch, "{beyond}");
+        let most = peer_with(
+            &net,
+            hints().domain(|domain| domain.max_ep_srx_ctx(max)),
+            DomainBind::empty(),
+        );
+        let context = most.domain.receive_context().open().unwrap();
+        let many: Vec<_> = (0..max.min(100))
+            .map(|_| {
+                let builder = most.domain.endpoint().receive_context(&context);
+                builder.open().unwrap()
+            })
+            .collect();
+        // The first and the last of them receive through it.
+        for own in [&many[0], &many[many.len() - 1]] {
+            let client = peer.domain.endpoint().receive_context(&context_of(&peer));
+            let client = client.open().unwrap();
+            connect_endpoints(&client, own, &most.fabric).await.unwrap();
+            client.send("shared").await.unwrap();
+            let received = context.recv(vec![0u8; 8]).await.unwrap().0;
+            assert_eq!((received.len, received.endpoint), (6, Some(own.id())));
+        }
     });
+}
+
+fn context_of(peer: &Peer) -> SharedReceiveContext {
+    peer.domain.receive_context().open().unwrap()
 }
 
 /// The stream of a shared context's messages.

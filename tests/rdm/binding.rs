@@ -38,17 +38,47 @@ fn an_endpoint_has_one_address_vector() {
 }
 
 /// fi_domain(3): "Address vectors are only used by connectionless endpoints."
+/// A connected one needs none and heeds none, whatever is in it; a connectionless one does.
 #[test]
 fn connected_endpoints_have_no_address_vector() {
     on_every_backend(|net| async move {
         let (one, two) = (net.peer().unwrap(), net.peer().unwrap());
-        let vector = one.domain.address_vector().open().unwrap();
         let (x, y) = connect(&one, &two).await.unwrap();
-        x.send("connected").await.unwrap();
-        assert_eq!(y.recv(vec![0u8; 16]).await.unwrap().0.source, None);
-        assert!(vector.is_empty());
+        let exchange = async || {
+            x.send("to y").await.unwrap();
+            let received = y.recv(vec![0u8; 16]).await.unwrap().0;
+            assert_eq!((received.len, received.source), (4, None));
+            y.send("to x").await.unwrap();
+            let received = x.recv(vec![0u8; 16]).await.unwrap().0;
+            assert_eq!((received.len, received.source), (4, None));
+        };
+        exchange().await;
+        // The peer's address comes into the vector and goes, as does the vector.
+        let vector = two.domain.address_vector().open().unwrap();
+        let builder = two.domain.rdm_endpoint().address_vector(&vector);
+        let using = builder.listen_at(crate::common::peers::any()).open();
+        let using = using.unwrap();
+        let other = one.rdm_endpoint().unwrap();
+        let names = [y.peer_addr(), Some(other.local_addr())];
+        let names = names.map(|it| vector.insert(it.unwrap()).now().unwrap());
+        exchange().await;
+        let to_using = other.insert(using.local_addr()).unwrap();
+        other.send("hello", to_using).await.unwrap();
+        let received = using.recv(vec![0u8; 16]).await.unwrap().0;
+        assert_eq!(received.source, Some(names[1]), "it names by its vector");
+        for name in names {
+            vector.remove(name).unwrap();
+        }
+        exchange().await;
+        let busy = vector.close().await.unwrap_err();
+        assert!(
+            busy.is_busy(),
+            "the connectionless endpoint uses it: {busy}"
+        );
+        using.shutdown().await.unwrap();
+        drop(using);
         vector.close().await.expect("no endpoint uses it");
-        x.send("still").await.unwrap();
+        exchange().await;
     });
 }
 

@@ -218,6 +218,7 @@ fn a_plain_udp_socket_is_a_peer() {
 /// fi_domain(3), the resource management table: `No Rx Buffer, DGRAM EP-with RM: dropped` and
 /// `Target EP, DGRAM EP-with RM: dropped`; "if the target EP queues are unable to accept incoming
 /// messages, received messages will be dropped." They are counted, and the sender gets no error.
+/// fi_domain(3): "For datagram endpoints, failed sends will result in the message being dropped."
 /// Without resource management too: `No Rx Buffer, DGRAM EP-no RM: dropped` and
 /// `Target EP, DGRAM EP-no RM: dropped`.
 #[test]

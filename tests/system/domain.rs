@@ -7,12 +7,12 @@ mod peers;
 
 use std::time::Duration;
 
-use crate::common::peers::{listener, no_listener, open_region, request};
+use crate::common::peers::{listener, no_listener, open_region, peer_with, request};
 use crate::common::{backends, on, on_every_backend};
-use tokio_fabric::testing::{Net, connect, connect_endpoints};
+use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
 use tokio_fabric::{
-    Access, Backend, ErrorKind, Event, EventQueue, Hints, UserContext, domain::DomainBind,
-    eq::EndpointId,
+    Access, Backend, Driver, ErrorKind, Event, EventQueue, Hints, UserContext, domain::DomainBind,
+    eq::EndpointId, info::Progress,
 };
 
 fn runtime(threads: usize, io: bool, time: bool) -> tokio::runtime::Runtime {
@@ -456,8 +456,6 @@ fn when_the_runtime_ends_everything_says_so() {
 /// interface without restriction."
 /// fi_domain(3): "Control interfaces are always considered thread safe, and may be accessed by
 /// multiple threads."
-/// fi_domain(3): "Control interfaces are always considered thread safe unless the control progress
-/// model is FI_PROGRESS_CONTROL_UNIFIED."
 /// fi_domain(3): "A thread safe control interface allows multiple threads to progress the control
 /// interface"
 /// fi_domain(3): "one or more threads to progress the data interfaces at the same time."
@@ -516,6 +514,67 @@ fn any_thread_may_use_anything_at_any_time() {
                 .unwrap();
         }
     });
+}
+
+/// fi_domain(3): "Control interfaces are always considered thread safe unless the control progress
+/// model is FI_PROGRESS_CONTROL_UNIFIED." Here with that one too: several threads open, bind,
+/// connect, register, insert and close at the same time, in one domain.
+#[test]
+fn control_calls_of_several_threads_are_safe_with_each_control_progress() {
+    for backend in backends() {
+        for control in [Progress::Auto, Progress::Manual, Progress::ControlUnified] {
+            let hints = Hints::new().domain(|domain| {
+                let data = match control {
+                    Progress::Auto => Progress::Auto,
+                    _ => Progress::Manual,
+                };
+                domain.control_progress(control).data_progress(data)
+            });
+            let net = match control {
+                Progress::Auto => Net::on(backend),
+                _ => Net::on(backend).driver(Driver::Manual),
+            };
+            runtime(2, true, true).block_on(async {
+                let peer = peer_with(&net, hints, DomainBind::empty());
+                let calls = (0..4u64).map(|thread| {
+                    let (net, peer) = (net.clone(), peer.clone());
+                    tokio::spawn(async move {
+                        for round in 0..20 {
+                            control_calls(&net, &peer, thread * 1000 + round).await;
+                        }
+                    })
+                });
+                for called in calls.collect::<Vec<_>>() {
+                    called.await.unwrap();
+                }
+                assert_eq!(peer.domain.region_count(), 0);
+            });
+        }
+    }
+}
+
+async fn control_calls(net: &Net, peer: &Peer, key: u64) {
+    let domain = &peer.domain;
+    let region = domain.register(vec![0u8; 8]).key(key).now().unwrap();
+    let (queue, counter) = (
+        domain.completion_queue().open().unwrap(),
+        domain.counter().unwrap(),
+    );
+    let vector = domain.address_vector().open().unwrap();
+    let address = ([127, 0, 0, 1], 1 + key as u16).into();
+    let name = vector.insert(address).now().unwrap();
+    let builder = domain.endpoint().completion_queue(&queue);
+    let x = builder.receive_counter(&counter).open().unwrap();
+    let other = net.clone().driver(Driver::Task).peer().unwrap();
+    let y = other.domain.endpoint().open().unwrap();
+    connect_endpoints(&x, &y, &other.fabric).await.unwrap();
+    x.send("connected").await.unwrap();
+    assert_eq!(y.recv(vec![0u8; 16]).await.unwrap().0.len, 9);
+    assert_eq!(vector.lookup(name).unwrap(), address);
+    vector.remove(name).unwrap();
+    x.shutdown().await.unwrap();
+    assert_eq!(region.key(), key);
+    region.deregister().await.unwrap();
 }
 
 /// An endpoint that was never connected reports no Shutdown (`fi_eq(3)`: FI_SHUTDOWN is of a

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use futures::executor::block_on;
 use futures::future::join;
 use tokio::runtime::{Builder, Runtime};
-use tokio_fabric::testing::{Net, Peer, connect};
+use tokio_fabric::testing::{Net, Peer, connect, connect_endpoints};
 use tokio_fabric::{Access, Backend, Domain, Driver, Endpoint, Event, Fabric, Hints, RemoteRegion};
 
 use crate::common::backends;
@@ -179,13 +179,24 @@ fn reading_a_queue_or_a_counter_moves_what_it_reports() {
                 );
             }
             let count = b.domain.counter().unwrap();
-            let z = b.domain.endpoint().receive_counter(&count).open().unwrap();
+            let counted = b.domain.endpoint().receive_counter(&count).open().unwrap();
+            let z = a.domain.endpoint().open().unwrap();
+            block_on(connect_endpoints(&z, &counted, &b.fabric)).unwrap();
+            counted.recv(vec![0; 8]).detach().unwrap();
+            z.inject(b"counted").unwrap();
+            until("a counter", Box::new(|| count.read() == 1));
+            // An event queue: the end of a connection, which nothing else reports.
+            while b.events.try_next().is_some() {}
             drop(z);
-            drop(y.recv(vec![0; 8]).detach());
-            x.inject(b"counted").unwrap();
+            until(
+                "an event queue",
+                Box::new(|| match b.events.try_next() {
+                    None => false,
+                    Some(Event::Shutdown { endpoint, .. }) => endpoint == counted.id(),
+                    Some(other) => panic!("{other:?} instead of its end"),
+                }),
+            );
             // A counter of the domain drives all of it, whatever it counts.
-            let received = || y.unexpected_bytes() == 0 && count.read() == 0;
-            until("a counter", Box::new(received));
             x.inject(b"early").unwrap();
             until(
                 "a counter moves what is not counted too",

@@ -118,11 +118,21 @@ fn directions_limit_rma() {
 /// fi_domain(3): "All domain capabilities are considered secondary capabilities."
 #[test]
 fn secondary_caps_are_offered_unasked() {
-    assert!(
-        best(Hints::new().caps(Caps::MSG))
-            .caps
-            .contains(Caps::LOCAL_COMM | Caps::REMOTE_COMM)
-    );
+    let unasked = best(Hints::new().caps(Caps::MSG));
+    let communication = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    assert!(unasked.caps.contains(communication));
+    for hints in [Hints::new(), rdm()] {
+        // None of a domain's is primary: each may be left out, and asked for of the domain.
+        let offered = best(hints.clone()).domain.caps;
+        assert!(offered.contains(communication), "{offered:?}");
+        assert!(!offered.intersects(Caps::PRIMARY), "{offered:?}");
+        for caps in offered {
+            let asked = best(hints.clone().domain(|domain| domain.caps(caps)));
+            assert!(asked.domain.caps.contains(caps), "{caps:?}");
+        }
+        let none = best(hints.domain(|domain| domain.caps(Caps::empty())));
+        assert_eq!(none.domain.caps, offered, "without asking");
+    }
 }
 
 /// fi_getinfo(3): "If requested, a provider must support the capability or fail the fi_getinfo

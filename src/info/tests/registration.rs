@@ -51,8 +51,24 @@ fn before_1_5_mr_mode_of_zero_asks_for_either_and_the_answer_has_a_name() {
 /// mode."
 #[test]
 fn mr_mode_unspec_is_met_by_what_is_offered() {
-    assert_eq!(MrMode::UNSPEC, MrMode::empty());
-    answers(Hints::new().domain(|domain| domain.mr_mode(MrMode::UNSPEC)));
+    assert_eq!(MrMode::UNSPEC.bits(), 0, "as in C");
+    // It supports whatever is offered: nothing is left out, and nothing is asked for by it. To a
+    // program of 1.4 the answer has the name of the mode that it is to use.
+    for (hints, answered) in [
+        (Hints::new as fn() -> Hints, MrMode::empty()),
+        (old_api, MrMode::SCALABLE),
+    ] {
+        let unspecified = hints().domain(|domain| domain.mr_mode(MrMode::UNSPEC));
+        let infos = all_answers(unspecified);
+        assert_eq!(infos, all_answers(hints()));
+        assert!(infos.iter().all(|info| info.domain.mr_mode == answered));
+    }
+    // A mode that is required is required beside it.
+    let local = Hints::new().domain(|domain| {
+        let domain = domain.mr_mode(MrMode::UNSPEC);
+        domain.required_mr_mode(MrMode::LOCAL)
+    });
+    assert_eq!(best(local).domain.mr_mode, MrMode::LOCAL);
 }
 
 /// fi_mr(3): "Unlike other mr_mode bits, if FI_MR_BASIC is set on input to fi_getinfo(), it will
