@@ -57,7 +57,7 @@ pub const EP_CONTEXTS_MAX: usize = 1 << RX_CTX_BITS_MAX;
 /// Turns that a domain with manual progress takes when its last handle is dropped, to send what the
 /// sockets accept without waiting. Each turn fills a socket's buffer at most.
 pub(crate) const MANUAL_END_TURNS: usize = 64;
-/// How long a waiting task that was asked to drive may take to do so before the next one is asked.
+/// How long a waiting task that was asked to drive may take to do so before all others are asked.
 /// It is far longer than a runtime takes to poll a task, so that one message wakes one task.
 pub(crate) const MANUAL_ANSWER_MAX: Duration = Duration::from_millis(10);
 /// Ready sockets reported by one poll; the next poll reports others.
