@@ -162,8 +162,8 @@ pub(crate) struct CallParts {
 }
 
 impl Cx {
-    /// In the place of a call that is over, if no one else holds that: then nobody waits there, and
-    /// each part is written where it is.
+    /// In the place of a call that is over, if no one else holds that: then no task waits there,
+    /// and each part is written where it is.
     #[inline]
     pub(crate) fn renew(spare: Option<Cx>, parts: CallParts) -> Cx {
         if let Some(Cx(mut spare)) = spare

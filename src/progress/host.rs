@@ -49,13 +49,13 @@ impl Host<Report> for PortHost<'_> {
             Ok(()) => Ok(found),
             Err(denied) => Err(denied.into()),
         });
-        if let Err(reason) = &found {
-            if is_logged(Level::INFO) {
-                let (span, reason) = (self.port.span.clone(), *reason);
-                hold_event(move || {
-                    tracing::info!(parent: &span, %reason, "an access of the peer is refused");
-                });
-            }
+        if let Err(reason) = &found
+            && is_logged(Level::INFO)
+        {
+            let (span, reason) = (self.port.span.clone(), *reason);
+            hold_event(move || {
+                tracing::info!(parent: &span, %reason, "an access of the peer is refused");
+            });
         }
         found
     }

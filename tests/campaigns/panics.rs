@@ -269,7 +269,7 @@ fn panics_at(call: u64, code: UserCode, backend: Backend, driver: Driver) -> (u6
     let net = Net::on(backend).driver(driver);
     let program = run(net, only(UserCode::Waker), only(UserCode::Buffer));
     let subscriber = only(UserCode::Subscriber).map(InjectedSubscriber);
-    let logged = subscriber.map(|it| tracing::subscriber::set_default(it));
+    let logged = subscriber.map(tracing::subscriber::set_default);
     let ended = runtime.block_on(async { tokio::spawn(program).await });
     drop(logged);
     runtime.shutdown_timeout(Duration::from_secs(3));

@@ -12,10 +12,9 @@ const UNSAFE_FOLDERS: [&str; 6] = [
     "src/transport/uring/",
 ];
 
-/// Lines of product code in one file: aimed at, and never more.
-pub const LINES_AIM: usize = 400;
-/// The hard limit, for product code and test files alike.
-pub const LINES_MAX: usize = 600;
+/// Lines of one file, of product code and tests alike, at most. What a file holds is one idea,
+/// which may need many lines: no file is split to be short.
+pub const LINES_MAX: usize = 1200;
 
 /// Columns of a line, as rustfmt.toml says.
 const WIDTH_MAX: usize = 100;

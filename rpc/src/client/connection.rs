@@ -76,7 +76,7 @@ struct State {
     gathers: bool,
     /// Room that is kept for calls of services.
     reserved: usize,
-    /// Somebody waits for room without a call.
+    /// A task waits for room without a call.
     is_room_wanted: bool,
     /// When the clock looks next.
     armed: Option<Time>,

@@ -75,7 +75,8 @@ pub(crate) struct Bulk {
     pub(super) endpoint: Endpoint,
     pool: Arc<ChunkPool>,
     room: Arc<Semaphore>,
-    /// For transfers that have ended for their handlers, and not for the client. Made for the first.
+    /// For transfers that have ended for their handlers, and not for the client. Made for the
+    /// first.
     unanswered: OnceLock<Arc<Semaphore>>,
 }
 

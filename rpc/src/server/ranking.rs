@@ -15,7 +15,7 @@ pub(super) struct Ranking<T> {
 
 #[derive(Debug)]
 struct Owner<T> {
-    pieces: BTreeMap<u64, Piece<T>>,
+    pieces: BTreeMap<u64, RankedValue<T>>,
     /// Kinds and numbers of its pieces.
     kinds: BTreeSet<(usize, u64)>,
     /// Numbers of those that count in the sum.
@@ -24,7 +24,7 @@ struct Owner<T> {
 }
 
 #[derive(Debug)]
-struct Piece<T> {
+struct RankedValue<T> {
     kind: usize,
     value: T,
 }
@@ -51,7 +51,7 @@ impl<T> Ranking<T> {
         self.by_count.insert((count + 1, owner));
         self.by_sum.insert((all.sum, owner));
         all.kinds.insert((kind, number));
-        all.pieces.insert(number, Piece { kind, value });
+        all.pieces.insert(number, RankedValue { kind, value });
     }
 
     pub(super) fn value_mut(&mut self, owner: usize, number: u64) -> Option<&mut T> {
