@@ -331,7 +331,8 @@ pub(crate) const TLS_KEY_UPDATES_MAX: u8 = 32;
 /// that rustls has within the handshake.
 #[cfg(feature = "tls")]
 pub(crate) const TLS_MESSAGE_SIZE_MAX: usize = 0xffff;
-/// Default limit per listener of connections whose request is not complete yet.
+/// Default limit per listener of connections whose request is not complete yet. More that come at
+/// once wait in the kernel's backlog.
 pub const HALF_OPEN_MAX_DEFAULT: usize = 1024;
 /// Connections that the kernel queues for a listener, which it limits to `net.core.somaxconn`. A
 /// burst of connects must fit: a peer that is refused retries only after a second.
@@ -339,6 +340,17 @@ pub(crate) const LISTEN_BACKLOG: u16 = 4096;
 /// Connections accepted per poll, so that a burst does not delay the requests that are already
 /// here.
 pub(crate) const ACCEPTS_PER_POLL: usize = 64;
+/// Ticks without a decision after which accepting pauses no more at the limit of half-open
+/// connections. Together they are half of the time of a handshake, 5 s by default: what silent
+/// strangers can delay the connections of others, and what the clients of a crowd may take until
+/// the first of them sends its request.
+pub(crate) const ACCEPT_PAUSE_TICKS_SILENT: u32 = 10;
+/// Ticks of all pauses after which there are none for [`EVICTING_TIME`]: 30 s by default, within
+/// which a crowd of thousands has connected.
+pub(crate) const ACCEPT_PAUSE_TICKS: u32 = 60;
+/// How long the oldest half-open connections are evicted instead, so that pauses are a small share
+/// of the time, whatever strangers do. Value: 5 min.
+pub(crate) const EVICTING_TIME: Duration = Duration::from_secs(300);
 /// How long accepting pauses when the process has no descriptors left.
 pub(crate) const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// How long a rejected peer may take to read the rejection.

@@ -3,17 +3,16 @@
 use std::future::{Future, IntoFuture};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::Context;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::domain::Domain;
-use crate::eq::{ConnRequest, Verdict};
+use crate::eq::{ConnRequest, LinkTaker, Verdict};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::{UserContext, canonical};
 use crate::limits::{CM_DATA_SIZE_MAX, CONNECT_TIMEOUT_DEFAULT};
-use crate::progress::accept_ticket;
 use crate::sync::{ProgressWaiter, await_driving, poll_driving};
 
 use super::Endpoint;
@@ -190,7 +189,8 @@ impl ConnRequest {
     }
 }
 
-/// The acceptance of a connection request, which starts when it is awaited.
+/// The acceptance of a connection request, which starts when it is awaited, or turned into its
+/// future; from then on it needs no further call.
 ///
 /// You get one from [`ConnRequest::accept`](crate::eq::ConnRequest::accept) or
 /// [`Endpoint::accept`]. It returns the endpoint once the response is on its way.
@@ -218,8 +218,9 @@ impl ConnRequest {
 /// use.
 ///
 /// # Cancel safety
-/// If the future is dropped before the listener has handed the connection over, the connection is
-/// closed; later it is closed with the endpoint.
+/// Dropping the future does not withdraw the acceptance; its result is still reported as an event.
+/// The future of [`ConnRequest::accept`] may hold the only handle of its endpoint: if it is dropped
+/// early, the connection is made and then closed in order.
 #[must_use = "nothing is accepted until this is awaited; dropped, the request is rejected"]
 pub struct Accept {
     endpoint: Result<Endpoint>,
@@ -246,17 +247,25 @@ impl IntoFuture for Accept {
     type Output = Result<Endpoint>;
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Endpoint>> + Send>>;
 
-    /// Accepts when it is polled.
+    /// Accepts immediately; polling only waits.
     fn into_future(self) -> Self::IntoFuture {
+        let started = self.start();
         Box::pin(async move {
-            let accepted = self.run().await;
-            accepted.map_err(|error| error.with_operation(OperationKind::Accept))
+            let failed = |error: Error| error.with_operation(OperationKind::Accept);
+            let (endpoint, mut waiters) = started.map_err(failed)?;
+            let port = &endpoint.inner.port;
+            let established = std::future::poll_fn(|cx| {
+                poll_driving(&mut waiters, cx, |cx| port.poll_established(cx.waker()))
+            });
+            established.await.map_err(failed)?;
+            Ok(endpoint)
         })
     }
 }
 
 impl Accept {
-    async fn run(self) -> Result<Endpoint> {
+    /// Also returns what drives the endpoint and the listener, if the application does.
+    fn start(self) -> Result<(Endpoint, [ProgressWaiter; 2])> {
         let Accept {
             endpoint,
             request,
@@ -275,20 +284,14 @@ impl Accept {
         if let Some(what) = what {
             return Err(Error::new(ErrorKind::NotAuthorized, what).with_peer(peer));
         }
-        let gone = || Error::new(ErrorKind::PeerClosed, "before it was accepted").with_peer(peer);
+        let port = Arc::clone(&endpoint.inner.port);
+        port.begin_accept(peer, context)?;
         let progress = endpoint.domain().progress_by_hand();
-        // The listener passes the connection on, which may be driven by hand as well.
-        let mut waiters = [progress, request.progress()].map(ProgressWaiter::new);
-        let mut holder = accept_ticket(request.take_ticket()).ok_or_else(gone)?;
-        let handover =
-            |cx: &mut Context<'_>| poll_driving(&mut waiters, cx, |cx| holder.poll_verdict(cx));
-        let handover = std::future::poll_fn(handover).await;
-        let handover = handover.ok_or_else(gone)?;
-        let port = &endpoint.inner.port;
-        port.accept(handover, &data, context)?;
-        let established = std::future::poll_fn(|cx| port.poll_established(cx.waker()));
-        await_driving(progress, established).await?;
-        Ok(endpoint)
+        let waiters = [progress, request.progress()].map(ProgressWaiter::new);
+        let taker = LinkTaker::new(move |link| port.take_link(link, &data));
+        // Of a listener that has ended it comes back, and gets no connection.
+        let _ = request.take_ticket().decide(Verdict::Accept(taker));
+        Ok((endpoint, waiters))
     }
 }
 

@@ -64,8 +64,10 @@ impl PassiveEndpointBuilder {
     }
 
     /// The largest number of connections that are not waiting for the application's decision: their
-    /// request is incomplete, or their rejection is being sent. If there are more, the oldest
-    /// connection of the host that has the most is closed. Default: 1024.
+    /// request is incomplete, or they have been rejected. More that come wait in the kernel's
+    /// backlog. If they wait in vain, because no request comes for half of the
+    /// [`handshake_timeout`](Self::handshake_timeout), the oldest connection of the host that has
+    /// the most is closed for each that comes, for five minutes. Default: 1024.
     pub fn half_open_max(mut self, peers: usize) -> Self {
         self.half_open_max = peers.max(1);
         self

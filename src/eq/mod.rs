@@ -33,7 +33,7 @@ pub use event::{Event, EventError};
 pub(crate) use handles::HandleWatch;
 use handles::{EventReader, Handles};
 pub use request::ConnRequest;
-pub(crate) use request::{AcceptedLink, ConnectParams, Verdict};
+pub(crate) use request::{AcceptedLink, ConnectParams, LinkTaker, Verdict};
 
 /// A queue of [`Event`]s, read as a [`Stream`] or without waiting (`fi_eq(3)`).
 ///

@@ -32,10 +32,36 @@ pub(crate) struct AcceptedLink {
     pub(crate) timeout: Duration,
 }
 
+/// Takes over the connection of an accepted request, in the listener's task: the application that
+/// has accepted need not be there. Dropped, it gets none.
+pub(crate) struct LinkTaker(Option<Box<dyn FnOnce(Option<AcceptedLink>) + Send>>);
+
+impl LinkTaker {
+    /// `take` is called once, with `None` if the listener has ended, or the peer has gone.
+    pub(crate) fn new(take: impl FnOnce(Option<AcceptedLink>) + Send + 'static) -> Self {
+        LinkTaker(Some(Box::new(take)))
+    }
+
+    /// Hands the connection over.
+    pub(crate) fn give(mut self, link: AcceptedLink) {
+        if let Some(take) = self.0.take() {
+            take(Some(link));
+        }
+    }
+}
+
+impl Drop for LinkTaker {
+    fn drop(&mut self) {
+        if let Some(take) = self.0.take() {
+            take(None);
+        }
+    }
+}
+
 /// What became of a connection request.
 pub(crate) enum Verdict {
-    /// Accepted: the listener sends the connection here.
-    Accept(Ticket<AcceptedLink>),
+    /// Accepted: the listener hands the connection over to this.
+    Accept(LinkTaker),
     /// Rejected, with private data for the peer (may be empty).
     Reject(Bytes),
 }

@@ -302,8 +302,9 @@ async fn a_request_is_decided_once_and_dropping_it_decides_too() {
     assert_eq!(asked.local_addr().port(), 7471);
     assert_eq!(&asked.data()[..], b"hello");
     assert!(!asked.is_withdrawn());
-    let (link, mut link_holder) = Ticket::pair();
-    let sent = asked.take_ticket().decide(Verdict::Accept(link));
+    let (link, mut link_holder) = Ticket::<()>::pair();
+    let taker = LinkTaker::new(|taken| drop((taken, link)));
+    let sent = asked.take_ticket().decide(Verdict::Accept(taker));
     assert!(sent.is_ok());
     match poll_fn(|cx| holder.poll_verdict(cx)).await {
         Some(Verdict::Accept(link)) => drop(link),

@@ -36,26 +36,52 @@ impl Port {
         Ok(())
     }
 
-    /// Takes over an accepted connection and answers its request.
-    pub(crate) fn accept(
+    /// The passive side has accepted a request of this peer: [`Port::take_link`] follows.
+    pub(crate) fn begin_accept(
         &self,
+        peer: SocketAddr,
+        context: Option<UserContext>,
+    ) -> Result<()> {
+        let mut state = self.lock_idle("accept")?;
+        state.connect.context = context;
+        state.connect.is_accepting = true;
+        state.io.peer = Some(peer);
+        Ok(())
+    }
+
+    /// The listener hands the accepted connection over; `None`: it has none.
+    pub(crate) fn take_link(&self, accepted: Option<AcceptedLink>, data: &[u8]) {
+        let mut guard = self.lock("take a link");
+        let state = &mut *guard;
+        if !state.connect.is_accepting {
+            return; // It was closed meanwhile, and said so.
+        }
+        let gone = || Error::new(ErrorKind::PeerClosed, "before it was accepted");
+        let accepted = accepted.ok_or_else(gone);
+        if let Err(error) = accepted.and_then(|it| self.answer_request(state, it, data)) {
+            self.connect_failed(state, error);
+        }
+    }
+
+    /// Takes over an accepted connection and answers its request.
+    fn answer_request(
+        &self,
+        state: &mut PortState,
         accepted: AcceptedLink,
         data: &[u8],
-        context: Option<UserContext>,
     ) -> Result<()> {
         let AcceptedLink {
             raw,
             params: ConnectParams { order, offer },
             timeout,
         } = accepted;
-        let mut state = self.lock_idle("accept")?;
+        self.engine.check_alive()?;
         let link = self.engine.transport.adopt(raw, self.waker.clone())?;
         let peer = link.peer_addr();
         state.io.peer = Some(peer);
         self.span.record("peer", tracing::field::display(peer));
         state.io.local = Some(link.local_addr());
-        state.connect.context = context;
-        self.begin_attempt(&mut state, link, Some(timeout), |machine| {
+        self.begin_attempt(state, link, Some(timeout), |machine| {
             machine.begin_accept(data, order, offer);
         });
         Ok(())
@@ -84,16 +110,21 @@ impl Port {
         Poll::Pending
     }
 
-    /// The last handle of the endpoint has gone: it closes in order, without events (`fi_close`).
+    /// The last handle of the endpoint has gone: it closes in order, without events (`fi_close`). A
+    /// connection that is being accepted is made first, so that its peer sees the same each time.
     pub(crate) fn abandon(&self) {
         let mut state = self.lock("abandon");
         let events = (
             state.bindings.connected.take(),
             state.bindings.shutdown.take(),
         );
+        state.connect.is_abandoned = state.connect.is_accepting;
+        let goes_on = state.connect.is_abandoned;
         drop(state);
         drop(events); // Which wakes what waits for room in their queue.
-        self.begin_close();
+        if !goes_on {
+            self.begin_close();
+        }
     }
 
     /// Begins the orderly end of this side: what is queued goes out, then everything ends.
@@ -118,6 +149,7 @@ impl Port {
 
 fn check_idle(state: &PortState) -> Result<()> {
     match (state.machine.lifecycle(), state.life.state()) {
+        _ if state.connect.is_accepting => Err(Error::new(ErrorKind::AlreadyConnected, "")),
         (Lifecycle::Idle, LinkState::Open) => Ok(()),
         (Lifecycle::Closed, _) | (_, LinkState::Flushing | LinkState::Draining) => {
             Err(Error::new(ErrorKind::BadState, "the endpoint is closed"))

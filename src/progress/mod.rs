@@ -56,7 +56,7 @@ pub(crate) use closed::CloseWatch;
 pub(crate) use dgram::{DgramConfig, DgramPort};
 pub(crate) use end_report::EndReport;
 pub(crate) use engine::{Engine, EngineConfig};
-pub(crate) use listen::{EventHandler, ListenConfig, ListenHandle, accept_ticket};
+pub(crate) use listen::{EventHandler, ListenConfig, ListenHandle};
 pub use liveness::Liveness;
 pub(crate) use port::{Bindings, CounterSet, ExtensionConfig, Port, PortSizes, PostedOp};
 pub use rdm::{IdlePolicy, PeerEventKind};

@@ -136,12 +136,17 @@ impl Port {
 
     fn establish(&self, state: &mut PortState, result: Result<bytes::Bytes, Error>) {
         state.connect.result = Some(result);
+        state.connect.is_accepting = false;
+        if std::mem::take(&mut state.connect.is_abandoned) && state.life.is_open() {
+            self.begin_flushing(state);
+            self.waker.wake_by_ref();
+        }
         if let Some(waker) = state.connect.waker.take() {
             state.deferred.wakes.push(waker);
         }
     }
 
-    fn connect_failed(&self, state: &mut PortState, error: Error) {
+    pub(super) fn connect_failed(&self, state: &mut PortState, error: Error) {
         let error = state.about_peer(error);
         state.counts.losses += 1;
         if is_logged(Level::WARN) {

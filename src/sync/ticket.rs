@@ -1,7 +1,6 @@
 //! A one-shot verdict. One side holds the ticket and decides once; the other side holds the
 //! [`TicketHolder`] and awaits it. A ticket that is dropped is a verdict too, so a forgotten
-//! connection request ends as a rejected one instead of keeping its peer waiting. The connection of
-//! an accepted request arrives by a second ticket, which the verdict carries.
+//! connection request ends as a rejected one instead of keeping its peer waiting.
 //!
 //! Not Tokio's channel, which loom cannot see into.
 

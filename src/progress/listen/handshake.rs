@@ -209,6 +209,7 @@ impl<H: RequestHandler> ListenTask<H> {
                         // without resetting the connection under it.
                         peer.link.finish();
                         peer.link.receive(Receive::Stage);
+                        self.rejected.add(peer.id, peer.host);
                     } else {
                         peer.link.send(batch_of(frame));
                     }
@@ -252,13 +253,12 @@ impl<H: RequestHandler> ListenTask<H> {
             Poll::Ready(verdict) => verdict,
         };
         let data = match verdict {
-            Some(Verdict::Accept(ticket)) => {
+            Some(Verdict::Accept(taker)) => {
                 self.shared.lock().stats.accepted += 1;
                 tracing::info!(from = %peer.link.peer_addr(), "request accepted");
                 peer.link.cancel_receive();
                 if let Some(raw) = peer.link.take_raw() {
-                    // An acceptor that has gone away meanwhile drops it, which closes it.
-                    let _ = ticket.decide(self.config.accepted(raw, params));
+                    taker.give(self.config.accepted(raw, params));
                 }
                 peer.handshake.go(HandshakeState::Done);
                 return false;
@@ -267,7 +267,7 @@ impl<H: RequestHandler> ListenTask<H> {
             None => Bytes::new(),
         };
         self.reject(peer, data);
-        self.count_half_open(peer.id, peer.host)
+        true
     }
 
     pub(super) fn reject(&mut self, peer: &mut IncomingPeer, data: Bytes) {
@@ -278,8 +278,9 @@ impl<H: RequestHandler> ListenTask<H> {
         self.send_last(peer, frame.encode());
     }
 
-    /// Sends what the peer gets last. The connection then counts as half open, if it did not.
+    /// Sends what the peer gets last.
     fn send_last(&mut self, peer: &mut IncomingPeer, frame: Vec<u8>) {
+        self.half_open.remove(peer.id, peer.host);
         let frame = OutFrame::new(&[], Payload::from_vec(frame), u64::MAX);
         peer.handshake.go(HandshakeState::Rejecting);
         let deadline = self.clock.now() + REJECT_TIMEOUT;
@@ -305,10 +306,17 @@ impl<H: RequestHandler> ListenTask<H> {
             identity: identity.as_ref(),
             proven: request.proven.as_ref().map(ProvenKey::secret),
         };
-        match self.handler.on_request(&incoming, now, cx) {
+        let decision = self.handler.on_request(&incoming, now, cx);
+        let is_open = matches!(
+            decision,
+            RequestDecision::NoRoom | RequestDecision::Challenge(..)
+        );
+        if !is_open && self.half_open.remove(peer.id, peer.host) {
+            self.pause.on_decision();
+        }
+        match decision {
             RequestDecision::NoRoom => return false,
             RequestDecision::Deferred(holder) => {
-                self.half_open.remove(peer.id, peer.host);
                 peer.handshake
                     .go(HandshakeState::Deciding { holder, params });
                 // Registers for the verdict.

@@ -3,17 +3,19 @@
 //! out its decisions.
 //!
 //! A request that has come in full waits here until the handler has room for it (ruling 8); while
-//! one waits, nothing more is accepted. When too many connections are half open, the oldest of the
-//! host that has the most is evicted, so that peers that connect and stay silent keep no others
-//! out. A connection is half open until its request is passed on, while its key is to be proven,
-//! and while its rejection is sent.
+//! one waits, nothing more is accepted. A connection is half open until its request is passed on,
+//! and while its key is to be proven. While too many are, accepting pauses, so that those that come
+//! wait in the system's backlog. If that does not help, because peers connect and stay silent, the
+//! oldest of the host that has the most is evicted for each that comes, so that they keep no others
+//! out.
 //!
 //! `task.rs` is the task; `handshake.rs` takes one peer from its TCP connection to the decision;
-//! `half_open.rs` keeps their deadlines; `events.rs` is the handler of a passive endpoint.
+//! `half_open.rs` keeps their deadlines; `pause.rs` decides whether accepting pauses; `events.rs` is
+//! the handler of a passive endpoint.
 //!
-//! The decision comes back through a one-shot ticket (`sync/ticket.rs`): accept hands the raw
-//! connection to the engine of the endpoint's domain, reject (or dropping the request) sends a
-//! rejection. Both sides see `Connected`. A listener whose event queue has lost its last handle
+//! The decision comes back through a one-shot ticket (`sync/ticket.rs`): with accept it says where
+//! the listener's task hands the raw connection over, to the port of the endpoint (`establish.rs`);
+//! reject (or dropping the request) sends a rejection. Both sides see `Connected`. A listener whose event queue has lost its last handle
 //! closes. Endpoints with an authorization key prove it to each other before their HELLOs
 //! (`proto/conn/auth.rs`).
 //!
@@ -23,6 +25,7 @@
 mod events;
 mod half_open;
 mod handshake;
+mod pause;
 mod task;
 mod wake;
 
@@ -41,7 +44,7 @@ use crate::identity::PeerIdentity;
 use crate::mr::AuthSecret;
 use crate::proto::{Challenge, ProvenKey};
 use crate::stats::ListenerStats;
-use crate::sync::{Ticket, TicketHolder};
+use crate::sync::TicketHolder;
 use crate::transport::{Clock, Executor, Listener, RawLink, Transport};
 
 pub(crate) use events::EventHandler;
@@ -139,14 +142,6 @@ pub(crate) struct Handover {
     pub(crate) link: AcceptedLink,
     /// The key, if the peer has proven it already; our response has gone out then.
     pub(crate) proven: Option<ProvenKey>,
-}
-
-/// Takes a request's ticket to `accept` and returns where the connection will arrive. `None`: the
-/// listener is gone.
-pub(crate) fn accept_ticket(ticket: Ticket<Verdict>) -> Option<TicketHolder<AcceptedLink>> {
-    let (link, holder) = Ticket::pair();
-    let decided = ticket.decide(Verdict::Accept(link));
-    decided.is_ok().then_some(holder)
 }
 
 /// The handle of a listening task; dropping it closes the listener. Requests already reported

@@ -21,6 +21,7 @@ use crate::wire::CmDecoder;
 
 use super::half_open::HandshakeDeadlines;
 use super::handshake::{HandshakeState, IncomingPeer};
+use super::pause::AcceptPause;
 use super::wake::{ListenWake, PeerWaker};
 use super::{BoundListener, ListenConfig, RequestHandler};
 
@@ -32,8 +33,12 @@ pub(super) struct ListenTask<H> {
     pub(super) clock: Box<dyn Clock>,
     pub(super) shared: Arc<ListenWake>,
     pub(super) peers: BTreeMap<u64, IncomingPeer>,
-    /// Those of `peers` that no handler decides about.
+    /// Those of `peers` whose request, or proof of a key, is to come yet or has just come.
     pub(super) half_open: HostShares<u64, IpAddr>,
+    /// Those to whom their rejection has been sent. They make room for the half-open ones.
+    pub(super) rejected: HostShares<u64, IpAddr>,
+    /// Whether accepting pauses while there are too many.
+    pub(super) pause: AcceptPause,
     /// The deadlines of `peers`.
     pub(super) deadlines: HandshakeDeadlines<u64>,
     /// Peers whose request waits for room, oldest first.
@@ -59,6 +64,8 @@ impl<H: RequestHandler> ListenTask<H> {
             shared: bound.shared,
             peers: BTreeMap::new(),
             half_open: HostShares::new(config.half_open_max),
+            rejected: HostShares::new(config.half_open_max),
+            pause: AcceptPause::new(config.handshake_timeout),
             deadlines: HandshakeDeadlines::new(),
             pending: VecDeque::new(),
             next: 0,
@@ -78,14 +85,20 @@ impl<H: RequestHandler> ListenTask<H> {
             self.paused_until = None;
         }
         for _ in 0..ACCEPTS_PER_POLL {
+            let now = self.clock.now();
             if !self.pending.is_empty() {
                 return;
             }
-            let Some(listener) = &mut self.listener else {
+            // Requests that are here have been read: those that take room have sent none yet.
+            let is_full = self.half_open.len() >= self.config.half_open_max;
+            if is_full && self.pause.pauses(now) {
                 return;
+            }
+            let Some(listener) = &mut self.listener else {
+                return self.pause.end(now);
             };
             match listener.poll_accept(cx) {
-                Poll::Pending => return,
+                Poll::Pending => return self.pause.end(now),
                 Poll::Ready(Ok(raw)) => self.begin(raw),
                 Poll::Ready(Err(error)) if error.kind() == ErrorKind::LimitReached => {
                     tracing::warn!(%error, "accepting pauses");
@@ -131,30 +144,32 @@ impl<H: RequestHandler> ListenTask<H> {
             handshake: HandshakeState::ReadingRequest(Box::new(CmDecoder::new())),
         };
         self.deadlines.set(id, &mut peer.deadline, deadline);
-        let host = peer.host;
+        self.half_open.add(id, peer.host);
         self.peers.insert(id, peer);
-        if self.count_half_open(id, host) {
-            self.advance(id);
-        }
+        self.advance(id);
     }
 
-    /// One more is half open; closes the one that is evicted if these are too many. False: it is
-    /// this one.
-    pub(super) fn count_half_open(&mut self, id: u64, host: IpAddr) -> bool {
-        let evicted = self.half_open.insert(id, host);
-        self.shared.lock().stats.evicted += u64::from(evicted.is_some());
-        if let Some(peer) = evicted.and_then(|evicted| self.peers.remove(&evicted)) {
-            let from = peer.link.peer_addr();
-            tracing::debug!(%from, "a half-open connection is closed: there are too many");
-            self.forget(peer);
+    /// Closes connections if there are too many: first those that have been rejected.
+    fn make_room(&mut self) {
+        while self.half_open.len() + self.rejected.len() > self.config.half_open_max {
+            let rejected = self.rejected.evict();
+            let Some(id) = rejected.or_else(|| self.half_open.evict()) else {
+                return;
+            };
+            self.shared.lock().stats.evicted += u64::from(rejected.is_none());
+            if let Some(peer) = self.peers.remove(&id) {
+                let from = peer.link.peer_addr();
+                tracing::debug!(%from, "a half-open connection is closed: there are too many");
+                self.forget(peer);
+            }
         }
-        evicted != Some(id)
     }
 
     /// The peer has nothing more to do here; what it still has of a connection closes.
     fn forget(&mut self, mut peer: IncomingPeer) {
         self.deadlines.set(peer.id, &mut peer.deadline, None);
         self.half_open.remove(peer.id, peer.host);
+        self.rejected.remove(peer.id, peer.host);
     }
 
     /// Looks at one peer; drops it when it has nothing more to do here.
@@ -166,6 +181,7 @@ impl<H: RequestHandler> ListenTask<H> {
             true => drop(self.peers.insert(id, peer)),
             false => self.forget(peer),
         }
+        self.make_room();
     }
 
     /// Reports to the handler that the listener broke, once there is room.
@@ -234,9 +250,10 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    fn expire(&mut self) -> Option<Instant> {
+    fn expire(&mut self, cx: &mut Context<'_>) -> Option<Instant> {
         let now = self.clock.now();
         while let Some(id) = self.deadlines.pop_due(now) {
+            cx.waker().wake_by_ref(); // There is room for another.
             if let Some(mut peer) = self.peers.remove(&id) {
                 peer.deadline = None;
                 let is_rejected = matches!(peer.handshake, HandshakeState::Rejecting);
@@ -247,7 +264,7 @@ impl<H: RequestHandler> ListenTask<H> {
             }
         }
         let first = self.deadlines.first();
-        let others = [self.paused_until, self.handler_due];
+        let others = [self.paused_until, self.handler_due, self.pause.due()];
         others.into_iter().flatten().chain(first).min()
     }
 }
@@ -290,7 +307,9 @@ impl<H: RequestHandler> Future for ListenTask<H> {
         loop {
             this.pass_on_requests(cx);
             if !this.pending.is_empty() {
-                break; // The handler wakes this task when it has room.
+                // They wait for the handler, which wakes this task when it has room.
+                this.pause.end(this.clock.now());
+                break;
             }
             this.accept(cx);
             if this.pending.is_empty() {
@@ -299,7 +318,7 @@ impl<H: RequestHandler> Future for ListenTask<H> {
         }
         this.report_broken(cx);
         // 5. Deadlines: handshakes that took too long, the pause of accepting, the handler's own.
-        while let Some(at) = this.expire() {
+        while let Some(at) = this.expire(cx) {
             let now = this.clock.now();
             if this.clock.poll_deadline(at, now, cx).is_pending() {
                 break;
@@ -309,6 +328,9 @@ impl<H: RequestHandler> Future for ListenTask<H> {
                 cx.waker().wake_by_ref();
             }
             let now = this.clock.now();
+            if this.pause.handle_due(now) {
+                cx.waker().wake_by_ref();
+            }
             if this.handler_due.is_some_and(|due| due <= now) {
                 this.handler_due = this.handler.poll(now, cx);
             }
@@ -333,8 +355,9 @@ impl<H: RequestHandler> Future for ListenTask<H> {
 
 impl<H: RequestHandler> ProgressTask for ListenTask<H> {
     fn is_due(&mut self) -> bool {
-        let timers = [self.paused_until, self.handler_due, self.deadlines.first()];
-        let next = timers.into_iter().flatten().min();
+        let others = [self.paused_until, self.handler_due, self.pause.due()];
+        let timers = others.into_iter().chain([self.deadlines.first()]);
+        let next = timers.flatten().min();
         let transport = &self.config.transport;
         transport.has_completions() || next.is_some_and(|at| at <= self.clock.now())
     }

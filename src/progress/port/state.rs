@@ -151,6 +151,11 @@ pub(in crate::progress) struct ConnectResult {
     pub(in crate::progress) waker: Option<Waker>,
     /// Given with the call, and reported with its event.
     pub(in crate::progress) context: Option<UserContext>,
+    /// A request was accepted, and there is no result yet: its connection comes from the listener,
+    /// or is being made.
+    pub(in crate::progress) is_accepting: bool,
+    /// The last handle has gone meanwhile: the connection is made, and then closed.
+    pub(in crate::progress) is_abandoned: bool,
 }
 
 /// When the port must have a turn, whatever happens.

@@ -147,7 +147,7 @@ impl PeerChanges {
         record.coalesce(kind, incarnation);
         let key = (record.number, peer);
         match (was_stranger, record.is_stranger()) {
-            (true, false) => self.strangers.remove(key, host_of(peer.socket)),
+            (true, false) => drop(self.strangers.remove(key, host_of(peer.socket))),
             (false, true) => {
                 if let Some((number, evicted)) = self.strangers.insert(key, host_of(peer.socket)) {
                     self.records.remove(&evicted);

@@ -30,14 +30,21 @@ impl<Id: Copy + Ord, Host: Copy + Ord + Hash> HostShares<Id, Host> {
     /// Adds one that is not there; the one that is evicted for it, if there were too many.
     #[must_use]
     pub(crate) fn insert(&mut self, id: Id, host: Host) -> Option<Id> {
+        self.add(id, host);
+        (self.len > self.max).then(|| self.evict())?
+    }
+
+    /// Adds one that is not there, however many there are.
+    pub(crate) fn add(&mut self, id: Id, host: Host) {
         let of_host = self.hosts.entry(host).or_default();
         let before = of_host.len();
         of_host.insert(id);
         self.len += 1;
         self.count_changed(host, before, before + 1);
-        if self.len <= self.max {
-            return None;
-        }
+    }
+
+    /// Removes the oldest of the host that has the most.
+    pub(crate) fn evict(&mut self) -> Option<Id> {
         let &(_, host) = self.by_count.last()?;
         let oldest = *self.hosts.get(&host)?.first()?;
         self.remove(oldest, host);
@@ -48,12 +55,13 @@ impl<Id: Copy + Ord, Host: Copy + Ord + Hash> HostShares<Id, Host> {
         self.len
     }
 
-    /// Removes one, if it is there.
-    pub(crate) fn remove(&mut self, id: Id, host: Host) {
+    /// Removes one. False: it was not there.
+    pub(crate) fn remove(&mut self, id: Id, host: Host) -> bool {
         let Some(of_host) = self.hosts.get_mut(&host) else {
-            return;
+            return false;
         };
-        if of_host.remove(&id) {
+        let was_there = of_host.remove(&id);
+        if was_there {
             let after = of_host.len();
             if after == 0 {
                 self.hosts.remove(&host);
@@ -61,6 +69,7 @@ impl<Id: Copy + Ord, Host: Copy + Ord + Hash> HostShares<Id, Host> {
             self.len -= 1;
             self.count_changed(host, after + 1, after);
         }
+        was_there
     }
 
     fn count_changed(&mut self, host: Host, before: usize, after: usize) {

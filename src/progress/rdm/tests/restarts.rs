@@ -1,10 +1,11 @@
 //! Peers that restart.
 
 use super::*;
-use crate::progress::accept_ticket;
+use crate::eq::{LinkTaker, Verdict};
 use crate::progress::listen::Handover;
 use crate::progress::rdm::attachment::AcceptedConn;
 use crate::proto::Lifecycle;
+use crate::sync::Ticket;
 
 /// wire-protocol.md 2.4, connected: same pid → reject, with the request's 8 bytes; "Different →
 /// peer restarted: close the old, accept the new". But a claim alone ends nothing: the old
@@ -176,7 +177,10 @@ async fn accepted(requests: &EventQueue) -> AcceptedConn {
         panic!("no request");
     };
     let asked = PeerData::read(request.data()).unwrap();
-    let mut holder = accept_ticket(request.take_ticket()).unwrap();
+    let (taken, mut holder) = Ticket::pair();
+    let taker = LinkTaker::new(|link| drop(taken.decide(link.unwrap())));
+    let decided = request.take_ticket().decide(Verdict::Accept(taker));
+    assert!(decided.is_ok());
     let link = std::future::poll_fn(|cx| holder.poll_verdict(cx)).await;
     AcceptedConn {
         attempt: None,
