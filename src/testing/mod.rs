@@ -32,7 +32,8 @@
 //!
 //! - A node, and tasks that live and die with it: [`Net::node`], [`Node::spawn`].
 //! - Nothing passes between two nodes, both ways or one: [`Net::partition`],
-//!   [`Net::partition_one_way`], [`Net::isolate`]; [`Net::heal`], [`Net::heal_all`].
+//!   [`Net::partition_losing_resets`], [`Net::partition_one_way`], [`Net::isolate`];
+//!   [`Net::heal`], [`Net::heal_all`].
 //! - A process ends, and another one starts: [`Net::crash`], [`Net::restart`].
 //! - A process stops, and goes on: [`Net::hang`], [`Net::resume`].
 //! - Bytes take their time: [`Net::link`].

@@ -174,6 +174,18 @@ impl Net {
         self.cut(other.as_ref(), one.as_ref(), true);
     }
 
+    /// The same, but a connection that one side gives up meanwhile is not reset at the other, not
+    /// even after the partition: its reset is lost, and what the other side sends is answered by
+    /// nothing, as behind a router that has forgotten the connection.
+    pub fn partition_losing_resets(&self, one: impl AsRef<str>, other: impl AsRef<str>) {
+        let (one, other) = (self.known(one.as_ref()), self.known(other.as_ref()));
+        for (from, to) in [(&one, &other), (&other, &one)] {
+            self.loopback.change_wire(from, to, |wire| {
+                (wire.is_cut, wire.loses_resets) = (true, true);
+            });
+        }
+    }
+
     /// Cuts one direction: data that `from` sends does not reach `to`.
     pub fn partition_one_way(&self, from: impl AsRef<str>, to: impl AsRef<str>) {
         self.cut(from.as_ref(), to.as_ref(), true);
@@ -243,8 +255,9 @@ impl Net {
 
     fn cut(&self, from: &str, to: &str, is_cut: bool) {
         let (from, to) = (self.known(from), self.known(to));
-        self.loopback
-            .change_wire(&from, &to, |wire| wire.is_cut = is_cut);
+        self.loopback.change_wire(&from, &to, |wire| {
+            (wire.is_cut, wire.loses_resets) = (is_cut, false);
+        });
     }
 
     fn others(&self, node: &str) -> Vec<String> {

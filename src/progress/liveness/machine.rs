@@ -3,7 +3,7 @@
 //! [`LivenessAction`].
 //!
 //! ```text
-//!                something is outstanding                 silent: Probe
+//!          something is outstanding, or in doubt     silent, or in doubt: Probe
 //!   Suspended ─────────────────────────────▶ Watching ─────────────────▶ Probing ──┐
 //!     ▲   ▲                                  │  │   ▲                    │  │  ▲   │ silent, or
 //!     │   └── nothing needs a heartbeat ─────┘  │   └─ heard, or cannot ─┘  │  └───┘ bytes ahead
@@ -158,6 +158,8 @@ pub(in crate::progress) struct LivenessMachine {
     shared: u32,
     /// The system probes a plain peer's as often as outstanding operations ask for.
     fast_probing: bool,
+    /// For so many heartbeats the peer is watched, and probed at once, whatever is outstanding.
+    doubts: u32,
     /// Where in an idle interval its heartbeats fall, and how soon it probes for itself: 0 to 1.
     spread: f64,
 }
@@ -178,6 +180,7 @@ impl LivenessMachine {
             // Connections that began together do not probe for themselves together.
             shared: (spread * f64::from(SHARED_INTERVALS_MAX)) as u32,
             fast_probing: false,
+            doubts: 0,
             spread,
         }
     }
@@ -234,10 +237,29 @@ impl LivenessMachine {
         true
     }
 
+    /// The peer may be gone: what came before says nothing of it. True if a heartbeat must follow
+    /// at once, which probes it.
+    pub(super) fn doubt(&mut self) -> bool {
+        if self.config.is_off() || self.doubts > 0 || self.state == LivenessState::Dead {
+            return false;
+        }
+        // A plain peer is probed by the system, which counts in whole seconds.
+        self.doubts = 3 * self.config.rounds;
+        let begins = self.state != LivenessState::Probing;
+        if begins {
+            if self.state == LivenessState::Suspended {
+                self.go(LivenessState::Watching);
+            }
+            self.interval = ProbeInterval::Active;
+            (self.heard, self.last) = (false, None);
+        }
+        begins
+    }
+
     /// True if the next heartbeat will judge the peer's silence: what has come is to be read first,
     /// and the system is to be asked.
     pub(super) fn will_judge(&self, domain: PeerStatus) -> bool {
-        self.last.is_some() && !self.heard && !self.is_shared(domain)
+        (self.last.is_some() || self.doubts > 0) && !self.heard && !self.is_shared(domain)
     }
 
     /// True if what other connections know counts for this one.
@@ -256,7 +278,10 @@ impl LivenessMachine {
         timer: HeartbeatTimer,
         inputs: &LivenessInputs,
     ) -> Heartbeat {
-        let watched = inputs.outstanding.filter(|_| !self.config.is_off());
+        let watched = match self.doubts {
+            0 => inputs.outstanding.filter(|_| !self.config.is_off()),
+            _ => Some(ProbeInterval::Active),
+        };
         let owes_answers = inputs.answers_probes && !inputs.is_reading;
         if self.state == LivenessState::Dead || !inputs.is_up || watched.is_none() && !owes_answers
         {
@@ -271,6 +296,8 @@ impl LivenessMachine {
         if heard || self.silent_since.is_none() {
             self.silent_since = Some(now);
         }
+        let begins_in_doubt = last.is_none() && !heard && self.doubts > 0;
+        self.doubts = self.doubts.saturating_sub(1);
         let is_shared = last.is_some() && !heard && self.is_shared(inputs.domain);
         let mut action = match (last, due) {
             _ if is_shared => {
@@ -282,6 +309,9 @@ impl LivenessMachine {
                 LivenessAction::None
             }
             (Some(last), Some(due)) => self.on_silence(now, last, due, watched.is_some(), inputs),
+            _ if begins_in_doubt && inputs.is_reading && inputs.answers_probes => {
+                self.probe(inputs)
+            }
             _ => LivenessAction::None,
         };
         if let LivenessAction::Dead(_) = action {
@@ -339,12 +369,7 @@ impl LivenessMachine {
         if !can_hear || has_come {
             self.is_alive();
         } else if self.state == LivenessState::Watching {
-            self.go(LivenessState::Probing);
-            self.probe = Probe {
-                confirmed: inputs.confirmed,
-                ..Probe::default()
-            };
-            return LivenessAction::Probe;
+            return self.probe(inputs);
         } else if !is_late && self.is_missed(inputs) {
             self.go(LivenessState::Dead);
             let seen = self.silent_since.unwrap_or(last);
@@ -352,6 +377,15 @@ impl LivenessMachine {
             return LivenessAction::Dead(DeathReason::Silent(inputs.silent.unwrap_or(silent)));
         }
         LivenessAction::None
+    }
+
+    fn probe(&mut self, inputs: &LivenessInputs) -> LivenessAction {
+        self.go(LivenessState::Probing);
+        self.probe = Probe {
+            confirmed: inputs.confirmed,
+            ..Probe::default()
+        };
+        LivenessAction::Probe
     }
 
     /// An interval without an answer has passed. True if it was the last.
@@ -376,6 +410,7 @@ impl LivenessMachine {
         self.is_alive();
         self.unanswered = 0;
         self.shared = 0;
+        self.doubts = 0;
     }
 
     fn is_alive(&mut self) {
@@ -391,6 +426,7 @@ impl LivenessMachine {
         }
         self.heard = false;
         self.unanswered = 0;
+        self.doubts = 0;
         (self.last, self.next, self.silent_since) = (None, None, None);
         let was_fast = std::mem::take(&mut self.fast_probing);
         Heartbeat {

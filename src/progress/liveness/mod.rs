@@ -100,6 +100,15 @@ impl Port {
         }
     }
 
+    /// The peer may have given up this connection: it is asked now, whatever is outstanding.
+    pub(in crate::progress) fn doubt_peer(&self) {
+        let mut state = self.lock("doubt the peer");
+        if is_up(&state) && state.liveness.machine.doubt() {
+            tracing::debug!("the peer asks for another connection: does it still have this one?");
+            self.engine.register_heartbeat(self.key());
+        }
+    }
+
     fn register_heartbeat(&self, state: &mut PortState, interval: ProbeInterval) {
         if state.liveness.machine.watch(interval) {
             self.engine.register_heartbeat(self.key());

@@ -78,7 +78,7 @@ impl RdmTask {
             is_known: self.rdm.lock_table("is known").is_known(from),
         };
         if let (RequiredKey::OneOf(keys), None) = (&required, incoming.proven) {
-            let challenge = match self.peers.would_accept(&request) {
+            let challenge = match self.peers.would_count(&request) {
                 true => self.challenge(keys.clone(), (from, &asked), incoming),
                 false => None,
             };

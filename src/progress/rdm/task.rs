@@ -226,6 +226,9 @@ impl RdmTask {
                         }
                     }
                 }
+                Command::Doubt { peer, .. } => {
+                    self.rdm.port_of(peer).inspect(|port| port.doubt_peer());
+                }
                 Command::Verify { peer, attempt } => self.verify(peer, attempt, now),
                 Command::EndVerification { attempt } => {
                     let error = Error::new(ErrorKind::TimedOut, "a check of the peer's claim");

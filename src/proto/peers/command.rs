@@ -95,6 +95,12 @@ pub(crate) enum Command {
         attempt: AttemptId,
         why: Close,
     },
+    /// Ask over this connection, now, whether the peer still has it: its request says otherwise. If
+    /// it does not answer, the connection ends as lost.
+    Doubt {
+        peer: PeerAddr,
+        attempt: AttemptId,
+    },
     /// Dial the peer's address on the side, without its port, and report the result by
     /// [`Peers::handle_verified`] or [`Peers::handle_verification_failed`].
     Verify {

@@ -3,7 +3,10 @@
 //!
 //! Two endpoints that dial each other at once agree on one connection without an exchange: the one
 //! that the *greater* address began survives. A peer that comes back with another incarnation has
-//! restarted, whatever state its old connection seems to be in.
+//! restarted, whatever state its old connection seems to be in. One that comes back with the same
+//! may have given up a connection that is up here, after a partition that only it has noticed: that
+//! connection is *in doubt*, and its peer is probed at once. If it is lost, the next request is
+//! accepted.
 //!
 //! A request without the proof of a key is *unproven*: its sender may not be the peer it names. It
 //! ends nothing: where a connection is up, the peer's address is dialled on the side (a
@@ -164,6 +167,14 @@ impl Peers {
             Verdict::Reject => return Answer::Reject,
             Verdict::Verify => {
                 self.begin_verification(at, now);
+                return Answer::Reject;
+            }
+            Verdict::Doubt => {
+                let state = self.peers.get(&at).map(|peer| peer.state);
+                if let Some(attempt) = state.and_then(|state| state.attempt()) {
+                    self.commands
+                        .push_back(Command::Doubt { peer: at, attempt });
+                }
                 return Answer::Reject;
             }
             Verdict::Contest => {

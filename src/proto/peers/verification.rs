@@ -28,11 +28,13 @@ pub(super) enum Verdict {
     Contest,
     /// Reject it, and dial the peer.
     Dial,
+    /// Reject it, and find out whether the peer's connection still exists.
+    Doubt,
 }
 
 impl Peers {
-    /// Whether the request would be accepted if its sender proved the key.
-    pub(crate) fn would_accept(&self, request: &Request) -> bool {
+    /// Whether the request would count if its sender proved the key.
+    pub(crate) fn would_count(&self, request: &Request) -> bool {
         let state = self.peers.get(&request.from).map(|peer| &peer.state);
         if request.from == request.to {
             return self.is_request_of_oneself(request, state);
@@ -41,7 +43,8 @@ impl Peers {
             is_proven: true,
             ..*request
         };
-        self.evaluate(&proven) == Verdict::Accept
+        // A connection is in doubt only if it is the peer that asks for another.
+        matches!(self.evaluate(&proven), Verdict::Accept | Verdict::Doubt)
     }
 
     /// Judges a request by the state of the peer that it names.
@@ -75,13 +78,14 @@ impl Peers {
                 proof: RequestProof::Unproven { .. } | RequestProof::Retracted,
                 ..
             } if is_unproven => Verdict::Contest,
-            PeerState::Up { incarnation, .. } if is_unproven => {
-                match incarnation == request.incarnation {
-                    true => Verdict::Reject,
-                    false => Verdict::Verify,
-                }
+            // Who has a connection asks for no other: the peer may have given up the one that is
+            // up here.
+            PeerState::Up { incarnation, .. } if incarnation == request.incarnation => {
+                Verdict::Doubt
             }
-            PeerState::Accepting { incarnation, .. } | PeerState::Up { incarnation, .. } => {
+            PeerState::Up { .. } if is_unproven => Verdict::Verify,
+            PeerState::Up { .. } => Verdict::Accept,
+            PeerState::Accepting { incarnation, .. } => {
                 accept_if(incarnation != request.incarnation)
             }
         }

@@ -334,6 +334,8 @@ pub(super) struct Wire {
 pub(crate) struct WireState {
     /// Nothing passes.
     pub(crate) is_cut: bool,
+    /// While it is cut, a reset is lost, and what belongs to its connection after that.
+    pub(crate) loses_resets: bool,
     pub(crate) latency: Duration,
     /// Bytes per second; `None`: any number at once.
     pub(crate) bandwidth: Option<u64>,
@@ -374,6 +376,11 @@ impl Wire {
             state.waiting.push_back(waker.clone());
         }
         None
+    }
+
+    pub(super) fn loses_resets(&self) -> bool {
+        let state = self.lock();
+        state.is_cut && state.loses_resets
     }
 
     pub(super) fn is_cut(&self) -> bool {

@@ -1,6 +1,7 @@
 //! What lies between the two ends of a connection of two hosts: bytes take their time, and stand
 //! still while the wire is cut. Nothing is lost, as TCP would send it again: what is on its way
-//! when the wire is cut leaves anew when it is whole.
+//! when the wire is cut leaves anew when it is whole. Only a reset may be lost, which TCP does not
+//! send again: then nothing more passes between the two ends.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -50,6 +51,19 @@ impl Direction {
             abandoned: None,
             is_over: false,
         }
+    }
+
+    /// The source has reset the connection while the wire loses that.
+    fn is_severed(&self, waker: &Waker) -> bool {
+        if self.is_over || self.source_ended || !self.wire.loses_resets() {
+            return false;
+        }
+        match self.source.poll_front(waker) {
+            Front::Reset => return true,
+            Front::Chunk(chunk) => self.source.give_back(chunk, 0),
+            Front::Empty | Front::End => {}
+        }
+        false
     }
 
     /// Moves what can move now; returns when more can. `back` is the wire of the other direction.
@@ -192,6 +206,9 @@ impl Future for Relay {
         let this = &mut *self;
         loop {
             let [there, back] = &mut this.directions;
+            if there.is_severed(cx.waker()) || back.is_severed(cx.waker()) {
+                return Poll::Ready(());
+            }
             let (to, from) = (Arc::clone(&there.wire), Arc::clone(&back.wire));
             let one = there.advance(&from, cx.waker());
             let other = back.advance(&to, cx.waker());

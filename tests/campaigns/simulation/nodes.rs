@@ -5,7 +5,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_fabric::rdm::PeerEventKind;
 use tokio_fabric::testing::{Net, Node, connect, connect_endpoints};
-use tokio_fabric::{Endpoint, ErrorKind, RdmEndpoint, ep::Liveness};
+use tokio_fabric::{
+    Endpoint, ErrorKind, RdmEndpoint, ep::Liveness, info::AuthKey, rdm::ScalableEndpoint,
+};
 
 use super::paused;
 
@@ -89,6 +91,65 @@ fn a_long_partition_ends_a_connection_by_its_liveness() {
         net.heal("a", "b");
         assert!(b.recv(vec![0; 8]).await.is_err());
     });
+}
+
+/// What two connectionless endpoints at these nodes are opened with.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Plain,
+    Keyed,
+    Contexts,
+}
+
+fn rdm_of(kind: Kind, node: &Node) -> (RdmEndpoint, Option<ScalableEndpoint>) {
+    let domain = node.peer().unwrap().domain;
+    let at = node.addr(7471);
+    match kind {
+        Kind::Contexts => {
+            let vector = domain.address_vector().rx_ctx_bits(1).open().unwrap();
+            let builder = domain.scalable_endpoint().contexts(2).listen_at(at);
+            let scalable = builder.address_vector(&vector).open().unwrap();
+            (scalable.contexts()[0].clone(), Some(scalable))
+        }
+        _ => {
+            let builder = domain.rdm_endpoint().listen_at(at);
+            let builder = match kind {
+                Kind::Keyed => builder.auth_key(AuthKey::new(*b"the key of one job")),
+                _ => builder,
+            };
+            (builder.open().unwrap(), None)
+        }
+    }
+}
+
+/// `Net::partition_losing_resets`: "a connection that one side gives up meanwhile is not reset at
+/// the other, not even after the partition". The side that only receives holds such a connection
+/// for up to a minute by itself. The other's request makes it ask at once, and then gives way.
+#[test]
+fn a_peer_that_has_given_a_connection_up_is_soon_connected_again() {
+    for kind in [Kind::Plain, Kind::Keyed, Kind::Contexts] {
+        paused(async move {
+            let net = Net::new(1);
+            let (a, b) = (net.node("a"), net.node("b"));
+            let ((x, _all_of_x), (y, _all_of_y)) = (rdm_of(kind, &a), rdm_of(kind, &b));
+            let y_at = x.insert(b.addr(7471)).unwrap();
+            let sink = tokio::spawn(async move { while y.recv(vec![0; 16]).await.is_ok() {} });
+            x.send("before", y_at).delivery_complete().await.unwrap();
+            net.partition_losing_resets("a", "b");
+            let lost = x.send("lost", y_at).delivery_complete().await;
+            assert!(lost.is_err(), "{kind:?}");
+            net.heal("a", "b");
+            let start = Instant::now();
+            // It was lost with its connection, or waits for the next one.
+            while let Err(failed) = x.send("after", y_at).delivery_complete().await {
+                assert_ne!(failed.kind(), ErrorKind::ConnectionRefused, "{failed}");
+            }
+            let found = Liveness::default().found_within().unwrap();
+            let took = start.elapsed();
+            assert!(took <= 2 * found, "{kind:?}: {took:?}");
+            sink.abort();
+        });
+    }
 }
 
 /// A request for a connection is asked again until the wire is whole; a refusal takes its time.

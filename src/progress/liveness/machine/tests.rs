@@ -72,6 +72,47 @@ impl Fixture {
     }
 }
 
+/// A connection in doubt: nothing was outstanding, or only receives, which are looked at once per
+/// minute. The peer is probed at once, and its silence is found as if something awaited it; an
+/// answer ends the doubt. What came before the doubt is no answer.
+#[test]
+fn a_peer_in_doubt_is_probed_at_once() {
+    for outstanding in [None, Some(ProbeInterval::Idle)] {
+        let inputs = LivenessInputs {
+            outstanding,
+            ..AWAITING
+        };
+        let in_doubt = || {
+            let mut it = match outstanding {
+                Some(_) => Fixture::watched(&inputs),
+                None => Fixture::new(),
+            };
+            it.machine.on_received();
+            assert!(it.machine.doubt(), "a heartbeat is due now");
+            assert!(!it.machine.doubt(), "one doubt at a time");
+            assert_eq!(it.tick_now(&inputs), LivenessAction::Probe);
+            it
+        };
+        let mut silent = in_doubt();
+        for _ in 1..ROUNDS {
+            assert_eq!(silent.tick(&inputs), LivenessAction::None);
+        }
+        let dead = silent.tick(&inputs);
+        assert!(matches!(dead, LivenessAction::Dead(_)), "{dead:?}");
+        let mut alive = in_doubt();
+        alive.machine.on_received();
+        assert_eq!(alive.tick(&inputs), LivenessAction::None);
+        for _ in 0..4 * ROUNDS {
+            if alive.state() == LivenessState::Suspended {
+                break;
+            }
+            alive.machine.on_received();
+            assert_eq!(alive.tick(&inputs), LivenessAction::None);
+        }
+        assert!(!alive.machine.is_active(), "all is as before");
+    }
+}
+
 /// The whole table, so that a change of the machine shows in a review.
 #[test]
 fn only_the_drawn_edges_exist() {

@@ -100,6 +100,14 @@ impl Endpoint {
     }
 
     #[track_caller]
+    /// The connection of this attempt is in doubt.
+    #[track_caller]
+    fn doubts(&mut self, peer: u16, attempt: AttemptId) {
+        let peer = at(peer);
+        let doubt = Command::Doubt { peer, attempt };
+        assert_eq!(self.peers.poll_command(), Some(doubt));
+    }
+
     fn up(&mut self, peer: u16, incarnation: u32) -> AttemptId {
         let attempt = self.dialled(peer);
         self.peers
@@ -145,6 +153,7 @@ fn the_greater_address_wins_a_tie() {
         .peers
         .handle_connected(at(GREATER), theirs, 1, endpoint.now);
     assert_eq!(endpoint.request(GREATER, 1), Answer::Reject);
+    endpoint.doubts(GREATER, theirs);
     assert_eq!(endpoint.peers.poll_command(), None);
 
     let v4 = |ip: [u8; 4], port| PeerAddr::from(SocketAddr::from((ip, port)));
@@ -164,6 +173,7 @@ fn another_incarnation_replaces_the_old_connection() {
     let mut endpoint = Endpoint::new(settings());
     let old = endpoint.up(GREATER, 1);
     assert_eq!(endpoint.request(GREATER, 1), Answer::Reject);
+    endpoint.doubts(GREATER, old);
     let new = endpoint.accepted(GREATER, 2);
     let close = Command::Close {
         peer: at(GREATER),

@@ -60,6 +60,28 @@ fn a_claim_ends_no_connection() {
     endpoint.stays_up(GREATER, good);
 }
 
+/// A request of the incarnation that is connected, proven or not: the connection is in doubt, and
+/// goes on if it is not lost. If it is, the next request is accepted.
+#[test]
+fn a_request_of_the_same_incarnation_puts_the_connection_in_doubt() {
+    for is_proven in [false, true] {
+        let mut endpoint = Endpoint::new(settings());
+        let old = endpoint.up(GREATER, 1);
+        let again = |endpoint: &mut Endpoint| match is_proven {
+            true => endpoint.request(GREATER, 1),
+            false => endpoint.request_unproven(GREATER, 1),
+        };
+        assert_eq!(again(&mut endpoint), Answer::Reject);
+        endpoint.doubts(GREATER, old);
+        let peer = at(GREATER);
+        let mut lost = endpoint;
+        lost.pass(RDM_RECONNECT_PAUSE_MAX);
+        lost.peers.handle_closed(peer, old, false, lost.now);
+        lost.pass(RDM_RECONNECT_PAUSE_MAX);
+        assert!(matches!(again(&mut lost), Answer::Accept(_)));
+    }
+}
+
 /// Checks cost the peer something too: after each that found nothing the next waits longer, a
 /// second at most; and one without an answer ends in time.
 #[test]

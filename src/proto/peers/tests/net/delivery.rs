@@ -33,7 +33,7 @@ impl PeerNet {
                         }
                     }
                 }
-                Command::CheckIdle { .. } => {}
+                Command::CheckIdle { .. } | Command::Doubt { .. } => {}
                 Command::Close { peer, attempt, .. } => {
                     let id = self.port_of(node, peer, attempt).expect("it is there");
                     self.end_port(node, id);
