@@ -10,14 +10,14 @@
 //! out.
 //!
 //! `task.rs` is the task; `handshake.rs` takes one peer from its TCP connection to the decision;
-//! `half_open.rs` keeps their deadlines; `pause.rs` decides whether accepting pauses; `events.rs` is
-//! the handler of a passive endpoint.
+//! `half_open.rs` keeps their deadlines; `pause.rs` decides whether accepting pauses; `events.rs`
+//! is the handler of a passive endpoint.
 //!
 //! The decision comes back through a one-shot ticket (`sync/ticket.rs`): with accept it says where
 //! the listener's task hands the raw connection over, to the port of the endpoint (`establish.rs`);
-//! reject (or dropping the request) sends a rejection. Both sides see `Connected`. A listener whose event queue has lost its last handle
-//! closes. Endpoints with an authorization key prove it to each other before their HELLOs
-//! (`proto/conn/auth.rs`).
+//! reject (or dropping the request) sends a rejection. Both sides see `Connected`. A listener whose
+//! event queue has lost its last handle closes. Endpoints with an authorization key prove it to
+//! each other before their HELLOs (`proto/conn/auth.rs`).
 //!
 //! What strangers can fill (half-open connections, peers that cannot be dialled, names of senders)
 //! is shared by host (`proto/peers/shares.rs`): the host that has the most makes room.

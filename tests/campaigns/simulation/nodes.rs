@@ -107,7 +107,7 @@ fn rdm_of(kind: Kind, node: &Node) -> (RdmEndpoint, Option<ScalableEndpoint>) {
     match kind {
         Kind::Contexts => {
             let vector = domain.address_vector().rx_ctx_bits(1).open().unwrap();
-            let builder = domain.scalable_endpoint().contexts(2).listen_at(at);
+            let builder = domain.scalable_endpoint().contexts(1).listen_at(at);
             let scalable = builder.address_vector(&vector).open().unwrap();
             (scalable.contexts()[0].clone(), Some(scalable))
         }

@@ -143,7 +143,7 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
             let Some(Event::ConnRequest(request)) = requests.next().await else {
                 panic!()
             };
-            let accepting = request.accept(&domain).into_future();
+            let accepting = request.accept(&domain);
             let registering = domain.register(vec![0; 256 << 20]).into_future();
             (
                 domain,
@@ -171,7 +171,7 @@ fn ends_with_its_runtime(net: &Net, threads: usize) {
     let by_listener =
         threads > 0 && matches!(kind, ErrorKind::PeerClosed | ErrorKind::ConnectionReset);
     assert!(kind == ErrorKind::DriverGone || by_listener, "{kind:?}");
-    assert!(elsewhere("accept", accepting).is_err());
+    assert!(elsewhere("accept", accepting.into_future()).is_err());
     // The work may have been done before the end, or may not.
     if let Err(failed) = elsewhere("registration", registering) {
         assert_eq!(failed.kind(), ErrorKind::DriverGone);
