@@ -99,7 +99,6 @@ impl Endpoint {
         }
     }
 
-    #[track_caller]
     /// The connection of this attempt is in doubt.
     #[track_caller]
     fn doubts(&mut self, peer: u16, attempt: AttemptId) {
