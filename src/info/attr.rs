@@ -41,7 +41,9 @@ pub struct FabricAttr {
 
 /// The attributes of a domain (`struct fi_domain_attr` of `fi_domain(3)`).
 ///
-/// The counts limit how many objects can be open at the same time; beyond them, opening fails with
+/// `ep_cnt` limits how many endpoints can be open at the same time. The other counts are advice
+/// (`fi_domain(3)`: "the optimal number"), and limits in a domain that is opened with
+/// [`limit`](crate::domain::DomainBuilder::limit). Beyond a limit, opening fails with
 /// [`LimitReached`](crate::ErrorKind::LimitReached). They are the counts that the hints requested;
 /// the defaults are so large that the system's limits on memory and descriptors are reached first.
 ///
@@ -49,7 +51,8 @@ pub struct FabricAttr {
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// use tokio_fabric::{ErrorKind, Fabric, Hints};
 ///
-/// let domain = Fabric::open(Hints::new().domain(|hints| hints.cq_cnt(1)))?.domain().open()?;
+/// let fabric = Fabric::open(Hints::new().domain(|hints| hints.cq_cnt(1)))?;
+/// let domain = fabric.domain().limit().open()?;
 /// assert_eq!(domain.info().domain.cq_cnt, 1);
 /// let _first = domain.completion_queue().open()?;
 /// let refused = domain.completion_queue().open().unwrap_err();

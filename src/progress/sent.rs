@@ -23,7 +23,8 @@ use crate::sync::{AtomicU64, Lock, NO_TASK, Ordering, WakeList};
 pub(crate) struct SentMark {
     /// Messages of smaller numbers have ended. The highest bit: some have failed.
     mark: AtomicU64,
-    list: Lock<SentList>,
+    /// Made for the first message that is waited for, or fails.
+    list: Lock<Option<Box<SentList>>>,
 }
 
 /// Of [`SentMark::mark`]: some messages have failed.
@@ -40,7 +41,7 @@ impl Default for SentMark {
     fn default() -> Self {
         SentMark {
             mark: AtomicU64::new(0),
-            list: Lock::new(SentList::default()),
+            list: Lock::new(None),
         }
     }
 }
@@ -50,8 +51,12 @@ impl SentMark {
     /// under the port's lock.
     pub(super) fn advance(&self, before: u64, unsent: Vec<UnsentMessages>, wakes: &mut WakeList) {
         let mut list = self.list.lock("advance the mark");
+        if list.is_none() && unsent.is_empty() {
+            return self.mark.store(before, Ordering::Release);
+        }
+        let list = list.get_or_insert_default();
         list.unsent.extend(unsent);
-        let SentList { unsent, waiting } = &mut *list;
+        let SentList { unsent, waiting } = &mut **list;
         let flag = match unsent.is_empty() {
             true => 0,
             false => HAS_UNSENT,
@@ -84,8 +89,9 @@ impl SentMark {
 
     #[cold]
     fn ended_or_failed(&self, number: u64) -> Poll<Result<()>> {
-        let list = self.list.lock("look for a failure");
-        list.ended(number, self.mark.load(Ordering::Acquire))
+        let mut list = self.list.lock("look for a failure");
+        let mark = self.mark.load(Ordering::Acquire);
+        list.get_or_insert_default().ended(number, mark)
     }
 
     pub(crate) fn has_ended(&self, number: u64) -> bool {
@@ -103,13 +109,14 @@ impl SentMark {
 
     fn poll_waiting(&self, number: u64, waker: &Waker) -> Poll<Result<()>> {
         let stale; // Declared before the guard, and so dropped after it.
-        let mut list = self.list.lock("wait for the mark");
+        let mut locked = self.list.lock("wait for the mark");
+        let list = locked.get_or_insert_default();
         let ended = list.ended(number, self.mark.load(Ordering::Acquire));
         stale = match ended.is_ready() || waker.will_wake(NO_TASK) {
             true => list.forget(number),
             false => list.register(number, waker),
         };
-        drop(list);
+        drop(locked);
         drop(stale);
         ended
     }
@@ -119,6 +126,7 @@ impl SentMark {
     #[must_use = "it is dropped with nothing locked"]
     pub(super) fn forget(&self, number: u64) -> Option<Waker> {
         let mut list = self.list.lock("forget a message");
+        let list = list.as_mut()?;
         let only = number..number + 1;
         list.unsent.retain(|it| it.numbers != only);
         list.forget(number)
@@ -222,6 +230,7 @@ mod tests {
         advance(&mark, 0, vec![unsent(1..2, ErrorKind::Canceled)]);
         assert!(mark.forget(1).is_none());
         let list = mark.list.lock("test");
-        assert!(list.waiting.is_empty() && list.unsent.is_empty());
+        let is_empty = |list: &SentList| list.waiting.is_empty() && list.unsent.is_empty();
+        assert!(list.as_ref().is_some_and(|list| is_empty(list)));
     }
 }
