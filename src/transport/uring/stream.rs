@@ -79,7 +79,7 @@ impl UringStream {
                 Ok(count) => return io.end_send(Ok(count)),
                 Err(error) if interrupted(&error) => {}
                 Err(error) if would_block(&error) => break,
-                Err(error) => return io.end_send(Err(Error::from_io(&error, "sending"))),
+                Err(error) => return io.end_send(Err(self.reason(&error, "sending"))),
             }
         }
         if let Some(batch) = io.take_batch() {
@@ -109,7 +109,7 @@ impl UringStream {
             }
             Err(_) if is_retryable(result) && cancelled => io.end_cancelled(),
             Err(_) if is_retryable(result) => self.poll_receive(io),
-            Err(_) => io.fail_receive(Error::from_io(&os_error(result), "receiving")),
+            Err(_) => io.fail_receive(self.reason(&os_error(result), "receiving")),
         }
     }
 
@@ -132,10 +132,18 @@ impl UringStream {
     }
 
     fn stream_ended(&mut self, io: &mut Submissions) {
-        match self.watch_error.take() {
+        match self.watch_error.take().or_else(|| self.ring.check().err()) {
             Some(error) => io.fail_receive(error),
             None => io.end_stream(),
         }
+    }
+
+    /// Why the socket has failed: as it says, or because the ring has, which shuts its sockets
+    /// down.
+    #[cold]
+    fn reason(&self, error: &io::Error, what: &'static str) -> Error {
+        let failure = self.ring.check().err();
+        failure.unwrap_or_else(|| Error::from_io(error, what))
     }
 
     /// Cancels what is in flight, and takes in what has ended by it.
@@ -223,7 +231,7 @@ impl Stream for UringStream {
             }
             Some(result) => Poll::Ready(
                 result
-                    .map_err(|error| Error::from_io(&error, "connecting"))
+                    .map_err(|error| self.reason(&error, "connecting"))
                     .and_then(|local| make_blocking(fd).map(|()| local)),
             ),
         }
@@ -241,7 +249,7 @@ impl Stream for UringStream {
             (None, Ok(count)) => Ok(count),
             (None, Err(_)) if is_retryable(result) && cancelled => Ok(0),
             (None, Err(_)) if is_retryable(result) => return self.try_send(io),
-            (None, Err(_)) => Err(Error::from_io(&os_error(result), "sending")),
+            (None, Err(_)) => Err(self.reason(&os_error(result), "sending")),
         };
         io.end_send(result);
     }
@@ -273,7 +281,7 @@ impl Stream for UringStream {
             Some(StagedEnd::Bytes(stage)) => self.received(io, stage),
             Some(StagedEnd::End(0)) => self.stream_ended(io),
             Some(StagedEnd::End(result)) => {
-                io.fail_receive(Error::from_io(&os_error(result), "receiving"));
+                io.fail_receive(self.reason(&os_error(result), "receiving"));
             }
         }
     }
@@ -308,8 +316,8 @@ impl Stream for UringStream {
                 _ => None,
             },
         };
-        let error = error.map(|error| Error::from_io(&error, "watching a connection"));
-        io.end_watch(match error {
+        let error = error.map(|error| self.reason(&error, "watching a connection"));
+        io.end_watch(match error.or_else(|| self.ring.check().err()) {
             Some(error) => self.watch_error.insert(error).clone(),
             None => Error::new(ErrorKind::PeerClosed, "it ended its stream"),
         });
