@@ -64,7 +64,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same of 1 KiB, which is not copied",
-        most: 2056,
+        most: 2095,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.send_long());
@@ -145,17 +145,17 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a call of 64 B of tokio-fabric-rpc, both ends",
-        most: 36_560,
+        most: 35_432,
         run: || calls::calls(1, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 8411,
+        most: 7740,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 outstanding, with spans and times that are kept",
-        most: 10_525,
+        most: 9971,
         run: || calls::observed_calls(64, TIMES as usize, counted),
     },
 ];
