@@ -47,7 +47,8 @@ fn a_dropped_future_of_an_acceptance_withdraws_nothing() {
                     None => asked.accept(&b.domain).into_future(),
                 };
                 if polled {
-                    assert!((&mut accepting).now_or_never().is_none());
+                    // It may have connected by now.
+                    let _ = (&mut accepting).now_or_never();
                 }
                 drop(accepting);
                 connecting.await.unwrap();
