@@ -53,10 +53,14 @@ fn a_dropped_future_of_an_acceptance_withdraws_nothing() {
                 drop(accepting);
                 connecting.await.unwrap();
                 if let Some(y) = kept {
-                    let Some(Event::Connected { context, .. }) = b.events.next().await else {
-                        panic!("it has connected");
-                    };
-                    assert_eq!(context, Some(UserContext::from(7u64)));
+                    // Behind what those report that nothing has a handle of.
+                    while !matches!(
+                        b.events.next().await.expect("it is open"),
+                        Event::Connected {
+                            context: Some(UserContext(7)),
+                            ..
+                        }
+                    ) {}
                     y.send("hello").await.unwrap();
                     x.recv(vec![0; 8]).await.unwrap();
                     y.shutdown().await.unwrap();
