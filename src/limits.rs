@@ -388,10 +388,9 @@ pub(crate) const RDM_REJECTIONS_MAX: u32 = 16;
 pub(crate) const RDM_RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(10);
 /// Longest pause before connecting again.
 pub(crate) const RDM_RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Peers that connected by themselves and to which nothing has been posted.
-pub(crate) const RDM_UNINVITED_MAX: usize = 65_536;
-/// As [`RDM_UNINVITED_MAX`], per host: a host can claim to listen on any number of ports.
-pub(crate) const RDM_UNINVITED_PER_HOST_MAX: usize = 4096;
+/// Peers that connected by themselves and to which nothing has been posted, unless set. A host,
+/// which can claim to listen on any number of ports, may have as many as are left for all others.
+pub(crate) const RDM_STRANGERS_MAX_DEFAULT: usize = 65_536;
 /// Unreachable peers that are remembered, so that what is posted to them fails at once.
 pub(crate) const RDM_UNREACHABLE_MAX: usize = 4096;
 /// How long an attempt of a host that claims to be a peer, without proof, may take while a post
@@ -408,6 +407,9 @@ pub(crate) const RDM_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) const RDM_CHECKS_MAX: usize = 64;
 /// How often an idle connection is examined per idle time, which can thus be exceeded by a quarter.
 pub(crate) const RDM_IDLE_CHECKS: u32 = 4;
+/// Peers of a connectionless endpoint that the application has asked for, at which they are first
+/// looked through for addresses that were removed since.
+pub(crate) const RDM_UNPIN_MIN: usize = 64;
 /// Addresses without a port, of peers that the application has not inserted, that are remembered so
 /// that such a peer keeps its name when it connects again. The host with the most is evicted first.
 pub(crate) const RDM_STRANGERS_MAX: usize = 16_384;

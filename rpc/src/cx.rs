@@ -12,7 +12,6 @@ use futures::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::caught::caught;
 use crate::status::Code;
 use crate::wire::{CallId, Metadata};
 
@@ -318,7 +317,7 @@ impl Cx {
     pub(crate) fn cancel(&self, reason: CancelReason) {
         let cancelled = &self.0.cancelled;
         let _ = cancelled.compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Acquire);
-        caught("a waker", || self.0.waiters.notify_waiters());
+        self.0.waiters.notify_waiters();
         self.0.task.wake();
     }
 

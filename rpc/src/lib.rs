@@ -84,7 +84,6 @@ mod compile_fail {}
 #[doc = include_str!("../../docs/guide/7-calls.md")]
 mod guide {}
 
-mod caught;
 mod client;
 mod codec;
 mod cx;

@@ -7,6 +7,7 @@ pub mod alone;
 pub mod caches;
 pub mod child;
 pub mod device;
+pub mod gone;
 pub mod matrix;
 pub mod pages;
 pub mod peers;

@@ -2,7 +2,7 @@
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{
@@ -46,6 +46,13 @@ impl Node {
         })
     }
 
+    /// The node that this process is, and all its peers by hand are.
+    pub fn here() -> Node {
+        static HERE: LazyLock<Node> =
+            LazyLock::new(|| Node::of_the_parent().unwrap_or_else(Node::new));
+        HERE.clone()
+    }
+
     /// For the variable.
     pub fn to_text(&self) -> String {
         let hex = |bytes: &[u8]| -> String {
@@ -81,7 +88,7 @@ fn name() -> ServerName<'static> {
 }
 
 /// One end of a connection by rustls' own records, over a socket that blocks: a peer that can stop
-/// anywhere. It is the node that the process that started this one is.
+/// anywhere. It is the node that this process [is](Node::here).
 pub struct HandMade {
     session: Connection,
     socket: TcpStream,
@@ -90,7 +97,7 @@ pub struct HandMade {
 impl HandMade {
     /// The end that has dialled, after so much of the handshake.
     pub fn client(socket: TcpStream, until: TlsStep) -> HandMade {
-        let (mut config, _) = Node::of_the_parent().expect("a node").configs();
+        let (mut config, _) = Node::here().configs();
         config.alpn_protocols = vec![ALPN.to_vec()];
         let session = ClientConnection::new(Arc::new(config), name()).expect("a session");
         let session = session.into();
@@ -99,7 +106,7 @@ impl HandMade {
 
     /// The end that was dialled, after so much of the handshake.
     pub fn server(socket: TcpStream, until: TlsStep) -> HandMade {
-        let (_, mut config) = Node::of_the_parent().expect("a node").configs();
+        let (_, mut config) = Node::here().configs();
         config.alpn_protocols = vec![ALPN.to_vec()];
         let session = ServerConnection::new(Arc::new(config)).expect("a session");
         let session = session.into();

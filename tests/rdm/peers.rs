@@ -1,6 +1,7 @@
 //! Connectionless endpoints and their peers: connections that begin at once on both sides, peers
 //! that cannot be reached, restart or go, addresses that are removed.
 
+mod crowd;
 mod events;
 mod late;
 

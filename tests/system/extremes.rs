@@ -106,6 +106,9 @@ impl Stage {
         check("transmit_size", value, || {
             open().transmit_size(value).open()
         });
+        check("strangers_max", value, || {
+            open().strangers_max(value).open()
+        });
         check("receive_size", value, || open().receive_size(value).open());
         check("unexpected_bytes", value, || {
             open().unexpected_bytes(value).open()

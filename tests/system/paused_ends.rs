@@ -1,141 +1,23 @@
 //! Peers that end, or die, while this side does not read: what waits for them ends all the same.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::common::gone::{Loss, Pause, cases, is_loss};
 use crate::common::on_sockets_at_once;
-use crate::common::raw::control;
 use futures::future::join_all;
-use tokio_fabric::testing::{Net, Peer, connect_endpoints};
-use tokio_fabric::{Access, Endpoint, ErrorKind, Event, RemoteRegion, limits::FLUSH_TIMEOUT};
-
-/// Long enough for a busy machine.
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(30);
-    let ended = tokio::time::timeout(limit, future).await;
-    ended.unwrap_or_else(|_| panic!("{what}: nothing comes"))
-}
-
-/// How the peer goes.
-#[derive(Clone, Copy, Debug)]
-enum Loss {
-    /// It ends its stream.
-    Fin,
-    /// It ends its stream, and then resets the connection.
-    FinThenReset,
-    Reset,
-}
-
-/// The header of a message of this length, and some bytes of it.
-fn message(len: u64, sent: usize) -> Vec<u8> {
-    let mut frame = vec![3, 0, 0, 0, 0, 0, 16, 0];
-    frame.extend((16 + len).to_ne_bytes());
-    frame.resize(16 + sent, 7);
-    frame
-}
-
-/// The HELLO of a peer that has the extension but for credit: identity, probes and CLOSE.
-fn hello() -> Vec<u8> {
-    let mut values: Vec<u8> = vec![0, 1, 0, 8];
-    values.extend(7_u64.to_be_bytes());
-    let mut frame = vec![3, 0x80, 0, 0, 0, 0, 16, 0];
-    frame.extend((16 + values.len() as u64).to_ne_bytes());
-    frame.extend(values);
-    frame
-}
-
-/// Dials, with the extension or without.
-fn dial(to: SocketAddr, extended: bool) -> TcpStream {
-    let mut stream = TcpStream::connect(to).unwrap();
-    let mut request = control(3, 0, 0, 1_u64.to_ne_bytes(), b"");
-    if extended {
-        request[8..16].copy_from_slice(&[b't', b'o', b'f', b'a', 1, 0, 0, 0b0000_1111]);
-    }
-    stream.write_all(&request).unwrap();
-    let mut answer = [0; 32];
-    stream.read_exact(&mut answer).unwrap();
-    if extended {
-        stream.write_all(&hello()).unwrap();
-    }
-    stream
-}
-
-/// An endpoint without room for messages, and a peer by hand that dialled it.
-async fn with_peer(us: &Peer, extended: bool) -> (Endpoint, TcpStream) {
-    let listener = us.fabric.passive_endpoint(&us.events);
-    let listener = listener.listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
-    let to = listener.local_addr();
-    let dialled = tokio::task::spawn_blocking(move || dial(to, extended));
-    let Some(Event::ConnRequest(request)) = us.events.next().await else {
-        panic!("no request");
-    };
-    let endpoint = us.domain.endpoint().unexpected_bytes(5000).open().unwrap();
-    endpoint.accept(request).await.unwrap();
-    (endpoint, dialled.await.unwrap())
-}
-
-/// One peer: its first message has no room, and its stream ends so many bytes behind it.
-async fn dies(net: &Net, extended: bool, seen_before: bool, behind: usize, end: Loss) {
-    let what = format!("extended {extended}, seen before {seen_before}, {behind} behind, {end:?}");
-    let us = net.peer().unwrap();
-    let (ours, stream) = with_peer(&us, extended).await;
-    let read = ours.read(vec![0; 64], RemoteRegion::new(0, 64, 1));
-    let read = read.post().unwrap();
-    let send = ours.send(vec![1; 64]).delivery_complete().post().unwrap();
-    let before = ours.stats().bytes_received;
-    let mut frames = message(70_000, 70_000);
-    let mut second = message(300_000, 1000);
-    second.truncate(behind);
-    frames.extend(second);
-    (&stream).write_all(&frames).unwrap();
-    if seen_before {
-        finish(&stream, end);
-    }
-    // Of what comes first, only the header can be taken.
-    while ours.stats().bytes_received < before + 16 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    finish(&stream, end);
-    drop(stream);
-    let failed = soon(&what, read).await.unwrap_err();
-    assert!(is_loss(failed.kind()), "{what}: {failed}");
-    let failed = soon(&what, send).await.unwrap_err();
-    assert!(is_loss(failed.kind()), "{what}: {failed}");
-    assert!(!ours.is_connected(), "{what}");
-}
-
-fn is_loss(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::PeerClosed | ErrorKind::ConnectionReset)
-}
-
-fn finish(stream: &TcpStream, end: Loss) {
-    if !matches!(end, Loss::Reset) {
-        // The second time it fails.
-        let _ = stream.shutdown(Shutdown::Write);
-    }
-    if !matches!(end, Loss::Fin) {
-        let socket = socket2::SockRef::from(stream);
-        socket.set_linger(Some(Duration::ZERO)).unwrap();
-    }
-}
+use tokio_fabric::testing::{Net, connect_endpoints};
+use tokio_fabric::{Access, ErrorKind, limits::FLUSH_TIMEOUT};
 
 /// "A peer's death is always found", also while reading is paused for want of a receive and of
-/// room, with whatever part of another message behind the one that waits.
+/// room, or for a copy into a device's memory, with whatever part of another message behind the one
+/// that waits.
 #[test]
 fn a_peer_that_is_gone_is_found_while_reading_is_paused() {
+    let ends = [Loss::Fin, Loss::FinThenReset, Loss::Reset];
     on_sockets_at_once(|net| async move {
-        let mut cases = Vec::new();
-        for extended in [false, true] {
-            for seen_before in [false, true] {
-                for behind in [0, 5, 16, 1016] {
-                    for end in [Loss::Fin, Loss::FinThenReset, Loss::Reset] {
-                        cases.push(dies(&net, extended, seen_before, behind, end));
-                    }
-                }
-            }
+        for pause in [Pause::Room, Pause::Device] {
+            join_all(cases(&net, pause, None, &ends)).await;
         }
-        join_all(cases).await;
     });
 }
 

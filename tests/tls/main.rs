@@ -4,6 +4,7 @@
 mod certificates;
 #[path = "../common/mod.rs"]
 mod common;
+mod crowd;
 mod cut;
 mod hostile;
 mod keys;

@@ -8,7 +8,6 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
-use crate::caught::{caught, caught_async, log, wake_all};
 use crate::drive::{
     Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
     send_later,
@@ -66,7 +65,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.0.lock().reserved -= 1;
-        self.0.notify_room();
+        self.0.freed.notify_waiters();
     }
 }
 
@@ -374,7 +373,7 @@ impl ClientConnection {
             self.cancel(state, cancel);
             (next, state.free())
         };
-        wake_all(wake);
+        wake.into_iter().for_each(Waker::wake);
         self.notify_freed(freed);
         next.map(|it| self.origin + it)
     }
@@ -399,7 +398,7 @@ impl ClientConnection {
                 match outcome {
                     ResponseOutcome::Ended(woken) => {
                         turn.woken += 1;
-                        wake_all(woken);
+                        woken.into_iter().for_each(Waker::wake);
                     }
                     ResponseOutcome::Taken(_) => {}
                     ResponseOutcome::Fetch(call, region) => {
@@ -414,12 +413,12 @@ impl ClientConnection {
                     let woken = machine.handle_item(call, item);
                     woken.map(|woken| (woken, machine.calls_most()))
                 })?;
-                wake_all(woken);
+                woken.into_iter().for_each(Waker::wake);
                 self.reading.check(Came::Item, calls_max, &self.endpoint)
             }
             Frame::Credit(call, more) => {
                 let woken = self.with_machine(|machine| machine.handle_credit(call, more))?;
-                wake_all(woken);
+                woken.into_iter().for_each(Waker::wake);
                 Ok(())
             }
             Frame::Window(window) => {
@@ -439,7 +438,7 @@ impl ClientConnection {
                     state.free()
                 };
                 self.closing.notify_one();
-                wake_all(wake);
+                wake.into_iter().for_each(Waker::wake);
                 self.notify_freed(freed);
                 Ok(())
             }
@@ -452,12 +451,10 @@ impl ClientConnection {
     /// Reads the body of an answer, whether or not its caller looks: the server keeps it until
     /// then.
     async fn fetch_body(self: Arc<Self>, call: CallId, region: RemoteRegion) {
-        let read = async {
-            let room = self.bodies.reserve(region.len).await?;
-            fetch(&self.endpoint, region, room).await
+        let body = match self.bodies.reserve(region.len).await {
+            Ok(room) => fetch(&self.endpoint, region, room).await,
+            Err(status) => Err(status),
         };
-        let read = caught_async("reading an answer", read).await;
-        let body = read.unwrap_or_else(|| Err(Status::new(Code::Internal, "it was not read")));
         let body = body.map_err(|status| status.with_started(Started::MaybeRan));
         let (woken, freed) = {
             let state = &mut *self.lock();
@@ -467,15 +464,15 @@ impl ClientConnection {
             self.send_bare(state, &encode_taken(call));
             (woken, state.free())
         };
-        wake_all(woken);
+        woken.into_iter().for_each(Waker::wake);
         self.notify_freed(freed);
     }
 
     /// A slot is free, or the window is larger, or there will be no more slots.
     fn notify_freed(&self, freed: Freed) {
-        wake_all(freed.admitted);
+        freed.admitted.into_iter().for_each(Waker::wake);
         if freed.is_room_wanted {
-            self.notify_room();
+            self.freed.notify_waiters();
         }
         if freed.is_drained {
             self.close();
@@ -486,13 +483,8 @@ impl ClientConnection {
         let mut wake = Vec::new();
         self.with_machine(|machine| machine.handle_end(status, &mut wake));
         self.closing.notify_one();
-        wake_all(wake);
-        self.notify_room();
-    }
-
-    /// Those who wait are the program's.
-    fn notify_room(&self) {
-        caught("a waker", || self.freed.notify_waiters());
+        self.freed.notify_waiters();
+        wake.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -530,7 +522,7 @@ impl Connection for ClientConnection {
                 return;
             }
             let peer = self.endpoint.peer_addr();
-            log(|| tracing::warn!(?peer, "{}: the connection is closed", violation.0));
+            tracing::warn!(?peer, "{}: the connection is closed", violation.0);
             let what = format!("the server broke the protocol: {}", violation.0);
             self.end(&Status::maybe_ran(Code::ConnectionLost, what));
             close(&self.endpoint);

@@ -22,7 +22,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_fabric::op::Op;
 use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
-use crate::caught::log;
 use crate::drive::close;
 use crate::limits::{
     ANSWERED_WITHIN, BODY_MAX, CHUNK, CHUNK_DEPTH, CHUNKS_PER_CONNECTION, CHUNKS_PER_SERVER,
@@ -165,9 +164,7 @@ where
         let _held = held;
         let mut ended = std::pin::pin!(join_all(operations));
         if timeout(ANSWERED_WITHIN, &mut ended).await.is_err() {
-            log(|| {
-                tracing::warn!("a client does not answer transfers: the connection is closed");
-            });
+            tracing::warn!("a client does not answer transfers: the connection is closed");
             close(&endpoint);
             ended.await;
         }

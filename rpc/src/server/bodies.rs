@@ -15,7 +15,6 @@ use super::fetches::{FetchTicket, GivenUp};
 use super::listening::CallPermit;
 use super::running;
 use super::service::{Incoming, Reply};
-use crate::caught::{log, wake_all};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::ReadTurn;
 use crate::lend::fetch;
@@ -153,14 +152,14 @@ pub(super) async fn answer(
     let routed = connection.server.routes.at(cx.call().route);
     routed.counters.end(&cx, code, served);
     connection.send(&mut frame);
-    wake_all(reader);
+    reader.into_iter().for_each(|it| it.wake());
     // TAKEN, or the end of the connection or of the drain.
     if timeout(BODY_TAKEN_WITHIN, cx.cancelled()).await.is_err() {
-        log(|| tracing::debug!(peer = %cx.peer(), "an answer was not read"));
+        tracing::debug!(peer = %cx.peer(), "an answer was not read");
     }
     connection.with_machine(|machine| machine.revoke(cx.id()));
     connection.server.notice_idle();
     if let Err(error) = region.deregister().await {
-        log(|| tracing::error!(%error, "the memory of an answer did not come back"));
+        tracing::error!(%error, "the memory of an answer did not come back");
     }
 }

@@ -10,7 +10,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Listening;
 use super::connection::ServerConnection;
-use crate::caught::log;
 use crate::cx::CancelReason;
 use crate::limits::{DRAIN_GRACE, DRAIN_LINGER};
 
@@ -46,7 +45,7 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
     };
     if is_late {
         let left = running();
-        log(|| tracing::info!(left, "the drain's time is over: calls are cancelled"));
+        tracing::info!(left, "the drain's time is over: calls are cancelled");
         shared.is_cut.store(true, Ordering::SeqCst);
         connections
             .iter()

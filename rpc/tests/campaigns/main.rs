@@ -5,9 +5,7 @@ mod cancel_soak;
 #[path = "../../../tests/common/child.rs"]
 mod child;
 mod kill_matrix;
-mod panics;
 mod restarts;
-mod storm;
 mod work;
 
 /// The long form.

@@ -16,8 +16,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, UserContext};
 use crate::info::{Caps, EndpointType};
 use crate::limits::{
-    MULTI_RECV_FREE_MIN_DEFAULT, RDM_CONNECT_DEADLINE_DEFAULT, RENDEZVOUS_MIN_DEFAULT,
-    UNEXPECTED_BYTES_PER_PEER_DEFAULT,
+    MULTI_RECV_FREE_MIN_DEFAULT, RDM_CONNECT_DEADLINE_DEFAULT, RDM_STRANGERS_MAX_DEFAULT,
+    RENDEZVOUS_MIN_DEFAULT, UNEXPECTED_BYTES_PER_PEER_DEFAULT,
 };
 use crate::progress::{
     IdlePolicy, LongMessages, RdmBindings, RdmConfig, ReceiveConfig, ReceiveContext,
@@ -52,6 +52,7 @@ pub struct RdmEndpointBuilder {
     max_message_size: Option<usize>,
     idle: IdlePolicy,
     connect_deadline: Duration,
+    strangers_max: usize,
     free_min: usize,
 }
 
@@ -71,6 +72,7 @@ impl Domain {
             max_message_size: None,
             idle: IdlePolicy::default(),
             connect_deadline: RDM_CONNECT_DEADLINE_DEFAULT,
+            strangers_max: RDM_STRANGERS_MAX_DEFAULT,
             free_min: MULTI_RECV_FREE_MIN_DEFAULT,
         }
     }
@@ -158,6 +160,14 @@ impl RdmEndpointBuilder {
     /// at increasing intervals. Default: 30 s.
     pub fn connect_deadline(mut self, deadline: Duration) -> Self {
         self.connect_deadline = deadline;
+        self
+    }
+
+    /// The number of peers that may be connected without being in the address vector; each takes a
+    /// descriptor and some memory. Further ones are rejected. A host may have as many as are left
+    /// for all others, at most half of them. Default: 65,536; 0 admits only peers in the vector.
+    pub fn strangers_max(mut self, peers: usize) -> Self {
+        self.strangers_max = peers;
         self
     }
 
@@ -266,6 +276,8 @@ impl RdmEndpointBuilder {
             long_messages: LongMessages::new(self.max_message_size, self.rendezvous_min),
             idle: self.idle,
             connect_deadline: self.connect_deadline,
+            strangers_max: self.strangers_max,
+            vector: vector.clone(),
         };
         let rest = ContextRest {
             receives,

@@ -34,6 +34,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::av::AddressVector;
 use crate::cq::{Completion, Sources};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, PeerAddr};
@@ -123,6 +124,10 @@ pub(crate) struct RdmConfig {
     pub(crate) idle: IdlePolicy,
     /// How long a peer may stay unreachable before what was posted to it ends.
     pub(crate) connect_deadline: Duration,
+    /// How many peers may be connected that the application has not asked for.
+    pub(crate) strangers_max: usize,
+    /// Its peers that the application knows.
+    pub(crate) vector: AddressVector,
 }
 
 /// One connectionless endpoint, or one context of a scalable one, shared by its handles and its
@@ -258,7 +263,14 @@ impl Rdm {
     /// for as long as the endpoint lives.
     pub(crate) fn source_of(&self, peer: PeerAddr) -> Result<SourceId> {
         let number = self.key_number(self.key_to(peer)?.as_ref());
-        Ok(self.lock_table("source of").pin(peer, number))
+        let mut table = self.lock_table("source of");
+        table.unpin_removed(|peer| self.is_known(peer));
+        Ok(table.pin(peer, number))
+    }
+
+    /// True if the address vector has this address.
+    fn is_known(&self, peer: PeerAddr) -> bool {
+        self.config.vector.find(peer).is_some()
     }
 
     /// The future of a receive was dropped that is matched: detaches it at the connection that has
@@ -325,7 +337,10 @@ impl Rdm {
         // The task ends the ports of an endpoint that closes, and has done so already.
         let found = match table.check_open() {
             Err(error) if wanted => Err(error),
-            _ => Ok(table.enter(peer, &port, connection, wanted)),
+            _ => {
+                table.unpin_removed(|peer| self.is_known(peer));
+                Ok(table.enter(peer, &port, connection, wanted))
+            }
         };
         let task = match &found {
             Ok(None) if wanted => self.notices.push(Notice::Want { peer }),

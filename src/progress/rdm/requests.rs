@@ -75,7 +75,7 @@ impl RdmTask {
             incarnation: asked.incarnation(),
             undialable: asked.is_behind_firewall(),
             is_proven: incoming.proven.is_some(),
-            is_known: self.rdm.lock_table("is known").is_known(from),
+            is_known: self.rdm.is_known(from),
         };
         if let (RequiredKey::OneOf(keys), None) = (&required, incoming.proven) {
             let challenge = match self.peers.would_count(&request) {

@@ -1,6 +1,6 @@
 //! The ports of an endpoint, and the source ids of addresses in its receive context.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::edges::{MachineState, check_edge};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::PeerAddr;
-use crate::limits::RDM_STRANGERS_MAX;
+use crate::limits::{RDM_STRANGERS_MAX, RDM_UNPIN_MIN};
 use crate::proto::{ConnectionId, HostShares, SourceId, host_of};
 use crate::stats::EndpointStats;
 use crate::sync::WakeList;
@@ -55,6 +55,10 @@ pub(super) struct Table {
     next_departed: u64,
     next_source: u64,
     next_connection: u64,
+    /// Entries that the application has asked for, and how many there are when those are looked
+    /// for whose address was removed.
+    pinned: usize,
+    unpin_at: usize,
     state: EndpointState,
     /// Why the task has ended before the endpoint was closed.
     gone: Option<Error>,
@@ -72,7 +76,8 @@ struct PeerEntry {
     sources: SmallVec<[SourceId; 1]>,
     /// The port to post to.
     port: Option<(Arc<Port>, ConnectionId)>,
-    /// The application has asked for it, and may keep its source id.
+    /// The application has asked for it, and may keep its source id while its address vector has
+    /// the address.
     pinned: bool,
     /// Its number among the departed.
     departed: Option<u64>,
@@ -90,6 +95,8 @@ impl Table {
             next_departed: 0,
             next_source: 0,
             next_connection: 0,
+            pinned: 0,
+            unpin_at: RDM_UNPIN_MIN,
             state: EndpointState::Open,
             gone: None,
             closed: CloseNotify::default(),
@@ -171,8 +178,33 @@ impl Table {
 
     /// The same, for the application, which may keep it.
     pub(super) fn pin(&mut self, peer: PeerAddr, key: u16) -> SourceId {
-        self.entry(peer).pinned = true;
+        self.pin_entry(peer);
         self.source_of(peer, key)
+    }
+
+    fn pin_entry(&mut self, peer: PeerAddr) {
+        let was_pinned = std::mem::replace(&mut self.entry(peer).pinned, true);
+        self.pinned += usize::from(!was_pinned);
+    }
+
+    /// Lets go of peers that are not known any more. All are looked through whenever their number
+    /// has doubled, so that this costs little for each.
+    pub(super) fn unpin_removed(&mut self, is_known: impl Fn(PeerAddr) -> bool) {
+        if self.pinned < self.unpin_at {
+            return;
+        }
+        let pinned = self.entries.iter().filter(|(_, entry)| entry.pinned);
+        let removed = pinned
+            .map(|(peer, _)| *peer)
+            .filter(|peer| !is_known(*peer));
+        // Sorted, so that their order does not depend on hashes.
+        let removed: BTreeSet<_> = removed.collect();
+        for peer in removed {
+            self.entry(peer).pinned = false;
+            self.pinned -= 1;
+            self.note_departed(peer);
+        }
+        self.unpin_at = RDM_UNPIN_MIN.max(2 * self.pinned);
     }
 
     pub(super) fn next_connection(&mut self) -> ConnectionId {
@@ -195,8 +227,10 @@ impl Table {
         if let Some(other) = self.current(peer) {
             return Some(other);
         }
+        if pinned {
+            self.pin_entry(peer);
+        }
         let entry = self.entry(peer);
-        entry.pinned |= pinned;
         entry.port = Some((Arc::clone(port), connection));
         None
     }
@@ -212,11 +246,6 @@ impl Table {
         let entry = self.entry(peer);
         let old = entry.port.replace((Arc::clone(port), connection));
         old.map(|(old, _)| old)
-    }
-
-    /// True if the application has asked for this address.
-    pub(super) fn is_known(&self, peer: PeerAddr) -> bool {
-        self.entries.get(&peer).is_some_and(|entry| entry.pinned)
     }
 
     pub(super) fn port(&self, connection: ConnectionId) -> Option<Arc<Port>> {
@@ -332,5 +361,27 @@ mod tests {
         assert_eq!(table.addresses.get(other), Some(at(2, 1)));
         assert_eq!(table.addresses.get(asked_for), Some(at(1, 0)));
         assert_eq!(table.source_of(at(2, 1), 0), other);
+    }
+
+    /// Addresses that are used once and removed leave no more behind than strangers do; those that
+    /// are still in the vector keep their names.
+    #[test]
+    fn removed_addresses_are_let_go_of() {
+        let at = |host: u8, port: u16| PeerAddr::from(SocketAddr::from(([10, 0, 0, host], port)));
+        let mut table = Table::new(Arc::default());
+        let is_known = |peer: PeerAddr| peer.socket.ip() == at(2, 0).socket.ip();
+        let mut kept = Vec::new();
+        for port in 1..=u16::MAX {
+            table.unpin_removed(is_known);
+            table.pin(at(1, port), 0);
+            if port % 100 == 0 {
+                kept.push((at(2, port), table.pin(at(2, port), 0)));
+            }
+            assert!(table.pinned <= 2 * kept.len() + RDM_UNPIN_MIN);
+        }
+        assert!(table.entries.len() <= RDM_STRANGERS_MAX + table.pinned);
+        for (peer, source) in kept {
+            assert_eq!(table.source_of(peer, 0), source);
+        }
     }
 }

@@ -43,6 +43,7 @@ impl RdmTask {
                 IdlePolicy::Keep => None,
                 IdlePolicy::CloseAfter(time) => Some(time),
             },
+            strangers_max: config.strangers_max,
         };
         RdmTask {
             peers: Peers::new(settings, seed),

@@ -16,6 +16,8 @@ pub(crate) struct PeerSettings {
     pub(crate) connect_deadline: Duration,
     /// Connections that are idle for so long are closed; `None`: never.
     pub(crate) idle: Option<Duration>,
+    /// How many peers may be connected that the application has not asked for.
+    pub(crate) strangers_max: usize,
 }
 
 /// A peer's request for a connection.

@@ -195,9 +195,10 @@ impl Peers {
             }
         }
         if !self.peers.contains_key(&at) {
-            self.count_unsolicited(at, 1);
+            let unsolicited = !request.is_known;
+            self.count_unsolicited(at, isize::from(unsolicited));
             let peer = Peer {
-                unsolicited: true,
+                unsolicited,
                 ..Peer::new(now)
             };
             self.peers.insert(at, peer);

@@ -127,7 +127,7 @@ pub(super) struct Peer {
     pub(super) rejections: u32,
     /// It has reported that it cannot be dialled.
     pub(super) undialable: bool,
-    /// It connected by itself, and no operation was posted to it yet.
+    /// The application did not know it when it connected, and has posted nothing to it yet.
     pub(super) unsolicited: bool,
     /// Several unproven requests named it, or one delayed an operation: it is dialled, and no
     /// unproven request of it accepted, until it is connected.

@@ -1,7 +1,6 @@
 //! Peers that the application has not asked for: how many are accepted, and which are remembered.
 
 use crate::id::PeerAddr;
-use crate::limits::{RDM_UNINVITED_MAX, RDM_UNINVITED_PER_HOST_MAX};
 
 use super::{Peers, host_of};
 
@@ -58,16 +57,17 @@ impl Peers {
         }
     }
 
-    /// True if one more unsolicited peer of this host may be accepted.
+    /// True if one more unsolicited peer of this host may be accepted. A host may have as many as
+    /// are left for all others: a crowd comes in, and however large it is, there is room for
+    /// another host.
     pub(super) fn has_room_for(&self, at: PeerAddr) -> bool {
         let of_host = self
             .unsolicited_of
             .get(&host_of(at.socket))
             .copied()
             .unwrap_or(0);
-        self.closing.is_none()
-            && self.unsolicited < RDM_UNINVITED_MAX
-            && of_host < RDM_UNINVITED_PER_HOST_MAX
+        let left = (self.settings.strangers_max).saturating_sub(self.unsolicited);
+        self.closing.is_none() && of_host < left
     }
 
     pub(super) fn count_unsolicited(&mut self, at: PeerAddr, by: isize) {

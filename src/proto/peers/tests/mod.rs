@@ -11,8 +11,7 @@ use std::net::SocketAddr;
 use super::address::wins;
 use super::*;
 use crate::limits::{
-    RDM_RECONNECT_PAUSE_MAX, RDM_RECONNECT_PAUSE_MIN, RDM_REJECTIONS_MAX, RDM_UNINVITED_MAX,
-    RDM_UNINVITED_PER_HOST_MAX,
+    RDM_RECONNECT_PAUSE_MAX, RDM_RECONNECT_PAUSE_MIN, RDM_REJECTIONS_MAX, RDM_STRANGERS_MAX_DEFAULT,
 };
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -31,6 +30,7 @@ fn settings() -> PeerSettings {
         incarnation: 7,
         connect_deadline: DEADLINE,
         idle: None,
+        strangers_max: RDM_STRANGERS_MAX_DEFAULT,
     }
 }
 
@@ -405,72 +405,73 @@ fn an_idle_connection_is_closed_after_its_time() {
     );
 }
 
-/// "bounded memory against a hostile crowd": of unsolicited peers, so many per host and
-/// in all; wanted peers are not counted.
+/// "bounded memory against a hostile crowd": of unsolicited peers, so many in all, and of one host
+/// as many as are left for others; wanted peers are not counted.
 #[test]
 fn a_crowd_of_strangers_is_bounded() {
-    let mut endpoint = Endpoint::new(settings());
+    const MAX: usize = 64;
+    let mut endpoint = Endpoint::new(PeerSettings {
+        strangers_max: MAX,
+        ..settings()
+    });
+    // A host's crowd takes half of what the hosts before have left, and each host finds room.
     let mut attempts = Vec::new();
-    for port in 0..RDM_UNINVITED_PER_HOST_MAX as u16 {
-        attempts.push((
-            port,
-            endpoint
-                .peers
-                .handle_request(&from_host(1, port), endpoint.now),
-        ));
+    for (host, share) in [
+        (1, 32),
+        (2, 16),
+        (3, 8),
+        (4, 4),
+        (5, 2),
+        (6, 1),
+        (7, 1),
+        (8, 0),
+    ] {
+        let accepted = (0..100).filter_map(|port| {
+            let answer = endpoint.ask(from_host(host, port));
+            let Answer::Accept(attempt) = answer else {
+                return None;
+            };
+            Some((from_host(host, port).from, attempt))
+        });
+        let accepted: Vec<_> = accepted.collect();
+        assert_eq!(accepted.len(), share, "host {host}");
+        attempts.extend(accepted);
     }
-    assert!(
-        attempts
-            .iter()
-            .all(|(_, answer)| matches!(answer, Answer::Accept(_)))
-    );
-    assert_eq!(
-        endpoint
-            .peers
-            .handle_request(&from_host(1, 9999), endpoint.now),
-        Answer::Reject
-    );
-    for host in 2..=(RDM_UNINVITED_MAX / RDM_UNINVITED_PER_HOST_MAX) as u8 {
-        for port in 0..RDM_UNINVITED_PER_HOST_MAX as u16 {
-            endpoint
-                .peers
-                .handle_request(&from_host(host, port), endpoint.now);
-        }
-    }
-    assert_eq!(endpoint.peers.len(), RDM_UNINVITED_MAX);
-    let other = Request {
-        from: SocketAddr::from(([10, 0, 0, 1], 1)).into(),
-        ..from_host(1, 1)
-    };
-    assert_eq!(
-        endpoint.peers.handle_request(&other, endpoint.now),
-        Answer::Reject
-    );
+    assert_eq!(endpoint.peers.len(), MAX);
     // Who is wanted comes in all the same, and makes room.
     let wanted = from_host(1, 9999);
     endpoint.peers.want(wanted.from, endpoint.now);
-    assert!(matches!(
-        endpoint.peers.handle_request(&wanted, endpoint.now),
-        Answer::Accept(_)
-    ));
+    assert!(matches!(endpoint.ask(wanted), Answer::Accept(_)));
+    let other = from_host(9, 1);
+    assert_eq!(endpoint.ask(other), Answer::Reject);
     endpoint.peers.want(from_host(1, 5).from, endpoint.now);
-    assert!(matches!(
-        endpoint.peers.handle_request(&other, endpoint.now),
-        Answer::Accept(_)
-    ));
+    assert!(matches!(endpoint.ask(other), Answer::Accept(_)));
+    // Who is known takes no one's place.
+    let known = |port| Request {
+        is_known: true,
+        ..from_host(9, port)
+    };
+    endpoint.peers.want(from_host(1, 6).from, endpoint.now);
+    assert!(matches!(endpoint.ask(known(2)), Answer::Accept(_)));
+    assert!(matches!(endpoint.ask(from_host(10, 1)), Answer::Accept(_)));
     // Those that go are forgotten.
-    for (port, answer) in attempts {
-        let Answer::Accept(attempt) = answer else {
-            panic!()
-        };
-        let from = from_host(1, port).from;
-        endpoint
-            .peers
-            .handle_failed(from, attempt, Failure::Passing, endpoint.now);
+    for (from, attempt) in attempts {
+        let failure = Failure::Passing;
+        (endpoint.peers).handle_failed(from, attempt, failure, endpoint.now);
     }
     endpoint.pass(RDM_RECONNECT_PAUSE_MAX);
-    let left = RDM_UNINVITED_MAX - RDM_UNINVITED_PER_HOST_MAX + 3;
-    assert_eq!(endpoint.peers.len(), left);
+    let left = "those that are wanted, and the last three";
+    assert_eq!(endpoint.peers.len(), 6, "{left}");
+}
+
+/// Thousands of honest nodes behind one address are no attack.
+#[test]
+fn a_crowd_of_one_host_is_let_in() {
+    let mut endpoint = Endpoint::new(settings());
+    for port in 0..5_000 {
+        let answer = endpoint.ask(from_host(1, port));
+        assert!(matches!(answer, Answer::Accept(_)), "number {port}");
+    }
 }
 
 fn from_host(host: u8, port: u16) -> Request {

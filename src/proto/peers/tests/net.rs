@@ -450,6 +450,7 @@ impl Node {
             incarnation,
             connect_deadline: Duration::from_secs(30),
             idle: None,
+            strangers_max: usize::MAX,
         };
         Node {
             address,
