@@ -12,6 +12,7 @@ use futures::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::caught::caught;
 use crate::status::Code;
 use crate::wire::{CallId, Metadata};
 
@@ -317,7 +318,7 @@ impl Cx {
     pub(crate) fn cancel(&self, reason: CancelReason) {
         let cancelled = &self.0.cancelled;
         let _ = cancelled.compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Acquire);
-        self.0.waiters.notify_waiters();
+        caught("a waker", || self.0.waiters.notify_waiters());
         self.0.task.wake();
     }
 

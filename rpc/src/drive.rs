@@ -26,6 +26,7 @@ use tokio_fabric::limits::INJECT_SIZE_MAX;
 use tokio_fabric::op::Op;
 use tokio_fabric::{Buffer, CompletionQueue, Domain, Endpoint, Error, Event, EventQueue, Fabric};
 
+use crate::caught::{caught, log};
 use crate::cx::Cx;
 use crate::limits::{
     BATCH_MAX, FRAME_MAX, IDLE_INTERVAL, QUEUE_SIZE, RECEIVE_BUFFER, RECEIVE_BUFFERS, REFUSALS_MAX,
@@ -206,12 +207,23 @@ impl<C: Connection> Drop for Hub<C> {
     }
 }
 
+/// What the program has given is guarded where it is called, so this finds what is not known of:
+/// then the connection ends, and others go on.
+fn guarded<C: Connection>(connection: &Arc<C>, act: impl FnOnce()) {
+    if caught("what serves a connection", act).is_none() {
+        caught("the end of a connection", || connection.handle_end(None));
+        caught("the end of a connection", || close(connection.endpoint()));
+    }
+}
+
 /// What these receive is read no more.
 fn end_all<C: Connection>(connections: &Table<C>) {
     let connections = std::mem::take(&mut *lock(connections));
     for connection in connections.into_values() {
-        connection.handle_end(None);
-        close(connection.endpoint());
+        caught("the end of a connection", || {
+            connection.handle_end(None);
+            close(connection.endpoint());
+        });
     }
 }
 
@@ -268,7 +280,9 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
             if !self.gathering.is_empty() {
                 // Behind all that is ready to run.
                 tokio::task::yield_now().await;
-                self.gathering.drain(..).for_each(|it| it.flush());
+                self.gathering
+                    .drain(..)
+                    .for_each(|it| guarded(&it, || it.flush()));
             }
             tokio::task::coop::consume_budget().await;
         }
@@ -319,11 +333,14 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
 
     /// The next message is of another connection, or there is none.
     fn pause(&mut self, last: Option<(EndpointId, Arc<C>)>) {
-        if let Some((_, connection)) = last
-            && connection.handle_pause(&mut self.turn)
-        {
-            self.gathering.push(connection);
-        }
+        let Some((_, connection)) = last else {
+            return;
+        };
+        guarded(&connection, || {
+            if connection.handle_pause(&mut self.turn) {
+                self.gathering.push(Arc::clone(&connection));
+            }
+        });
     }
 
     fn read_message(&mut self, completion: &mut Completion, from: Option<&Arc<C>>) {
@@ -332,10 +349,12 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
         let is_message = completion.flags.contains(CompletionFlags::RECV);
         if completion.operation == OperationKind::Receive && is_message {
             match (&completion.result, &buffer, from) {
-                (Ok(()), Some(message), Some(from)) => from.handle_message(message, turn),
+                (Ok(()), Some(message), Some(from)) => {
+                    guarded(from, || from.handle_message(message, turn));
+                }
                 // It does not fit, so it is no frame: an empty one is none either.
                 (Err(failed), _, Some(from)) if failed.error.is_truncated() => {
-                    from.handle_message(&[], turn);
+                    guarded(from, || from.handle_message(&[], turn));
                 }
                 _ => {}
             }
@@ -349,14 +368,16 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
             let whole = whole.and_then(|it| it.into_whole()?.into_vec().ok());
             let whole = whole.unwrap_or_else(|| vec![0; RECEIVE_BUFFER]);
             if let Err(error) = post(&self.receives, number, whole) {
-                tracing::debug!(%error, "no receive was posted");
+                log(|| tracing::debug!(%error, "no receive was posted"));
             }
         }
     }
 
     fn handle_event(&mut self, event: Event) {
         match event {
-            Event::ConnRequest(request) => (self.accept)(request),
+            Event::ConnRequest(request) => {
+                caught("accepting a connection", || (self.accept)(request));
+            }
             Event::Shutdown {
                 endpoint, error, ..
             } => {
@@ -365,10 +386,11 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
                 }
                 let connection = lock(&self.connections).remove(&endpoint);
                 if let Some(connection) = connection {
-                    connection.handle_end(error.as_ref());
+                    let ending = || connection.handle_end(error.as_ref());
+                    caught("the end of a connection", ending);
                 }
             }
-            Event::Error(error) => tracing::debug!(%error, "an event"),
+            Event::Error(error) => log(|| tracing::debug!(%error, "an event")),
             _ => {}
         }
     }

@@ -84,6 +84,7 @@ mod compile_fail {}
 #[doc = include_str!("../../docs/guide/7-calls.md")]
 mod guide {}
 
+mod caught;
 mod client;
 mod codec;
 mod cx;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tracing::field::{Empty, Value, display};
 use tracing::{Span, info_span};
 
+use crate::caught::caught;
 use crate::cx::{Cx, TraceContext};
 use crate::server::Method;
 use crate::status::{Code, Status};
@@ -16,6 +17,10 @@ use crate::wire::TYPED_ERROR;
 
 /// How the layer is called where systems are named.
 const SYSTEM: &str = "tokio-fabric-rpc";
+
+/// Whose panic would end more than a call: it is called where frames are read.
+const RECORDER: &str = "a recorder";
+const SUBSCRIBER: &str = "a subscriber";
 
 /// Counts of a method's calls, at its server
 /// ([`Listening::method_stats`](crate::Listening::method_stats)).
@@ -108,7 +113,7 @@ impl MethodCounters {
 
     pub(crate) fn refuse(&self, method: &Method, code: Code) {
         add(&self.refused);
-        metrics::refused(method, code);
+        caught(RECORDER, || metrics::refused(method, code));
     }
 
     /// The one end of an admitted call, with the code on the wire.
@@ -123,7 +128,9 @@ impl MethodCounters {
         });
         let served_us = u64::try_from(served.as_micros()).unwrap_or(u64::MAX);
         self.time_us.fetch_add(served_us, Ordering::Relaxed);
-        self.times.record(call.call().method, code, served);
+        caught(RECORDER, || {
+            self.times.record(call.call().method, code, served)
+        });
     }
 
     pub(crate) fn snapshot(&self) -> MethodStats {
@@ -184,18 +191,21 @@ fn name_of(code: u32) -> &'static str {
 /// The span of a call at its server; disabled, it costs a look at the callsite. Fields are searched
 /// by name, from the first on: those of a call's end come first.
 pub(crate) fn server_span(call: &Cx) -> Span {
-    info_span!(
-        "rpc.server",
-        rpc.response.status_code = Empty,
-        error.type = Empty,
-        otel.kind = "server",
-        rpc.system.name = SYSTEM,
-        rpc.method = call.method(),
-        network.peer.address = %call.peer().ip(),
-        network.peer.port = call.peer().port(),
-        trace_id = call.trace().map(trace_id),
-        parent_span_id = call.trace().map(parent_span_id),
-    )
+    let span = || {
+        info_span!(
+            "rpc.server",
+            rpc.response.status_code = Empty,
+            error.type = Empty,
+            otel.kind = "server",
+            rpc.system.name = SYSTEM,
+            rpc.method = call.method(),
+            network.peer.address = %call.peer().ip(),
+            network.peer.port = call.peer().port(),
+            trace_id = call.trace().map(trace_id),
+            parent_span_id = call.trace().map(parent_span_id),
+        )
+    };
+    caught(SUBSCRIBER, span).unwrap_or_else(Span::none)
 }
 
 /// The same at its client.
@@ -239,6 +249,16 @@ pub(crate) fn record_end(span: &Span, code: u32) {
     span.record("rpc.response.status_code", name);
     if code != 0 {
         span.record("error.type", name);
+    }
+}
+
+/// How the call ended at its server; its span ends with it.
+pub(crate) fn end_span(span: Span, code: u32) {
+    if !span.is_disabled() {
+        caught(SUBSCRIBER, || {
+            record_end(&span, code);
+            drop(span);
+        });
     }
 }
 

@@ -324,6 +324,8 @@ enum State {
     /// For a connection.
     Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
     Begun(Arc<ClientConnection>, CallKey),
+    /// Its answer is decoded.
+    Answered,
     Done,
 }
 
@@ -556,7 +558,10 @@ impl<T, E: From<Status>> Future for CallFuture<T, E> {
                 Err(status.into())
             }
             CallProgress::Ended(Ok((code, ref body))) => {
+                // Whose codec panics counts it as dropped.
+                this.state = State::Answered;
                 let result = (this.decode)(code, body);
+                this.state = State::Done;
                 // No result is one that cannot be decoded.
                 this.record.end(Ok(match result.is_ok() || code != 0 {
                     true => code,
@@ -577,7 +582,7 @@ impl<T, E> Drop for CallFuture<T, E> {
     fn drop(&mut self) {
         match &self.state {
             State::Begun(connection, key) => connection.abandon(*key),
-            State::Waiting(..) => {}
+            State::Waiting(..) | State::Answered => {}
             _ => return,
         }
         self.record.drop_call();
@@ -591,7 +596,7 @@ impl<T, E> fmt::Debug for CallFuture<T, E> {
             State::Waiting(..) => "waiting for a connection",
             State::Begun(..) if !self.described.is_sent() => "waiting for the window",
             State::Begun(..) => "sent",
-            State::Done => "ended",
+            State::Answered | State::Done => "ended",
         };
         f.debug_struct("CallFuture")
             .field("state", &state)

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
+use crate::caught::{caught, caught_async, log, wake_all};
 use crate::drive::{
     Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
     send_later,
@@ -65,7 +66,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.0.lock().reserved -= 1;
-        self.0.freed.notify_waiters();
+        self.0.notify_room();
     }
 }
 
@@ -373,7 +374,7 @@ impl ClientConnection {
             self.cancel(state, cancel);
             (next, state.free())
         };
-        wake.into_iter().for_each(Waker::wake);
+        wake_all(wake);
         self.notify_freed(freed);
         next.map(|it| self.origin + it)
     }
@@ -398,7 +399,7 @@ impl ClientConnection {
                 match outcome {
                     ResponseOutcome::Ended(woken) => {
                         turn.woken += 1;
-                        woken.into_iter().for_each(Waker::wake);
+                        wake_all(woken);
                     }
                     ResponseOutcome::Taken(_) => {}
                     ResponseOutcome::Fetch(call, region) => {
@@ -413,12 +414,12 @@ impl ClientConnection {
                     let woken = machine.handle_item(call, item);
                     woken.map(|woken| (woken, machine.calls_most()))
                 })?;
-                woken.into_iter().for_each(Waker::wake);
+                wake_all(woken);
                 self.reading.check(Came::Item, calls_max, &self.endpoint)
             }
             Frame::Credit(call, more) => {
                 let woken = self.with_machine(|machine| machine.handle_credit(call, more))?;
-                woken.into_iter().for_each(Waker::wake);
+                wake_all(woken);
                 Ok(())
             }
             Frame::Window(window) => {
@@ -438,7 +439,7 @@ impl ClientConnection {
                     state.free()
                 };
                 self.closing.notify_one();
-                wake.into_iter().for_each(Waker::wake);
+                wake_all(wake);
                 self.notify_freed(freed);
                 Ok(())
             }
@@ -451,10 +452,12 @@ impl ClientConnection {
     /// Reads the body of an answer, whether or not its caller looks: the server keeps it until
     /// then.
     async fn fetch_body(self: Arc<Self>, call: CallId, region: RemoteRegion) {
-        let body = match self.bodies.reserve(region.len).await {
-            Ok(room) => fetch(&self.endpoint, region, room).await,
-            Err(status) => Err(status),
+        let read = async {
+            let room = self.bodies.reserve(region.len).await?;
+            fetch(&self.endpoint, region, room).await
         };
+        let read = caught_async("reading an answer", read).await;
+        let body = read.unwrap_or_else(|| Err(Status::new(Code::Internal, "it was not read")));
         let body = body.map_err(|status| status.with_started(Started::MaybeRan));
         let (woken, freed) = {
             let state = &mut *self.lock();
@@ -464,15 +467,15 @@ impl ClientConnection {
             self.send_bare(state, &encode_taken(call));
             (woken, state.free())
         };
-        woken.into_iter().for_each(Waker::wake);
+        wake_all(woken);
         self.notify_freed(freed);
     }
 
     /// A slot is free, or the window is larger, or there will be no more slots.
     fn notify_freed(&self, freed: Freed) {
-        freed.admitted.into_iter().for_each(Waker::wake);
+        wake_all(freed.admitted);
         if freed.is_room_wanted {
-            self.freed.notify_waiters();
+            self.notify_room();
         }
         if freed.is_drained {
             self.close();
@@ -483,8 +486,13 @@ impl ClientConnection {
         let mut wake = Vec::new();
         self.with_machine(|machine| machine.handle_end(status, &mut wake));
         self.closing.notify_one();
-        self.freed.notify_waiters();
-        wake.into_iter().for_each(Waker::wake);
+        wake_all(wake);
+        self.notify_room();
+    }
+
+    /// Those who wait are the program's.
+    fn notify_room(&self) {
+        caught("a waker", || self.freed.notify_waiters());
     }
 }
 
@@ -522,7 +530,7 @@ impl Connection for ClientConnection {
                 return;
             }
             let peer = self.endpoint.peer_addr();
-            tracing::warn!(?peer, "{}: the connection is closed", violation.0);
+            log(|| tracing::warn!(?peer, "{}: the connection is closed", violation.0));
             let what = format!("the server broke the protocol: {}", violation.0);
             self.end(&Status::maybe_ran(Code::ConnectionLost, what));
             close(&self.endpoint);

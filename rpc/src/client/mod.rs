@@ -20,6 +20,7 @@ use tokio_fabric::domain::DomainBuilder;
 use tokio_fabric::info::AuthKey;
 use tokio_fabric::{Domain, Fabric, Hints};
 
+use crate::caught::caught;
 use crate::drive::{Configure, Hub};
 use crate::limits::{CALLS_PER_CONNECTION, CONNECT_TIMEOUT, DEADLINE};
 use crate::observe::{ChannelCounters, ChannelStats};
@@ -138,7 +139,12 @@ impl ChannelInner {
     /// Wakes who waits for a connection.
     fn set_closed(&self) {
         self.is_closed.store(true, Ordering::Release);
-        self.changed.notify_waiters();
+        self.notify_changed();
+    }
+
+    /// Those who wait are the program's.
+    fn notify_changed(&self) {
+        caught("a waker", || self.changed.notify_waiters());
     }
 
     /// Connects to the first of the addresses that answers.

@@ -8,8 +8,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::ChannelInner;
+use crate::caught::{caught_async, log};
 use crate::drive::close;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
+use crate::status::{Code, Status};
 
 /// No other connection is made.
 struct NoOther(Weak<ChannelInner>);
@@ -51,7 +53,9 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
         if alive.is_closed() {
             return;
         }
-        match ChannelInner::connect(&alive.hub, &alive.addresses).await {
+        let connecting = ChannelInner::connect(&alive.hub, &alive.addresses);
+        let connected_anew = caught_async("connecting", connecting).await;
+        match connected_anew.unwrap_or_else(|| Err(Status::new(Code::Internal, ""))) {
             Ok(connection) => {
                 (failures, connected) = (0, Instant::now());
                 // What it replaces is dropped without the lock.
@@ -70,11 +74,11 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
                     return close(&connection.endpoint);
                 }
                 alive.counters.connect();
-                alive.changed.notify_waiters();
+                alive.notify_changed();
             }
             Err(status) => {
                 failures += 1;
-                tracing::debug!(%status, failures, "no connection");
+                log(|| tracing::debug!(%status, failures, "no connection"));
             }
         }
     }

@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_fabric::op::Op;
 use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
+use crate::caught::log;
 use crate::drive::close;
 use crate::limits::{
     ANSWERED_WITHIN, BODY_MAX, CHUNK, CHUNK_DEPTH, CHUNKS_PER_CONNECTION, CHUNKS_PER_SERVER,
@@ -164,7 +165,9 @@ where
         let _held = held;
         let mut ended = std::pin::pin!(join_all(operations));
         if timeout(ANSWERED_WITHIN, &mut ended).await.is_err() {
-            tracing::warn!("a client does not answer transfers: the connection is closed");
+            log(|| {
+                tracing::warn!("a client does not answer transfers: the connection is closed");
+            });
             close(&endpoint);
             ended.await;
         }

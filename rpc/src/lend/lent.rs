@@ -11,6 +11,8 @@ use tokio_fabric::buf::MappedBuffer;
 use tokio_fabric::mr::ReadOnlyRegion;
 use tokio_fabric::{Access, Domain, Error, MemoryRegion, RemoteRegion};
 
+use crate::caught::log;
+
 /// Memory that can be lent for reading; [`Lend::read`](super::Lend::read) lists the types. Sealed.
 pub trait LendBuf: sealed::Register {}
 
@@ -126,7 +128,7 @@ impl<B: Register> LentMemory<B> {
             self.state = match ready!(returning.as_mut().poll(cx)) {
                 Ok(buffer) => State::Owned(buffer),
                 Err(error) => {
-                    tracing::error!(%error, "lent memory did not come back");
+                    log(|| tracing::error!(%error, "lent memory did not come back"));
                     State::Gone
                 }
             };

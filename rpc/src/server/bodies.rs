@@ -15,6 +15,7 @@ use super::fetches::{FetchTicket, GivenUp};
 use super::listening::CallPermit;
 use super::running;
 use super::service::{Incoming, Reply};
+use crate::caught::{log, wake_all};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::ReadTurn;
 use crate::lend::fetch;
@@ -152,14 +153,14 @@ pub(super) async fn answer(
     let routed = connection.server.routes.at(cx.call().route);
     routed.counters.end(&cx, code, served);
     connection.send(&mut frame);
-    reader.into_iter().for_each(|it| it.wake());
+    wake_all(reader);
     // TAKEN, or the end of the connection or of the drain.
     if timeout(BODY_TAKEN_WITHIN, cx.cancelled()).await.is_err() {
-        tracing::debug!(peer = %cx.peer(), "an answer was not read");
+        log(|| tracing::debug!(peer = %cx.peer(), "an answer was not read"));
     }
     connection.with_machine(|machine| machine.revoke(cx.id()));
     connection.server.notice_idle();
     if let Err(error) = region.deregister().await {
-        tracing::error!(%error, "the memory of an answer did not come back");
+        log(|| tracing::error!(%error, "the memory of an answer did not come back"));
     }
 }

@@ -1,5 +1,6 @@
 //! The machine of a connection with what it lacks: an endpoint, a lock, and handlers.
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,7 @@ use super::fetches::{BodyShare, FetchTable};
 use super::listening::{CallPermit, ServerShared};
 use super::running;
 use super::service::{Incoming, Reply};
+use crate::caught::{caught_async, log, wake_all};
 use crate::cx::{CallParts, CancelReason, Cx};
 use crate::drive::{
     Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
@@ -157,6 +159,29 @@ impl ServerConnection {
         })
     }
 
+    /// Runs a part of the call in a task of its own; should that panic, the call is answered all
+    /// the same.
+    fn spawn(
+        self: &Arc<Self>,
+        cx: &Cx,
+        what: &'static str,
+        part: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let (connection, cx) = (Arc::clone(self), cx.clone());
+        tokio::spawn(async move {
+            if caught_async(what, part).await.is_none() {
+                connection.answer_panicked(&cx);
+            }
+        });
+    }
+
+    /// What has served the call has panicked, outside of its handler.
+    pub(super) fn answer_panicked(self: &Arc<Self>, cx: &Cx) {
+        let status = Status::maybe_ran(Code::Internal, "what serves it has panicked");
+        let served = cx.call().received.elapsed();
+        self.answer(cx, Reply::refusal(&status), served, None);
+    }
+
     /// Cancels what runs.
     pub(crate) fn cancel_all(&self, reason: CancelReason) {
         let all: Vec<Cx> = self.with_machine(|machine| machine.all_running().cloned().collect());
@@ -182,7 +207,8 @@ impl ServerConnection {
         self.fit(&mut reply);
         let code = reply.code;
         if reply.frame.len() > self.frame_max {
-            tokio::spawn(bodies::answer(Arc::clone(self), cx.clone(), reply, permit));
+            let answering = bodies::answer(Arc::clone(self), cx.clone(), reply, permit);
+            self.spawn(cx, "lending an answer", answering);
             return code;
         }
         drop(permit);
@@ -190,7 +216,7 @@ impl ServerConnection {
             self.count_end(cx, reply.code, served);
             self.finish(cx.id(), served, &mut reply);
             self.send(&mut reply.frame);
-            reader.into_iter().for_each(Waker::wake);
+            wake_all(reader);
         }
         self.server.notice_idle();
         code
@@ -293,7 +319,7 @@ impl ServerConnection {
                     let reader = machine.handle_item(call, item);
                     reader.map(|reader| (reader, machine.calls_max()))
                 })?;
-                reader.into_iter().for_each(Waker::wake);
+                wake_all(reader);
                 self.reading.check(Came::Item, calls_max, &self.endpoint)
             }
             Frame::Credit(call, more) => {
@@ -373,7 +399,8 @@ impl ServerConnection {
                 ticket,
                 given_up,
             };
-            tokio::spawn(fetch.run(Arc::clone(self)));
+            let (of, run) = (fetch.cx.clone(), fetch.run(Arc::clone(self)));
+            self.spawn(&of, "reading a request", run);
             return Ok(());
         }
         let incoming = Incoming {
@@ -416,13 +443,13 @@ impl ServerConnection {
     fn end(&self) {
         let (running, readers) = self.with_machine(|machine| machine.handle_end());
         running.iter().for_each(|cx| self.lose(cx));
-        readers.into_iter().for_each(Waker::wake);
+        wake_all(readers);
         self.server.notice_idle();
     }
 
     fn count_violation(&self, what: &str) {
-        tracing::warn!(peer = %self.peer, "{what}: the connection is closed");
         self.server.violations.fetch_add(1, Ordering::Relaxed);
+        log(|| tracing::warn!(peer = %self.peer, "{what}: the connection is closed"));
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Listening;
 use super::connection::ServerConnection;
+use crate::caught::log;
 use crate::cx::CancelReason;
 use crate::limits::{DRAIN_GRACE, DRAIN_LINGER};
 
@@ -45,7 +46,7 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
     };
     if is_late {
         let left = running();
-        tracing::info!(left, "the drain's time is over: calls are cancelled");
+        log(|| tracing::info!(left, "the drain's time is over: calls are cancelled"));
         shared.is_cut.store(true, Ordering::SeqCst);
         connections
             .iter()

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -20,6 +19,7 @@ use super::fetches::{BodyPermit, FetchTable};
 use super::route::{Request, Stack};
 use super::service::{Handling, Incoming, RoutedMethod, Routes};
 use super::{Server, ServerLimits};
+use crate::caught::{caught, caught_async, log};
 use crate::cx::Cx;
 use crate::drive::Hub;
 use crate::lend::ChunkPool;
@@ -128,14 +128,14 @@ impl ServerShared {
     /// Whether the call may be made.
     pub(crate) fn authorize(&self, call: &Cx) -> Result<()> {
         match &self.authorize {
-            Some(hook) => caught("what authorizes calls", || hook.authorize(call)),
+            Some(hook) => caught_for_call("what authorizes calls", || hook.authorize(call)),
             None => Ok(()),
         }
     }
 
     /// Passes a call to its handler, through the layers that there are.
     pub(crate) fn dispatch(&self, call: Incoming<'_>) -> Result<Handling> {
-        caught("what decodes the call", || match &self.stack {
+        caught_for_call("what decodes the call", || match &self.stack {
             Some(stack) if !self.routes.at(call.cx.call().route).is_builtin => {
                 Ok(stack.pass(Request::new(&call)))
             }
@@ -191,11 +191,10 @@ impl ServerShared {
     }
 }
 
-/// Runs what a program has given, whose panic is to end no more than its call.
-fn caught<T>(what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+/// Runs what a program has given for a call.
+fn caught_for_call<T>(what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    caught(what, run).unwrap_or_else(|| {
         let message = format!("{what} has panicked");
-        tracing::error!("{message}");
         Err(Status::not_started(Code::Internal, message))
     })
 }
@@ -421,7 +420,7 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
     };
     let peer = request.peer_addr();
     let not_made =
-        move |status: Status| tracing::debug!(%peer, %status, "a connection was not made");
+        move |status: Status| log(|| tracing::debug!(%peer, %status, "a connection was not made"));
     match establish(hub, shared, request, &client) {
         Ok(establishing) => {
             tokio::spawn(async move { establishing.await.unwrap_or_else(not_made) });
@@ -452,7 +451,10 @@ fn establish(
     let accepting = endpoint.accept(request).data(own.encode()).into_future();
     let (hub, shared) = (Arc::downgrade(hub), Arc::clone(shared));
     Ok(async move {
-        let accepted = accepting.await;
+        let accepted = match caught_async("accepting", accepting).await {
+            Some(accepted) => accepted.map_err(Status::from),
+            None => Err(Status::new(Code::Internal, "it was not accepted")),
+        };
         if accepted.is_err()
             && let Some(hub) = hub.upgrade()
         {

@@ -14,6 +14,7 @@ use super::connection::ServerConnection;
 use super::items::SentItems;
 use super::listening::CallPermit;
 use super::service::{Handling, Reply};
+use crate::caught::{caught, drop_caught, log};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::ReadTurn;
 use crate::limits::FIRST_POLL_MAX;
@@ -54,7 +55,7 @@ pub(super) fn start(
         // Before the answer: who has that may call again.
         drop(permit);
         connection.answer_at_once(&cx, reply, turn);
-        observe::record_end(&span, reply.code);
+        observe::end_span(span, reply.code);
         // Nothing of the handler is left there.
         (turn.spare, turn.spare_handling) = (Some(cx), handling);
         return;
@@ -88,7 +89,7 @@ fn notice_time(connection: &ServerConnection, cx: &Cx, turn: &mut ReadTurn) {
     if took > FIRST_POLL_MAX {
         let routed = connection.server.routes.at(cx.call().route);
         routed.counters.poll_slowly();
-        tracing::warn!(method = cx.method(), ?took, "a handler keeps its thread");
+        log(|| tracing::warn!(method = cx.method(), ?took, "a handler keeps its thread"));
     }
 }
 
@@ -106,6 +107,21 @@ struct Running {
 }
 
 impl Running {
+    fn poll_call(&mut self, task: &mut Context<'_>) -> Poll<()> {
+        // Registered first: a cancellation from now on wakes the task.
+        self.cx.register(task);
+        if let Some(timer) = &mut self.timer
+            && timer.as_mut().poll(task).is_ready()
+        {
+            self.timer = None;
+            self.cx.cancel(CancelReason::Deadline);
+        }
+        if let Some(reason) = self.cx.cancel_reason() {
+            self.give_up(reason);
+        }
+        self.poll_handler(task)
+    }
+
     /// Ready once the handler is no more.
     fn poll_handler(&mut self, task: &mut Context<'_>) -> Poll<()> {
         let mut reply = None;
@@ -149,11 +165,15 @@ impl Running {
 
     /// Of what it holds, too, destructors may panic.
     fn drop_handler(&mut self) {
-        let all = (self.handling.take(), self.items.take());
-        let _entered = self.span.enter();
-        if self.cx.sync_scope(|| drop_caught(all)) {
-            tracing::error!(method = self.cx.method(), "what a handler held panicked");
-        }
+        let mut all = Some((self.handling.take(), self.items.take()));
+        let what = format_args!("what a handler of {} held", self.cx.method());
+        caught(what, || {
+            self.cx.sync_scope(|| {
+                let _entered = self.span.enter();
+                all = None;
+            });
+        });
+        drop_caught(all);
     }
 
     /// The call is not wanted any more: it is answered now, whatever its handler does.
@@ -180,7 +200,7 @@ impl Running {
     fn answer(&mut self, reply: Reply, permit: Option<CallPermit>) {
         let served = self.cx.call().received.elapsed();
         let code = self.connection.answer(&self.cx, reply, served, permit);
-        observe::record_end(&self.span, code);
+        observe::end_span(std::mem::replace(&mut self.span, Span::none()), code);
     }
 }
 
@@ -193,9 +213,9 @@ fn poll_within<T>(
     reply: &mut Option<Reply>,
     poll: impl FnOnce(&mut T) -> Poll<Reply>,
 ) {
-    let _entered = span.enter();
     let has_panicked = cx.sync_scope(|| {
         let polled = catch_unwind(AssertUnwindSafe(|| {
+            let _entered = span.enter();
             if let Some(part) = part
                 && let Poll::Ready(ready) = poll(part)
             {
@@ -209,15 +229,10 @@ fn poll_within<T>(
         }
     });
     if has_panicked {
-        tracing::error!(method = cx.method(), "a handler panicked");
+        log(|| tracing::error!(method = cx.method(), "a handler panicked"));
         let status = Status::maybe_ran(Code::HandlerPanicked, cx.method());
         *reply = Some(Reply::status(&status));
     }
-}
-
-/// True if it panicked.
-fn drop_caught<T>(what: T) -> bool {
-    catch_unwind(AssertUnwindSafe(|| drop(what))).is_err()
 }
 
 impl Future for Running {
@@ -225,17 +240,9 @@ impl Future for Running {
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        // Registered first: a cancellation from now on wakes the task.
-        this.cx.register(task);
-        if let Some(timer) = &mut this.timer
-            && timer.as_mut().poll(task).is_ready()
-        {
-            this.timer = None;
-            this.cx.cancel(CancelReason::Deadline);
-        }
-        if let Some(reason) = this.cx.cancel_reason() {
-            this.give_up(reason);
-        }
-        this.poll_handler(task)
+        caught("what serves a call", || this.poll_call(task)).unwrap_or_else(|| {
+            this.connection.answer_panicked(&this.cx);
+            Poll::Ready(())
+        })
     }
 }

@@ -5,7 +5,9 @@ mod cancel_soak;
 #[path = "../../../tests/common/child.rs"]
 mod child;
 mod kill_matrix;
+mod panics;
 mod restarts;
+mod storm;
 mod work;
 
 /// The long form.

@@ -1,0 +1,78 @@
+//! What programs give to the layer (wakers, codecs, handlers, hooks, subscribers, recorders), run
+//! so that its panic ends no more than what it is of.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+use futures::FutureExt;
+
+/// Runs it; `None` if it has panicked, which is logged.
+pub(crate) fn caught<R>(what: impl fmt::Display, run: impl FnOnce() -> R) -> Option<R> {
+    let ran = catch_unwind(AssertUnwindSafe(run));
+    ran.map_err(|panic| note(what, panic)).ok()
+}
+
+/// The same of a future.
+pub(crate) async fn caught_async<F: Future>(what: impl fmt::Display, run: F) -> Option<F::Output> {
+    let ran = AssertUnwindSafe(run).catch_unwind().await;
+    ran.map_err(|panic| note(what, panic)).ok()
+}
+
+/// Wakes all of them, whatever one of them does.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        caught("a waker", || waker.wake());
+    }
+}
+
+/// True if what is dropped has panicked.
+pub(crate) fn drop_caught<T>(what: T) -> bool {
+    catch_unwind(AssertUnwindSafe(|| drop(what))).is_err()
+}
+
+/// What it has panicked with may panic, and who logs, too.
+#[cold]
+fn note(what: impl fmt::Display, panic: Box<dyn std::any::Any + Send>) {
+    drop_caught(panic);
+    log(|| tracing::error!("{what} has panicked"));
+}
+
+/// Emits an event: whose subscriber panics ends nothing.
+pub(crate) fn log(emit: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(emit));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    struct Panics(AtomicUsize);
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            std::panic::panic_any(PanicsWhenDropped);
+        }
+    }
+
+    struct PanicsWhenDropped;
+
+    impl Drop for PanicsWhenDropped {
+        fn drop(&mut self) {
+            panic!("as it was asked to");
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_takes_none_of_the_others_along() {
+        let woken = Arc::new(Panics(AtomicUsize::new(0)));
+        wake_all((0..3).map(|_| Waker::from(Arc::clone(&woken))));
+        assert_eq!(woken.0.load(Ordering::Relaxed), 3);
+    }
+}
