@@ -145,17 +145,17 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a call of 64 B of tokio-fabric-rpc, both ends",
-        most: 35_432,
+        most: 34_545,
         run: || calls::calls(1, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 7740,
+        most: 6593,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 outstanding, with spans and times that are kept",
-        most: 9971,
+        most: 9263,
         run: || calls::observed_calls(64, TIMES as usize, counted),
     },
 ];

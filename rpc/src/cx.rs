@@ -1,8 +1,10 @@
 //! What a handler knows of its call, and what calls made by the handler inherit.
 
+use std::cell::RefCell;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::Context;
@@ -13,11 +15,31 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::caught::caught;
+use crate::server::Method;
 use crate::status::Code;
 use crate::wire::{CallId, Metadata};
 
-tokio::task_local! {
-    static CURRENT: Cx;
+thread_local! {
+    /// Of the future that is polled: set around each poll, as Tokio's task-local values are, in
+    /// fewer steps.
+    static CURRENT: RefCell<Option<Cx>> = const { RefCell::new(None) };
+}
+
+/// Puts back what was current.
+struct Within(Option<Cx>);
+
+impl Within {
+    fn enter(cx: Option<Cx>) -> Within {
+        // A thread that ends polls nothing.
+        let last = CURRENT.try_with(|current| current.replace(cx));
+        Within(last.ok().flatten())
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        let _own = CURRENT.try_with(|current| current.replace(self.0.take()));
+    }
 }
 
 /// A W3C trace context, as it is sent with a call.
@@ -152,31 +174,54 @@ pub(crate) struct CallContext {
 /// What a call is made with.
 pub(crate) struct CallParts {
     pub(crate) id: CallId,
-    pub(crate) method: &'static crate::server::Method,
+    pub(crate) method: &'static Method,
     /// Where the server has it.
     pub(crate) route: usize,
     pub(crate) peer: SocketAddr,
     pub(crate) received: Instant,
-    pub(crate) deadline: Option<Instant>,
+    /// From then on.
+    pub(crate) budget: Duration,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) metadata: Metadata,
 }
 
 impl Cx {
-    /// In the place of a call that is over, if no one else holds that: then no task waits there,
-    /// and each part is written where it is.
+    /// Has this written for a call, in the place of one that is over, if no one else holds that:
+    /// then no task waits there, and each part is written where it is.
     #[inline]
-    pub(crate) fn renew(spare: Option<Cx>, parts: CallParts) -> Cx {
+    pub(crate) fn renew(
+        spare: Option<Cx>,
+        method: &'static Method,
+        peer: SocketAddr,
+        write: impl FnOnce(&mut CallParts),
+    ) -> Cx {
         if let Some(Cx(mut spare)) = spare
             && let Some(place) = Arc::get_mut(&mut spare)
         {
-            place.parts = parts;
+            (place.parts.method, place.parts.peer) = (method, peer);
+            write(&mut place.parts);
             *place.cancelled.get_mut() = 0;
             *place.started.get_mut() = false;
             *place.answered.get_mut() = false;
             place.task.take();
             return Cx(spare);
         }
+        Cx::make(method, peer, write)
+    }
+
+    #[cold]
+    fn make(method: &'static Method, peer: SocketAddr, write: impl FnOnce(&mut CallParts)) -> Cx {
+        let mut parts = CallParts {
+            id: CallId::default(),
+            method,
+            route: 0,
+            peer,
+            received: Instant::now(),
+            budget: Duration::ZERO,
+            trace: None,
+            metadata: Metadata::default(),
+        };
+        write(&mut parts);
         Cx(Arc::new(CallContext {
             parts,
             cancelled: AtomicU8::new(0),
@@ -190,7 +235,18 @@ impl Cx {
     /// The call whose handler runs in the current task. Other tasks have none, unless
     /// [`scope`](Self::scope) has set it.
     pub fn current() -> Option<Cx> {
-        CURRENT.try_with(Cx::clone).ok()
+        CURRENT.try_with(|it| it.borrow().clone()).ok().flatten()
+    }
+
+    /// What a call inherits that is made here.
+    #[inline]
+    pub(crate) fn inherited() -> (Option<Instant>, Option<TraceContext>) {
+        let inherited = CURRENT.try_with(|it| {
+            let current = it.borrow();
+            let cx = current.as_ref()?;
+            Some((cx.deadline(), cx.trace()))
+        });
+        inherited.ok().flatten().unwrap_or_default()
     }
 
     /// The caller's address.
@@ -206,12 +262,12 @@ impl Cx {
     /// The deadline of the call: that of its client or that of its server, whichever is earlier
     /// ([`Server::deadline_max`](crate::Server::deadline_max)); `None` if neither has one.
     pub fn deadline(&self) -> Option<Instant> {
-        self.0.parts.deadline
+        self.0.parts.received.checked_add(self.0.parts.budget)
     }
 
     /// The time left until the deadline.
     pub fn time_left(&self) -> Option<Duration> {
-        let deadline = self.0.parts.deadline?;
+        let deadline = self.deadline()?;
         Some(deadline.saturating_duration_since(Instant::now()))
     }
 
@@ -264,7 +320,7 @@ impl Cx {
         F: Future + Send + 'static,
         F::Output: Send,
     {
-        let task = tokio::spawn(CURRENT.scope(self.clone(), future));
+        let task = tokio::spawn(self.scope(future));
         async move {
             match task.await {
                 Ok(output) => output,
@@ -280,11 +336,16 @@ impl Cx {
     /// Runs the future with this call as the current one, in a task that the handler spawns: calls
     /// made in it inherit the deadline and the trace.
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        CURRENT.scope(self.clone(), future)
+        let cx = self.clone();
+        async move {
+            let mut future = pin!(future);
+            poll_fn(|task| cx.sync_scope(|| future.as_mut().poll(task))).await
+        }
     }
 
     pub(crate) fn sync_scope<R>(&self, run: impl FnOnce() -> R) -> R {
-        CURRENT.sync_scope(self.clone(), run)
+        let _within = Within::enter(Some(self.clone()));
+        run()
     }
 
     /// True for one who asks: that one counts the call, as begun or as over before.

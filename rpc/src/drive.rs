@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use futures::{FutureExt, Stream};
@@ -33,7 +33,7 @@ use crate::limits::{
 };
 use crate::server::Handling;
 use crate::status::Status;
-use crate::wire::{BatchBuf, FrameBuf};
+use crate::wire::{BatchBuf, Bodies, FrameBuf};
 
 pub(crate) use reading::{Came, ReadingCheck};
 
@@ -59,32 +59,58 @@ pub(crate) trait Connection: Send + Sync + 'static {
 pub(crate) struct ReadTurn {
     /// When they were taken from it.
     pub(crate) read: Instant,
-    /// When the last one was handled, since then: the time is asked for once per message at most.
+    /// The same by the system's clock, which costs less than Tokio's.
+    clock: std::time::Instant,
+    /// Before that.
+    before: Duration,
+    /// When the last one was handled, since they were read.
     pub(crate) last: Duration,
     /// Of a call that is over, for the next one.
     pub(crate) spare: Option<Cx>,
     pub(crate) spare_handling: Option<Handling>,
+    /// For what of the messages is kept.
+    pub(crate) bodies: Bodies,
     /// Answers of the connection whose messages are handled.
     pub(crate) answers: BatchBuf,
     /// Callers of the connection that were woken.
     pub(crate) woken: usize,
+    /// Those who are to be woken behind a message.
+    pub(crate) wake: Vec<Waker>,
 }
 
 impl ReadTurn {
     pub(crate) fn new() -> ReadTurn {
         ReadTurn {
             read: Instant::now(),
+            clock: std::time::Instant::now(),
+            before: Duration::ZERO,
             last: Duration::ZERO,
             spare: None,
             spare_handling: None,
+            bodies: Bodies::default(),
             answers: BatchBuf::default(),
             woken: 0,
+            wake: Vec::new(),
         }
     }
 
     /// Of what was taken now.
     fn restart(&mut self) {
-        (self.read, self.last) = (Instant::now(), Duration::ZERO);
+        (self.read, self.clock) = (Instant::now(), std::time::Instant::now());
+        (self.before, self.last) = (Duration::ZERO, Duration::ZERO);
+    }
+
+    /// Of one that was read then.
+    pub(crate) fn begin_at(&mut self, read: Instant) {
+        self.before = self.read.saturating_duration_since(read);
+        (self.read, self.last) = (read, self.before);
+    }
+
+    /// How long the last one has taken, which has been handled.
+    #[inline]
+    pub(crate) fn measure(&mut self) -> Duration {
+        let last = std::mem::replace(&mut self.last, self.before + self.clock.elapsed());
+        self.last.saturating_sub(last)
     }
 }
 

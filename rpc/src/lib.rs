@@ -104,8 +104,7 @@ pub mod testing;
 mod wire;
 
 pub use client::{
-    Call, CallFuture, CallPath, Channel, ChannelBuilder, ChannelService, DirectPath, LayeredCall,
-    LayeredPath,
+    Call, CallPath, Channel, ChannelBuilder, ChannelService, DirectPath, LayeredCall, LayeredPath,
 };
 #[cfg(feature = "prost")]
 pub use codec::Prost;
@@ -171,8 +170,8 @@ macro_rules! if_test_util {
 pub mod generated {
     pub use crate::client::received;
     pub use crate::codec::{
-        Arguments, bytes_from, bytes_result, codec_name, empty_stream, result, typed_bytes,
-        typed_empty_stream, typed_result,
+        Arguments, bytes_result, codec_name, empty_stream, result, typed_bytes, typed_empty_stream,
+        typed_result,
     };
     pub use crate::server::{Handling, Incoming};
     pub use crate::wire::{CodecName, method_id};

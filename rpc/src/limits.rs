@@ -19,6 +19,11 @@ pub const FRAME_MAX: usize = 64 << 10;
 pub const SPARE_BUFFER_MAX: usize = 512;
 /// Number of such buffers that a thread keeps: as many as a window has calls.
 pub const SPARE_BUFFERS_MAX: usize = 256;
+/// Bytes of memory in which bodies of a few messages are kept together, as `Bytes` or until they
+/// are decoded. A handler that keeps the shortest of them keeps as much.
+pub const BODIES_CHUNK: usize = 4 << 10;
+/// Largest of these bodies; a larger one has memory of its own.
+pub const SHARED_BODY_MAX: usize = BODIES_CHUNK / 4;
 /// Bytes of a message that gathers several frames. At this size the cost of a message is negligible
 /// for each frame.
 pub const BATCH_BYTES_MAX: usize = 16 << 10;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tracing::field::{Empty, Value, display};
-use tracing::{Span, info_span};
+use tracing::{Level, Span, info_span};
 
 use crate::caught::caught;
 use crate::cx::{Cx, TraceContext};
@@ -117,6 +117,7 @@ impl MethodCounters {
     }
 
     /// The one end of an admitted call, with the code on the wire.
+    #[inline]
     pub(crate) fn end(&self, call: &Cx, code: u32, served: Duration) {
         if !call.has_started() && call.begin() {
             return self.refuse(call.call().method, Code::from_number(code));
@@ -190,7 +191,15 @@ fn name_of(code: u32) -> &'static str {
 
 /// The span of a call at its server; disabled, it costs a look at the callsite. Fields are searched
 /// by name, from the first on: those of a call's end come first.
+#[inline]
 pub(crate) fn server_span(call: &Cx) -> Span {
+    match tracing::level_enabled!(Level::INFO) {
+        true => enabled_server_span(call),
+        false => Span::none(),
+    }
+}
+
+fn enabled_server_span(call: &Cx) -> Span {
     let span = || {
         info_span!(
             "rpc.server",
@@ -209,7 +218,15 @@ pub(crate) fn server_span(call: &Cx) -> Span {
 }
 
 /// The same at its client.
+#[inline]
 pub(crate) fn client_span(method: &Method, trace: Option<TraceContext>) -> Span {
+    match tracing::level_enabled!(Level::INFO) {
+        true => enabled_client_span(method, trace),
+        false => Span::none(),
+    }
+}
+
+fn enabled_client_span(method: &Method, trace: Option<TraceContext>) -> Span {
     info_span!(
         "rpc.client",
         rpc.response.status_code = Empty,

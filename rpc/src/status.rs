@@ -195,7 +195,11 @@ pub enum Started {
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Status {
+pub struct Status(Box<Parts>);
+
+/// Behind a pointer: what may fail is moved more often than it fails.
+#[derive(Clone)]
+struct Parts {
     code: Code,
     started: Started,
     retry_after: Option<Duration>,
@@ -206,13 +210,13 @@ pub struct Status {
 impl Status {
     /// A status of a handler, which has run.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Status {
-        Status {
+        Status(Box::new(Parts {
             code,
             started: Started::Ran,
             retry_after: None,
             message: message.into(),
             source: None,
-        }
+        }))
     }
 
     /// A status of a handler with a number of the service's own, of which the lower 31 bits are
@@ -232,69 +236,69 @@ impl Status {
     }
 
     pub(crate) fn with_started(mut self, started: Started) -> Status {
-        self.started = started;
+        self.0.started = started;
         self
     }
 
     /// The status of calls that are made after this has ended the connection.
     pub(crate) fn of_later_calls(mut self) -> Status {
-        if self.code == Code::ConnectionLost {
-            self.code = Code::Unavailable;
+        if self.0.code == Code::ConnectionLost {
+            self.0.code = Code::Unavailable;
         }
         self
     }
 
     pub(crate) fn with_source(mut self, source: tokio_fabric::Error) -> Status {
-        self.source = Some(source);
+        self.0.source = Some(source);
         self
     }
 
     /// Recommends to the caller to retry after this time.
     pub fn with_retry_after(mut self, after: Duration) -> Status {
-        self.retry_after = Some(after);
+        self.0.retry_after = Some(after);
         self
     }
 
     /// The reason of the failure.
     pub fn code(&self) -> Code {
-        self.code
+        self.0.code
     }
 
     /// Details as text; may be empty.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     /// Whether the handler may have run.
     pub fn started(&self) -> Started {
-        self.started
+        self.0.started
     }
 
     /// True if any call may be retried: the handler has not run and will not.
     pub fn is_not_started(&self) -> bool {
-        self.started == Started::NotStarted
+        self.0.started == Started::NotStarted
     }
 
     /// The time after which the server recommends to retry, if it does.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+        self.0.retry_after
     }
 
     /// The error of tokio-fabric that caused this one: of the connection, or of an access to lent
     /// memory.
     pub fn fabric_error(&self) -> Option<&tokio_fabric::Error> {
-        self.source.as_ref()
+        self.0.source.as_ref()
     }
 
     /// As it goes over the wire: microseconds until the caller may come again, then the message.
     pub(crate) fn encode(&self, mut put: impl FnMut(&[u8])) {
-        let after = self.retry_after.map_or(0, |it| it.as_micros());
+        let after = self.0.retry_after.map_or(0, |it| it.as_micros());
         put(&u32::try_from(after).unwrap_or(u32::MAX).to_le_bytes());
-        let mut cut = self.message.len().min(MESSAGE_MAX);
-        while !self.message.is_char_boundary(cut) {
+        let mut cut = self.0.message.len().min(MESSAGE_MAX);
+        while !self.0.message.is_char_boundary(cut) {
             cut -= 1;
         }
-        put(&self.message.as_bytes()[..cut]);
+        put(&self.0.message.as_bytes()[..cut]);
     }
 
     /// What [`encode`](Self::encode) wrote. A body that is shorter, or no text, only says less.
@@ -313,23 +317,23 @@ impl Status {
             (_, Code::Draining | Code::ConnectionLost) => Started::MaybeRan,
             _ => Started::Ran,
         };
-        Status {
+        Status(Box::new(Parts {
             code,
             started,
             retry_after: (after > 0).then(|| Duration::from_micros(after.into())),
             message: String::from_utf8_lossy(message).into_owned().into(),
             source: None,
-        }
+        }))
     }
 }
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.code.fmt(f)?;
-        if !self.message.is_empty() {
-            write!(f, ": {}", self.message)?;
+        self.0.code.fmt(f)?;
+        if !self.0.message.is_empty() {
+            write!(f, ": {}", self.0.message)?;
         }
-        f.write_str(match self.started {
+        f.write_str(match self.0.started {
             Started::NotStarted => " (the call was not started)",
             Started::MaybeRan => " (the call may have run)",
             Started::Ran => "",
@@ -340,13 +344,13 @@ impl fmt::Display for Status {
 impl fmt::Debug for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Status");
-        shown.field("code", &self.code);
-        shown.field("started", &self.started);
-        shown.field("message", &self.message);
-        if let Some(after) = self.retry_after {
+        shown.field("code", &self.0.code);
+        shown.field("started", &self.0.started);
+        shown.field("message", &self.0.message);
+        if let Some(after) = self.0.retry_after {
             shown.field("retry_after", &after);
         }
-        if let Some(source) = &self.source {
+        if let Some(source) = &self.0.source {
             shown.field("source", source);
         }
         shown.finish()
@@ -355,7 +359,7 @@ impl fmt::Debug for Status {
 
 impl std::error::Error for Status {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|it| it as _)
+        self.0.source.as_ref().map(|it| it as _)
     }
 }
 

@@ -78,7 +78,7 @@ pub fn write(item: &ItemTrait, server: &Ident, methods: &[Method], codec: &Path)
             fn call(
                 &self,
                 #index: usize,
-                #call: ::tokio_fabric_rpc::generated::Incoming<'_>,
+                #call: &mut ::tokio_fabric_rpc::generated::Incoming<'_>,
             ) -> ::tokio_fabric_rpc::Result<::tokio_fabric_rpc::generated::Handling> {
                 /// Where a method is in the table.
                 #[allow(dead_code, non_camel_case_types, reason = "named like the methods")]
@@ -140,7 +140,7 @@ fn arm(service: &Ident, method: &Method, codec: &Path) -> Tokens {
     };
     let reply = match (method.gives_bytes(), &method.received) {
         (_, Some(_)) => quote!(stream::<#codec, _>(#value)),
-        (true, None) => quote!(bytes(&#value)),
+        (true, None) => quote!(bytes(#value)),
         (false, None) => quote!(value::<#codec, _>(&#value)),
     };
     let failure = match method.error {

@@ -1,27 +1,29 @@
-//! A call, described and then awaited.
+//! A call, from its description to its end: one record, which is its future too.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 use tokio_fabric::{Domain, RemoteRegion};
+use tracing::Span;
 
-use super::connection::{ClientConnection, NewCall, Reservation};
-use super::items::{ItemPump, ReceivedItems};
-use super::request::{CallRecord, Described};
-use super::{Channel, ChannelInner};
+use super::Channel;
+use super::connection::{ClientConnection, NewCall, Reservation, Unsent};
+use super::items::ReceivedItems;
+use super::request::{CallRecord, Extras, Items, complete};
 use crate::codec::{Arguments, CodecOf};
 use crate::cx::{Cx, TraceContext};
 use crate::observe;
 use crate::proto::{CallKey, CallProgress};
 use crate::server::Method;
 use crate::status::{Code, Result, Status};
-use crate::streaming::{ItemSource, Streaming};
-use crate::wire::{CallId, CodecName, FrameHead, Metadata, Prefix, Streams, budget_us};
+use crate::streaming::Streaming;
+use crate::wire::{CodecName, FrameBuf, Streams, budget_us};
 
 /// The time that a call has.
 #[derive(Clone, Copy, Debug)]
@@ -34,14 +36,15 @@ enum Limit {
 }
 
 /// Decodes the end of a call: its code and its body.
-type Decode<T, E> = fn(u32, &[u8]) -> Result<T, E>;
+type Decode<T, E> = fn(u32, Bytes) -> Result<T, E>;
 
 /// Makes the result of a call whose stream has begun.
 type Begin<T> = fn(ReceivedItems) -> T;
 
-/// A call that has not been sent yet, as the methods of a generated client return it.
+/// A call, as the methods of a generated client return it: a future, which sends the call when it
+/// is first polled, and returns the result.
 ///
-/// Awaiting it sends it and returns the result. `E` is [`Status`], or
+/// Until then its settings can be changed. `E` is [`Status`], or
 /// [`CallError`](crate::CallError) of the method's own error type.
 ///
 /// ```
@@ -69,29 +72,47 @@ type Begin<T> = fn(ReceivedItems) -> T;
 /// # Ok(()) }
 /// ```
 ///
+/// A call that a handler makes ends no later than the handler's own call, in whichever task it is
+/// awaited.
+///
 /// # Cancel safety
-/// As for [`CallFuture`].
-#[must_use = "nothing is called until this is awaited"]
+/// Dropping a call that was polled cancels it: the handler is dropped at its next await, with the
+/// calls and transfers that it is making. A call that was waiting for the window is not sent.
+#[must_use = "nothing is called until this is awaited; dropped, the call is cancelled"]
 pub struct Call<T, E = Status> {
-    channel: Arc<ChannelInner>,
-    method: &'static Method,
-    arguments: Arguments,
-    limit: Limit,
-    metadata: Metadata,
-    trace: Option<TraceContext>,
-    waits: bool,
+    call: AnyCall,
     decode: Decode<T, E>,
     /// Of a method that gives a stream.
     begin: Option<Begin<T>>,
-    items: Items,
 }
 
-/// The stream that a call sends.
-enum Items {
-    None,
-    Source(ItemSource),
-    /// The stream is that of the call which this is a clone of.
-    OfOriginal,
+/// A call, whatever its result is.
+struct AnyCall {
+    record: CallRecord,
+    state: State,
+    /// The request behind room for its header, until it is sent; or why there is none.
+    frame: Result<FrameBuf>,
+    /// `None`: it is written in none.
+    codec: Option<CodecName>,
+    /// From its first poll on.
+    limit: Limit,
+    waits: bool,
+    receives: bool,
+    /// Of the call whose handler makes it; from the first poll on its own, too.
+    deadline: Option<Instant>,
+    /// What few calls have.
+    extras: Option<Box<Extras>>,
+}
+
+enum State {
+    Described,
+    /// For a connection.
+    Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Begun(Arc<ClientConnection>, CallKey),
+    /// The program's code may run, as it begins or as its answer is decoded: if that panics, the
+    /// call was dropped.
+    AtProgram,
+    Done,
 }
 
 impl Channel {
@@ -101,19 +122,33 @@ impl Channel {
         &self,
         method: &'static Method,
         arguments: Arguments,
-        decode: fn(u32, &[u8]) -> Result<T, E>,
+        decode: fn(u32, Bytes) -> Result<T, E>,
     ) -> Call<T, E> {
+        let (deadline, trace) = Cx::inherited();
         Call {
-            channel: Arc::clone(&self.inner),
-            method,
-            arguments,
-            limit: Limit::OfChannel,
-            metadata: Metadata::default(),
-            trace: None,
-            waits: false,
+            call: AnyCall {
+                record: CallRecord {
+                    channel: Arc::clone(&self.inner),
+                    method,
+                    span: Span::none(),
+                    #[cfg(feature = "metrics")]
+                    begun: None,
+                },
+                state: State::Described,
+                frame: arguments.frame,
+                codec: arguments.codec,
+                limit: Limit::OfChannel,
+                waits: false,
+                receives: false,
+                deadline,
+                extras: trace.map(|trace| {
+                    let mut extras = Extras::default();
+                    extras.trace = Some(trace);
+                    Box::new(extras)
+                }),
+            },
             decode,
             begin: None,
-            items: Items::None,
         }
     }
 }
@@ -122,22 +157,22 @@ impl<T, E: From<Status>> Call<T, E> {
     /// The same call with a stream to be sent, for what `#[service]` writes.
     #[doc(hidden)]
     pub fn sending<C: CodecOf<I>, I: 'static>(mut self, items: Streaming<I>) -> Self {
-        self.items = Items::Source(items.into_source::<C>());
+        self.call.extras().items = Items::Source(items.into_source::<C>());
         self
     }
 
     /// The same call with a stream as its result, for what `#[service]` writes.
     #[doc(hidden)]
     pub fn receiving(mut self, begin: fn(ReceivedItems) -> T) -> Self {
-        self.begin = Some(begin);
+        (self.begin, self.call.receives) = (Some(begin), true);
         self
     }
 
-    /// The time that the call may take, from the first poll of its future on; then it fails with
+    /// The time that the call may take, from its first poll on; then it fails with
     /// [`Code::DeadlineExceeded`]. Default: the channel's, 10 s. A call that a handler makes ends
     /// no later than the handler's own call.
     pub fn deadline(mut self, within: Duration) -> Self {
-        self.limit = Limit::Within(within);
+        self.call.limit = Limit::Within(within);
         self
     }
 
@@ -145,35 +180,55 @@ impl<T, E: From<Status>> Call<T, E> {
     /// call, and every call no later than its server allows
     /// ([`Server::deadline_max`](crate::Server::deadline_max), 1 h by default).
     pub fn no_deadline(mut self) -> Self {
-        self.limit = Limit::Unlimited;
+        self.call.limit = Limit::Unlimited;
         self
     }
 
     /// The same call over another channel.
     pub(crate) fn over(mut self, channel: &Channel) -> Self {
-        self.channel = Arc::clone(&channel.inner);
+        self.call.record.channel = Arc::clone(&channel.inner);
         self
     }
 
     /// If there is no connection, waits for one, within the deadline. Default: the call fails at
     /// once, as not started.
     pub fn wait_for_ready(mut self) -> Self {
-        self.waits = true;
+        self.call.waits = true;
         self
     }
 
     /// Adds an entry to the call's metadata. With more than 16 entries, or more than 1 KiB, the
     /// call fails with [`Code::TooLarge`].
     pub fn meta(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
-        if let Err(status) = self.metadata.push(name, value.as_ref()) {
-            self.arguments.frame = Err(status);
+        let pushed = self.call.extras().metadata.push(name, value.as_ref());
+        if let Err(status) = pushed {
+            self.call.frame = Err(status);
         }
         self
     }
 
     /// The trace that the call belongs to. Default: that of the call whose handler makes this one.
     pub fn trace(mut self, trace: TraceContext) -> Self {
-        self.trace = Some(trace);
+        self.call.extras().trace = Some(trace);
+        self
+    }
+
+    /// Where memory that it lends is registered.
+    pub(crate) fn domain(&self) -> &Domain {
+        self.call.record.channel.domain()
+    }
+
+    /// With what it lends.
+    pub(crate) fn lend(mut self, lent: &[RemoteRegion]) -> Self {
+        self.call.extras().lent = lent.iter().copied().collect();
+        self
+    }
+
+    /// With room that was kept for it, until it has begun.
+    pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
+        if reserved.is_some() {
+            self.call.extras().reserved = reserved;
+        }
         self
     }
 }
@@ -182,194 +237,92 @@ impl<T, E: From<Status>> Call<T, E> {
 impl<T, E> Call<T, E> {
     /// It sends no stream, which is read once.
     pub(crate) fn can_be_made_again(&self) -> bool {
-        matches!(self.items, Items::None)
+        let extras = self.call.extras.as_ref();
+        extras.is_none_or(|it| matches!(it.items, Items::None))
     }
 
     /// It may be made again though it may have run.
     pub(crate) fn is_idempotent(&self) -> bool {
-        self.method.idempotent
+        self.call.record.method.idempotent
     }
 
     /// Fixes the deadline, for clones too, counting from `begun`; returns it.
     pub(crate) fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
-        let deadline = match self.limit {
-            Limit::OfChannel => self.channel.deadline.and_then(|it| begun.checked_add(it)),
+        let deadline = match self.call.limit {
+            Limit::OfChannel => {
+                let of_channel = self.call.record.channel.deadline;
+                of_channel.and_then(|it| begun.checked_add(it))
+            }
             Limit::Within(time) => begun.checked_add(time),
             Limit::Until(deadline) => Some(deadline),
             Limit::Unlimited => None,
         };
-        self.limit = deadline.map_or(Limit::Unlimited, Limit::Until);
+        self.call.limit = deadline.map_or(Limit::Unlimited, Limit::Until);
         deadline
     }
 }
 
-/// A clone is the same call, to be made once more. It cannot send the stream of the original, which
-/// is read only once: such a clone fails with [`Code::BadRequest`], as not started.
+/// A clone is the same call, to be made once more; its original was not polled. It cannot send the
+/// stream of the original, which is read only once: such a clone fails with [`Code::BadRequest`],
+/// as not started.
 impl<T, E> Clone for Call<T, E> {
     fn clone(&self) -> Self {
+        let call = &self.call;
         Call {
-            channel: Arc::clone(&self.channel),
-            method: self.method,
-            arguments: self.arguments.clone(),
-            limit: self.limit,
-            metadata: self.metadata.clone(),
-            trace: self.trace,
-            waits: self.waits,
-            decode: self.decode,
-            begin: self.begin,
-            items: match self.items {
-                Items::None => Items::None,
-                Items::Source(_) | Items::OfOriginal => Items::OfOriginal,
+            call: AnyCall {
+                record: CallRecord {
+                    channel: Arc::clone(&call.record.channel),
+                    method: call.record.method,
+                    span: Span::none(),
+                    #[cfg(feature = "metrics")]
+                    begun: None,
+                },
+                state: State::Described,
+                frame: match call.state {
+                    State::Described => call.frame.clone(),
+                    _ => {
+                        let what = "the call that this is a clone of was made before";
+                        Err(Status::not_started(Code::BadRequest, what))
+                    }
+                },
+                codec: call.codec,
+                limit: call.limit,
+                waits: call.waits,
+                receives: call.receives,
+                deadline: call.deadline,
+                extras: call.extras.as_ref().map(|it| Box::new(it.of_clone())),
             },
-        }
-    }
-}
-
-impl<T, E> fmt::Debug for Call<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call")
-            .field("method", &self.method.name)
-            .field("limit", &self.limit)
-            .field("metadata", &self.metadata)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<T, E: From<Status>> IntoFuture for Call<T, E> {
-    type Output = Result<T, E>;
-    type IntoFuture = CallFuture<T, E>;
-
-    fn into_future(self) -> CallFuture<T, E> {
-        self.into_future_lending(&[])
-    }
-}
-
-impl<T, E: From<Status>> Call<T, E> {
-    /// Where memory that it lends is registered.
-    pub(crate) fn domain(&self) -> &Domain {
-        self.channel.domain()
-    }
-
-    /// With what it lends.
-    pub(crate) fn into_future_lending(self, lent: &[RemoteRegion]) -> CallFuture<T, E> {
-        let within = Cx::current();
-        let inherited = within.as_ref().and_then(Cx::deadline);
-        let (limit, deadline) = match self.limit {
-            Limit::OfChannel => (self.channel.deadline, inherited),
-            Limit::Within(time) => (Some(time), inherited),
-            #[cfg(feature = "tower")]
-            Limit::Until(at) => (None, Some(inherited.map_or(at, |it| it.min(at)))),
-            Limit::Unlimited => (None, inherited),
-        };
-        let trace = self.trace.or_else(|| within.as_ref()?.trace());
-        let mut state = State::Described;
-        let mut described = Described::default();
-        match self.arguments.frame {
-            Ok(frame) => described.frame = frame,
-            Err(status) => state = State::Refused(status),
-        }
-        let items = match self.items {
-            Items::None => None,
-            Items::Source(source) => Some(Box::new(ItemPump::new(source))),
-            Items::OfOriginal => {
-                state = State::Refused(Status::not_started(
-                    Code::BadRequest,
-                    "the stream that it sends was given to the call that this is a clone of",
-                ));
-                None
-            }
-        };
-        let streams = Streams {
-            sends: items.is_some(),
-            receives: self.begin.is_some(),
-        };
-        let prefix = Prefix {
-            trace: trace.as_ref(),
-            metadata: &self.metadata,
-            lent,
-            streams,
-            is_by_reference: false,
-        };
-        if matches!(state, State::Described)
-            && let Err(status) = described.complete(&prefix, self.channel.domain())
-        {
-            state = State::Refused(status);
-        }
-        CallFuture {
-            codec: self.arguments.codec,
-            limit,
-            waits: self.waits,
-            deadline,
-            record: CallRecord {
-                channel: self.channel,
-                method: self.method,
-                span: observe::client_span(self.method, trace),
-                #[cfg(feature = "metrics")]
-                begun: None,
-            },
-            reserved: None,
-            described,
-            state,
-            streams,
-            items,
             decode: self.decode,
             begin: self.begin,
         }
     }
 }
 
-enum State {
-    Described,
-    Refused(Status),
-    /// For a connection.
-    Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
-    Begun(Arc<ClientConnection>, CallKey),
-    /// Its answer is decoded.
-    Answered,
-    Done,
-}
-
-/// The future of a call; it returns the result.
-///
-/// # Cancel safety
-/// Dropping the future cancels the call: the handler is dropped at its next await, with the calls
-/// and transfers that it is making. A call that was waiting for the window is not sent.
-#[must_use = "dropped, the call is cancelled"]
-pub struct CallFuture<T, E = Status> {
-    codec: Option<CodecName>,
-    /// From its first poll on.
-    limit: Option<Duration>,
-    waits: bool,
-    /// Of the call whose handler makes it, or of all attempts; from the first poll on its own, too.
-    deadline: Option<Instant>,
-    described: Described,
-    state: State,
-    record: CallRecord,
-    /// Until it has begun.
-    reserved: Option<Reservation>,
-    streams: Streams,
-    items: Option<Box<ItemPump>>,
-    decode: Decode<T, E>,
-    begin: Option<Begin<T>>,
-}
-
-impl<T, E> CallFuture<T, E> {
-    /// With room that was kept for it.
-    pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
-        self.reserved = reserved;
-        self
+impl AnyCall {
+    fn extras(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
     }
 
     /// Puts the earlier of both deadlines in force, and gives the time until then.
     fn set_deadline(&mut self, now: Instant) -> Result<Option<Duration>> {
-        let own = self.limit.and_then(|it| now.checked_add(it));
+        let limit = match self.limit {
+            Limit::OfChannel => self.record.channel.deadline,
+            Limit::Within(time) => Some(time),
+            #[cfg(feature = "tower")]
+            Limit::Until(at) => {
+                self.deadline = Some(self.deadline.map_or(at, |it| it.min(at)));
+                None
+            }
+            Limit::Unlimited => None,
+        };
+        let own = limit.and_then(|it| now.checked_add(it));
         let left = match (own, self.deadline) {
             (own, Some(inherited)) if own.is_none_or(|own| inherited < own) => {
                 Some(inherited.saturating_duration_since(now))
             }
             (own, _) => {
                 self.deadline = own;
-                own.and(self.limit)
+                own.and(limit)
             }
         };
         match left {
@@ -386,87 +339,131 @@ impl<T, E> CallFuture<T, E> {
         Some(deadline.saturating_duration_since(Instant::now()))
     }
 
+    /// Begins the call at its first poll.
+    fn start(&mut self, task: &Waker) -> Result<()> {
+        self.record.channel.counters.begin();
+        self.state = State::AtProgram;
+        let trace = self.extras.as_ref().and_then(|it| it.trace);
+        self.record.span = observe::client_span(self.record.method, trace);
+        match &mut self.frame {
+            Ok(frame) => {
+                let extras = &mut self.extras;
+                complete(
+                    frame,
+                    extras,
+                    self.receives,
+                    &self.record.channel.hub.domain,
+                )?;
+            }
+            Err(status) => return Err(status.clone()),
+        }
+        let now = Instant::now();
+        #[cfg(feature = "metrics")]
+        {
+            self.record.begun = Some(now);
+        }
+        let left = self.set_deadline(now)?;
+        self.begin(left, task)
+    }
+
+    /// Begins the call on the connection there is, or waits for one.
+    fn begin(&mut self, left: Option<Duration>, task: &Waker) -> Result<()> {
+        let connection = self.record.channel.current();
+        let Ok(frame) = &mut self.frame else {
+            unreachable!("it is described");
+        };
+        let (sends, body_len) = self.extras.as_ref().map_or((false, 0), |it| it.sent());
+        let call = NewCall {
+            method: self.record.method.id,
+            codec: self.codec,
+            budget_us: left.map_or(0, budget_us),
+            body_len,
+            deadline: self.deadline,
+            streams: Streams {
+                sends,
+                receives: self.receives,
+            },
+        };
+        let begun = connection.begin(&call, frame, task);
+        if let Some(extras) = &mut self.extras {
+            extras.reserved = None;
+        }
+        match begun {
+            Ok(key) => self.state = State::Begun(connection, key),
+            Err(status) if self.may_wait(&status) => self.wait(),
+            Err(status) => return Err(status),
+        }
+        Ok(())
+    }
+
     /// Begins the call if it has not begun; how far it is then.
-    fn poll_progress(&mut self, cx: &mut Context<'_>, into: &mut CallProgress) {
+    fn poll_progress(&mut self, cx: &mut Context<'_>) -> CallProgress {
         let mut has_begun = false; // It keeps this waker already.
-        match &mut self.state {
-            State::Refused(status) => {
-                self.record.channel.counters.begin();
-                *into = CallProgress::Ended(Err(status.clone()));
-                self.state = State::Done;
-                return;
+        if let State::Described = self.state {
+            if let Err(status) = self.start(cx.waker()) {
+                return CallProgress::Ended(Err(status));
             }
-            State::Described => {
-                self.state = State::Done;
-                self.record.channel.counters.begin();
-                let now = Instant::now();
-                #[cfg(feature = "metrics")]
-                {
-                    self.record.begun = Some(now);
-                }
-                let begun = self.set_deadline(now);
-                if let Err(status) = begun.and_then(|left| self.begin(left, cx.waker())) {
-                    *into = CallProgress::Ended(Err(status));
-                    return;
-                }
-                has_begun = true;
-            }
-            _ => {}
+            has_begun = true;
         }
         loop {
-            if let State::Waiting(waiting) = &mut self.state {
-                if waiting.as_mut().poll(cx).is_pending() {
-                    return;
-                }
-                self.state = State::Done;
-                let begun = match self.time_left() {
-                    Some(Duration::ZERO) => Err(Status::not_started(
-                        Code::DeadlineExceeded,
-                        "it waited for a connection",
-                    )),
-                    left => self.begin(left, cx.waker()),
-                };
-                if let Err(status) = begun {
-                    *into = CallProgress::Ended(Err(status));
-                    return;
-                }
-                has_begun = true;
-                continue;
-            }
-            let State::Begun(connection, key) = &self.state else {
-                unreachable!("a call is not polled after its end")
-            };
-            if !has_begun {
-                let (method, deadline) = (self.record.method.id, self.deadline);
-                let described = &mut self.described;
-                // What it has waited for the window is gone.
-                connection.poll_call(*key, cx.waker(), into, |call| {
-                    let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
-                    described.named(head_of(call, method, left))
-                });
-            }
-            match into {
-                CallProgress::Pending => {
-                    if let Some(items) = &mut self.items
-                        && self.described.is_sent()
-                        && let Err(status) = items.poll(connection, *key, cx)
-                    {
-                        connection.abandon(*key);
-                        self.state = State::Done;
-                        *into = CallProgress::Ended(Err(status));
+            let (connection, key) = match &mut self.state {
+                State::Begun(connection, key) => (connection, *key),
+                State::Waiting(waiting) => {
+                    if waiting.as_mut().poll(cx).is_pending() {
+                        return CallProgress::Pending;
                     }
-                    return;
+                    self.state = State::Done;
+                    let begun = match self.time_left() {
+                        Some(Duration::ZERO) => Err(Status::not_started(
+                            Code::DeadlineExceeded,
+                            "it waited for a connection",
+                        )),
+                        left => self.begin(left, cx.waker()),
+                    };
+                    if let Err(status) = begun {
+                        return CallProgress::Ended(Err(status));
+                    }
+                    has_begun = true;
+                    continue;
                 }
-                CallProgress::Ended(end) => {
+                _ => unreachable!("a call is not polled after its end"),
+            };
+            let progress = match has_begun {
+                true => CallProgress::Pending,
+                false => connection.poll_call(key, cx.waker(), || Unsent {
+                    frame: self.frame.as_mut().expect("it is described"),
+                    method: self.record.method.id,
+                    deadline: self.deadline,
+                }),
+            };
+            match progress {
+                CallProgress::Pending => {
+                    let Some(extras) = &mut self.extras else {
+                        return CallProgress::Pending;
+                    };
+                    if let Items::Pump(pump) = &mut extras.items
+                        && self.frame.as_ref().is_ok_and(|it| it.is_empty())
+                        && let Err(status) = pump.poll(connection, key, cx)
+                    {
+                        connection.abandon(key);
+                        self.state = State::Done;
+                        return CallProgress::Ended(Err(status));
+                    }
+                    return CallProgress::Pending;
+                }
+                CallProgress::Ended(Err(status)) => {
                     self.state = State::Done;
                     // It waited for the window of a connection that takes no more calls.
-                    if !matches!(end, Err(status) if self.may_wait(status)) {
-                        return;
+                    if !self.may_wait(&status) {
+                        return CallProgress::Ended(Err(status));
                     }
                     self.wait();
-                    *into = CallProgress::Pending;
                 }
-                CallProgress::Begun => return,
+                CallProgress::Ended(Ok(end)) => {
+                    self.state = State::AtProgram;
+                    return CallProgress::Ended(Ok(end));
+                }
+                CallProgress::Begun => return CallProgress::Begun,
                 CallProgress::Send(_) | CallProgress::Item(..) => {
                     unreachable!("it is sent there, and its stream begins first")
                 }
@@ -476,49 +473,22 @@ impl<T, E> CallFuture<T, E> {
 
     /// The call goes on as its stream.
     fn take_items(&mut self) -> ReceivedItems {
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::Begun(connection, key) => {
-                let (items, body) = (self.items.take(), self.described.body.take());
-                ReceivedItems::new(connection, key, items, body, self.record.take())
-            }
-            _ => unreachable!("only what was sent begins"),
-        }
-    }
-
-    /// Begins the call on the connection there is, or waits for one.
-    fn begin(&mut self, left: Option<Duration>, task: &Waker) -> Result<()> {
-        let connection = self.record.channel.current();
-        let (method, deadline) = (self.record.method.id, self.deadline);
-        let call = NewCall {
-            len: self.described.frame.len(),
-            body_len: self.described.body_len,
-            deadline,
-            streams: self.streams,
+        let State::Begun(connection, key) = std::mem::replace(&mut self.state, State::Done) else {
+            unreachable!("only what was sent begins");
         };
-        let begun = match self.codec {
-            Some(codec) => connection.check_codec(codec),
-            None => Ok(()),
+        let (pump, body) = match self.extras.take() {
+            Some(extras) => extras.into_rest(),
+            None => (None, None),
         };
-        let described = &mut self.described;
-        let begun = begun.and_then(|()| {
-            connection.begin(&call, task, |call| {
-                described.named(head_of(call, method, left))
-            })
-        });
-        self.reserved = None;
-        match begun {
-            Ok(key) => self.state = State::Begun(connection, key),
-            Err(status) if self.may_wait(&status) => self.wait(),
-            Err(status) => return Err(status),
-        }
-        Ok(())
+        ReceivedItems::new(connection, key, pump, body, self.record.take())
     }
 
     /// Another connection may take the call that has failed so.
     fn may_wait(&self, status: &Status) -> bool {
         let codes = [Code::Draining, Code::ConnectionLost, Code::Unavailable];
         let passes = status.is_not_started() && codes.contains(&status.code());
-        self.waits && passes && !self.described.is_sent() && !self.record.channel.is_closed()
+        let is_unsent = self.frame.as_ref().is_ok_and(|it| !it.is_empty());
+        self.waits && passes && is_unsent && !self.record.channel.is_closed()
     }
 
     fn wait(&mut self) {
@@ -532,45 +502,37 @@ impl<T, E> CallFuture<T, E> {
         };
         self.state = State::Waiting(Box::pin(waiting));
     }
-}
 
-/// The head of a request that is sent now.
-fn head_of(call: CallId, method: u32, left: Option<Duration>) -> FrameHead {
-    FrameHead {
-        call,
-        method_or_code: method,
-        time_us: left.map_or(0, budget_us),
+    /// It has ended so.
+    fn end(&mut self, end: Result<u32, &Status>) {
+        self.state = State::Done;
+        self.record.end(end);
     }
 }
 
-impl<T, E> Unpin for CallFuture<T, E> {}
+impl<T, E> Unpin for Call<T, E> {}
 
-impl<T, E: From<Status>> Future for CallFuture<T, E> {
+impl<T, E: From<Status>> Future for Call<T, E> {
     type Output = Result<T, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let mut progress = CallProgress::Pending;
-        this.poll_progress(cx, &mut progress);
-        Poll::Ready(match progress {
-            CallProgress::Ended(Err(status)) => {
-                this.record.end(Err(&status));
-                Err(status.into())
-            }
-            CallProgress::Ended(Ok((code, ref body))) => {
-                // Whose codec panics counts it as dropped.
-                this.state = State::Answered;
+        Poll::Ready(match this.call.poll_progress(cx) {
+            CallProgress::Ended(Ok((code, body))) => {
                 let result = (this.decode)(code, body);
-                this.state = State::Done;
                 // No result is one that cannot be decoded.
-                this.record.end(Ok(match result.is_ok() || code != 0 {
+                this.call.end(Ok(match result.is_ok() || code != 0 {
                     true => code,
                     false => Code::Internal.number(),
                 }));
                 result
             }
+            CallProgress::Ended(Err(status)) => {
+                this.call.end(Err(&status));
+                Err(status.into())
+            }
             CallProgress::Begun => match this.begin {
-                Some(begin) => Ok(begin(this.take_items())),
+                Some(begin) => Ok(begin(this.call.take_items())),
                 None => unreachable!("it receives no items"),
             },
             _ => return Poll::Pending,
@@ -578,29 +540,32 @@ impl<T, E: From<Status>> Future for CallFuture<T, E> {
     }
 }
 
-impl<T, E> Drop for CallFuture<T, E> {
+impl Drop for AnyCall {
     fn drop(&mut self) {
         match &self.state {
             State::Begun(connection, key) => connection.abandon(*key),
-            State::Waiting(..) | State::Answered => {}
-            _ => return,
+            State::Waiting(..) | State::AtProgram => {}
+            State::Described | State::Done => return,
         }
         self.record.drop_call();
     }
 }
 
-impl<T, E> fmt::Debug for CallFuture<T, E> {
+impl<T, E> fmt::Debug for Call<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match &self.state {
-            State::Described | State::Refused(_) => "not begun",
+        let call = &self.call;
+        let state = match &call.state {
+            State::Described => "not begun",
             State::Waiting(..) => "waiting for a connection",
-            State::Begun(..) if !self.described.is_sent() => "waiting for the window",
-            State::Begun(..) => "sent",
-            State::Answered | State::Done => "ended",
+            State::Begun(..) if call.frame.as_ref().is_ok_and(|it| it.is_empty()) => "sent",
+            State::Begun(..) => "waiting for the window",
+            State::AtProgram | State::Done => "ended",
         };
-        f.debug_struct("CallFuture")
+        f.debug_struct("Call")
+            .field("method", &call.record.method.name)
             .field("state", &state)
-            .field("deadline", &self.deadline)
+            .field("limit", &call.limit)
+            .field("metadata", &call.extras.as_ref().map(|it| &it.metadata))
             .finish_non_exhaustive()
     }
 }

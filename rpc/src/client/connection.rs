@@ -1,6 +1,6 @@
 //! The machine of a connection with what it lacks: an endpoint, a lock, wakers and a clock.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 
 use tokio::runtime::Handle;
@@ -18,18 +18,29 @@ use crate::limits::{GATHERED_CALLERS_MIN, HEADER_LEN};
 use crate::proto::{CallKey, CallProgress, ClientMachine, ResponseOutcome, Time};
 use crate::status::{Code, Result, Started, Status};
 use crate::wire::{
-    BatchBuf, CallId, CodecName, Frame, FrameBuf, Hello, Streams, Violation, each_frame,
-    encode_cancel, encode_credit, encode_last, encode_taken, write_item_head,
+    BatchBuf, CallId, CodecName, Frame, FrameBuf, FrameHead, Hello, Streams, Violation, budget_us,
+    each_frame, encode_cancel, encode_credit, encode_last, encode_taken, write_item_head,
+    write_request_head,
 };
 
 /// A call to be begun.
 pub(crate) struct NewCall {
-    /// Bytes of its frame.
-    pub(crate) len: usize,
-    /// Of its body, if that is by reference.
+    pub(crate) method: u32,
+    /// What its arguments are in.
+    pub(crate) codec: Option<CodecName>,
+    /// What is left of its time.
+    pub(crate) budget_us: u32,
+    /// Bytes of its body, if that is by reference.
     pub(crate) body_len: u64,
     pub(crate) deadline: Option<Instant>,
     pub(crate) streams: Streams,
+}
+
+/// A request that waits for the window.
+pub(crate) struct Unsent<'a> {
+    pub(crate) frame: &'a mut FrameBuf,
+    pub(crate) method: u32,
+    pub(crate) deadline: Option<Instant>,
 }
 
 pub(crate) struct ClientConnection {
@@ -108,7 +119,8 @@ impl ClientConnection {
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,43 +172,51 @@ impl ClientConnection {
     ///
     /// # Errors
     /// Why it cannot be made; it has not started.
-    pub(crate) fn begin<'f>(
+    pub(crate) fn begin(
         self: &Arc<Self>,
         call: &NewCall,
+        frame: &mut FrameBuf,
         task: &Waker,
-        request: impl FnOnce(CallId) -> &'f mut FrameBuf,
     ) -> Result<CallKey> {
+        if let Some(codec) = call.codec {
+            self.check_codec(codec)?;
+        }
         let deadline = call.deadline;
         let deadline = deadline.map(|it| it.saturating_duration_since(self.origin));
         let (watcher, mut unused) = (task.clone(), None);
         let mut state = self.lock();
         if call.body_len > state.machine.body_max() {
-            return Err(super::request::too_large(
-                call.body_len,
-                state.machine.body_max(),
-            ));
+            let max = state.machine.body_max();
+            return Err(super::request::too_large(call.body_len, max));
         }
-        let key = state.machine.begin(call.len, deadline, call.streams)?;
+        let key = state.machine.begin(frame.len(), deadline, call.streams)?;
         state.machine.watch(key, watcher);
         if let Some(id) = state.machine.send(key) {
-            self.send_request(&mut state, key, request(id), &mut unused)?;
+            write_request_head(frame, head_of(id, call.method, call.budget_us));
+            self.send_request(&mut state, key, frame, &mut unused)?;
         }
-        let is_earlier = deadline.is_some_and(|it| state.armed.is_none_or(|armed| it < armed));
-        if is_earlier {
-            state.armed = deadline;
-            if !std::mem::replace(&mut state.has_clock, true) {
-                let earlier = Arc::clone(&self.earlier);
-                let clock = watch_deadlines(Arc::downgrade(self), earlier);
-                self.runtime.spawn(clock);
-            }
-            drop(state);
-            self.earlier.notify_one();
+        if deadline.is_some_and(|it| state.armed.is_none_or(|armed| it < armed)) {
+            self.arm(state, deadline);
         }
         Ok(key)
     }
 
+    /// The clock is to look then.
+    #[cold]
+    fn arm(self: &Arc<Self>, mut state: MutexGuard<'_, State>, next: Option<Time>) {
+        state.armed = next;
+        if !std::mem::replace(&mut state.has_clock, true) {
+            let earlier = Arc::clone(&self.earlier);
+            let clock = watch_deadlines(Arc::downgrade(self), earlier);
+            self.runtime.spawn(clock);
+        }
+        drop(state);
+        self.earlier.notify_one();
+    }
+
     /// All that a client sends is sent under the lock, so that a cancellation is between its call's
     /// request and the next one in its slot, whichever threads they come from.
+    #[inline]
     fn send_request(
         &self,
         state: &mut State,
@@ -204,17 +224,11 @@ impl ClientConnection {
         frame: &mut FrameBuf,
         watcher: &mut Option<Waker>,
     ) -> Result<()> {
-        match self.send(state, frame) {
-            Ok(()) => {
-                state.machine.leave_memory(key, std::mem::take(frame));
-                Ok(())
-            }
-            Err(error) => {
-                *watcher = state.machine.take_watcher(key);
-                state.machine.unsent(key);
-                Err(error.into())
-            }
-        }
+        self.send(state, frame).map_err(|error| {
+            *watcher = state.machine.take_watcher(key);
+            state.machine.unsent(key);
+            error.into()
+        })
     }
 
     /// Under the lock, in the order of these: alone, or with what else is sent now.
@@ -263,32 +277,52 @@ impl ClientConnection {
         }
     }
 
-    /// How far the call is, which is [written to its place](ClientMachine::progress). Sends its
-    /// request if it has waited and it is its turn, and the credit of an item.
+    /// How far the call is. Sends its request if it has waited and it is its turn, and the credit
+    /// of an item.
+    #[inline]
     pub(crate) fn poll_call<'f>(
         &self,
         key: CallKey,
         task: &Waker,
-        into: &mut CallProgress,
-        request: impl FnOnce(CallId) -> &'f mut FrameBuf,
-    ) {
+        request: impl FnOnce() -> Unsent<'f>,
+    ) -> CallProgress {
+        let end = self.lock().machine.take_plain_end(key);
+        match end {
+            Some(end) => CallProgress::Ended(end),
+            None => self.poll_open_call(key, task, request),
+        }
+    }
+
+    fn poll_open_call<'f>(
+        &self,
+        key: CallKey,
+        task: &Waker,
+        request: impl FnOnce() -> Unsent<'f>,
+    ) -> CallProgress {
         let mut unused = None;
         self.watched(key, task, |state| {
-            state.machine.progress(key, into);
-            match into {
+            let progress = state.machine.progress(key);
+            match progress {
                 CallProgress::Send(call) => {
-                    let sent = self.send_request(state, key, request(*call), &mut unused);
-                    *into = match sent {
+                    let request = request();
+                    // What it has waited for the window is gone.
+                    let left = request.deadline;
+                    let left = left.map(|it| it.saturating_duration_since(Instant::now()));
+                    let head = head_of(call, request.method, left.map_or(0, budget_us));
+                    write_request_head(request.frame, head);
+                    let sent = self.send_request(state, key, request.frame, &mut unused);
+                    match sent {
                         Ok(()) => CallProgress::Pending,
                         Err(status) => CallProgress::Ended(Err(status)),
-                    };
+                    }
                 }
                 CallProgress::Item(_, Some((call, credit))) => {
-                    self.send_bare(state, &encode_credit(*call, *credit));
+                    self.send_bare(state, &encode_credit(call, credit));
+                    progress
                 }
-                _ => {}
+                progress => progress,
             }
-        });
+        })
     }
 
     /// Sends an item of the call; the task is woken when there is credit for it.
@@ -338,13 +372,15 @@ impl ClientConnection {
 
     /// The caller of a call has gone.
     pub(crate) fn abandon(&self, key: CallKey) {
+        let mut wake = Vec::new();
         let (_unused, freed) = {
             let state = &mut *self.lock();
             let watcher = state.machine.take_watcher(key);
             let cancel = state.machine.abandon(key);
             self.cancel(state, cancel);
-            (watcher, state.free())
+            (watcher, state.free(&mut wake))
         };
+        wake_all(wake);
         self.notify_freed(freed);
     }
 
@@ -372,7 +408,7 @@ impl ClientConnection {
             let next = state.machine.expire(now, &mut cancel, &mut wake);
             state.armed = next;
             self.cancel(state, cancel);
-            (next, state.free())
+            (next, state.free(&mut wake))
         };
         wake_all(wake);
         self.notify_freed(freed);
@@ -385,62 +421,40 @@ impl ClientConnection {
         close(&self.endpoint);
     }
 
-    fn handle(self: &Arc<Self>, frame: &[u8], turn: &mut ReadTurn) -> Result<(), Violation> {
+    /// Handles a frame, under the lock; what follows without it is kept.
+    #[inline]
+    fn handle(
+        &self,
+        state: &mut State,
+        frame: &[u8],
+        turn: &mut ReadTurn,
+        after: &mut Aftermath,
+    ) -> Result<(), Violation> {
         match Frame::decode(frame)? {
             Frame::Response(response) => {
-                let (outcome, freed) = {
-                    let state = &mut *self.lock();
-                    let outcome = state.machine.handle_response(&response)?;
-                    if let ResponseOutcome::Taken(call) = outcome {
-                        self.send_bare(state, &encode_taken(call));
-                    }
-                    (outcome, state.free())
-                };
-                match outcome {
+                match state.machine.handle_response(&response, &mut turn.bodies)? {
                     ResponseOutcome::Ended(woken) => {
                         turn.woken += 1;
-                        wake_all(woken);
+                        turn.wake.extend(woken);
                     }
-                    ResponseOutcome::Taken(_) => {}
-                    ResponseOutcome::Fetch(call, region) => {
-                        tokio::spawn(Arc::clone(self).fetch_body(call, region));
-                    }
+                    ResponseOutcome::Taken(call) => self.send_bare(state, &encode_taken(call)),
+                    ResponseOutcome::Fetch(call, region) => after.fetches.push((call, region)),
                 }
-                self.notify_freed(freed);
                 Ok(())
             }
             Frame::Item(call, item) => {
-                let (woken, calls_max) = self.with_machine(|machine| {
-                    let woken = machine.handle_item(call, item);
-                    woken.map(|woken| (woken, machine.calls_most()))
-                })?;
-                wake_all(woken);
+                turn.wake.extend(state.machine.handle_item(call, item)?);
+                let calls_max = state.machine.calls_most();
                 self.reading.check(Came::Item, calls_max, &self.endpoint)
             }
             Frame::Credit(call, more) => {
-                let woken = self.with_machine(|machine| machine.handle_credit(call, more))?;
-                wake_all(woken);
+                turn.wake.extend(state.machine.handle_credit(call, more)?);
                 Ok(())
             }
-            Frame::Window(window) => {
-                let freed = {
-                    let state = &mut *self.lock();
-                    state.machine.handle_window(window)?;
-                    state.free()
-                };
-                self.notify_freed(freed);
-                Ok(())
-            }
+            Frame::Window(window) => state.machine.handle_window(window),
             Frame::Goaway => {
-                let mut wake = Vec::new();
-                let freed = {
-                    let state = &mut *self.lock();
-                    state.machine.handle_goaway(&mut wake);
-                    state.free()
-                };
-                self.closing.notify_one();
-                wake_all(wake);
-                self.notify_freed(freed);
+                state.machine.handle_goaway(&mut turn.wake);
+                after.is_closing = true;
                 Ok(())
             }
             Frame::Request(_) | Frame::Cancel(_) | Frame::Taken(_) => {
@@ -459,21 +473,22 @@ impl ClientConnection {
         let read = caught_async("reading an answer", read).await;
         let body = read.unwrap_or_else(|| Err(Status::new(Code::Internal, "it was not read")));
         let body = body.map_err(|status| status.with_started(Started::MaybeRan));
-        let (woken, freed) = {
+        let mut wake = Vec::new();
+        let freed = {
             let state = &mut *self.lock();
             let Some(woken) = state.machine.handle_body(call, body) else {
                 return;
             };
             self.send_bare(state, &encode_taken(call));
-            (woken, state.free())
+            wake.extend(woken);
+            state.free(&mut wake)
         };
-        wake_all(woken);
+        wake_all(wake);
         self.notify_freed(freed);
     }
 
     /// A slot is free, or the window is larger, or there will be no more slots.
     fn notify_freed(&self, freed: Freed) {
-        wake_all(freed.admitted);
         if freed.is_room_wanted {
             self.notify_room();
         }
@@ -496,22 +511,28 @@ impl ClientConnection {
     }
 }
 
-/// What follows, without the lock, when a slot may have become free.
+/// What follows from a message, without the lock, beside those who are woken.
+#[derive(Default)]
+struct Aftermath {
+    /// Answers whose bodies are to be read.
+    fetches: Vec<(CallId, RemoteRegion)>,
+    /// The server drains.
+    is_closing: bool,
+}
+
+/// What follows, without the lock, when a slot may have become free, beside those who are woken.
 struct Freed {
-    /// Those who wait and have room now.
-    admitted: Vec<Waker>,
     is_room_wanted: bool,
     is_drained: bool,
 }
 
 impl State {
-    fn free(&mut self) -> Freed {
-        let mut admitted = Vec::new();
+    /// Wakes those who wait and have room now.
+    fn free(&mut self, wake: &mut Vec<Waker>) -> Freed {
         while let Some(waker) = self.machine.poll_admit() {
-            admitted.extend(waker);
+            wake.extend(waker);
         }
         Freed {
-            admitted,
             is_room_wanted: std::mem::take(&mut self.is_room_wanted),
             is_drained: self.machine.is_drained(),
         }
@@ -523,8 +544,24 @@ impl Connection for ClientConnection {
         &self.endpoint
     }
 
+    /// Callers are woken once all of the message is handled.
     fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn) {
-        if let Err(violation) = each_frame(message, |frame| self.handle(frame, turn)) {
+        let mut after = Aftermath::default();
+        let (handled, freed) = {
+            let state = &mut *self.lock();
+            let handle = |frame| self.handle(state, frame, turn, &mut after);
+            let handled = each_frame(message, handle);
+            (handled, state.free(&mut turn.wake))
+        };
+        if after.is_closing {
+            self.closing.notify_one();
+        }
+        for (call, region) in after.fetches {
+            tokio::spawn(Arc::clone(self).fetch_body(call, region));
+        }
+        wake_all(turn.wake.drain(..));
+        self.notify_freed(freed);
+        if let Err(violation) = handled {
             // What follows the first says nothing new.
             if self.with_machine(|machine| machine.has_ended()) {
                 return;
@@ -587,5 +624,14 @@ async fn watch_deadlines(connection: Weak<ClientConnection>, earlier: Arc<Notify
             }
             None => earlier.await,
         }
+    }
+}
+
+/// The head of a request that is sent now.
+fn head_of(call: CallId, method: u32, budget_us: u32) -> FrameHead {
+    FrameHead {
+        call,
+        method_or_code: method,
+        time_us: budget_us,
     }
 }

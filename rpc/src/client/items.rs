@@ -138,10 +138,8 @@ impl ReceivedItems {
             self.give_up(Some(&status));
             return Poll::Ready(Some(Err(status)));
         }
-        let unsent = |_| unreachable!("it was sent before its stream began");
-        let mut progress = CallProgress::Pending;
-        connection.poll_call(*key, cx.waker(), &mut progress, unsent);
-        let end = match progress {
+        let unsent = || unreachable!("it was sent before its stream began");
+        let end = match connection.poll_call(*key, cx.waker(), unsent) {
             CallProgress::Pending => return Poll::Pending,
             CallProgress::Item(body, _) => return Poll::Ready(Some(Ok(body))),
             CallProgress::Ended(end) => end,

@@ -27,7 +27,7 @@ use crate::observe::{ChannelCounters, ChannelStats};
 use crate::status::{Code, Result, Status};
 use crate::wire::{Hello, Rejection};
 
-pub use call::{Call, CallFuture};
+pub use call::Call;
 use connection::ClientConnection;
 pub(crate) use connection::Reservation;
 pub use items::received;

@@ -1,4 +1,4 @@
-//! A call's request as it can be sent, and the account of it.
+//! What few calls have, a request as it can be sent, and the account of a call.
 
 use std::sync::Arc;
 
@@ -9,60 +9,132 @@ use tokio_fabric::Domain;
 use tracing::Span;
 
 use super::ChannelInner;
+use super::connection::Reservation;
+use super::items::ItemPump;
+use crate::cx::TraceContext;
 use crate::lend::{Lend, LentRead};
 use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN};
 use crate::observe;
 use crate::server::Method;
 use crate::status::{Code, Result, Status};
+use crate::streaming::ItemSource;
 use crate::wire::{
-    FrameBuf, FrameHead, Prefix, insert_prefix, reference_frame, write_request_head,
+    FrameBuf, LentRegions, Metadata, Prefix, Streams, insert_prefix, reference_frame,
 };
 
-/// A request as it can be sent.
+/// What few calls have.
 #[derive(Default)]
-pub(super) struct Described {
-    pub(super) frame: FrameBuf,
+pub(super) struct Extras {
+    pub(super) metadata: Metadata,
+    pub(super) trace: Option<TraceContext>,
+    pub(super) items: Items,
+    pub(super) lent: LentRegions,
     /// A body that is too large for the frame, which then says where it is. Nothing of it is the
     /// caller's, so it is shut at the call's end and freed when nothing uses it.
-    pub(super) body: Option<Box<LentRead<Bytes>>>,
+    body: Option<Box<LentRead<Bytes>>>,
     /// Its length.
-    pub(super) body_len: u64,
+    body_len: u64,
+    pub(super) reserved: Option<Reservation>,
 }
 
-impl Described {
-    /// Completes a request of which only header and body are there.
-    pub(super) fn complete(&mut self, prefix: &Prefix<'_>, domain: &Domain) -> Result<()> {
-        let frame = &mut self.frame;
-        if frame.len() > FRAME_MAX - prefix.len() {
-            let bytes = Bytes::from(std::mem::take(frame).into_vec()).slice(HEADER_LEN..);
-            if bytes.len() > BODY_MAX {
-                return Err(too_large(bytes.len() as u64, BODY_MAX as u64));
-            }
-            self.body_len = bytes.len() as u64;
-            let mut lent = Lend::read(bytes);
-            *frame = reference_frame(&lent.lend(domain)?);
-            self.body = Some(Box::new(lent));
+/// The stream that a call sends.
+#[derive(Default)]
+pub(super) enum Items {
+    #[default]
+    None,
+    Source(ItemSource),
+    /// From the first poll on.
+    Pump(Box<ItemPump>),
+    /// The stream is that of the call which this is a clone of.
+    OfOriginal,
+}
+
+impl Extras {
+    /// Of a call that is to be made once more.
+    pub(super) fn of_clone(&self) -> Extras {
+        Extras {
+            metadata: self.metadata.clone(),
+            trace: self.trace,
+            items: match self.items {
+                Items::None => Items::None,
+                _ => Items::OfOriginal,
+            },
+            lent: self.lent.clone(),
+            ..Extras::default()
         }
-        let prefix = Prefix {
-            is_by_reference: self.body.is_some(),
-            ..*prefix
+    }
+
+    /// Whether it sends items, and the length of a body beside its frame.
+    pub(super) fn sent(&self) -> (bool, u64) {
+        (matches!(self.items, Items::Pump(_)), self.body_len)
+    }
+
+    /// What the rest of a call needs, whose stream has begun.
+    pub(super) fn into_rest(self) -> (Option<Box<ItemPump>>, Option<Box<LentRead<Bytes>>>) {
+        let pump = match self.items {
+            Items::Pump(pump) => Some(pump),
+            _ => None,
         };
-        if !prefix.is_empty() {
-            insert_prefix(frame, &prefix);
+        (pump, self.body)
+    }
+}
+
+/// Completes a request of which only header and body are there.
+#[inline]
+pub(super) fn complete(
+    frame: &mut FrameBuf,
+    extras: &mut Option<Box<Extras>>,
+    receives: bool,
+    domain: &Domain,
+) -> Result<()> {
+    match extras.is_none() && !receives && frame.len() <= FRAME_MAX {
+        true => Ok(()),
+        false => complete_with(frame, extras.get_or_insert_default(), receives, domain),
+    }
+}
+
+fn complete_with(
+    frame: &mut FrameBuf,
+    extras: &mut Extras,
+    receives: bool,
+    domain: &Domain,
+) -> Result<()> {
+    extras.items = match std::mem::take(&mut extras.items) {
+        Items::Source(source) => Items::Pump(Box::new(ItemPump::new(source))),
+        Items::OfOriginal => {
+            let what = "the stream that it sends was given to the call that this is a clone of";
+            return Err(Status::not_started(Code::BadRequest, what));
         }
-        Ok(())
+        items => items,
+    };
+    let prefix = Prefix {
+        trace: extras.trace.as_ref(),
+        metadata: &extras.metadata,
+        lent: &extras.lent,
+        streams: Streams {
+            sends: matches!(extras.items, Items::Pump(_)),
+            receives,
+        },
+        is_by_reference: false,
+    };
+    if frame.len() > FRAME_MAX - prefix.len() {
+        let bytes = Bytes::from(std::mem::take(frame).into_vec()).slice(HEADER_LEN..);
+        if bytes.len() > BODY_MAX {
+            return Err(too_large(bytes.len() as u64, BODY_MAX as u64));
+        }
+        extras.body_len = bytes.len() as u64;
+        let mut lent = Lend::read(bytes);
+        *frame = reference_frame(&lent.lend(domain)?);
+        extras.body = Some(Box::new(lent));
     }
-
-    /// The frame, to be sent under this name.
-    pub(super) fn named(&mut self, head: FrameHead) -> &mut FrameBuf {
-        write_request_head(&mut self.frame, head);
-        &mut self.frame
+    let prefix = Prefix {
+        is_by_reference: extras.body.is_some(),
+        ..prefix
+    };
+    if !prefix.is_empty() {
+        insert_prefix(frame, &prefix);
     }
-
-    /// Its frame was given to the endpoint, which may have failed.
-    pub(super) fn is_sent(&self) -> bool {
-        self.frame.is_empty()
-    }
+    Ok(())
 }
 
 pub(super) fn too_large(len: u64, max: u64) -> Status {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use tower_service::Service;
 
 use super::connection::Reservation;
-use super::{Call, CallFuture, Channel};
+use super::{Call, Channel};
 use crate::lend::{FailedCall, LendingCall, LendingFuture, Loan};
 use crate::status::Status;
 
@@ -92,15 +92,14 @@ impl ChannelService {
 impl<T, E: From<Status>> Service<Call<T, E>> for ChannelService {
     type Response = T;
     type Error = E;
-    type Future = CallFuture<T, E>;
+    type Future = Call<T, E>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), E>> {
         self.poll_room(cx).map(Ok)
     }
 
-    fn call(&mut self, call: Call<T, E>) -> CallFuture<T, E> {
-        let future = call.over(&self.channel).into_future();
-        future.holding(self.reserved.take())
+    fn call(&mut self, call: Call<T, E>) -> Call<T, E> {
+        call.over(&self.channel).holding(self.reserved.take())
     }
 }
 

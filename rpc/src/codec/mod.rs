@@ -153,48 +153,43 @@ pub(crate) fn encode<C: CodecOf<T>, T>(value: &T) -> Result<FrameBuf> {
     }
 }
 
-/// Arguments that are nothing but bytes.
-pub fn bytes_from(body: &[u8]) -> Bytes {
-    Bytes::copy_from_slice(body)
-}
-
 /// The end of a call whose method fails with a [`Status`].
-pub fn result<C: CodecOf<T>, T>(code: u32, body: &[u8]) -> Result<T> {
+pub fn result<C: CodecOf<T>, T>(code: u32, body: Bytes) -> Result<T> {
     match code {
-        0 => C::decode(body).map_err(undecodable),
+        0 => C::decode(&body).map_err(undecodable),
         _ => Err(another_type()),
     }
 }
 
 /// The same of a method that gives `Bytes`.
-pub fn bytes_result(code: u32, body: &[u8]) -> Result<Bytes> {
+pub fn bytes_result(code: u32, body: Bytes) -> Result<Bytes> {
     match code {
-        0 => Ok(bytes_from(body)),
+        0 => Ok(body),
         _ => Err(another_type()),
     }
 }
 
 /// The end of a call whose method has an error of its own.
-pub fn typed_result<C, T, E>(code: u32, body: &[u8]) -> Result<T, CallError<E>>
+pub fn typed_result<C, T, E>(code: u32, body: Bytes) -> Result<T, CallError<E>>
 where
     C: CodecOf<T> + CodecOf<E>,
 {
     match code {
-        TYPED_ERROR => Err(application_error::<C, E>(body)),
+        TYPED_ERROR => Err(application_error::<C, E>(&body)),
         _ => Ok(result::<C, T>(code, body)?),
     }
 }
 
 /// The same of a method that gives `Bytes`.
-pub fn typed_bytes<C: CodecOf<E>, E>(code: u32, body: &[u8]) -> Result<Bytes, CallError<E>> {
+pub fn typed_bytes<C: CodecOf<E>, E>(code: u32, body: Bytes) -> Result<Bytes, CallError<E>> {
     match code {
-        TYPED_ERROR => Err(application_error::<C, E>(body)),
+        TYPED_ERROR => Err(application_error::<C, E>(&body)),
         _ => Ok(bytes_result(code, body)?),
     }
 }
 
 /// The end of a call that gives a stream, before that has begun.
-pub fn empty_stream<T: Send + 'static>(code: u32, _: &[u8]) -> Result<Streaming<T>> {
+pub fn empty_stream<T: Send + 'static>(code: u32, _: Bytes) -> Result<Streaming<T>> {
     match code {
         0 => Ok(Streaming::of([])),
         _ => Err(another_type()),
@@ -202,13 +197,13 @@ pub fn empty_stream<T: Send + 'static>(code: u32, _: &[u8]) -> Result<Streaming<
 }
 
 /// The same of a method that has an error of its own.
-pub fn typed_empty_stream<C, T, E>(code: u32, body: &[u8]) -> Result<Streaming<T>, CallError<E>>
+pub fn typed_empty_stream<C, T, E>(code: u32, body: Bytes) -> Result<Streaming<T>, CallError<E>>
 where
     C: CodecOf<E>,
     T: Send + 'static,
 {
     match code {
-        TYPED_ERROR => Err(application_error::<C, E>(body)),
+        TYPED_ERROR => Err(application_error::<C, E>(&body)),
         _ => Ok(empty_stream(code, body)?),
     }
 }

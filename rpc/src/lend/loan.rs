@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_fabric::{Domain, Error};
 
 use super::lent::{LendBuf, LendBufMut, LentRead, LentWrite};
-use crate::client::{Call, CallFuture, Channel, Reservation};
+use crate::client::{Call, Channel, Reservation};
 use crate::cx::TraceContext;
 use crate::status::{CallError, Code, Result, Started, Status};
 use crate::wire::LentRegions;
@@ -204,7 +204,7 @@ impl<B, E: fmt::Debug> fmt::Debug for FailedCall<B, E> {
 
 impl<B, E: fmt::Debug + fmt::Display> std::error::Error for FailedCall<B, E> {}
 
-/// A call that lends memory and has not been sent yet.
+/// A call that lends memory.
 ///
 /// Awaiting it returns the result and the memory. It has the settings of a [`Call`].
 #[must_use = "nothing is called until this is awaited"]
@@ -272,7 +272,7 @@ impl<T, E: From<Status>, L: Loan> IntoFuture for LendingCall<T, E, L> {
     /// Registers the memory. The call is sent when the future is polled.
     fn into_future(mut self) -> LendingFuture<T, E, L> {
         let state = match self.loan.lend(self.call.domain()) {
-            Ok(regions) => State::Calling(self.call.into_future_lending(&regions)),
+            Ok(regions) => State::Calling(self.call.lend(&regions)),
             Err(error) => {
                 let status = Status::not_started(Code::Unavailable, error.to_string());
                 State::Returning(Err(status.with_source(error).into()))
@@ -287,7 +287,7 @@ impl<T, E: From<Status>, L: Loan> IntoFuture for LendingCall<T, E, L> {
 
 #[allow(clippy::large_enum_variant, reason = "a call needs no allocation")]
 enum State<T, E> {
-    Calling(CallFuture<T, E>),
+    Calling(Call<T, E>),
     /// The call has ended so, and its memory is on its way back.
     Returning(Result<T, E>),
     Done,
@@ -307,7 +307,7 @@ pub struct LendingFuture<T, E, L> {
 
 impl<T, E, L> Unpin for LendingFuture<T, E, L> {}
 
-impl<T, E, L> LendingFuture<T, E, L> {
+impl<T, E: From<Status>, L> LendingFuture<T, E, L> {
     /// With room that was kept for it.
     pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
         self.state = match self.state {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::status::{Code, Started, Status};
-use crate::wire::{CallId, CodecName, Hello, Response, Streams};
+use crate::wire::{Bodies, CallId, CodecName, Hello, Response, Streams, Violation};
 
 const SMALL: Hello = Hello {
     calls: 3,
@@ -52,9 +52,14 @@ fn progress_as(machine: &mut ClientMachine<u32>, key: CallKey, number: u32) -> C
 }
 
 fn progress_of<W>(machine: &mut ClientMachine<W>, key: CallKey) -> CallProgress {
-    let mut progress = CallProgress::Pending;
-    machine.progress(key, &mut progress);
-    progress
+    machine.progress(key)
+}
+
+fn answered<W>(
+    machine: &mut ClientMachine<W>,
+    response: &Response<'_>,
+) -> Result<ResponseOutcome<W>, Violation> {
+    machine.handle_response(response, &mut Bodies::default())
 }
 
 fn send(machine: &mut ClientMachine<u32>, number: u32) -> (CallKey, CallId) {
@@ -88,7 +93,7 @@ fn a_call_waits_for_the_window_in_its_turn() {
     ));
     assert_eq!(machine.poll_admit(), None);
     assert_eq!(
-        machine.handle_response(&response(sent[1].1, 0, false)),
+        answered(&mut machine, &response(sent[1].1, 0, false)),
         Ok(ended(Some(1)))
     );
     assert_eq!(machine.poll_admit(), Some(Some(7)));
@@ -123,7 +128,7 @@ fn requests_wait_for_bytes_and_what_never_fits_is_refused() {
         progress_as(&mut machine, third, 3),
         CallProgress::Pending
     ));
-    machine.handle_response(&response(id, 0, false)).unwrap();
+    answered(&mut machine, &response(id, 0, false)).unwrap();
     assert_eq!(machine.poll_admit(), Some(Some(2)));
     assert_eq!(machine.poll_admit(), None.or(Some(Some(3))));
     let refused = machine.begin(1025, None, UNARY).unwrap_err();
@@ -141,12 +146,12 @@ fn a_cancelled_call_holds_its_slot_until_the_answer() {
     assert_eq!(machine.abandon(key), Some(id));
     assert_eq!(machine.open(), 1);
     assert_eq!(
-        machine.handle_response(&response(id, 1, false)),
+        answered(&mut machine, &response(id, 1, false)),
         Ok(ended(None))
     );
     assert_eq!(machine.open(), 0);
     assert!(
-        machine.handle_response(&response(id, 1, false)).is_err(),
+        answered(&mut machine, &response(id, 1, false)).is_err(),
         "answered twice"
     );
     machine.invariants();
@@ -212,7 +217,7 @@ fn a_drained_server_gets_no_new_calls_and_answers_the_open_ones() {
     assert!(machine.begin(1, None, UNARY).unwrap_err().is_not_started());
     for (key, id) in sent {
         assert!(!machine.is_drained());
-        machine.handle_response(&response(id, 0, false)).unwrap();
+        answered(&mut machine, &response(id, 0, false)).unwrap();
         assert_eq!(end_of(&mut machine, key).unwrap(), 0);
     }
     assert!(machine.is_drained());

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::future::{Either, select};
 use tokio::time::{sleep_until, timeout};
 use tokio_fabric::{Access, RemoteRegion};
@@ -14,12 +13,12 @@ use super::connection::ServerConnection;
 use super::fetches::{FetchTicket, GivenUp};
 use super::listening::CallPermit;
 use super::running;
-use super::service::{Incoming, Reply};
+use super::service::{Incoming, IncomingBody, Reply};
 use crate::caught::{log, wake_all};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::ReadTurn;
 use crate::lend::fetch;
-use crate::limits::{BODY_TAKEN_WITHIN, HEADER_LEN, RETRY_AFTER};
+use crate::limits::{BODY_TAKEN_WITHIN, RETRY_AFTER};
 use crate::status::{Code, Result, Status};
 use crate::wire::{FrameHead, LentRegions, Streams, micros, reference_frame, write_reference_head};
 
@@ -50,11 +49,11 @@ impl Fetch {
         // What it has waited for is no handler's time.
         let mut turn = ReadTurn::new();
         let received = self.cx.call().received;
-        (turn.read, turn.last) = (received, turn.read.saturating_duration_since(received));
+        turn.begin_at(received);
         let handling = body.and_then(|body| {
-            connection.server.dispatch(Incoming {
+            connection.server.dispatch(&mut Incoming {
                 cx: &self.cx,
-                body: &body,
+                body: IncomingBody::Own(body.into()),
                 lent: &self.lent,
                 streams: self.streams,
                 connection: &connection,
@@ -119,7 +118,7 @@ pub(super) async fn answer(
     permit: Option<CallPermit>,
 ) {
     let code = reply.code;
-    let body = Bytes::from(reply.frame.into_vec()).slice(HEADER_LEN..);
+    let body = reply.into_body();
     let len = body.len() as u64;
     let room = unless_unwanted(&cx, connection.answers.reserve(len)).await;
     let domain = connection.endpoint.domain();

@@ -117,7 +117,7 @@ impl Service for Builtin {
         None
     }
 
-    fn call(&self, method: usize, call: Incoming<'_>) -> Result<Handling> {
+    fn call(&self, method: usize, call: &mut Incoming<'_>) -> Result<Handling> {
         call.lends(0)?;
         call.no_arguments()?;
         let server = self.server.get().and_then(Weak::upgrade);

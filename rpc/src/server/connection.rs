@@ -14,9 +14,9 @@ use super::bodies;
 use super::fetches::{BodyShare, FetchTable};
 use super::listening::{CallPermit, ServerShared};
 use super::running;
-use super::service::{Incoming, Reply};
+use super::service::{Incoming, IncomingBody, Reply};
 use crate::caught::{caught_async, log, wake_all};
-use crate::cx::{CallParts, CancelReason, Cx};
+use crate::cx::{CancelReason, Cx};
 use crate::drive::{
     Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
 };
@@ -25,8 +25,8 @@ use crate::limits::{HEADER_LEN, RETRY_AFTER};
 use crate::proto::{Admission, ServerMachine};
 use crate::status::{Code, Started, Status};
 use crate::wire::{
-    CallId, Frame, FrameBuf, FrameHead, Hello, Metadata, Request, Streams, Violation, Window,
-    each_frame, encode_goaway, encode_window, micros, write_response_head,
+    CallId, Frame, FrameBuf, FrameHead, Hello, Request, Streams, Violation, Window, each_frame,
+    encode_goaway, encode_window, micros, response_head,
 };
 
 /// Calls by their contexts, and readers of items by their tasks.
@@ -120,14 +120,14 @@ impl ServerConnection {
     }
 
     /// The same, together with other answers if it is small.
-    fn gather(&self, frame: &mut FrameBuf, turn: &mut ReadTurn) {
-        if !turn.answers.has_room(frame.len()) {
+    fn gather(&self, head: &[u8; HEADER_LEN], reply: &mut Reply, turn: &mut ReadTurn) {
+        if !turn.answers.has_room(reply.len()) {
             self.send_gathered(turn);
         }
-        if !turn.answers.has_room(frame.len()) {
-            return self.send(frame);
+        if !turn.answers.has_room(reply.len()) {
+            return self.send(reply.frame(head));
         }
-        turn.answers.push(frame);
+        turn.answers.push_body(head, reply.body());
         if turn.answers.is_due() {
             self.send_gathered(turn);
         }
@@ -206,7 +206,7 @@ impl ServerConnection {
     ) -> u32 {
         self.fit(&mut reply);
         let code = reply.code;
-        if reply.frame.len() > self.frame_max {
+        if reply.len() > self.frame_max {
             let answering = bodies::answer(Arc::clone(self), cx.clone(), reply, permit);
             self.spawn(cx, "lending an answer", answering);
             return code;
@@ -214,8 +214,8 @@ impl ServerConnection {
         drop(permit);
         if let Some(reader) = self.end_call(cx, |machine| machine.answer(cx.id())) {
             self.count_end(cx, reply.code, served);
-            self.finish(cx.id(), served, &mut reply);
-            self.send(&mut reply.frame);
+            let head = head_of(cx.id(), micros(served), &reply);
+            self.send(reply.frame(&head));
             wake_all(reader);
         }
         self.server.notice_idle();
@@ -226,13 +226,13 @@ impl ServerConnection {
     /// [fits](Self::fits) into a frame.
     pub(super) fn answer_at_once(&self, cx: &Cx, reply: &mut Reply, turn: &mut ReadTurn) {
         self.count_end(cx, reply.code, turn.last);
-        self.finish(cx.id(), turn.last, reply);
-        self.gather(&mut reply.frame, turn);
+        let head = head_of(cx.id(), micros(turn.last), reply);
+        self.gather(&head, reply, turn);
     }
 
     /// True if the client takes the answer as it is.
     pub(super) fn fits(&self, reply: &Reply) -> bool {
-        reply.frame.len() <= self.frame_max
+        reply.len() <= self.frame_max
     }
 
     fn count_end(&self, cx: &Cx, code: u32, served: Duration) {
@@ -262,23 +262,23 @@ impl ServerConnection {
 
     /// What the client takes: in a frame, or by reference. A status says less where it has to.
     fn fit(&self, reply: &mut Reply) {
-        if reply.frame.len() <= self.frame_max {
+        if reply.len() <= self.frame_max {
             return;
         }
         if reply.code().is_none() {
-            let body_len = (reply.frame.len() - HEADER_LEN) as u64;
+            let body_len = reply.body().len() as u64;
             if body_len <= self.body_max {
                 return;
             }
             let what = format!(
                 "an answer of {} bytes, the client takes {}: write what is large to memory that \
                  it lends",
-                reply.frame.len(),
+                reply.len(),
                 self.body_max.max(self.frame_max as u64)
             );
             *reply = Reply::status(&Status::new(Code::TooLarge, what));
         }
-        reply.frame.truncate(self.frame_max);
+        reply.truncate(self.frame_max);
     }
 
     fn refuse(&self, call: CallId, route: Option<usize>, status: &Status, turn: &mut ReadTurn) {
@@ -288,18 +288,8 @@ impl ServerConnection {
         }
         let mut reply = Reply::refusal(status);
         self.fit(&mut reply);
-        self.finish(call, Duration::ZERO, &mut reply);
-        self.gather(&mut reply.frame, turn);
-    }
-
-    /// Completes its frame.
-    fn finish(&self, call: CallId, served: Duration, reply: &mut Reply) {
-        let head = FrameHead {
-            call,
-            method_or_code: reply.code,
-            time_us: micros(served),
-        };
-        write_response_head(&mut reply.frame, head, reply.not_started);
+        let head = head_of(call, 0, &reply);
+        self.gather(&head, &mut reply, turn);
     }
 
     fn handle(self: &Arc<Self>, frame: &[u8], turn: &mut ReadTurn) -> Result<(), Violation> {
@@ -390,7 +380,7 @@ impl ServerConnection {
         }
         if let Some(region) = request.by_reference {
             self.open_call(&cx, request.streams);
-            let (ticket, given_up) = FetchTable::insert(self, route, permit);
+            let (ticket, given_up) = FetchTable::insert(self, route, permit.own(&self.server));
             let fetch = bodies::Fetch {
                 cx,
                 region,
@@ -403,15 +393,15 @@ impl ServerConnection {
             self.spawn(&of, "reading a request", run);
             return Ok(());
         }
-        let incoming = Incoming {
+        let mut incoming = Incoming {
             cx: &cx,
-            body: request.body,
+            body: IncomingBody::Read(request.body, &mut turn.bodies),
             lent: &request.lent,
             streams: request.streams,
             connection: self,
             spare: turn.spare_handling.take(),
         };
-        match self.server.dispatch(incoming) {
+        match self.server.dispatch(&mut incoming) {
             Ok(handling) => {
                 let unopened = Some(request.streams);
                 running::start(self, cx, handling, Some(permit), unopened, turn);
@@ -421,23 +411,22 @@ impl ServerConnection {
         Ok(())
     }
 
+    #[inline]
     fn context_of(&self, request: &Request<'_>, route: usize, turn: &mut ReadTurn) -> Cx {
-        let asked =
-            (request.budget_us > 0).then(|| Duration::from_micros(request.budget_us.into()));
         let most = self.server.limits.deadline;
-        let budget = asked.map_or(most, |it| it.min(most));
-        let now = turn.read;
-        let parts = CallParts {
-            id: request.call,
-            method: self.server.routes.at(route).method,
-            route,
-            peer: self.peer,
-            received: now,
-            deadline: now.checked_add(budget),
-            trace: request.trace,
-            metadata: Metadata::of_checked(request.metadata),
+        let budget = match request.budget_us {
+            0 => most,
+            asked => Duration::from_micros(asked.into()).min(most),
         };
-        Cx::renew(turn.spare.take(), parts)
+        let method = self.server.routes.at(route).method;
+        Cx::renew(turn.spare.take(), method, self.peer, |parts| {
+            parts.id = request.call;
+            parts.route = route;
+            parts.received = turn.read;
+            parts.budget = budget;
+            parts.trace = request.trace;
+            parts.metadata.set_checked(request.metadata);
+        })
     }
 
     fn end(&self) {
@@ -484,4 +473,14 @@ impl Connection for ServerConnection {
         self.end();
         self.ended.close();
     }
+}
+
+/// Of the answer to a call that was served for this time.
+fn head_of(call: CallId, time_us: u32, reply: &Reply) -> [u8; HEADER_LEN] {
+    let head = FrameHead {
+        call,
+        method_or_code: reply.code,
+        time_us,
+    };
+    response_head(head, reply.not_started)
 }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
+use bytes::Bytes;
 use futures::Stream;
 use tokio_fabric::op::Op;
 
@@ -159,7 +160,7 @@ impl SentItems {
                 None => match self.source.as_mut().poll_next(task) {
                     Poll::Ready(Some(Ok(frame))) => frame,
                     Poll::Ready(Some(Err(status))) => return Poll::Ready(Reply::status(&status)),
-                    Poll::Ready(None) => return Poll::Ready(Reply::bytes(&[])),
+                    Poll::Ready(None) => return Poll::Ready(Reply::bytes(Bytes::new())),
                     Poll::Pending => {
                         if !std::mem::replace(&mut self.has_begun, true) {
                             connection.begin_items(cx);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -53,34 +54,49 @@ pub(crate) struct ServerShared {
     pub(crate) idle: Notify,
 }
 
-/// The place of a call that runs, among all that may.
-pub(crate) struct CallPermit {
-    server: Arc<ServerShared>,
+/// The place of a call that runs, among all that may. That of one which may be done at once borrows
+/// the server.
+pub(crate) struct CallPermit<S: Deref<Target = ServerShared> = Arc<ServerShared>> {
+    /// Until another has the place.
+    server: Option<S>,
     /// And among those of its method, if these have a limit of their own.
-    _of_method: Option<OwnedSemaphorePermit>,
+    of_method: Option<OwnedSemaphorePermit>,
     /// Of a request that was read by reference.
-    _of_body: Option<BodyPermit>,
+    of_body: Option<BodyPermit>,
 }
 
-impl CallPermit {
+impl<S: Deref<Target = ServerShared>> CallPermit<S> {
     /// Until the call's handler has ended.
     pub(super) fn hold(&mut self, room: BodyPermit) {
-        self._of_body = Some(room);
+        self.of_body = Some(room);
+    }
+
+    /// The same place, for a task.
+    pub(super) fn own(mut self, server: &Arc<ServerShared>) -> CallPermit {
+        self.server = None;
+        CallPermit {
+            server: Some(Arc::clone(server)),
+            of_method: self.of_method.take(),
+            of_body: self.of_body.take(),
+        }
     }
 }
 
-impl Drop for CallPermit {
+impl<S: Deref<Target = ServerShared>> Drop for CallPermit<S> {
     fn drop(&mut self) {
         // In one order with a drain that begins: it sees this, or this sees it.
-        self.server.running.fetch_sub(1, Ordering::SeqCst);
-        self.server.notice_idle();
+        if let Some(server) = &self.server {
+            server.running.fetch_sub(1, Ordering::SeqCst);
+            server.notice_idle();
+        }
     }
 }
 
 impl ServerShared {
     /// A place, for a connection that has so many calls: if one is left, or another connection has
     /// more of requests that are not read yet, or it is for what is always answered.
-    pub(crate) fn admit(self: &Arc<Self>, route: usize, calls: usize) -> Option<CallPermit> {
+    #[inline]
+    pub(crate) fn admit(&self, route: usize, calls: usize) -> Option<CallPermit<&Self>> {
         let routed = self.routes.at(route);
         if let Some(permit) = self.try_admit(routed) {
             return Some(permit);
@@ -90,19 +106,20 @@ impl ServerShared {
         is_free.then(|| self.try_admit(routed))?
     }
 
-    fn try_admit(self: &Arc<Self>, routed: &RoutedMethod) -> Option<CallPermit> {
+    #[inline]
+    fn try_admit(&self, routed: &RoutedMethod) -> Option<CallPermit<&Self>> {
         let running = self.running.fetch_add(1, Ordering::AcqRel);
         // Dropped, it gives the place back.
         let mut permit = CallPermit {
-            server: Arc::clone(self),
-            _of_method: None,
-            _of_body: None,
+            server: Some(self),
+            of_method: None,
+            of_body: None,
         };
         if running >= self.limits.calls && !routed.is_builtin {
             return None;
         }
         if let Some(room) = &routed.room {
-            permit._of_method = Some(Arc::clone(room).try_acquire_owned().ok()?);
+            permit.of_method = Some(Arc::clone(room).try_acquire_owned().ok()?);
         }
         Some(permit)
     }
@@ -126,6 +143,7 @@ impl ServerShared {
     }
 
     /// Whether the call may be made.
+    #[inline]
     pub(crate) fn authorize(&self, call: &Cx) -> Result<()> {
         match &self.authorize {
             Some(hook) => caught_for_call("what authorizes calls", || hook.authorize(call)),
@@ -134,10 +152,11 @@ impl ServerShared {
     }
 
     /// Passes a call to its handler, through the layers that there are.
-    pub(crate) fn dispatch(&self, call: Incoming<'_>) -> Result<Handling> {
+    #[inline]
+    pub(crate) fn dispatch(&self, call: &mut Incoming<'_>) -> Result<Handling> {
         caught_for_call("what decodes the call", || match &self.stack {
             Some(stack) if !self.routes.at(call.cx.call().route).is_builtin => {
-                Ok(stack.pass(Request::new(&call)))
+                Ok(stack.pass(Request::new(call)))
             }
             _ => self.routes.handle(call),
         })

@@ -11,7 +11,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::connection::ServerConnection;
-use super::service::{Handling, Incoming, Method, Reply, Routes};
+use super::service::{Handling, Incoming, IncomingBody, Method, Reply, Routes};
 use crate::cx::Cx;
 use crate::status::{Code, Result, Status};
 use crate::wire::{LentRegions, Streams};
@@ -92,15 +92,15 @@ impl Service<Request> for Route {
             streams,
             connection,
         } = request;
-        let incoming = Incoming {
+        let mut incoming = Incoming {
             cx: &cx,
-            body: &body,
+            body: IncomingBody::Own(body),
             lent: &lent,
             streams,
             connection: &connection,
             spare: None,
         };
-        RouteFuture(self.0.handle(incoming).map_err(Some))
+        RouteFuture(self.0.handle(&mut incoming).map_err(Some))
     }
 }
 
@@ -222,10 +222,10 @@ fn code_of_layer(_: &BoxError) -> Code {
 }
 
 impl Request {
-    pub(crate) fn new(incoming: &Incoming<'_>) -> Request {
+    pub(crate) fn new(incoming: &mut Incoming<'_>) -> Request {
         Request {
             cx: incoming.cx.clone(),
-            body: Bytes::copy_from_slice(incoming.body),
+            body: incoming.body.kept(),
             lent: incoming.lent.iter().copied().collect(),
             streams: incoming.streams,
             connection: Arc::clone(incoming.connection),

@@ -2,6 +2,7 @@
 //! an answer or the call is not wanted any more.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tracing::Span;
 
 use super::connection::ServerConnection;
 use super::items::SentItems;
-use super::listening::CallPermit;
+use super::listening::{CallPermit, ServerShared};
 use super::service::{Handling, Reply};
 use crate::caught::{caught, drop_caught, log};
 use crate::cx::{CancelReason, Cx};
@@ -24,11 +25,11 @@ use crate::wire::Streams;
 
 /// Polls the handler once, unless its method says otherwise, and spawns it if it waits. A call that
 /// its connection does not know of yet comes with its streams.
-pub(super) fn start(
+pub(super) fn start<S: Deref<Target = ServerShared>>(
     connection: &Arc<ServerConnection>,
     cx: Cx,
     handling: Handling,
-    permit: Option<CallPermit>,
+    permit: Option<CallPermit<S>>,
     mut unopened: Option<Streams>,
     turn: &mut ReadTurn,
 ) {
@@ -70,7 +71,7 @@ pub(super) fn start(
         items: None,
         timer: None,
         span,
-        permit,
+        permit: permit.map(|it| it.own(&connection.server)),
     };
     if running.go_on(reply, &mut unwoken).is_ready() {
         return;
@@ -83,9 +84,7 @@ pub(super) fn start(
 
 /// A handler has been polled where frames are read.
 fn notice_time(connection: &ServerConnection, cx: &Cx, turn: &mut ReadTurn) {
-    let now = turn.read.elapsed();
-    let took = now.saturating_sub(turn.last);
-    turn.last = now;
+    let took = turn.measure();
     if took > FIRST_POLL_MAX {
         let routed = connection.server.routes.at(cx.call().route);
         routed.counters.poll_slowly();

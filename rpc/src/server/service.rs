@@ -15,11 +15,11 @@ use super::items::ReceivedItems;
 use crate::codec::{self, CodecOf};
 use crate::cx::Cx;
 use crate::lend::{Pull, Push};
-use crate::limits::LENT_BYTES_MAX;
+use crate::limits::{HEADER_LEN, LENT_BYTES_MAX};
 use crate::observe::MethodCounters;
 use crate::status::{Code, Result, Status};
 use crate::streaming::{ItemSource, Streaming};
-use crate::wire::{CodecName, FrameBuf, Streams, TYPED_ERROR, encode_status, frame_of};
+use crate::wire::{Bodies, CodecName, FrameBuf, Streams, TYPED_ERROR, encode_status, frame_of};
 
 /// A method of a service, as the layers of a server see it
 /// ([`Request::method`](super::Request::method)).
@@ -49,7 +49,7 @@ pub trait Service: Send + Sync + 'static {
 
     /// Decodes a call of the method of this index, and gives what handles it.
     #[doc(hidden)]
-    fn call(&self, method: usize, call: Incoming<'_>) -> Result<Handling>;
+    fn call(&self, method: usize, call: &mut Incoming<'_>) -> Result<Handling>;
 }
 
 /// A handler at work, in memory that serves one call after the other.
@@ -66,10 +66,34 @@ impl Handling {
     }
 }
 
+/// The arguments of a call.
+pub(crate) enum IncomingBody<'a> {
+    /// Where they came; and where they may stay.
+    Read(&'a [u8], &'a mut Bodies),
+    /// In memory of their own.
+    Own(Bytes),
+}
+
+impl IncomingBody<'_> {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            IncomingBody::Read(body, _) => body,
+            IncomingBody::Own(body) => body,
+        }
+    }
+
+    pub(crate) fn kept(&mut self) -> Bytes {
+        match self {
+            IncomingBody::Read(body, bodies) => bodies.copy(body),
+            IncomingBody::Own(body) => body.clone(),
+        }
+    }
+}
+
 /// A call that has come.
 pub struct Incoming<'a> {
     pub(crate) cx: &'a Cx,
-    pub(crate) body: &'a [u8],
+    pub(crate) body: IncomingBody<'a>,
     pub(crate) lent: &'a [RemoteRegion],
     pub(crate) streams: Streams,
     pub(crate) connection: &'a Arc<ServerConnection>,
@@ -85,13 +109,14 @@ impl fmt::Debug for Incoming<'_> {
 
 impl Incoming<'_> {
     /// The call.
+    #[inline]
     pub fn cx(&self) -> Cx {
         self.cx.clone()
     }
 
     /// What handles the call.
-    pub fn handling(self, handler: impl Future<Output = Reply> + Send + 'static) -> Handling {
-        match self.spare {
+    pub fn handling(&mut self, handler: impl Future<Output = Reply> + Send + 'static) -> Handling {
+        match self.spare.take() {
             Some(Handling(mut place)) => {
                 place.set(handler);
                 Handling(place)
@@ -105,15 +130,16 @@ impl Incoming<'_> {
     /// # Errors
     /// They are not of these types.
     pub fn arguments<C: CodecOf<T>, T>(&self) -> Result<T> {
-        C::decode(self.body).map_err(|why| Status::not_started(Code::BadRequest, why))
+        C::decode(self.body.as_slice()).map_err(|why| Status::not_started(Code::BadRequest, why))
     }
 
     /// Says that the method takes no arguments.
     ///
     /// # Errors
     /// There are some.
+    #[inline]
     pub fn no_arguments(&self) -> Result<()> {
-        match self.body {
+        match self.body.as_slice() {
             [] => Ok(()),
             _ => {
                 let what = "arguments of a method without any";
@@ -126,6 +152,7 @@ impl Incoming<'_> {
     ///
     /// # Errors
     /// The caller thinks otherwise.
+    #[inline]
     pub fn streams(&self, takes: bool, gives: bool) -> Result<()> {
         let own = Streams {
             sends: takes,
@@ -149,6 +176,7 @@ impl Incoming<'_> {
     ///
     /// # Errors
     /// The call lends more or fewer.
+    #[inline]
     pub fn lends(&self, count: usize) -> Result<()> {
         match self.lent.len() == count {
             true => Ok(()),
@@ -196,8 +224,9 @@ impl Incoming<'_> {
     }
 
     /// The argument of a method that takes `Bytes` alone.
-    pub fn bytes(&self) -> Bytes {
-        codec::bytes_from(self.body)
+    #[inline]
+    pub fn bytes(&mut self) -> Bytes {
+        self.body.kept()
     }
 }
 
@@ -217,7 +246,9 @@ impl Incoming<'_> {
 pub struct Reply {
     pub(crate) code: u32,
     pub(crate) not_started: bool,
-    pub(crate) frame: FrameBuf,
+    /// The body behind room for a header; or it is `bytes`.
+    frame: FrameBuf,
+    bytes: Bytes,
     /// The answer is what follows them.
     pub(crate) items: Option<ItemSource>,
 }
@@ -226,7 +257,7 @@ impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reply")
             .field("code", &self.code)
-            .field("len", &self.frame.len())
+            .field("len", &self.len())
             .finish_non_exhaustive()
     }
 }
@@ -251,8 +282,15 @@ impl Reply {
     }
 
     /// The result of a method that returns `Bytes`.
-    pub fn bytes(bytes: &[u8]) -> Reply {
-        Reply::encoded(0, Ok(frame_of(bytes)))
+    #[inline]
+    pub fn bytes(bytes: Bytes) -> Reply {
+        Reply {
+            code: 0,
+            not_started: false,
+            frame: FrameBuf::default(),
+            bytes,
+            items: None,
+        }
     }
 
     /// An error of the method's own type.
@@ -264,7 +302,7 @@ impl Reply {
     pub fn stream<C: CodecOf<T>, T: 'static>(items: Streaming<T>) -> Reply {
         Reply {
             items: Some(items.into_source::<C>()),
-            ..Reply::bytes(&[])
+            ..Reply::bytes(Bytes::new())
         }
     }
 
@@ -275,6 +313,7 @@ impl Reply {
             code: status.code().number(),
             not_started: false,
             frame: encode_status(status),
+            bytes: Bytes::new(),
             items: None,
         }
     }
@@ -287,12 +326,49 @@ impl Reply {
         }
     }
 
+    /// Bytes of its frame.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        HEADER_LEN + self.body().len()
+    }
+
+    #[inline]
+    pub(crate) fn body(&self) -> &[u8] {
+        match self.frame.get(HEADER_LEN..) {
+            Some(body) => body,
+            None => &self.bytes,
+        }
+    }
+
+    /// The body alone.
+    pub(crate) fn into_body(self) -> Bytes {
+        match self.frame.is_empty() {
+            true => self.bytes,
+            false => Bytes::from(self.frame.into_vec()).slice(HEADER_LEN..),
+        }
+    }
+
+    /// The frame with this header.
+    pub(crate) fn frame(&mut self, head: &[u8; HEADER_LEN]) -> &mut FrameBuf {
+        if self.frame.is_empty() {
+            self.frame = frame_of(&self.bytes);
+        }
+        self.frame[..HEADER_LEN].copy_from_slice(head);
+        &mut self.frame
+    }
+
+    /// Of a status, whose body is a text.
+    pub(crate) fn truncate(&mut self, frame_len: usize) {
+        self.frame.truncate(frame_len);
+    }
+
     fn encoded(code: u32, frame: Result<FrameBuf>) -> Reply {
         match frame {
             Ok(frame) => Reply {
                 code,
                 not_started: false,
                 frame,
+                bytes: Bytes::new(),
                 items: None,
             },
             Err(status) => Reply::status(&Status::new(Code::Internal, status.message().to_owned())),
@@ -392,7 +468,8 @@ impl Routes {
     }
 
     /// Decodes a call, and gives what handles it: with that its handler has begun.
-    pub(crate) fn handle(&self, call: Incoming<'_>) -> Result<Handling> {
+    #[inline]
+    pub(crate) fn handle(&self, call: &mut Incoming<'_>) -> Result<Handling> {
         let (cx, routed) = (call.cx, self.at(call.cx.call().route));
         let handling = routed.service.call(routed.index, call)?;
         if cx.begin() {

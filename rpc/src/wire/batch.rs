@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::Violation;
-use crate::limits::{BATCH_BYTES_MAX, BATCH_FRAMES_MAX, FIRST_BATCH_FRAMES};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_FRAMES_MAX, FIRST_BATCH_FRAMES, HEADER_LEN};
 
 /// How such a message begins; no frame does.
 const HEAD: [u8; 4] = [9, 0, 0, 0];
@@ -56,6 +56,24 @@ impl BatchBuf {
 
     /// Appends a frame that has [room](Self::has_room).
     pub fn push(&mut self, frame: &[u8]) {
+        self.begin_frame();
+        let len = (frame.len() as u16).to_le_bytes();
+        self.message.extend_from_slice(&len);
+        self.message.extend_from_slice(frame);
+    }
+
+    /// The same of a frame in two pieces.
+    pub fn push_body(&mut self, head: &[u8; HEADER_LEN], body: &[u8]) {
+        self.begin_frame();
+        let mut start = [0; LEN + HEADER_LEN];
+        let len = (HEADER_LEN + body.len()) as u16;
+        start[..LEN].copy_from_slice(&len.to_le_bytes());
+        start[LEN..].copy_from_slice(head);
+        self.message.extend_from_slice(&start);
+        self.message.extend_from_slice(body);
+    }
+
+    fn begin_frame(&mut self) {
         if self.frames == 0 {
             // For several messages: one that is on its way keeps all of it.
             if self.message.capacity() < self.last_len.max(1) {
@@ -63,9 +81,6 @@ impl BatchBuf {
             }
             self.message.extend_from_slice(&HEAD);
         }
-        self.message
-            .extend_from_slice(&(frame.len() as u16).to_le_bytes());
-        self.message.extend_from_slice(frame);
         self.frames += 1;
     }
 

@@ -48,7 +48,7 @@ impl Flags {
 }
 
 /// What a call is named by on its connection: a slot, and how often that was used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CallId {
     /// Below the number of calls that may be open.
     pub slot: u16,
@@ -392,7 +392,7 @@ pub struct FrameHead {
     pub time_us: u32,
 }
 
-fn write_head(frame: &mut FrameBuf, kind: u8, head: FrameHead) {
+fn write_head(frame: &mut [u8], kind: u8, head: FrameHead) {
     frame[0] = kind;
     frame[4..8].copy_from_slice(&head.call.number().to_le_bytes());
     frame[8..12].copy_from_slice(&head.method_or_code.to_le_bytes());
@@ -404,10 +404,12 @@ pub fn write_request_head(frame: &mut FrameBuf, head: FrameHead) {
     write_head(frame, REQUEST, head);
 }
 
-/// Makes it a response.
-pub fn write_response_head(frame: &mut FrameBuf, head: FrameHead, not_started: bool) {
-    write_head(frame, RESPONSE, head);
-    frame[1] = if not_started { Flags::NOT_STARTED } else { 0 };
+/// The header of a response.
+pub fn response_head(head: FrameHead, not_started: bool) -> [u8; HEADER_LEN] {
+    let mut bytes = [0; HEADER_LEN];
+    write_head(&mut bytes, RESPONSE, head);
+    bytes[1] = if not_started { Flags::NOT_STARTED } else { 0 };
+    bytes
 }
 
 /// Makes what [`reference_frame`] has made a response.

@@ -65,7 +65,15 @@ impl Metadata {
     }
 
     /// What a peer sent, if it is well formed.
+    #[inline]
     pub(super) fn check(encoded: &[u8]) -> Result<(), Violation> {
+        match encoded {
+            [] => Ok(()),
+            some => Self::check_some(some),
+        }
+    }
+
+    fn check_some(encoded: &[u8]) -> Result<(), Violation> {
         if encoded.len() > METADATA_MAX {
             return Err(Violation("more metadata than a call may have"));
         }
@@ -81,11 +89,10 @@ impl Metadata {
         Ok(())
     }
 
-    /// Of bytes that were checked.
-    pub(crate) fn of_checked(encoded: &[u8]) -> Metadata {
-        Metadata {
-            encoded: encoded.to_vec(),
-        }
+    /// Makes it that of bytes that were checked.
+    pub(crate) fn set_checked(&mut self, encoded: &[u8]) {
+        self.encoded.clear();
+        self.encoded.extend_from_slice(encoded);
     }
 }
 

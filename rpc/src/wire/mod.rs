@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 mod batch;
+mod bodies;
 mod buf;
 mod frame;
 mod hello;
@@ -13,12 +14,13 @@ mod stream;
 mod tests;
 
 pub use batch::{BatchBuf, each_frame};
+pub use bodies::Bodies;
 pub use buf::FrameBuf;
 pub use frame::{
     CallId, Frame, FrameHead, LentRegions, Prefix, Request, Response, Streams, Violation,
     empty_frame, encode_cancel, encode_goaway, encode_status, encode_taken, frame_of,
-    insert_prefix, method_id, reference_frame, write_reference_head, write_request_head,
-    write_response_head,
+    insert_prefix, method_id, reference_frame, response_head, write_reference_head,
+    write_request_head,
 };
 pub use hello::{CodecName, Hello, Rejection};
 pub use metadata::Metadata;

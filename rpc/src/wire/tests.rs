@@ -122,10 +122,7 @@ fn a_request_with_everything_is_as_the_page_says() {
     };
     assert_eq!(request.trace, Some(trace()));
     assert_eq!(request.lent[..], [lent]);
-    assert_eq!(
-        Metadata::of_checked(request.metadata).value("tenant"),
-        Some(&b"blue"[..])
-    );
+    assert_eq!(metadata_of(&request).value("tenant"), Some(&b"blue"[..]));
     assert_eq!(request.body, b"body");
 }
 
@@ -138,12 +135,13 @@ fn responses_are_as_the_page_says() {
     };
     let mut answer = empty_frame();
     answer.push(42);
-    write_response_head(&mut answer, head(0), false);
+    answer[..HEADER_LEN].copy_from_slice(&response_head(head(0), false));
     assert_eq!(answer[..], golden("response"));
     let status = Status::not_started(Code::Overloaded, "full");
     let status = status.with_retry_after(std::time::Duration::from_millis(10));
     let mut refusal = encode_status(&status);
-    write_response_head(&mut refusal, head(status.code().number()), true);
+    let refused = response_head(head(status.code().number()), true);
+    refusal[..HEADER_LEN].copy_from_slice(&refused);
     assert_eq!(refusal[..], golden("refusal"));
     let Frame::Response(response) = Frame::decode(&refusal).unwrap() else {
         panic!()
@@ -384,7 +382,7 @@ proptest! {
         let _ = each_frame(&batch, |_| Ok(()));
         match Frame::decode(&bytes) {
             Ok(Frame::Request(request)) => {
-                let metadata = Metadata::of_checked(request.metadata);
+                let metadata = metadata_of(&request);
                 prop_assert!(metadata.iter().count() <= 16);
                 prop_assert!(request.lent.len() <= 4);
                 prop_assert!(request.by_reference.is_none_or(|it| it.len <= BODY_MAX as u64));
@@ -417,4 +415,10 @@ proptest! {
         bytes.truncate(cut);
         let _ = Frame::decode(&bytes);
     }
+}
+
+fn metadata_of(request: &Request<'_>) -> Metadata {
+    let mut metadata = Metadata::default();
+    metadata.set_checked(request.metadata);
+    metadata
 }

@@ -20,13 +20,14 @@ mod streams;
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use tokio_fabric::RemoteRegion;
 
 use super::Time;
 use super::flow::ItemBody;
 use crate::limits::CALLS_PER_CONNECTION_MAX;
 use crate::status::{Code, Started, Status};
-use crate::wire::{CallId, Credit, FrameBuf, Hello, Response, Streams, Violation, Window};
+use crate::wire::{Bodies, CallId, Credit, Hello, Response, Streams, Violation, Window};
 use streams::CallStreams;
 
 /// Names a call of this side; its owner gives it back by [`ClientMachine::take`] or
@@ -35,7 +36,7 @@ use streams::CallStreams;
 pub struct CallKey(usize);
 
 /// An answer as it came, with its code, or why there is none.
-pub type CallEnd = Result<(u32, FrameBuf), Status>;
+pub type CallEnd = Result<(u32, Bytes), Status>;
 
 /// How far a call is; [`ClientMachine::progress`].
 #[derive(Debug)]
@@ -79,8 +80,6 @@ struct Call<W> {
     deadline: Option<Time>,
     watcher: Option<W>,
     streams: Option<Box<CallStreams>>,
-    /// The memory of its request, for its answer.
-    memory: FrameBuf,
 }
 
 impl<W> Call<W> {
@@ -90,7 +89,6 @@ impl<W> Call<W> {
             deadline: None,
             watcher: None,
             streams: None,
-            memory: FrameBuf::default(),
         }
     }
 }
@@ -286,11 +284,6 @@ impl<W> ClientMachine<W> {
         !has_ended && !call.watcher.as_ref().is_some_and(is_such)
     }
 
-    /// The request was sent: its memory serves the answer.
-    pub fn leave_memory(&mut self, key: CallKey, memory: FrameBuf) {
-        self.calls[key.0].memory = memory;
-    }
-
     /// To be dropped before the call is forgotten.
     pub fn take_watcher(&mut self, key: CallKey) -> Option<W> {
         self.calls[key.0].watcher.take()
@@ -308,26 +301,45 @@ impl<W> ClientMachine<W> {
         Some(CallId { slot, generation })
     }
 
-    /// How far the call is. It is written to its place: each move of an answer is a copy.
-    pub fn progress(&mut self, key: CallKey, into: &mut CallProgress) {
+    /// How far the call is.
+    pub fn progress(&mut self, key: CallKey) -> CallProgress {
         if self.calls[key.0].streams.is_some()
             && let Some(received) = self.progress_received(key)
         {
-            *into = received;
-            return;
+            return received;
         }
         if let Some(call) = self.send(key) {
-            *into = CallProgress::Send(call);
-            return;
+            return CallProgress::Send(call);
         }
-        match &self.calls[key.0].state {
-            CallState::Admitted { .. } => unreachable!("it was sent"),
-            CallState::Waiting { .. } | CallState::Sent { .. } => *into = CallProgress::Pending,
-            CallState::Ended(_) => match self.forget(key) {
-                CallState::Ended(end) => *into = CallProgress::Ended(end),
-                _ => unreachable!("matched above"),
-            },
+        match self.take_end(key) {
+            Some(end) => CallProgress::Ended(end),
+            None => CallProgress::Pending,
+        }
+    }
+
+    /// The end of a call without streams, if it has ended. It is forgotten then.
+    #[inline]
+    pub fn take_plain_end(&mut self, key: CallKey) -> Option<CallEnd> {
+        match self.calls[key.0].streams {
+            None => self.take_end(key),
+            Some(_) => None,
+        }
+    }
+
+    #[inline]
+    fn take_end(&mut self, key: CallKey) -> Option<CallEnd> {
+        let call = &mut self.calls[key.0];
+        match std::mem::replace(&mut call.state, CallState::Vacant) {
+            CallState::Ended(end) => {
+                call.streams = None;
+                self.vacant.push(key.0);
+                Some(end)
+            }
             CallState::Vacant => unreachable!("a key is given back once"),
+            other => {
+                call.state = other;
+                None
+            }
         }
     }
 
@@ -424,6 +436,7 @@ impl<W> ClientMachine<W> {
     pub fn handle_response(
         &mut self,
         response: &Response<'_>,
+        bodies: &mut Bodies,
     ) -> Result<ResponseOutcome<W>, Violation> {
         let CallId { slot, generation } = response.call;
         let none = Violation("a response to no open call");
@@ -453,10 +466,7 @@ impl<W> ClientMachine<W> {
                 }
                 let end = match (response.code, response.not_started) {
                     (code @ (0 | crate::wire::TYPED_ERROR), false) => {
-                        let mut body = std::mem::take(&mut self.calls[key.0].memory);
-                        body.clear();
-                        body.extend_from_slice(response.body);
-                        Ok((code, body))
+                        Ok((code, bodies.copy(response.body)))
                     }
                     (code, not_started) => Err(Status::decode(code, not_started, response.body)),
                 };
@@ -479,7 +489,7 @@ impl<W> ClientMachine<W> {
             return None;
         };
         self.free(call.slot);
-        let end = body.map(|body| (code, FrameBuf::from(body)));
+        let end = body.map(|body| (code, Bytes::from(body)));
         Some(key.and_then(|key| self.end_call(key, end)))
     }
 
@@ -600,7 +610,6 @@ impl<W> ClientMachine<W> {
         self.vacant.push(key.0);
         let call = &mut self.calls[key.0];
         (call.deadline, call.watcher, call.streams) = (None, None, None);
-        call.memory = FrameBuf::default();
         std::mem::replace(&mut call.state, CallState::Vacant)
     }
 

@@ -344,7 +344,7 @@ impl Pair {
         let honest = "an honest server";
         match frame {
             ToClient::Response(response) => {
-                match self.client.handle_response(&response).expect(honest) {
+                match answered(&mut self.client, &response).expect(honest) {
                     ResponseOutcome::Ended(_) => {}
                     ResponseOutcome::Fetch(id, _) => self.fetching.push(id),
                     ResponseOutcome::Taken(id) => self.to_server.push_back(ToServer::Taken(id)),

@@ -60,7 +60,7 @@ fn what_has_come_is_read_though_the_call_has_ended() {
         progress_as(&mut machine, key, 1),
         CallProgress::Begun
     ));
-    machine.handle_response(&response(id, 0, false)).unwrap();
+    answered(&mut machine, &response(id, 0, false)).unwrap();
     for body in [b"a", b"b"] {
         let CallProgress::Item(item, None) = progress_as(&mut machine, key, 1) else {
             panic!("a call that has ended gives no credit")
@@ -83,7 +83,7 @@ fn items_wait_for_credit_and_their_sender_is_woken() {
     assert_eq!(machine.handle_credit(id, ONE), Ok(Some(9)));
     assert_eq!(machine.send_item(key, 0), Some(id));
     assert_eq!(machine.end_items(key), Some(id));
-    machine.handle_response(&response(id, 0, false)).unwrap();
+    answered(&mut machine, &response(id, 0, false)).unwrap();
     assert_eq!(machine.send_item(key, 0), None, "it was answered");
     assert_eq!(machine.end_items(key), None);
 }
@@ -139,7 +139,7 @@ fn a_server_that_breaks_the_rules_of_streams_is_found() {
     // Its caller has gone: what has crossed the CANCEL is of no use, and no violation.
     assert_eq!(machine.abandon(key), Some(id));
     assert_eq!(machine.handle_item(id, Item::Body(&[0])), Ok(None));
-    machine.handle_response(&response(id, 1, false)).unwrap();
+    answered(&mut machine, &response(id, 1, false)).unwrap();
     assert!(machine.handle_item(id, Item::Body(&[0])).is_err());
     machine.invariants();
 }
@@ -166,12 +166,11 @@ fn a_reader_at_the_server_is_woken_by_items_and_by_the_answer() {
 fn a_slot_is_held_until_the_body_was_read() {
     let mut machine = machine();
     let (key, id) = send(&mut machine, 1);
-    let Ok(ResponseOutcome::Fetch(call, region)) = machine.handle_response(&by_reference(id))
-    else {
+    let Ok(ResponseOutcome::Fetch(call, region)) = answered(&mut machine, &by_reference(id)) else {
         panic!()
     };
     assert_eq!((call, region.len), (id, 10));
-    assert!(machine.handle_response(&by_reference(id)).is_err());
+    assert!(answered(&mut machine, &by_reference(id)).is_err());
     assert!(matches!(
         progress_as(&mut machine, key, 3),
         CallProgress::Pending
@@ -186,10 +185,10 @@ fn a_slot_is_held_until_the_body_was_read() {
     // The caller has gone before the answer, or while its body is read.
     let (key, id) = send(&mut machine, 1);
     assert_eq!(machine.abandon(key), Some(id));
-    let taken = machine.handle_response(&by_reference(id));
+    let taken = answered(&mut machine, &by_reference(id));
     assert_eq!(taken, Ok(ResponseOutcome::Taken(id)));
     let (key, id) = send(&mut machine, 1);
-    machine.handle_response(&by_reference(id)).unwrap();
+    answered(&mut machine, &by_reference(id)).unwrap();
     assert_eq!(machine.abandon(key), None, "there is nothing to cancel");
     assert_eq!(machine.open(), 1);
     assert_eq!(machine.handle_body(id, Ok(vec![])), Some(None));
@@ -235,7 +234,7 @@ fn windows_move() {
     machine.handle_window(window(1, 4096)).unwrap();
     let late = machine.begin(1024, None, UNARY).unwrap();
     for (_, id) in &sent {
-        machine.handle_response(&response(*id, 0, false)).unwrap();
+        answered(&mut machine, &response(*id, 0, false)).unwrap();
         assert_eq!(machine.poll_admit(), None, "one is open still");
     }
     assert_eq!(machine.abandon(waits), None);
