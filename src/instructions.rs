@@ -1,6 +1,7 @@
 //! The steps of a message's way whose instructions are counted (`benches/instructions`). Not an
 //! interface: it is built with the private feature `__instructions` only, and changes at will.
 
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::num::NonZeroU32;
 
@@ -11,9 +12,10 @@ use crate::limits::HEADER_SIZE_MAX;
 use crate::mr::AccessRequest;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnEvent, ConnIds, Connection,
-    ConnectionId, ExtensionParams, Host, LongMessages, MatchCriteria, MessageKind, OpKind,
-    OpResult, Operation, Outgoing, PostOptions, PostedReceive, RdmParams, Receives, SendOrder,
-    SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
+    ConnectionId, ExtensionParams, Host, InboxId, InboxMessage, LongMessages, MatchCriteria,
+    MessageKind, OpKind, OpResult, Operation, Outgoing, PostOptions, PostedReceive, RdmParams,
+    Receives, SendOrder, SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget,
+    UnexpectedMessage,
 };
 use crate::slab::Key;
 use crate::wire::{
@@ -192,6 +194,10 @@ pub struct SteppedConnection {
     machine: Connection<()>,
     host: UnlimitedHost,
     buffer: Option<Payload>,
+    /// Of a stream of messages: what it has, and buffers that it is done with.
+    inbox: Option<InboxId>,
+    unread: VecDeque<InboxMessage>,
+    read: Vec<Vec<u8>>,
 }
 
 fn sizes() -> Sizes {
@@ -275,6 +281,9 @@ impl SteppedConnection {
             machine,
             host,
             buffer: Some(Payload::from_vec(vec![0; LEN])),
+            inbox: None,
+            unread: VecDeque::new(),
+            read: Vec::new(),
         }
     }
 
@@ -357,6 +366,22 @@ impl SteppedConnection {
         self.post(OpKind::Receive, payload);
         self.match_or_admit(message);
         self.end();
+    }
+
+    /// Several messages come, and a stream takes them.
+    pub fn take_messages(&mut self, messages: &[u8]) {
+        let inbox = *self.inbox.get_or_insert_with(|| {
+            let opened = self.machine.open_inbox(LEN, GATHERED, &mut self.host);
+            opened.expect("it has receives of its own")
+        });
+        for bytes in [messages, &[]] {
+            self.match_or_admit(bytes);
+            black_box(self.machine.take_inbox_counts());
+            let (unread, read) = (&mut self.unread, &mut self.read);
+            (self.machine).take_messages(inbox, unread, |free| free.append(read), &mut self.host);
+            assert_eq!(self.unread.len() * bytes.len(), GATHERED * bytes.len());
+            self.read.extend(self.unread.drain(..).map(|it| it.buffer));
+        }
     }
 
     /// The same, of a receive that the connections of an endpoint share, and of a tagged message.

@@ -114,6 +114,15 @@ const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "take 32 messages of 64 B in, for a stream of them",
+        most: 99_999,
+        run: || {
+            let mut connection = SteppedConnection::new();
+            let messages = steps::message().repeat(steps::GATHERED);
+            repeat(|| connection.take_messages(&messages));
+        },
+    },
+    Step {
         name: "the same, of a tagged message and a shared receive (RDM)",
         most: 3776,
         run: || {
@@ -133,6 +142,11 @@ const STEPS: &[Step] = &[
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::AsksForTurns, Hints::new(), counted)
         },
+    },
+    Step {
+        name: "a message of 64 B of 50 outstanding, manual progress, awaited, to a stream",
+        most: 99_999,
+        run: || manual::messages(TIMES, counted),
     },
     // Half of what it takes more is the cryptography's, of a processor with AES and AVX.
     #[cfg(feature = "tls")]

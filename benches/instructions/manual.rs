@@ -13,6 +13,8 @@ use tokio_fabric::{
 };
 
 const LEN: usize = 64;
+/// Messages that are sent before one is awaited.
+pub const OUTSTANDING: usize = 50;
 
 /// How an end waits for its message.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,8 +86,14 @@ impl End {
     }
 }
 
-/// Two connected ends of a fabric with these hints.
+/// Two connected ends of a fabric with these hints, each with a receive.
 async fn pair(hints: Hints) -> Result<[End; 2], Error> {
+    let [x, y] = connected(hints).await?;
+    Ok([End::new(x)?, End::new(y)?])
+}
+
+/// Two connected endpoints of a fabric with these hints.
+async fn connected(hints: Hints) -> Result<[Endpoint; 2], Error> {
     let fabric = Fabric::open(hints.backend("epoll"))?;
     let open = || fabric.domain().driver(Driver::Manual).open();
     let (a, b) = (open()?, open()?);
@@ -103,7 +111,7 @@ async fn pair(hints: Hints) -> Result<[End; 2], Error> {
     let connect = x.connect(listening.local_addr()).into_future();
     let (connected, accepted) = join(connect, accept).await;
     connected.and(accepted)?;
-    Ok([End::new(x)?, End::new(y)?])
+    Ok([x, y])
 }
 
 /// Has `counted` count so many half round trips, of ends of a fabric with these hints.
@@ -119,6 +127,38 @@ pub fn half_round_trips(times: u64, waiting: Waiting, hints: Hints, counted: fn(
     counted(&mut || {
         ends = ends.take().map(|ends| play(&runtime, ends, times));
     });
+}
+
+/// Has `counted` count so many messages, sent `OUTSTANDING` at a time and awaited, and taken by a
+/// stream.
+pub fn messages(times: u64, counted: fn(&mut dyn FnMut())) {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let [a, b] = runtime.block_on(connected(Hints::new())).expect("two ends");
+    let mut stream = b.messages(LEN, OUTSTANDING);
+    let mut buffers = vec![vec![7; LEN]; OUTSTANDING];
+    let mut sends = Vec::new();
+    let mut send = |times: u64| {
+        for _ in 0..times / OUTSTANDING as u64 {
+            let sending = async {
+                for buffer in buffers.drain(..) {
+                    sends.push(a.send(buffer).post().expect("it is connected"));
+                }
+                for send in sends.drain(..) {
+                    buffers.push(send.await.expect("it has been sent").1);
+                }
+            };
+            let receiving = async {
+                for _ in 0..OUTSTANDING {
+                    let message = stream.next().await.expect("it is connected");
+                    assert_eq!(message.expect("it fits").len(), LEN);
+                }
+            };
+            runtime.block_on(join(sending, receiving));
+        }
+    };
+    send(2 * OUTSTANDING as u64);
+    counted(&mut || send(times));
 }
 
 /// A task for each end.

@@ -54,9 +54,15 @@ impl Common {
 
     /// Memory for a message of at most `max` bytes, which no region has.
     pub(super) fn memory_on_arrival(&self, max: usize) -> Result<Payload> {
+        self.check_unregistered()?;
+        Ok(Payload::on_arrival(max))
+    }
+
+    /// Judges the use of memory that no region has.
+    pub(super) fn check_unregistered(&self) -> Result<()> {
         match self.domain.wants_local_registration() {
             true => Err(unregistered()),
-            false => Ok(Payload::on_arrival(max)),
+            false => Ok(()),
         }
     }
 

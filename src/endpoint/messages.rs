@@ -1,24 +1,27 @@
-//! Messages as a stream: receives that are kept posted, and posted again as they are read.
+//! Messages as a stream. Those of a connected endpoint are taken as they come (`progress/inbox.rs`);
+//! elsewhere receives are kept posted, and posted again as they are read.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures::Stream;
 use futures::stream::FusedStream;
+use tokio::task::coop;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::progress::CloseWatch;
+use crate::error::{Error, ErrorKind, OperationKind, Result};
+use crate::info::Caps;
+use crate::progress::{CloseWatch, InboxId, InboxMessage, truncated};
 use crate::sync::{ProgressWaiter, WaiterKey};
 
 use super::{Endpoint, Op, RdmEndpoint, Received, SharedReceiveContext};
 
 impl Endpoint {
-    /// The messages that arrive, as a stream: from now on `depth` receives of `size` bytes each
-    /// (both at least 1) are kept posted. See [`Messages`].
+    /// The messages that arrive, as a stream: from now on it takes up to `depth` of them in advance,
+    /// of up to `size` bytes each (both at least 1). See [`Messages`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -40,7 +43,12 @@ impl Endpoint {
     /// # Ok(()) }
     /// ```
     pub fn messages(&self, size: usize, depth: usize) -> Messages {
-        Messages::new(Incoming::Connection(self.clone()), size, depth)
+        let (size, depth) = (size.max(1), depth.max(1));
+        let source = match InboxReader::open(self, size, depth) {
+            Ok(reader) => Source::Inbox(reader),
+            Err(error) => Source::Refused(Some(error)),
+        };
+        Messages::new(source, size, depth)
     }
 }
 
@@ -49,7 +57,7 @@ impl RdmEndpoint {
     /// bytes each (both at least 1) are kept posted. [`Message::received`] contains the sender of
     /// each. See [`Messages`].
     pub fn messages(&self, size: usize, depth: usize) -> Messages {
-        Messages::new(Incoming::Peers(self.clone()), size, depth)
+        Messages::posted(Incoming::Peers(self.clone()), size, depth)
     }
 }
 
@@ -58,7 +66,7 @@ impl SharedReceiveContext {
     /// receives of `size` bytes each (both at least 1) are kept posted. [`Message::received`]
     /// contains the endpoint whose connection brought each. See [`Messages`].
     pub fn messages(&self, size: usize, depth: usize) -> Messages {
-        Messages::new(Incoming::Shared(self.clone()), size, depth)
+        Messages::posted(Incoming::Shared(self.clone()), size, depth)
     }
 }
 
@@ -67,10 +75,12 @@ impl SharedReceiveContext {
 /// You get one from [`Endpoint::messages`], [`RdmEndpoint::messages`] and
 /// [`SharedReceiveContext::messages`].
 ///
-/// The stream keeps `depth` receives posted, and posts another one for each message that you take.
-/// A server that does not read the stream therefore holds the peer back: at most `depth` messages
-/// are taken from the endpoint in advance. If the receive context has fewer than `depth` slots, it
-/// uses those.
+/// The stream of a connected endpoint takes the messages that no receive is posted for, without
+/// posting receives of its own. Other streams keep `depth` receives posted, and post another one for
+/// each message that you take; if the receive context has fewer slots, they use those. A server
+/// that does not read its stream therefore holds the peer back: at most `depth` messages are taken
+/// from the endpoint in advance. Of several streams of an endpoint, the one that was opened first
+/// takes a message if it has room.
 ///
 /// A message that is longer than `size` gives the error [`Truncated`](crate::ErrorKind::Truncated),
 /// after which the stream continues. The stream returns `None` when the connection was closed
@@ -78,7 +88,8 @@ impl SharedReceiveContext {
 /// once, then `None`. For a connectionless endpoint or a shared receive context it continues until
 /// that is closed, even if peers are lost.
 ///
-/// The stream reuses its memory: `depth` buffers, and those of messages that are not dropped yet.
+/// The stream reuses its memory: at most twice `depth` buffers, and those of messages that are not
+/// dropped yet. While nothing arrives, the stream of a connected endpoint has none.
 ///
 /// ```
 /// use tokio_fabric::testing::Net;
@@ -89,7 +100,7 @@ impl SharedReceiveContext {
 ///     a.send(text).await?;
 /// }
 /// let closing = tokio::spawn(async move { a.shutdown().await });
-/// let mut messages = b.messages(64, 4); // Of up to 64 bytes, four receives at a time.
+/// let mut messages = b.messages(64, 4); // Of up to 64 bytes, four in advance.
 /// let mut seen = Vec::new();
 /// while let Some(message) = messages.next().await {
 ///     seen.push(message?.to_vec());
@@ -100,31 +111,27 @@ impl SharedReceiveContext {
 /// ```
 ///
 /// # Cancel safety
-/// Dropping the future of [`next`](Self::next) loses no message. Dropping the stream withdraws its
-/// receives: messages that were already matched to them return to the endpoint, for the next
+/// Dropping the future of [`next`](Self::next) loses no message. Dropping the stream loses none
+/// either: messages that it had taken and not returned go back to the endpoint, for the next
 /// receive.
-#[must_use = "dropped, a stream withdraws its receives"]
+#[must_use = "dropped, a stream takes no more messages"]
 pub struct Messages {
-    from: Incoming,
-    /// Oldest first.
-    posted: VecDeque<Op<Vec<u8>, Received>>,
+    source: Source,
     buffers: Arc<Buffers>,
-    depth: usize,
     ended: bool,
-    /// Of the connection's end, while that is awaited.
-    end_waiter: Option<WaiterKey>,
-    /// Of who waits for the end of the connection; each receive has one of its own.
-    waiter: ProgressWaiter,
 }
 
-/// Where messages come to.
-enum Incoming {
-    Connection(Endpoint),
-    Peers(RdmEndpoint),
-    Shared(SharedReceiveContext),
+/// Where messages come from.
+enum Source {
+    /// A connected endpoint, which takes them in as they come.
+    Inbox(InboxReader),
+    /// Receives.
+    Posted(PostedReceives),
+    /// Nowhere, for this reason, until it is given.
+    Refused(Option<Error>),
 }
 
-/// Buffers that lie ready for the next receives.
+/// Buffers that lie ready for the next messages.
 struct Buffers {
     size: usize,
     depth: usize,
@@ -144,33 +151,41 @@ impl Buffers {
         }
     }
 
+    /// Gives all to a list that is empty.
+    fn swap(&self, list: &mut Vec<Vec<u8>>) {
+        std::mem::swap(&mut *self.lock(), list);
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Messages {
-    fn new(from: Incoming, size: usize, depth: usize) -> Self {
-        let (size, depth) = (size.max(1), depth.max(1));
-        let waiter = ProgressWaiter::new(match &from {
-            Incoming::Connection(endpoint) => endpoint.domain().progress_by_hand(),
-            Incoming::Peers(_) | Incoming::Shared(_) => None,
-        });
-        let mut messages = Messages {
-            from,
-            posted: VecDeque::new(),
+    fn new(source: Source, size: usize, depth: usize) -> Self {
+        Messages {
+            source,
             buffers: Arc::new(Buffers {
                 size,
                 depth,
                 free: Mutex::default(),
             }),
-            depth,
             ended: false,
-            end_waiter: None,
-            waiter,
+        }
+    }
+
+    fn posted(from: Incoming, size: usize, depth: usize) -> Self {
+        let (size, depth) = (size.max(1), depth.max(1));
+        let receives = PostedReceives {
+            from,
+            posted: VecDeque::new(),
+            depth,
         };
-        // What refuses it now does so again when the stream is read, which gives the error.
-        let _ = messages.post();
+        let mut messages = Messages::new(Source::Posted(receives), size, depth);
+        if let Source::Posted(receives) = &mut messages.source {
+            // What refuses it now does so again when the stream is read, which gives the error.
+            let _ = receives.post(&messages.buffers);
+        }
         messages
     }
 
@@ -180,84 +195,6 @@ impl Messages {
     /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<Message>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
-    }
-
-    /// Keeps `depth` receives posted, as far as they can be; else the reason.
-    fn post(&mut self) -> Result<()> {
-        while self.posted.len() < self.depth {
-            let buffer = self.buffers.take();
-            let posted = match &self.from {
-                Incoming::Connection(endpoint) => endpoint.recv(buffer).post(),
-                Incoming::Peers(endpoint) => endpoint.recv(buffer).post(),
-                Incoming::Shared(context) => context.recv(buffer).post(),
-            };
-            match posted {
-                Ok(op) => self.posted.push_back(op),
-                Err(failed) => {
-                    let (error, buffer) = failed.into_parts();
-                    buffer.into_iter().for_each(|it| self.buffers.put(it));
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The end of the first receive that has ended. Those of a connection end in the order in which
-    /// they were posted.
-    fn poll_posted(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message>> {
-        let looks = match &self.from {
-            Incoming::Connection(_) => 1,
-            Incoming::Peers(_) | Incoming::Shared(_) => self.depth,
-        };
-        for at in 0..looks.min(self.posted.len()) {
-            let Poll::Ready(ended) = Pin::new(&mut self.posted[at]).poll(cx) else {
-                continue;
-            };
-            self.posted.remove(at);
-            return Poll::Ready(match ended {
-                Ok((received, buffer)) => Ok(Message {
-                    received,
-                    buffer,
-                    buffers: Arc::clone(&self.buffers),
-                }),
-                Err(failed) => {
-                    let (error, buffer) = failed.into_parts();
-                    buffer.into_iter().for_each(|it| self.buffers.put(it));
-                    Err(error)
-                }
-            });
-        }
-        Poll::Pending
-    }
-
-    /// Nothing is to be received any more, if so, for this reason; `None` after an orderly end.
-    fn end(&mut self, error: Error) -> Option<Result<Message>> {
-        let in_order = match &self.from {
-            Incoming::Connection(endpoint) => endpoint.inner.port.is_closed_in_order(),
-            Incoming::Peers(endpoint) => {
-                endpoint.is_closing() && error.kind() != ErrorKind::DriverGone
-            }
-            Incoming::Shared(context) => {
-                context.is_closed() && error.kind() != ErrorKind::DriverGone
-            }
-        };
-        self.ended = true;
-        self.posted.clear();
-        (!in_order).then_some(Err(error))
-    }
-
-    /// Whether a receive's failure is the end of all.
-    fn is_last(&self, error: &Error) -> bool {
-        match &self.from {
-            Incoming::Connection(_) => !error.is_truncated(),
-            Incoming::Peers(endpoint) => {
-                error.kind() == ErrorKind::DriverGone || endpoint.is_closing()
-            }
-            Incoming::Shared(context) => {
-                error.kind() == ErrorKind::DriverGone || context.is_closed()
-            }
-        }
     }
 }
 
@@ -269,39 +206,18 @@ impl Stream for Messages {
         if this.ended {
             return Poll::Ready(None);
         }
-        let refused = this.post().err();
-        match this.poll_posted(cx) {
-            Poll::Ready(Ok(message)) => Poll::Ready(Some(Ok(message))),
-            Poll::Ready(Err(error)) if this.is_last(&error) => Poll::Ready(this.end(error)),
-            Poll::Ready(Err(error)) => Poll::Ready(Some(Err(error))),
-            Poll::Pending => match refused {
-                // It is about to end; how it does is seen when it has.
-                Some(error) if this.posted.is_empty() => {
-                    if let Incoming::Connection(endpoint) = &this.from
-                        && (error.is_connection_lost() || error.kind() == ErrorKind::BadState)
-                        && this
-                            .waiter
-                            .poll(cx, |cx| {
-                                let port = &endpoint.inner.port;
-                                port.poll_closed(&mut this.end_waiter, cx.waker())
-                            })
-                            .is_pending()
-                    {
-                        return Poll::Pending;
-                    }
-                    Poll::Ready(this.end(error))
-                }
-                _ => Poll::Pending,
-            },
-        }
-    }
-}
-
-impl Drop for Messages {
-    fn drop(&mut self) {
-        if let Incoming::Connection(endpoint) = &self.from {
-            endpoint.inner.port.forget_waiter(&mut self.end_waiter);
-        }
+        let next = match &mut this.source {
+            Source::Inbox(reader) => ready!(reader.poll_next(cx, &this.buffers)),
+            Source::Posted(receives) => ready!(receives.poll_next(cx, &this.buffers)),
+            Source::Refused(error) => Next::End(error.take()),
+        };
+        Poll::Ready(match next {
+            Next::Message(message) => Some(message),
+            Next::End(error) => {
+                this.ended = true;
+                error.map(Err)
+            }
+        })
     }
 }
 
@@ -311,8 +227,211 @@ impl FusedStream for Messages {
     }
 }
 
+/// What a stream has next.
+enum Next {
+    Message(Result<Message>),
+    /// Nothing any more; an error if the end was none in order.
+    End(Option<Error>),
+}
+
+/// What reads the messages that a connected endpoint has taken in.
+struct InboxReader {
+    endpoint: Endpoint,
+    inbox: InboxId,
+    /// Taken and not read yet, oldest first.
+    unread: VecDeque<InboxMessage>,
+    /// More are taken when only so many are left.
+    refill_at: usize,
+    /// Of who waits for messages.
+    waiting: Option<WaiterKey>,
+    waiter: ProgressWaiter,
+}
+
+impl InboxReader {
+    fn open(endpoint: &Endpoint, size: usize, depth: usize) -> Result<Self> {
+        let common = &endpoint.inner.common;
+        let may = common.caps.check(Caps::MSG | Caps::RECV);
+        let may = may.and_then(|()| common.check_unregistered());
+        may.map_err(|error| error.with_operation(OperationKind::Receive))?;
+        Ok(InboxReader {
+            inbox: endpoint.inner.port.open_inbox(size, depth)?,
+            endpoint: endpoint.clone(),
+            unread: VecDeque::new(),
+            refill_at: 0,
+            waiting: None,
+            waiter: ProgressWaiter::new(endpoint.domain().progress_by_hand()),
+        })
+    }
+
+    #[inline]
+    fn poll_next(&mut self, cx: &mut Context<'_>, buffers: &Arc<Buffers>) -> Poll<Next> {
+        let budget = ready!(coop::poll_proceed(cx));
+        if self.unread.len() <= self.refill_at
+            && let Err(error) = ready!(self.refill(cx, buffers))
+        {
+            budget.made_progress();
+            let in_order = self.endpoint.inner.port.is_closed_in_order();
+            return Poll::Ready(Next::End((!in_order).then_some(error)));
+        }
+        let Some(message) = self.unread.pop_front() else {
+            return Poll::Pending;
+        };
+        budget.made_progress();
+        let InboxMessage {
+            buffer,
+            len,
+            overflow,
+            data,
+            ..
+        } = message;
+        if overflow > 0 {
+            buffers.put(buffer);
+            return Poll::Ready(Next::Message(Err(self.too_long(len, overflow))));
+        }
+        Poll::Ready(Next::Message(Ok(Message {
+            received: Received::of_connection(len, data),
+            buffer,
+            buffers: Arc::clone(buffers),
+        })))
+    }
+
+    /// Takes more messages; waits only where none is left.
+    fn refill(&mut self, cx: &mut Context<'_>, buffers: &Arc<Buffers>) -> Poll<Result<()>> {
+        let InboxReader {
+            endpoint,
+            inbox,
+            unread,
+            waiting,
+            waiter,
+            ..
+        } = self;
+        let port = &endpoint.inner.port;
+        let returned = |list: &mut Vec<Vec<u8>>| buffers.swap(list);
+        match unread.is_empty() {
+            false => port.take_messages(*inbox, unread, returned),
+            true => ready!(waiter.poll(cx, |cx| {
+                port.poll_messages(*inbox, unread, returned, waiting, cx.waker())
+            }))?,
+        }
+        // Half of what there is, so that the peer may go on meanwhile.
+        self.refill_at = self.unread.len() / 2;
+        Poll::Ready(Ok(()))
+    }
+
+    #[cold]
+    fn too_long(&self, len: usize, overflow: usize) -> Error {
+        let error = truncated(len, overflow).with_operation(OperationKind::Receive);
+        match self.endpoint.peer_addr() {
+            Some(peer) => error.with_peer(peer),
+            None => error,
+        }
+    }
+}
+
+impl Drop for InboxReader {
+    fn drop(&mut self) {
+        let unread = std::mem::take(&mut self.unread);
+        let port = &self.endpoint.inner.port;
+        port.close_inbox(self.inbox, unread, &mut self.waiting);
+    }
+}
+
+/// Receives that are kept posted.
+struct PostedReceives {
+    from: Incoming,
+    /// Oldest first.
+    posted: VecDeque<Op<Vec<u8>, Received>>,
+    depth: usize,
+}
+
+/// What receives are posted to.
+enum Incoming {
+    Peers(RdmEndpoint),
+    Shared(SharedReceiveContext),
+}
+
+impl PostedReceives {
+    /// Keeps `depth` receives posted, as far as they can be; else the reason.
+    fn post(&mut self, buffers: &Buffers) -> Result<()> {
+        while self.posted.len() < self.depth {
+            let buffer = buffers.take();
+            let posted = match &self.from {
+                Incoming::Peers(endpoint) => endpoint.recv(buffer).post(),
+                Incoming::Shared(context) => context.recv(buffer).post(),
+            };
+            match posted {
+                Ok(op) => self.posted.push_back(op),
+                Err(failed) => {
+                    let (error, buffer) = failed.into_parts();
+                    buffer.into_iter().for_each(|it| buffers.put(it));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of the first receive that has ended.
+    fn poll_posted(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &Arc<Buffers>,
+    ) -> Poll<Result<Message>> {
+        for at in 0..self.posted.len() {
+            let Poll::Ready(ended) = Pin::new(&mut self.posted[at]).poll(cx) else {
+                continue;
+            };
+            self.posted.remove(at);
+            return Poll::Ready(match ended {
+                Ok((received, buffer)) => Ok(Message {
+                    received,
+                    buffer,
+                    buffers: Arc::clone(buffers),
+                }),
+                Err(failed) => {
+                    let (error, buffer) = failed.into_parts();
+                    buffer.into_iter().for_each(|it| buffers.put(it));
+                    Err(error)
+                }
+            });
+        }
+        Poll::Pending
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>, buffers: &Arc<Buffers>) -> Poll<Next> {
+        let refused = self.post(buffers).err();
+        match self.poll_posted(cx, buffers) {
+            Poll::Ready(Err(error)) if self.is_last(&error) => Poll::Ready(self.end(error)),
+            Poll::Ready(message) => Poll::Ready(Next::Message(message)),
+            Poll::Pending => match refused {
+                Some(error) if self.posted.is_empty() => Poll::Ready(self.end(error)),
+                _ => Poll::Pending,
+            },
+        }
+    }
+
+    fn is_closing(&self) -> bool {
+        match &self.from {
+            Incoming::Peers(endpoint) => endpoint.is_closing(),
+            Incoming::Shared(context) => context.is_closed(),
+        }
+    }
+
+    /// Whether a receive's failure is the end of all.
+    fn is_last(&self, error: &Error) -> bool {
+        error.kind() == ErrorKind::DriverGone || self.is_closing()
+    }
+
+    /// Nothing is to be received any more, for this reason.
+    fn end(&mut self, error: Error) -> Next {
+        let in_order = self.is_closing() && error.kind() != ErrorKind::DriverGone;
+        self.posted.clear();
+        Next::End((!in_order).then_some(error))
+    }
+}
+
 debug_fields!(Messages, self =>
-    size: self.buffers.size, depth: self.depth, posted: self.posted.len(), ended: self.ended
+    size: self.buffers.size, depth: self.buffers.depth, ended: self.ended
 );
 
 /// A message of a [`Messages`] stream: its bytes, as a slice, and its description.

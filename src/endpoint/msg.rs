@@ -80,6 +80,22 @@ impl sealed::FromCompletion for Received {
 
 impl OpOutput for Received {}
 
+impl Received {
+    /// Of a connected endpoint, which has one peer.
+    #[inline]
+    pub(super) fn of_connection(len: usize, data: Option<u64>) -> Self {
+        Received {
+            len,
+            data,
+            tag: None,
+            source: None,
+            source_user_id: None,
+            source_addr: None,
+            endpoint: None,
+        }
+    }
+}
+
 impl Endpoint {
     /// Sends a message (`fi_send`, `fi_sendv`, `fi_senddata`): one buffer, or an array or `Vec` of
     /// up to four as one message. `""` is an empty message. Completes when the buffers may be

@@ -31,6 +31,7 @@ mod end_report;
 mod engine;
 mod establish;
 mod host;
+mod inbox;
 mod inline_send;
 mod link_life;
 mod listen;
@@ -69,7 +70,9 @@ pub(crate) use receive_context::{
 pub(crate) use report::{OpCell, Report};
 pub(crate) use shards::Shards;
 
-pub(crate) use crate::proto::{DgramSizes, LongMessages, PostOptions, SendOrder};
+pub(crate) use crate::proto::{
+    DgramSizes, InboxId, InboxMessage, LongMessages, PostOptions, SendOrder, truncated,
+};
 
 #[cfg(loom)]
 pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {

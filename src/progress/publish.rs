@@ -29,6 +29,9 @@ impl Port {
         if state.machine.has_injected_ends() {
             self.count_injected(state);
         }
+        if state.machine.has_inbox_news() {
+            self.publish_messages(state);
+        }
         if state.machine.has_events() {
             self.publish_events(state);
         }
@@ -167,6 +170,7 @@ impl Port {
             state
                 .closed
                 .close(ClosedState::Lost, &mut state.deferred.wakes);
+            state.readers.take_all(&mut state.deferred.wakes);
             self.report_closed(state, Some(error));
         }
     }
@@ -273,6 +277,7 @@ impl Port {
             Some(_) => ClosedState::Lost,
         };
         state.closed.close(how, &mut state.deferred.wakes);
+        state.readers.take_all(&mut state.deferred.wakes);
         self.report_closed(state, lost);
     }
 }

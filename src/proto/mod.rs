@@ -28,10 +28,11 @@ mod tests;
 pub(crate) use conn::{
     Challenge, ChallengeResult, ConnIds, Connection, ExtensionParams, InjectedEnds, Lifecycle,
     LongMessages, OFFERED, Outgoing, ProvenKey, RdmParams, ReceivePlan, SendOrder, SharedParams,
-    Sizes, UnsentMessages, Withdrawn, no_contexts,
+    Sizes, UnsentMessages, Withdrawn, no_contexts, truncated,
 };
 pub(crate) use dgram::{Dgram, DgramSizes};
 pub(crate) use event::ConnEvent;
+pub(crate) use matching::inbox::{InboxCounts, InboxId, InboxMessage};
 pub(crate) use matching::{
     Announcement, ArmOutcome, Arrival, ArrivalOutcome, CanceledReceive, ClaimKey, ClaimedReceive,
     ClearToSend, MatchCriteria, MatchResult, MessageKind, PostedReceive, ReceiveKey, SharedMatcher,

@@ -52,6 +52,7 @@ use crate::progress::pollable::NextTurn;
 use crate::progress::receive_context::PortReceives;
 use crate::progress::report::Report;
 use crate::proto::Connection;
+use crate::sync::Waiters;
 use crate::transport::Link;
 
 use super::{Bindings, PortCounts, PortKind, PortParts};
@@ -68,6 +69,8 @@ pub(in crate::progress) struct PortState {
     pub(in crate::progress) life: LinkLife,
     /// That it has ended.
     pub(in crate::progress) closed: CloseNotify,
+    /// Who waits for messages of inboxes.
+    pub(in crate::progress) readers: Waiters,
     pub(in crate::progress) liveness: PortLiveness,
     pub(in crate::progress) timers: PortTimers,
     pub(in crate::progress) inline_send: InlineSend,
@@ -208,6 +211,7 @@ impl PortState {
             connect: ConnectResult::default(),
             life: LinkLife::new(),
             closed: CloseNotify::default(),
+            readers: Waiters::default(),
             liveness,
             timers: PortTimers::default(),
             inline_send: InlineSend::default(),

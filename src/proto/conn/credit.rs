@@ -154,12 +154,16 @@ impl<T> Connection<T> {
             }
             _ => false,
         };
-        let Some(OwnReceives { matcher, .. }) = self.own() else {
+        let Some(OwnReceives {
+            matcher, inboxes, ..
+        }) = self.own()
+        else {
             return self.receive_credit.arrived;
         };
         let unexpected = matcher.unexpected_len() as u64 + u64::from(is_storing);
         let matched = self.receive_credit.arrived.saturating_sub(unexpected);
-        matched + matcher.posted_len() as u64
+        let posted = matched + matcher.posted_len() as u64;
+        posted.saturating_add(inboxes.places())
     }
 
     /// The credit that our HELLO reports.

@@ -46,11 +46,7 @@ impl<T> Connection<T> {
         if self.close.is_in_order() && !self.close.is_requested() {
             self.fail(Error::new(ErrorKind::PeerClosed, "in order"));
         }
-        let error = self
-            .fault
-            .clone()
-            .or_else(|| self.cause_error())
-            .unwrap_or_else(|| Error::new(ErrorKind::Canceled, "the endpoint was closed"));
+        let error = self.why_ended();
         let lost = self.why_lost();
         let was = self.lifecycle;
         self.lifecycle.go(Lifecycle::Closed);
@@ -76,6 +72,12 @@ impl<T> Connection<T> {
         self.complete_all(&error, host);
         self.reset_attempt();
         self.events.push(ConnEvent::ConnectFailed { error });
+    }
+
+    /// Why what was posted ends with the connection.
+    pub(crate) fn why_ended(&self) -> Error {
+        let why = self.fault.clone().or_else(|| self.cause_error());
+        why.unwrap_or_else(|| Error::new(ErrorKind::Canceled, "the endpoint was closed"))
     }
 
     fn complete_all(&mut self, error: &Error, host: &mut impl Host<T>) {
@@ -180,8 +182,14 @@ impl<T> Connection<T> {
             shared.forget_announcements();
         }
         let is_closed_here = self.fault.is_none();
-        if let Some(OwnReceives { context, matcher }) = self.own_mut() {
+        if let Some(OwnReceives {
+            context,
+            matcher,
+            inboxes,
+        }) = self.own_mut()
+        {
             context.backlog.clear();
+            inboxes.abort();
             matcher.clear_posted();
             if is_closed_here {
                 matcher.clear();

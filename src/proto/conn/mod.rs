@@ -31,6 +31,7 @@ mod expire;
 mod extension;
 mod fence;
 mod handshake;
+mod inbox;
 mod liveness;
 mod post;
 mod rdm_binding;
@@ -53,6 +54,7 @@ use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::info::MsgOrder;
 use crate::proto::event::ConnEvent;
 use crate::proto::matching::fifo::FifoMatcher;
+use crate::proto::matching::inbox::Inboxes;
 use crate::proto::matching::{Arrival, MessageKind, UnexpectedMessage};
 use crate::proto::op::{EndedOperation, MessageOrigin, OpKey, OpResult, Operation};
 use crate::slab::Slab;
@@ -208,6 +210,7 @@ impl<T> Connection<T> {
         let own = Box::new(OwnReceives {
             context: ContextQueue::new(sizes.rx_size),
             matcher: FifoMatcher::new(sizes.unexpected_bytes),
+            inboxes: Inboxes::default(),
         });
         Connection::with_side(ReceiveSide::Own(own), &sizes, params)
     }
@@ -327,6 +330,7 @@ impl<T> Connection<T> {
         self.tx.shrink();
         if let Some(own) = self.own_mut() {
             own.matcher.shrink();
+            own.inboxes.shrink();
             own.context.backlog.shrink_to_fit();
         }
         self.ops.shrink();
@@ -421,10 +425,11 @@ impl<T> Connection<T> {
         self.ops.len()
     }
 
-    /// True if a message of the peer may be awaited: a receive is posted, or receives are shared,
-    /// which take the messages of every connection.
+    /// True if a message of the peer may be awaited: a receive is posted, a stream takes messages,
+    /// or receives are shared, which take the messages of every connection.
     pub(crate) fn may_await_message(&self) -> bool {
-        self.shares_receives() || self.outstanding() > 0
+        let has_inbox = |own: &OwnReceives| !own.inboxes.is_empty();
+        self.own().is_none_or(has_inbox) || self.outstanding() > 0
     }
 
     /// True if there are events to publish.
@@ -466,7 +471,10 @@ impl<T> Connection<T> {
 
     pub(crate) fn invariants(&self) {
         debug_assert!(self.tx_context.used <= self.tx_context.size);
-        if let Some(OwnReceives { context, matcher }) = self.own() {
+        if let Some(OwnReceives {
+            context, matcher, ..
+        }) = self.own()
+        {
             debug_assert!(context.used <= context.size);
             debug_assert!(matcher.posted_len() <= context.used);
         }
@@ -530,6 +538,13 @@ impl<T> Connection<T> {
             "posted receives can be matched"
         );
         matcher.inspect(|matcher| matcher.check());
+        let has_place = |own: &OwnReceives| own.inboxes.has_place();
+        assert!(
+            !self
+                .own()
+                .is_some_and(|own| has_place(own) && own.matcher.has_unexpected()),
+            "what a stream has a place for does not wait elsewhere"
+        );
     }
 }
 
@@ -550,12 +565,10 @@ struct ReceivedMessage {
 impl ReceivedMessage {
     /// How a receive ends that got this.
     fn result(&self) -> Result<(), Error> {
-        if self.overflow == 0 {
-            return Ok(());
+        match self.overflow {
+            0 => Ok(()),
+            overflow => Err(truncated(self.len, overflow)),
         }
-        let (len, all) = (self.len, self.len + self.overflow);
-        let what = format!("{all} bytes came, {len} fit");
-        Err(Error::new(ErrorKind::Truncated, what))
     }
 
     /// The message, as one that waits for a shared receive.
@@ -575,6 +588,13 @@ impl ReceivedMessage {
             overflow: self.overflow,
         }
     }
+}
+
+/// So many bytes of a message fit, and so many did not.
+#[cold]
+pub(crate) fn truncated(len: usize, overflow: usize) -> Error {
+    let what = format!("{} bytes came, {len} fit", len + overflow);
+    Error::new(ErrorKind::Truncated, what)
 }
 
 /// The peer sent what the protocol forbids.

@@ -436,7 +436,12 @@ impl<T> Connection<T> {
             return; // Closed by this side: no receive will be posted for it.
         }
         let Some(own) = self.own_mut() else { return };
-        if let Some((key, message)) = own.matcher.requeue(message) {
+        let message = match own.matcher.posted_len() {
+            0 => own.inboxes.insert(message),
+            _ => Some(message),
+        };
+        let requeued = message.and_then(|message| own.matcher.requeue(message));
+        if let Some((key, message)) = requeued {
             self.deliver_unexpected(key, message);
         }
     }
@@ -472,7 +477,7 @@ impl<T> Connection<T> {
 
 /// Refuses what only endpoints of the other kind have.
 #[cold]
-fn not_of_this_kind() -> Error {
+pub(super) fn not_of_this_kind() -> Error {
     let what =
         "tags are a connectionless endpoint's, and shared receives are posted to their context";
     Error::new(ErrorKind::InvalidArgument, what)

@@ -5,6 +5,7 @@
 //! driver and their tests, for a dozen of some two hundred functions.
 
 use crate::proto::matching::fifo::FifoMatcher;
+use crate::proto::matching::inbox::Inboxes;
 use crate::proto::peers::{ConnectionId, SourceId};
 
 use super::rdm_binding::RdmBinding;
@@ -26,6 +27,8 @@ pub(super) enum ReceiveSide {
 pub(super) struct OwnReceives {
     pub(super) context: ContextQueue,
     pub(super) matcher: FifoMatcher,
+    /// What takes messages that no receive is posted for.
+    pub(super) inboxes: Inboxes,
 }
 
 /// The ids of a connection among those that share receives.

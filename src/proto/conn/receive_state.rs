@@ -23,6 +23,7 @@ use crate::edges::{MachineState, check_edge};
 use crate::error::Refusal;
 use crate::limits::HEADER_SIZE_MAX;
 use crate::proto::matching::Arrival;
+use crate::proto::matching::inbox::InboxId;
 use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, Decoded, FrameHeader, WireError, decode};
 
@@ -42,6 +43,12 @@ pub(super) enum PayloadTarget {
     },
     /// The connection's store of unexpected messages.
     Unexpected { data: Option<u64>, order: u64 },
+    /// An inbox. `capacity` bytes fit; the rest of the message is discarded.
+    Inbox {
+        inbox: InboxId,
+        data: Option<u64>,
+        order: u64,
+    },
     /// The store that is shared with other connections.
     SharedUnexpected { arrival: Arrival },
     /// The peer's write into our regions.

@@ -4,6 +4,7 @@
 
 mod admission;
 pub(crate) mod fifo;
+pub(crate) mod inbox;
 mod message_index;
 mod multi_list;
 mod posted;

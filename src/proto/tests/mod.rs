@@ -16,6 +16,7 @@ mod extension;
 mod fence;
 mod hostile;
 mod hostile_peers;
+mod inbox;
 mod injected;
 mod liveness;
 mod model;

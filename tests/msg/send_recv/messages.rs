@@ -143,6 +143,41 @@ fn a_message_that_is_too_long_costs_itself_only() {
     });
 }
 
+/// "Takes the messages that no receive is posted for"; "of several streams of an endpoint, the one
+/// that was opened first takes a message if it has room"; and each message is counted once where
+/// receives are, whoever takes it.
+#[test]
+fn a_stream_takes_what_no_receive_takes_and_counts_it() {
+    on_every_backend(|net| async move {
+        let (us, them) = (net.peer().unwrap(), net.peer().unwrap());
+        let a = us.domain.endpoint().open().unwrap();
+        let counter = them.domain.counter().unwrap();
+        let b = them.domain.endpoint().receive_counter(&counter);
+        let b = b.open().unwrap();
+        connect_endpoints(&a, &b, &them.fabric).await.unwrap();
+        let mut first = b.messages(4, 1);
+        let mut second = b.messages(8, 8);
+        let receive = b.recv(vec![0; 8]).post().unwrap();
+        for text in ["receive", "one", "two", "three"] {
+            a.send(text).delivery_complete().await.unwrap();
+        }
+        assert_eq!(receive.await.unwrap().1[..7], *b"receive");
+        assert_eq!(second.next().await.unwrap().unwrap()[..], *b"two");
+        assert_eq!(first.next().await.unwrap().unwrap()[..], *b"one");
+        assert_eq!(second.next().await.unwrap().unwrap()[..], *b"three");
+        assert!(futures::poll!(StreamExt::next(&mut first)).is_pending());
+        a.send("too long").await.unwrap();
+        let long = first.next().await.unwrap().unwrap_err();
+        assert_eq!(long.kind(), ErrorKind::Truncated);
+        assert_eq!(counter.read(), 4);
+        assert_eq!(counter.read_error(), 1);
+        let counts = b.stats().operations.receives;
+        assert_eq!((counts.succeeded, counts.failed, counts.bytes), (4, 1, 18));
+        drop((first, second));
+        assert_eq!(b.stats().receives.posted, 0);
+    });
+}
+
 /// "Of a connectionless endpoint it goes on as long as the endpoint does, whatever becomes of a
 /// peer", and names the sender of each message.
 #[test]

@@ -35,7 +35,7 @@ impl<T> Connection<T> {
         };
         let matcher = &mut own.matcher;
         let Some(key) = matcher.take_posted() else {
-            return Ok(None);
+            return Ok(self.receive_into_inbox(data, ack, bytes));
         };
         if is_logged(Level::TRACE) {
             hold_event(move || tracing::trace!(len, ?data, ack, "received a message"));
@@ -67,6 +67,26 @@ impl<T> Connection<T> {
         Ok(Some(bytes.len()))
     }
 
+    /// The same of a message that a stream takes. `None`: none has a place.
+    #[inline]
+    fn receive_into_inbox(&mut self, data: Option<u64>, ack: bool, bytes: &[u8]) -> Option<usize> {
+        let ReceiveSide::Own(own) = &mut self.side else {
+            return None;
+        };
+        if own.inboxes.is_empty() || !own.inboxes.push(bytes, data, own.matcher.next_order()) {
+            return None;
+        }
+        let len = bytes.len();
+        if is_logged(Level::TRACE) {
+            hold_event(move || tracing::trace!(len, ?data, ack, "received a message"));
+        }
+        self.receive_credit.count_message(len as u64);
+        if ack {
+            self.tx.push_ack(self.has_refusals());
+        }
+        Some(len)
+    }
+
     /// Begins a message that is not here as a whole, or that no receive is posted for.
     pub(super) fn begin_message(&mut self, data: Option<u64>, ack: bool, len: u64) {
         // A message that stalls skips a sequence number.
@@ -96,6 +116,15 @@ impl<T> Connection<T> {
                 target,
                 payload: Some(payload),
                 capacity,
+                len,
+                done: 0,
+                ack,
+            }
+        } else if let Some((inbox, buffer)) = own.inboxes.begin() {
+            PayloadInProgress {
+                target: PayloadTarget::Inbox { inbox, data, order },
+                capacity: buffer.len() as u64,
+                payload: Some(Payload::from_vec(buffer)),
                 len,
                 done: 0,
                 ack,

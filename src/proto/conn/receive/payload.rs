@@ -81,6 +81,10 @@ impl<T> Connection<T> {
                 {
                     self.deliver_unexpected(op, message);
                 }
+                self.fill_inboxes();
+            }
+            PayloadTarget::Inbox { inbox, data, order } => {
+                self.complete_in_inbox(inbox, payload, len, overflow, data, order);
             }
             PayloadTarget::Read { op } if self.ops.get(op).is_none() => self.free_leaked_slot(),
             PayloadTarget::Read { op } => {

@@ -1,0 +1,127 @@
+//! Streams of messages: what a port's connection has taken in for them, and who reads it.
+
+use std::collections::VecDeque;
+use std::task::{Poll, Waker};
+
+use crate::error::{OperationKind, Result};
+use crate::proto::{InboxCounts, InboxId, InboxMessage};
+use crate::sync::WaiterKey;
+
+use super::host::with_host;
+use super::port::{Port, PortState};
+
+impl Port {
+    /// Opens an inbox of `depth` messages of at most `size` bytes.
+    pub(crate) fn open_inbox(&self, size: usize, depth: usize) -> Result<InboxId> {
+        let mut state = self.lock("open an inbox");
+        let opened = self.change_inboxes(&mut state, |state| {
+            with_host!(self, state, |machine, host| machine
+                .open_inbox(size, depth, host))
+        });
+        self.watch_peer(&mut state);
+        opened.map_err(|error| error.with_operation(OperationKind::Receive))
+    }
+
+    /// Closes an inbox: what its reader has not read goes back to the endpoint.
+    pub(crate) fn close_inbox(
+        &self,
+        inbox: InboxId,
+        unread: VecDeque<InboxMessage>,
+        waiter: &mut Option<WaiterKey>,
+    ) {
+        let _stale; // Declared before the guard, and so dropped after it.
+        let mut state = self.lock("close an inbox");
+        _stale = state.readers.remove(waiter);
+        state.machine.close_inbox(inbox, unread);
+        self.publish_and_wake(&mut state);
+    }
+
+    /// Moves the messages that have come behind those that were not read yet; `buffers` gives memory
+    /// back.
+    pub(crate) fn take_messages(
+        &self,
+        inbox: InboxId,
+        unread: &mut VecDeque<InboxMessage>,
+        buffers: impl FnOnce(&mut Vec<Vec<u8>>),
+    ) {
+        let mut state = self.lock("take messages");
+        self.move_messages(&mut state, inbox, unread, buffers);
+    }
+
+    /// The same for a reader that has read all, and waits for the next: `Err` says why none will
+    /// come.
+    pub(crate) fn poll_messages(
+        &self,
+        inbox: InboxId,
+        unread: &mut VecDeque<InboxMessage>,
+        buffers: impl FnOnce(&mut Vec<Vec<u8>>),
+        waiter: &mut Option<WaiterKey>,
+        waker: &Waker,
+    ) -> Poll<Result<()>> {
+        let _stale; // Declared before the guard, and so dropped after it.
+        let mut state = self.lock("wait for messages");
+        self.move_messages(&mut state, inbox, unread, buffers);
+        if !unread.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        if state.closed.is_closed() {
+            let error = state.about_peer(state.machine.why_ended());
+            return Poll::Ready(Err(error.with_operation(OperationKind::Receive)));
+        }
+        _stale = state.readers.register(waiter, waker);
+        Poll::Pending
+    }
+
+    fn move_messages(
+        &self,
+        state: &mut PortState,
+        inbox: InboxId,
+        unread: &mut VecDeque<InboxMessage>,
+        buffers: impl FnOnce(&mut Vec<Vec<u8>>),
+    ) {
+        self.change_inboxes(state, |state| {
+            with_host!(self, state, |machine, host| machine
+                .take_messages(inbox, unread, buffers, host));
+        });
+    }
+
+    /// There may be more places than before, so that reading goes on, and the peer may send.
+    fn change_inboxes<R>(
+        &self,
+        state: &mut PortState,
+        change: impl FnOnce(&mut PortState) -> R,
+    ) -> R {
+        let was_paused = state.machine.is_read_paused();
+        let changed = change(state);
+        if was_paused || state.io.stage.is_some() || state.machine.wants_credit() {
+            self.waker.wake_by_ref();
+        }
+        self.publish_and_wake(state);
+        changed
+    }
+
+    /// Messages have come: they are counted as received, and their readers woken.
+    #[inline(never)]
+    pub(super) fn publish_messages(&self, state: &mut PortState) {
+        let InboxCounts {
+            whole,
+            truncated,
+            bytes,
+        } = state.machine.take_inbox_counts();
+        let receives = &mut state.counts.operations.receives;
+        receives.succeeded += whole;
+        receives.failed += truncated;
+        receives.bytes += bytes;
+        state.counts.published += whole + truncated;
+        state.readers.take_all(&mut state.deferred.wakes);
+        let Some(counter) = state.bindings.counter(OperationKind::Receive) else {
+            return;
+        };
+        if whole > 0 {
+            counter.add_into(whole, &mut state.deferred.wakes);
+        }
+        if truncated > 0 {
+            counter.add_error_into(truncated, &mut state.deferred.wakes);
+        }
+    }
+}

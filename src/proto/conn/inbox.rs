@@ -1,0 +1,122 @@
+//! Messages that streams take as they come (`matching/inbox.rs`): a connected endpoint's.
+
+use std::collections::VecDeque;
+
+use crate::buf::{ConvertMany, Payload};
+use crate::error::Error;
+use crate::proto::Host;
+use crate::proto::matching::fifo::FifoMessage;
+use crate::proto::matching::inbox::{InboxCounts, InboxId, InboxMessage};
+
+use super::Connection;
+use super::post::not_of_this_kind;
+
+impl<T> Connection<T> {
+    /// Opens an inbox of `depth` messages of at most `size` bytes, which takes what came before.
+    pub(crate) fn open_inbox(
+        &mut self,
+        size: usize,
+        depth: usize,
+        host: &mut impl Host<T>,
+    ) -> Result<InboxId, Error> {
+        let own = self.own_mut().ok_or_else(not_of_this_kind)?;
+        let inbox = own.inboxes.open(size, depth);
+        self.fill_inboxes();
+        self.resume(host);
+        Ok(inbox)
+    }
+
+    /// Closes an inbox. What is in it, and these, which its reader had taken and has not read, wait
+    /// for the next receive.
+    pub(crate) fn close_inbox(&mut self, inbox: InboxId, unread: VecDeque<InboxMessage>) {
+        let Some(own) = self.own_mut() else { return };
+        let left = own.inboxes.close(inbox);
+        for message in unread.into_iter().chain(left) {
+            self.requeue_own(FifoMessage {
+                payload: Payload::copied(&message.buffer[..message.len]),
+                len: message.len,
+                overflow: message.overflow,
+                data: message.data,
+                order: message.order,
+            });
+        }
+    }
+
+    /// Moves what is in an inbox behind what its reader has not read yet. `buffers` gives memory
+    /// back that the reader is done with.
+    pub(crate) fn take_messages(
+        &mut self,
+        inbox: InboxId,
+        unread: &mut VecDeque<InboxMessage>,
+        buffers: impl FnOnce(&mut Vec<Vec<u8>>),
+        host: &mut impl Host<T>,
+    ) {
+        let Some(own) = self.own_mut() else { return };
+        own.inboxes.on_read(inbox, unread.len(), buffers);
+        self.fill_inboxes();
+        if let Some(own) = self.own_mut() {
+            own.inboxes.take(inbox, unread);
+        }
+        self.resume(host);
+    }
+
+    /// Messages have come into inboxes since they were counted last.
+    #[inline]
+    pub(crate) fn has_inbox_news(&self) -> bool {
+        self.own().is_some_and(|own| own.inboxes.has_news())
+    }
+
+    /// How many that are.
+    pub(crate) fn take_inbox_counts(&mut self) -> InboxCounts {
+        let own = self.own_mut();
+        own.map(|own| own.inboxes.take_counts()).unwrap_or_default()
+    }
+
+    /// Moves messages that came before to where there is a place for them.
+    pub(super) fn fill_inboxes(&mut self) {
+        let Some(own) = self.own_mut() else { return };
+        while own.inboxes.has_place()
+            && let Some(message) = own.matcher.take_unexpected()
+        {
+            if let Some(message) = own.inboxes.insert(message) {
+                // No memory: it waits on.
+                own.matcher.requeue(message);
+                return;
+            }
+        }
+    }
+
+    /// A message is whole whose beginning an inbox had a place for. Where that is closed by now, it
+    /// waits for the next receive.
+    pub(super) fn complete_in_inbox(
+        &mut self,
+        inbox: InboxId,
+        payload: Payload,
+        len: usize,
+        overflow: usize,
+        data: Option<u64>,
+        order: u64,
+    ) {
+        let Some(buffer) = Vec::<u8>::from_payload(payload) else {
+            debug_assert!(false, "an inbox has given it");
+            return;
+        };
+        let message = InboxMessage {
+            buffer,
+            len,
+            overflow,
+            data,
+            order,
+        };
+        let Some(own) = self.own_mut() else { return };
+        if let Some(message) = own.inboxes.complete(inbox, message) {
+            self.requeue_own(FifoMessage {
+                payload: Payload::from_vec(message.buffer),
+                len,
+                overflow,
+                data,
+                order,
+            });
+        }
+    }
+}

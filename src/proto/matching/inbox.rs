@@ -1,0 +1,259 @@
+//! Messages that a stream takes as they come, without receives: the inboxes of a connected endpoint.
+//!
+//! ```text
+//!   free ──a message begins──▶ storing ──whole──▶ messages ──taken──▶ lent ──read──▶ free
+//!             └───── it is here as a whole, the usual case ─▶
+//! ```
+//! Each of the `depth` places is in one of these states. A place that is free is a posted receive
+//! to the peer; a message that is taken back out of an inbox, since its stream is dropped, is an
+//! unexpected one again.
+
+use std::collections::VecDeque;
+
+use crate::buf::zeroed;
+
+use super::fifo::FifoMessage;
+
+/// Names an inbox within its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InboxId(u64);
+
+/// A message in an inbox.
+#[derive(Debug)]
+pub(crate) struct InboxMessage {
+    /// Of the inbox's size; the message is in front.
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) len: usize,
+    /// Bytes that did not fit.
+    pub(crate) overflow: usize,
+    /// CQ data.
+    pub(crate) data: Option<u64>,
+    /// Its sequence number among all messages of the connection.
+    pub(crate) order: u64,
+}
+
+/// How many messages have come into inboxes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InboxCounts {
+    pub(crate) whole: u64,
+    /// Longer than the inbox's buffers.
+    pub(crate) truncated: u64,
+    /// Bytes of those that are whole.
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    id: InboxId,
+    /// Bytes of a message, at most.
+    size: usize,
+    depth: usize,
+    messages: VecDeque<InboxMessage>,
+    /// A message is being received into it.
+    is_storing: bool,
+    /// Messages that were taken, and not read yet.
+    lent: usize,
+    /// Buffers to be used again.
+    free: Vec<Vec<u8>>,
+}
+
+impl Inbox {
+    fn places(&self) -> usize {
+        let taken = self.messages.len() + self.lent + usize::from(self.is_storing);
+        self.depth.saturating_sub(taken)
+    }
+
+    fn buffer(&mut self) -> Option<Vec<u8>> {
+        let free = self.free.pop();
+        free.or_else(|| zeroed(self.size as u64))
+    }
+}
+
+/// The inboxes of a connection: mostly none or one.
+#[derive(Debug, Default)]
+pub(crate) struct Inboxes {
+    list: Vec<Inbox>,
+    opened: u64,
+    counts: InboxCounts,
+}
+
+impl Inboxes {
+    /// Another inbox, of so many messages of at most `size` bytes each.
+    pub(crate) fn open(&mut self, size: usize, depth: usize) -> InboxId {
+        self.opened += 1;
+        let id = InboxId(self.opened);
+        self.list.push(Inbox {
+            id,
+            size,
+            depth,
+            messages: VecDeque::new(),
+            is_storing: false,
+            lent: 0,
+            free: Vec::new(),
+        });
+        id
+    }
+
+    /// Removes an inbox, and gives what is in it.
+    pub(crate) fn close(&mut self, id: InboxId) -> VecDeque<InboxMessage> {
+        let at = self.list.iter().position(|inbox| inbox.id == id);
+        let closed = at.map(|at| self.list.remove(at));
+        closed.map(|inbox| inbox.messages).unwrap_or_default()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Messages that they may still take: so many receives, to the peer.
+    pub(crate) fn places(&self) -> u64 {
+        let places = self.list.iter().map(|inbox| inbox.places() as u64);
+        places.fold(0, u64::saturating_add)
+    }
+
+    #[inline]
+    fn with_place(list: &mut [Inbox]) -> Option<&mut Inbox> {
+        list.iter_mut().find(|inbox| inbox.places() > 0)
+    }
+
+    pub(crate) fn has_place(&self) -> bool {
+        self.list.iter().any(|inbox| inbox.places() > 0)
+    }
+
+    fn find(list: &mut [Inbox], id: InboxId) -> Option<&mut Inbox> {
+        list.iter_mut().find(|inbox| inbox.id == id)
+    }
+
+    /// Takes a message in that is here as a whole. False: there is no place, or no memory.
+    #[inline]
+    pub(crate) fn push(&mut self, bytes: &[u8], data: Option<u64>, order: u64) -> bool {
+        let Some(inbox) = Self::with_place(&mut self.list) else {
+            return false;
+        };
+        let Some(mut buffer) = inbox.buffer() else {
+            return false;
+        };
+        let len = bytes.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&bytes[..len]);
+        let message = InboxMessage {
+            buffer,
+            len,
+            overflow: bytes.len() - len,
+            data,
+            order,
+        };
+        self.counts.count(&message);
+        inbox.messages.push_back(message);
+        true
+    }
+
+    /// Memory for a message that begins to come, and whose inbox it is. `None`: there is no place,
+    /// or no memory.
+    pub(crate) fn begin(&mut self) -> Option<(InboxId, Vec<u8>)> {
+        let inbox = Self::with_place(&mut self.list)?;
+        let buffer = inbox.buffer()?;
+        inbox.is_storing = true;
+        Some((inbox.id, buffer))
+    }
+
+    /// The message that has [begun](Self::begin) is whole. It comes back if its inbox is gone.
+    pub(crate) fn complete(&mut self, id: InboxId, message: InboxMessage) -> Option<InboxMessage> {
+        let Some(inbox) = Self::find(&mut self.list, id) else {
+            return Some(message);
+        };
+        inbox.is_storing = false;
+        self.counts.count(&message);
+        inbox.messages.push_back(message);
+        None
+    }
+
+    /// Takes in a message that came before, in its order. It comes back if there is no place, or no
+    /// memory.
+    pub(crate) fn insert(&mut self, message: FifoMessage) -> Option<FifoMessage> {
+        let Some(inbox) = Self::with_place(&mut self.list) else {
+            return Some(message);
+        };
+        let Some(mut buffer) = inbox.buffer() else {
+            return Some(message);
+        };
+        let len = message.len.min(buffer.len());
+        let copied = message.payload.copy_out(0, &mut buffer[..len]);
+        debug_assert!(copied.is_ok(), "it waits in memory of our own");
+        let inserted = InboxMessage {
+            buffer,
+            len,
+            overflow: message.overflow + (message.len - len),
+            data: message.data,
+            order: message.order,
+        };
+        let at = (inbox.messages).partition_point(|held| held.order < inserted.order);
+        self.counts.count(&inserted);
+        inbox.messages.insert(at, inserted);
+        None
+    }
+
+    /// The reader of an inbox has read all but `left` of what it took. `buffers` gives those back
+    /// that it is done with, if they are asked for.
+    pub(crate) fn on_read(
+        &mut self,
+        id: InboxId,
+        left: usize,
+        buffers: impl FnOnce(&mut Vec<Vec<u8>>),
+    ) {
+        if let Some(inbox) = Self::find(&mut self.list, id) {
+            inbox.lent = left;
+            if inbox.free.is_empty() {
+                buffers(&mut inbox.free);
+            }
+        }
+    }
+
+    /// Moves what is in an inbox behind what its reader has.
+    pub(crate) fn take(&mut self, id: InboxId, into: &mut VecDeque<InboxMessage>) {
+        let Some(inbox) = Self::find(&mut self.list, id) else {
+            return;
+        };
+        inbox.lent += inbox.messages.len();
+        match into.is_empty() {
+            true => std::mem::swap(into, &mut inbox.messages),
+            false => into.append(&mut inbox.messages),
+        }
+    }
+
+    /// No message that has [begun](Self::begin) becomes whole: the connection ends.
+    pub(crate) fn abort(&mut self) {
+        for inbox in &mut self.list {
+            inbox.is_storing = false;
+        }
+    }
+
+    /// Messages have come since this was asked last.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.counts.whole + self.counts.truncated > 0
+    }
+
+    pub(crate) fn take_counts(&mut self) -> InboxCounts {
+        std::mem::take(&mut self.counts)
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        for inbox in &mut self.list {
+            inbox.free = Vec::new();
+            inbox.messages.shrink_to_fit();
+        }
+    }
+}
+
+impl InboxCounts {
+    #[inline]
+    fn count(&mut self, message: &InboxMessage) {
+        match message.overflow {
+            0 => {
+                self.whole += 1;
+                self.bytes += message.len as u64;
+            }
+            _ => self.truncated += 1,
+        }
+    }
+}
