@@ -1,5 +1,5 @@
-//! Messages as a stream. Those of a connected endpoint are taken as they come (`progress/inbox.rs`);
-//! elsewhere receives are kept posted, and posted again as they are read.
+//! Messages as a stream. Those of a connected endpoint are taken as they come
+//! (`progress/inbox.rs`); elsewhere receives are kept posted, and posted again as they are read.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -20,8 +20,8 @@ use crate::sync::{ProgressWaiter, WaiterKey};
 use super::{Endpoint, Op, RdmEndpoint, Received, SharedReceiveContext};
 
 impl Endpoint {
-    /// The messages that arrive, as a stream: from now on it takes up to `depth` of them in advance,
-    /// of up to `size` bytes each (both at least 1). See [`Messages`].
+    /// The messages that arrive, as a stream: from now on it takes up to `depth` of them in
+    /// advance, of up to `size` bytes each (both at least 1). See [`Messages`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -45,8 +45,8 @@ impl Endpoint {
     pub fn messages(&self, size: usize, depth: usize) -> Messages {
         let (size, depth) = (size.max(1), depth.max(1));
         let source = match InboxReader::open(self, size, depth) {
-            Ok(reader) => Source::Inbox(reader),
-            Err(error) => Source::Refused(Some(error)),
+            Ok(reader) => MessageSource::Inbox(reader),
+            Err(error) => MessageSource::Refused(Some(error)),
         };
         Messages::new(source, size, depth)
     }
@@ -76,8 +76,8 @@ impl SharedReceiveContext {
 /// [`SharedReceiveContext::messages`].
 ///
 /// The stream of a connected endpoint takes the messages that no receive is posted for, without
-/// posting receives of its own. Other streams keep `depth` receives posted, and post another one for
-/// each message that you take; if the receive context has fewer slots, they use those. A server
+/// posting receives of its own. Other streams keep `depth` receives posted, and post another one
+/// for each message that you take; if the receive context has fewer slots, they use those. A server
 /// that does not read its stream therefore holds the peer back: at most `depth` messages are taken
 /// from the endpoint in advance. Of several streams of an endpoint, the one that was opened first
 /// takes a message if it has room.
@@ -116,17 +116,17 @@ impl SharedReceiveContext {
 /// receive.
 #[must_use = "dropped, a stream takes no more messages"]
 pub struct Messages {
-    source: Source,
+    source: MessageSource,
     buffers: Arc<Buffers>,
     ended: bool,
 }
 
 /// Where messages come from.
-enum Source {
+enum MessageSource {
     /// A connected endpoint, which takes them in as they come.
     Inbox(InboxReader),
     /// Receives.
-    Posted(PostedReceives),
+    Posted(ReceiveReader),
     /// Nowhere, for this reason, until it is given.
     Refused(Option<Error>),
 }
@@ -162,7 +162,7 @@ impl Buffers {
 }
 
 impl Messages {
-    fn new(source: Source, size: usize, depth: usize) -> Self {
+    fn new(source: MessageSource, size: usize, depth: usize) -> Self {
         Messages {
             source,
             buffers: Arc::new(Buffers {
@@ -176,13 +176,13 @@ impl Messages {
 
     fn posted(from: Incoming, size: usize, depth: usize) -> Self {
         let (size, depth) = (size.max(1), depth.max(1));
-        let receives = PostedReceives {
+        let receives = ReceiveReader {
             from,
             posted: VecDeque::new(),
             depth,
         };
-        let mut messages = Messages::new(Source::Posted(receives), size, depth);
-        if let Source::Posted(receives) = &mut messages.source {
+        let mut messages = Messages::new(MessageSource::Posted(receives), size, depth);
+        if let MessageSource::Posted(receives) = &mut messages.source {
             // What refuses it now does so again when the stream is read, which gives the error.
             let _ = receives.post(&messages.buffers);
         }
@@ -207,9 +207,9 @@ impl Stream for Messages {
             return Poll::Ready(None);
         }
         let next = match &mut this.source {
-            Source::Inbox(reader) => ready!(reader.poll_next(cx, &this.buffers)),
-            Source::Posted(receives) => ready!(receives.poll_next(cx, &this.buffers)),
-            Source::Refused(error) => Next::End(error.take()),
+            MessageSource::Inbox(reader) => ready!(reader.poll_next(cx, &this.buffers)),
+            MessageSource::Posted(receives) => ready!(receives.poll_next(cx, &this.buffers)),
+            MessageSource::Refused(error) => Next::End(error.take()),
         };
         Poll::Ready(match next {
             Next::Message(message) => Some(message),
@@ -337,7 +337,7 @@ impl Drop for InboxReader {
 }
 
 /// Receives that are kept posted.
-struct PostedReceives {
+struct ReceiveReader {
     from: Incoming,
     /// Oldest first.
     posted: VecDeque<Op<Vec<u8>, Received>>,
@@ -350,7 +350,7 @@ enum Incoming {
     Shared(SharedReceiveContext),
 }
 
-impl PostedReceives {
+impl ReceiveReader {
     /// Keeps `depth` receives posted, as far as they can be; else the reason.
     fn post(&mut self, buffers: &Buffers) -> Result<()> {
         while self.posted.len() < self.depth {

@@ -10,6 +10,15 @@ use crate::sync::WaiterKey;
 use super::host::with_host;
 use super::port::{Port, PortState};
 
+impl PortState {
+    /// Messages have come, or none will.
+    pub(super) fn wake_readers(&mut self) {
+        if let Some(readers) = &mut self.readers {
+            readers.take_all(&mut self.deferred.wakes);
+        }
+    }
+}
+
 impl Port {
     /// Opens an inbox of `depth` messages of at most `size` bytes.
     pub(crate) fn open_inbox(&self, size: usize, depth: usize) -> Result<InboxId> {
@@ -31,13 +40,14 @@ impl Port {
     ) {
         let _stale; // Declared before the guard, and so dropped after it.
         let mut state = self.lock("close an inbox");
-        _stale = state.readers.remove(waiter);
+        let readers = state.readers.as_mut();
+        _stale = readers.and_then(|readers| readers.remove(waiter));
         state.machine.close_inbox(inbox, unread);
         self.publish_and_wake(&mut state);
     }
 
-    /// Moves the messages that have come behind those that were not read yet; `buffers` gives memory
-    /// back.
+    /// Moves the messages that have come behind those that were not read yet; `buffers` gives
+    /// memory back.
     pub(crate) fn take_messages(
         &self,
         inbox: InboxId,
@@ -68,7 +78,8 @@ impl Port {
             let error = state.about_peer(state.machine.why_ended());
             return Poll::Ready(Err(error.with_operation(OperationKind::Receive)));
         }
-        _stale = state.readers.register(waiter, waker);
+        let readers = state.readers.get_or_insert_default();
+        _stale = readers.register(waiter, waker);
         Poll::Pending
     }
 
@@ -113,7 +124,7 @@ impl Port {
         receives.failed += truncated;
         receives.bytes += bytes;
         state.counts.published += whole + truncated;
-        state.readers.take_all(&mut state.deferred.wakes);
+        state.wake_readers();
         let Some(counter) = state.bindings.counter(OperationKind::Receive) else {
             return;
         };

@@ -170,7 +170,7 @@ impl Port {
             state
                 .closed
                 .close(ClosedState::Lost, &mut state.deferred.wakes);
-            state.readers.take_all(&mut state.deferred.wakes);
+            state.wake_readers();
             self.report_closed(state, Some(error));
         }
     }
@@ -277,7 +277,7 @@ impl Port {
             Some(_) => ClosedState::Lost,
         };
         state.closed.close(how, &mut state.deferred.wakes);
-        state.readers.take_all(&mut state.deferred.wakes);
+        state.wake_readers();
         self.report_closed(state, lost);
     }
 }

@@ -70,7 +70,7 @@ pub(in crate::progress) struct PortState {
     /// That it has ended.
     pub(in crate::progress) closed: CloseNotify,
     /// Who waits for messages of inboxes.
-    pub(in crate::progress) readers: Waiters,
+    pub(in crate::progress) readers: Option<Box<Waiters>>,
     pub(in crate::progress) liveness: PortLiveness,
     pub(in crate::progress) timers: PortTimers,
     pub(in crate::progress) inline_send: InlineSend,
@@ -211,7 +211,7 @@ impl PortState {
             connect: ConnectResult::default(),
             life: LinkLife::new(),
             closed: CloseNotify::default(),
-            readers: Waiters::default(),
+            readers: None,
             liveness,
             timers: PortTimers::default(),
             inline_send: InlineSend::default(),

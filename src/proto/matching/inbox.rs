@@ -1,4 +1,5 @@
-//! Messages that a stream takes as they come, without receives: the inboxes of a connected endpoint.
+//! Messages that a stream takes as they come, without receives: the inboxes of a connected
+//! endpoint.
 //!
 //! ```text
 //!   free ──a message begins──▶ storing ──whole──▶ messages ──taken──▶ lent ──read──▶ free
@@ -43,7 +44,7 @@ pub(crate) struct InboxCounts {
 }
 
 #[derive(Debug)]
-struct Inbox {
+struct MessageInbox {
     id: InboxId,
     /// Bytes of a message, at most.
     size: usize,
@@ -55,9 +56,11 @@ struct Inbox {
     lent: usize,
     /// Buffers to be used again.
     free: Vec<Vec<u8>>,
+    /// Not counted by the owner yet.
+    counts: InboxCounts,
 }
 
-impl Inbox {
+impl MessageInbox {
     fn places(&self) -> usize {
         let taken = self.messages.len() + self.lent + usize::from(self.is_storing);
         self.depth.saturating_sub(taken)
@@ -72,9 +75,8 @@ impl Inbox {
 /// The inboxes of a connection: mostly none or one.
 #[derive(Debug, Default)]
 pub(crate) struct Inboxes {
-    list: Vec<Inbox>,
+    list: Vec<MessageInbox>,
     opened: u64,
-    counts: InboxCounts,
 }
 
 impl Inboxes {
@@ -82,7 +84,7 @@ impl Inboxes {
     pub(crate) fn open(&mut self, size: usize, depth: usize) -> InboxId {
         self.opened += 1;
         let id = InboxId(self.opened);
-        self.list.push(Inbox {
+        self.list.push(MessageInbox {
             id,
             size,
             depth,
@@ -90,14 +92,16 @@ impl Inboxes {
             is_storing: false,
             lent: 0,
             free: Vec::new(),
+            counts: InboxCounts::default(),
         });
         id
     }
 
-    /// Removes an inbox, and gives what is in it.
+    /// Removes an inbox, all of whose messages were counted, and gives what is in it.
     pub(crate) fn close(&mut self, id: InboxId) -> VecDeque<InboxMessage> {
         let at = self.list.iter().position(|inbox| inbox.id == id);
         let closed = at.map(|at| self.list.remove(at));
+        debug_assert!(!(closed.as_ref()).is_some_and(|inbox| inbox.counts.has_any()));
         closed.map(|inbox| inbox.messages).unwrap_or_default()
     }
 
@@ -112,7 +116,7 @@ impl Inboxes {
     }
 
     #[inline]
-    fn with_place(list: &mut [Inbox]) -> Option<&mut Inbox> {
+    fn with_place(list: &mut [MessageInbox]) -> Option<&mut MessageInbox> {
         list.iter_mut().find(|inbox| inbox.places() > 0)
     }
 
@@ -120,7 +124,7 @@ impl Inboxes {
         self.list.iter().any(|inbox| inbox.places() > 0)
     }
 
-    fn find(list: &mut [Inbox], id: InboxId) -> Option<&mut Inbox> {
+    fn find(list: &mut [MessageInbox], id: InboxId) -> Option<&mut MessageInbox> {
         list.iter_mut().find(|inbox| inbox.id == id)
     }
 
@@ -142,7 +146,7 @@ impl Inboxes {
             data,
             order,
         };
-        self.counts.count(&message);
+        inbox.counts.count(&message);
         inbox.messages.push_back(message);
         true
     }
@@ -162,7 +166,7 @@ impl Inboxes {
             return Some(message);
         };
         inbox.is_storing = false;
-        self.counts.count(&message);
+        inbox.counts.count(&message);
         inbox.messages.push_back(message);
         None
     }
@@ -187,7 +191,7 @@ impl Inboxes {
             order: message.order,
         };
         let at = (inbox.messages).partition_point(|held| held.order < inserted.order);
-        self.counts.count(&inserted);
+        inbox.counts.count(&inserted);
         inbox.messages.insert(at, inserted);
         None
     }
@@ -230,11 +234,18 @@ impl Inboxes {
     /// Messages have come since this was asked last.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        self.counts.whole + self.counts.truncated > 0
+        self.list.iter().any(|inbox| inbox.counts.has_any())
     }
 
     pub(crate) fn take_counts(&mut self) -> InboxCounts {
-        std::mem::take(&mut self.counts)
+        let mut all = InboxCounts::default();
+        for inbox in &mut self.list {
+            let counts = std::mem::take(&mut inbox.counts);
+            all.whole += counts.whole;
+            all.truncated += counts.truncated;
+            all.bytes += counts.bytes;
+        }
+        all
     }
 
     pub(crate) fn shrink(&mut self) {
@@ -246,6 +257,10 @@ impl Inboxes {
 }
 
 impl InboxCounts {
+    fn has_any(&self) -> bool {
+        self.whole + self.truncated > 0
+    }
+
     #[inline]
     fn count(&mut self, message: &InboxMessage) {
         match message.overflow {

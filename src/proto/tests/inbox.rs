@@ -49,6 +49,7 @@ impl Reader {
     }
 
     fn close(self, side: &mut TestConnection) {
+        side.machine.take_inbox_counts();
         side.machine.close_inbox(self.inbox, self.unread);
         side.take_events();
     }

@@ -145,7 +145,7 @@ fn a_message_that_is_too_long_costs_itself_only() {
 
 /// "Takes the messages that no receive is posted for"; "of several streams of an endpoint, the one
 /// that was opened first takes a message if it has room"; and each message is counted once where
-/// receives are, whoever takes it.
+/// receives are.
 #[test]
 fn a_stream_takes_what_no_receive_takes_and_counts_it() {
     on_every_backend(|net| async move {
