@@ -20,7 +20,9 @@ impl<T> Connection<T> {
         host: &mut impl Host<T>,
     ) -> Result<InboxId, Error> {
         let own = self.own_mut().ok_or_else(not_of_this_kind)?;
-        let inbox = own.inboxes.open(size, depth);
+        // Messages are numbered with gaps anyway.
+        let number = own.matcher.next_order();
+        let inbox = own.inboxes.open(number, size, depth);
         self.fill_inboxes();
         self.resume(host);
         Ok(inbox)

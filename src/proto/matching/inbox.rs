@@ -76,14 +76,12 @@ impl MessageInbox {
 #[derive(Debug, Default)]
 pub(crate) struct Inboxes {
     list: Vec<MessageInbox>,
-    opened: u64,
 }
 
 impl Inboxes {
-    /// Another inbox, of so many messages of at most `size` bytes each.
-    pub(crate) fn open(&mut self, size: usize, depth: usize) -> InboxId {
-        self.opened += 1;
-        let id = InboxId(self.opened);
+    /// Another inbox, of so many messages of at most `size` bytes each. None had this number.
+    pub(crate) fn open(&mut self, number: u64, size: usize, depth: usize) -> InboxId {
+        let id = InboxId(number);
         self.list.push(MessageInbox {
             id,
             size,
