@@ -23,6 +23,7 @@ mod party;
 mod send_task;
 mod serve;
 mod stats;
+mod status;
 mod view;
 
 use std::io::Write;
@@ -35,7 +36,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use options::{Mode, Options};
-use party::{Party, Status};
+use party::Party;
+use status::Status;
 use view::{View, errors, short};
 
 fn main() -> ExitCode {

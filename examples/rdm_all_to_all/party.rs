@@ -18,6 +18,7 @@ use crate::inbox::{self, Inbox};
 use crate::message;
 use crate::options::Options;
 use crate::send_task::SendTask;
+use crate::status::Status;
 
 /// In the end others are waited for as long as something arrives within this time.
 const END_LIMIT: Duration = Duration::from_secs(15);
@@ -50,20 +51,6 @@ pub struct Member {
     pub peer: FabricAddr,
     pub is_ours: bool,
     now: Mutex<(Announced, Status)>,
-}
-
-/// What is known of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// Nothing yet: it is being greeted.
-    New,
-    Living,
-    /// Its connection was lost; it is tried again.
-    Lost,
-    /// It cannot be reached; it is tried again, for it may come back.
-    Gone,
-    /// It has said that it ends.
-    Left,
 }
 
 impl Party {
@@ -362,9 +349,11 @@ impl Member {
         self.now().1
     }
 
-    /// True if this is another status than before.
-    fn becomes(&self, status: Status) -> bool {
-        std::mem::replace(&mut self.now().1, status) != status
+    /// True if this makes its status another than before.
+    fn becomes(&self, seen: Status) -> bool {
+        let status = &mut self.now().1;
+        let after = status.after(seen);
+        std::mem::replace(status, after) != after
     }
 
     /// The member at this address may have been restarted since. True if no task sends to it.

@@ -11,7 +11,8 @@ use crate::board::Count;
 use crate::control::{Announced, CONTROL, Control};
 use crate::message;
 use crate::options::Mode;
-use crate::party::{Local, Member, Party, Status};
+use crate::party::{Local, Member, Party};
+use crate::status::Status;
 
 /// Between an error and the next try.
 const PAUSE: Duration = Duration::from_millis(100);

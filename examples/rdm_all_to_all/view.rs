@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::board::Count;
-use crate::party::{Party, Status};
+use crate::party::Party;
+use crate::status::Status;
 
 /// What terminals have at least: a label, and cells of five columns.
 const WIDTH: usize = 80;

@@ -2,8 +2,11 @@
 //! which join each other, leave, and die.
 
 pub mod process;
+#[path = "../../examples/rdm_all_to_all/status.rs"]
+mod status;
 
 use process::{Running, number, run, run_json};
+use status::Status;
 
 /// "alone it runs in this process": every kind of operation, over every backend, all to all at
 /// once; what arrives is verified, and nothing is missing.
@@ -109,6 +112,20 @@ fn on_a_terminal_it_shows_a_matrix_of_80_columns() {
         }
         assert!(lines[last + 1 + rows].contains("slowest"), "{shown}");
         assert!(lines[last + 2 + rows].starts_with("errors "), "{shown}");
+    }
+}
+
+/// The end of an operation that is noticed after the peer's good-bye brings no peer back that has
+/// left: it would be sent to for as long as it cannot be reached.
+#[test]
+fn a_member_that_has_left_is_not_living_again_by_what_is_noticed_late() {
+    use Status::{Gone, Left, Living, Lost, New};
+    for seen in [Living, Lost, Gone] {
+        assert_eq!(Left.after(seen), Left);
+        for before in [New, Living, Lost, Gone] {
+            assert_eq!(before.after(seen), seen);
+            assert_eq!(before.after(Left), Left);
+        }
     }
 }
 
