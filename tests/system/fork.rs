@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tokio_fabric::buf::AddressRange;
 use tokio_fabric::domain::RegistrationCache;
 use tokio_fabric::mr::CacheWatch;
-use tokio_fabric::{Access, Domain, Fabric, Hints};
+use tokio_fabric::{Access, Domain, EndpointType, Fabric, Hints};
 
 use crate::common::alone::alone;
 use crate::common::left_out;
@@ -130,4 +130,40 @@ async fn a_watched_cache_on_both_sides() {
     );
     assert_eq!(key(&cache), kept, "the parent's is as it was");
     assert!(is_watched(&cache));
+}
+
+/// A named address vector stays while its opener has it open, whatever a child does with the copy
+/// of it that it inherits.
+#[test]
+fn a_named_vector_outlives_what_a_forked_child_drops() {
+    alone("fork::a_named_vector_of_parent_and_child");
+}
+
+#[tokio::test]
+#[ignore = "the other process of another test"]
+async fn a_named_vector_of_parent_and_child() {
+    let fabric = Fabric::open(Hints::new().endpoint(EndpointType::Rdm)).unwrap();
+    let domain = fabric.domain().open().unwrap();
+    let name = format!("fork-{}", std::process::id());
+    let open = || domain.address_vector().name(&name).open().unwrap();
+    let vector = open();
+    let address = ([127, 0, 0, 1], 1).into();
+    let peer = vector.insert(address).now().unwrap();
+    let (mut from_child, mut to_parent) = pipe().unwrap();
+    // SAFETY: as above.
+    match unsafe { libc::fork() } {
+        -1 => panic!("{}", std::io::Error::last_os_error()),
+        0 => {
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(vector)));
+            let _ = to_parent.write_all(&[u8::from(dropped.is_ok())]);
+            // SAFETY: nothing of the parent's is ended or flushed a second time.
+            unsafe { libc::_exit(0) }
+        }
+        _ => drop(to_parent),
+    }
+    let mut said = [0];
+    from_child.read_exact(&mut said).expect("a word");
+    assert_eq!(said, [1], "it is dropped");
+    assert_eq!(open().lookup(peer).unwrap(), address, "the same vector");
+    assert_eq!(vector.lookup(peer).unwrap(), address);
 }

@@ -94,20 +94,28 @@ impl Opening {
         Ok(Membership {
             members: self.members,
             paths: self.paths,
+            process: std::process::id(),
         })
     }
 }
 
 /// Keeps a vector there. The last one to be dropped removes its files; if it is not, because its
 /// process is killed, the next process that opens the name does.
+///
+/// A forked child inherits its parent's lock with the descriptor, and could have it alone, as if
+/// no process had the vector open: what it inherits is the parent's to remove.
 #[derive(Debug)]
 pub(in crate::av) struct Membership {
     members: File,
     paths: Paths,
+    process: u32,
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         let Ok(_gate) = lock_gate(&self.paths) else {
             return;
         };
