@@ -34,10 +34,13 @@ impl Endpoint {
     /// Connects to a listener (`fi_connect`). Awaited, it returns the private data of the acceptor.
     #[doc(alias = "fi_connect")]
     pub fn connect(&self, to: SocketAddr) -> Connect {
+        let to = canonical(to);
+        // The source of another IP version cannot reach the peer; the system chooses then.
+        let source = self.domain().source().and_then(at_any_port);
         Connect {
             endpoint: self.clone(),
-            to: canonical(to),
-            from: self.domain().source().and_then(at_any_port),
+            to,
+            from: source.filter(|source| source.is_ipv4() == to.is_ipv4()),
             data: Bytes::new(),
             context: None,
             timeout: CONNECT_TIMEOUT_DEFAULT,
@@ -122,8 +125,9 @@ impl Connect {
         self
     }
 
-    /// The local address to connect from. Default: the one that the hints chose, with any port;
-    /// otherwise the routing table decides.
+    /// The local address to connect from, of the peer's IP version
+    /// ([`ErrorKind::InvalidArgument`] otherwise). Default: the one that the hints chose, with any
+    /// port, if it is of that version; otherwise the routing table decides.
     pub fn from(mut self, from: SocketAddr) -> Self {
         self.from = Some(canonical(from));
         self
@@ -151,10 +155,14 @@ impl IntoFuture for Connect {
 impl Connect {
     fn start(self) -> Result<Endpoint> {
         check_data(&self.data)?;
+        if let Some(from) = self.from
+            && from.is_ipv4() != self.to.is_ipv4()
+        {
+            let what = format!("from: {from} is of another IP version than the peer");
+            return Err(Error::new(ErrorKind::InvalidArgument, what).with_peer(self.to));
+        }
         let port = &self.endpoint.inner.port;
-        // The source of another family cannot reach the peer; the system chooses then.
-        let from = self.from.filter(|from| from.is_ipv4() == self.to.is_ipv4());
-        port.connect(self.to, from, &self.data, self.context, self.timeout)?;
+        port.connect(self.to, self.from, &self.data, self.context, self.timeout)?;
         Ok(self.endpoint)
     }
 }

@@ -40,6 +40,26 @@ fn errors_of_listening_and_connecting_say_where_and_what_to_do() {
     });
 }
 
+/// A source address that cannot lead to the peer is refused, not passed over; the endpoint can then
+/// connect from another.
+#[test]
+fn a_source_of_another_ip_version_is_refused() {
+    on_every_backend(|net| async move {
+        let (a, b, listener, requests) = listening(&net);
+        let x = a.domain.endpoint().open().unwrap();
+        let to = listener.local_addr();
+        for from in ["[::1]:0", "[::]:0"] {
+            let error = x.connect(to).from(from.parse().unwrap()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.to_string().contains("from"), "{error}");
+        }
+        let connecting = x.connect(to).from(([127, 0, 0, 1], 0).into());
+        let accepting = async { request(&requests).await.accept(&b.domain).await };
+        let (connected, _accepted) = tokio::join!(connecting, accepting);
+        connected.unwrap();
+    });
+}
+
 /// fi_cm(3): private data goes along with connect, accept and reject, from nothing to 256 bytes.
 #[test]
 fn private_data_arrives_whole_both_ways() {
