@@ -24,6 +24,9 @@ impl Endpoint {
 /// Access to the TCP socket of a connected endpoint, with the backends that have one. Open it by
 /// [`Endpoint::ops`], connected or not. It does not keep the endpoint open.
 ///
+/// With TLS the socket carries its records, which the kernel counts. A connectionless endpoint has
+/// no such interface: its connections come, are replaced and go while it is used.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
 /// use std::os::fd::AsRawFd;

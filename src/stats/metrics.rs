@@ -346,9 +346,11 @@ mod tests {
     use super::*;
     use crate::testing::{Net, connect};
 
-    /// What was described and recorded.
+    /// What was described and recorded, and what else is called each time.
     #[derive(Clone, Default)]
-    struct Recorded(Arc<Mutex<(Vec<String>, Samples)>>);
+    struct Recorded(Arc<Mutex<(Vec<String>, Samples)>>, Option<Callback>);
+
+    type Callback = Arc<dyn Fn() + Send + Sync>;
 
     /// By name and labels.
     type Samples = BTreeMap<String, Vec<f64>>;
@@ -357,6 +359,7 @@ mod tests {
 
     impl Metric {
         fn add(&self, value: f64) {
+            self.0.call_back();
             let mut recorded = self.0.0.lock().unwrap();
             recorded.1.entry(self.1.clone()).or_default().push(value);
         }
@@ -390,13 +393,21 @@ mod tests {
     }
 
     impl Recorded {
+        fn call_back(&self) {
+            if let Some(callback) = &self.1 {
+                callback();
+            }
+        }
+
         fn described(&self, kind: &str, name: &KeyName, unit: Option<Unit>) {
+            self.call_back();
             let unit = unit.expect("each has a unit").as_str();
             let line = format!("{kind} {} {unit}", name.as_str());
             self.0.lock().unwrap().0.push(line);
         }
 
         fn metric(&self, key: &Key) -> Arc<Metric> {
+            self.call_back();
             let labels = key
                 .labels()
                 .map(|it| format!(" {}={}", it.key(), it.value()));
@@ -485,5 +496,50 @@ mod tests {
         assert_eq!(of("fabric.connections endpoint=a"), 1.0);
         let duration = of("fabric.operation.duration endpoint=a operation=send");
         assert!(duration > 0.0 && duration < 60.0, "{duration}");
+    }
+
+    /// No lock is held while a recorder is called: it may look at what it records, for example for
+    /// labels of its own.
+    #[test]
+    fn a_recorder_may_ask_the_objects_that_it_records() {
+        let (sender, ended) = std::sync::mpsc::channel();
+        // A thread of its own: it would not come back from a lock.
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = { runtime }.enable_all().build().unwrap();
+            runtime.block_on(async {
+                let net = Net::loopback();
+                let (us, them) = (net.peer().unwrap(), net.peer().unwrap());
+                let (a, b) = connect(&us, &them).await.unwrap();
+                let listener = them.fabric.passive_endpoint(&them.events).listen().unwrap();
+                for _ in 0..64 {
+                    let receive = b.recv(vec![0; 8]).post().unwrap();
+                    a.send("12345678").await.unwrap();
+                    receive.await.unwrap();
+                }
+                let samples = a.take_latencies();
+                assert!(!samples.is_empty());
+                let asked = Arc::new(Mutex::new(0));
+                let (endpoint, domain, events) = (a.clone(), us.domain.clone(), us.events.clone());
+                let (listening, count) = (listener.stats(), Arc::clone(&asked));
+                let callback = move || {
+                    let _ = (endpoint.stats(), domain.stats(), events.stats());
+                    let _ = (listener.stats(), endpoint.take_latencies());
+                    *count.lock().unwrap() += 1;
+                };
+                let recorded = Recorded(Arc::default(), Some(Arc::new(callback)));
+                metrics::with_local_recorder(&recorded, || {
+                    describe_metrics();
+                    a.stats().record_metrics(&[]);
+                    us.domain.stats().record_metrics(&[]);
+                    us.events.stats().record_metrics(&[]);
+                    listening.record_metrics(&[]);
+                    samples.iter().for_each(|it| it.record_metrics(&[]));
+                });
+                sender.send(*asked.lock().unwrap()).unwrap();
+            });
+        });
+        let asked = ended.recv_timeout(std::time::Duration::from_secs(60));
+        assert!(asked.expect("it came back from every call") > 30);
     }
 }

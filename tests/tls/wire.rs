@@ -1,14 +1,45 @@
 //! What is on the wire.
 
+use socket2::SockRef;
 use tokio_fabric::Backend;
+use tokio_fabric::ep::TcpOps;
+use tokio_fabric::testing::connect;
 
 use crate::certificates::Authority;
-use crate::common::on_threads;
 use crate::common::peers::{listener, open_region, read, request, write};
+use crate::common::{on_sockets_at_once, on_threads};
 use crate::relay::{APPLICATION_DATA, CHANGE_CIPHER_SPEC, HANDSHAKE, Relay};
 use crate::sessions::peer;
 
 const WORDS: &[u8] = b"words that only the two peers may read";
+
+/// Low-level access reaches the socket below TLS, on each backend that has sockets: the kernel
+/// counts records, of which there are more bytes than of the message.
+#[test]
+fn the_socket_below_tls_is_reached_by_type() {
+    const LEN: usize = 1 << 20;
+    let tls = Authority::new().config();
+    on_sockets_at_once(|net| {
+        let tls = tls.clone();
+        async move {
+            let (a, b) = (peer(&net, &tls), peer(&net, &tls));
+            let (x, y) = connect(&a, &b).await.unwrap();
+            let (sent, received) = tokio::join!(
+                x.send(vec![1; LEN]).delivery_complete().into_future(),
+                y.recv(vec![0; LEN]).into_future(),
+            );
+            sent.unwrap();
+            received.unwrap();
+            let tcp = x.ops::<TcpOps>().unwrap();
+            let info = tcp.info().unwrap();
+            assert!(info.acknowledged_bytes > LEN as u64, "{info:?}");
+            let far = y.ops::<TcpOps>().unwrap().info().unwrap();
+            assert!(far.received_bytes > LEN as u64, "{far:?}");
+            let local = tcp.with_fd(|fd| SockRef::from(&fd).local_addr().unwrap().as_socket());
+            assert_eq!(local.unwrap(), x.local_addr());
+        }
+    });
+}
 
 /// Everything on the wire is a record of TLS, the first ones a handshake, and in none of them is a
 /// byte of the fabric's: not the private data of the request, nor messages, nor what is written and
