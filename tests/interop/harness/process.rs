@@ -4,13 +4,22 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::LOOK_AGAIN;
+use super::{LOOK_AGAIN, compile};
+
+/// What spares the programs the reading of the kernel's symbols; `None` where nothing is compiled.
+fn without_symbols() -> Option<&'static Path> {
+    static LIBRARY: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+        let options = ["-shared", "-fPIC", "-Wl,--as-needed"];
+        compile("tests/interop/symbols.c", "interop-symbols.so", &options).ok()
+    });
+    LIBRARY.as_deref()
+}
 
 /// A running C program. Dropping it kills it.
 pub struct Process {
@@ -49,7 +58,11 @@ impl Process {
         arguments: impl IntoIterator<Item = S>,
         stdin: Stdio,
     ) -> Self {
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        if let Some(library) = without_symbols() {
+            command.env("LD_PRELOAD", library);
+        }
+        let mut child = command
             .args(arguments)
             // The reason of a teardown is only in the provider's log.
             .env("FI_LOG_LEVEL", "warn")
