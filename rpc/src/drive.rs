@@ -8,8 +8,9 @@ mod tests;
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ use tokio_fabric::{Buffer, CompletionQueue, Domain, Endpoint, Error, Event, Even
 use crate::caught::{caught, log};
 use crate::cx::Cx;
 use crate::limits::{
-    BATCH_MAX, FRAME_MAX, IDLE_INTERVAL, QUEUE_SIZE, RECEIVE_BUFFER, RECEIVE_BUFFERS, REFUSALS_MAX,
+    BATCH_MAX, FIRST_POLL_MAX, FRAME_MAX, IDLE_INTERVAL, QUEUE_SIZE, RECEIVE_BUFFER,
+    RECEIVE_BUFFERS, REFUSALS_MAX, TIME_RESOLUTION,
 };
 use crate::server::Handling;
 use crate::status::Status;
@@ -59,15 +61,22 @@ pub(crate) trait Connection: Send + Sync + 'static {
 pub(crate) struct ReadTurn {
     /// When they were taken from it.
     pub(crate) read: Instant,
-    /// The same by the system's clock, which costs less than Tokio's.
-    clock: std::time::Instant,
-    /// Before that.
+    /// Before the system's clock was first asked, which costs less than Tokio's.
     before: Duration,
-    /// When the last one was handled, since they were read.
+    clock: std::time::Instant,
+    /// When the last one was handled.
+    last_at: std::time::Instant,
+    /// When `last` is to be set anew.
+    due_at: std::time::Instant,
+    /// About how long that was behind their being read.
     pub(crate) last: Duration,
+    /// What the last one has taken that has taken long.
+    pub(crate) took: Duration,
     /// Of a call that is over, for the next one.
     pub(crate) spare: Option<Cx>,
     pub(crate) spare_handling: Option<Handling>,
+    /// Of the last call, and where the server has it.
+    pub(crate) last_method: Option<(u32, usize)>,
     /// For what of the messages is kept.
     pub(crate) bodies: Bodies,
     /// Answers of the connection whose messages are handled.
@@ -80,13 +89,18 @@ pub(crate) struct ReadTurn {
 
 impl ReadTurn {
     pub(crate) fn new() -> ReadTurn {
+        let (read, clock) = (Instant::now(), std::time::Instant::now());
         ReadTurn {
-            read: Instant::now(),
-            clock: std::time::Instant::now(),
+            read,
             before: Duration::ZERO,
+            clock,
+            last_at: clock,
+            due_at: clock,
             last: Duration::ZERO,
+            took: Duration::ZERO,
             spare: None,
             spare_handling: None,
+            last_method: None,
             bodies: Bodies::default(),
             answers: BatchBuf::default(),
             woken: 0,
@@ -96,21 +110,31 @@ impl ReadTurn {
 
     /// Of what was taken now.
     fn restart(&mut self) {
-        (self.read, self.clock) = (Instant::now(), std::time::Instant::now());
-        (self.before, self.last) = (Duration::ZERO, Duration::ZERO);
+        self.begin_at(Instant::now());
+        self.before = Duration::ZERO;
     }
 
     /// Of one that was read then.
     pub(crate) fn begin_at(&mut self, read: Instant) {
+        let clock = std::time::Instant::now();
         self.before = self.read.saturating_duration_since(read);
         (self.read, self.last) = (read, self.before);
+        (self.clock, self.last_at, self.due_at) = (clock, clock, clock);
     }
 
-    /// How long the last one has taken, which has been handled.
+    /// One has been handled. True if that [took](Self::took) long.
     #[inline]
-    pub(crate) fn measure(&mut self) -> Duration {
-        let last = std::mem::replace(&mut self.last, self.before + self.clock.elapsed());
-        self.last.saturating_sub(last)
+    pub(crate) fn measure(&mut self) -> bool {
+        let now = std::time::Instant::now();
+        let last_at = std::mem::replace(&mut self.last_at, now);
+        now >= self.due_at && self.measure_from(last_at)
+    }
+
+    fn measure_from(&mut self, last_at: std::time::Instant) -> bool {
+        self.last = self.before + self.last_at.duration_since(self.clock);
+        self.due_at = self.last_at + TIME_RESOLUTION;
+        self.took = self.last_at.duration_since(last_at);
+        self.took > FIRST_POLL_MAX
     }
 }
 
@@ -374,6 +398,7 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
         let buffer = completion.take_buffer();
         let is_message = completion.flags.contains(CompletionFlags::RECV);
         if completion.operation == OperationKind::Receive && is_message {
+            turn.bodies.begin_message();
             match (&completion.result, &buffer, from) {
                 (Ok(()), Some(message), Some(from)) => {
                     guarded(from, || from.handle_message(message, turn));
@@ -497,6 +522,14 @@ pub(crate) fn send_batch(endpoint: &Endpoint, batch: &mut BatchBuf) -> Result<()
     }
     let sent = endpoint.send(batch.take()).detach();
     sent.map_err(|failed| failed.into_error())
+}
+
+/// Whether this peer can work while something is gathered for it: it has a processor of its own.
+pub(crate) fn works_beside(peer: Option<SocketAddr>) -> bool {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let is_here = peer.is_some_and(|it| it.ip().is_loopback());
+    !is_here || *PROCESSORS.get_or_init(processors) > 1
 }
 
 /// Closes a connection without waiting for it.

@@ -19,11 +19,11 @@ pub const FRAME_MAX: usize = 64 << 10;
 pub const SPARE_BUFFER_MAX: usize = 512;
 /// Number of such buffers that a thread keeps: as many as a window has calls.
 pub const SPARE_BUFFERS_MAX: usize = 256;
-/// Bytes of memory in which bodies of a few messages are kept together, as `Bytes` or until they
-/// are decoded. A handler that keeps the shortest of them keeps as much.
-pub const BODIES_CHUNK: usize = 4 << 10;
+/// Bytes of a message that are copied together for the bodies in them that are kept: as `Bytes`, or
+/// until they are decoded. A handler that keeps the shortest of these keeps as much.
+pub const BODIES_PIECE: usize = 4 << 10;
 /// Largest of these bodies; a larger one has memory of its own.
-pub const SHARED_BODY_MAX: usize = BODIES_CHUNK / 4;
+pub const SHARED_BODY_MAX: usize = BODIES_PIECE / 4;
 /// Bytes of a message that gathers several frames. At this size the cost of a message is negligible
 /// for each frame.
 pub const BATCH_BYTES_MAX: usize = 16 << 10;
@@ -31,7 +31,7 @@ pub const BATCH_BYTES_MAX: usize = 16 << 10;
 pub const BATCH_FRAMES_MAX: usize = 256;
 /// Frames of the first of the messages that are gathered in a turn. It wakes a peer that sleeps,
 /// and the peer works while the rest is gathered; otherwise each side would sleep while the other
-/// works.
+/// works. A peer that shares the only processor gets all at once.
 pub const FIRST_BATCH_FRAMES: usize = 24;
 /// Callers woken together from which on their next calls are gathered into one message. Otherwise
 /// each call is sent at once.
@@ -149,6 +149,9 @@ pub const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 /// A handler whose first poll takes longer than this is reported in the log. The first poll runs on
 /// the task that reads the frames of all connections. Value: 1 ms.
 pub const FIRST_POLL_MAX: Duration = Duration::from_millis(1);
+/// To this the time is known that a call was served which is done at its first poll, behind others
+/// of the same message. Value: 100 µs.
+pub const TIME_RESOLUTION: Duration = Duration::from_micros(100);
 
 /// How long a test's counts may take to balance: longer than any default deadline. Value: 30 s.
 #[cfg(feature = "test-util")]

@@ -133,6 +133,8 @@ impl Channel {
                     span: Span::none(),
                     #[cfg(feature = "metrics")]
                     begun: None,
+                    #[cfg(feature = "metrics")]
+                    ended: None,
                 },
                 state: State::Described,
                 frame: arguments.frame,
@@ -276,6 +278,8 @@ impl<T, E> Clone for Call<T, E> {
                     span: Span::none(),
                     #[cfg(feature = "metrics")]
                     begun: None,
+                    #[cfg(feature = "metrics")]
+                    ended: None,
                 },
                 state: State::Described,
                 frame: match call.state {
@@ -428,8 +432,8 @@ impl AnyCall {
                 }
                 _ => unreachable!("a call is not polled after its end"),
             };
-            let progress = match has_begun {
-                true => CallProgress::Pending,
+            let (progress, _ended) = match has_begun {
+                true => (CallProgress::Pending, None),
                 false => connection.poll_call(key, cx.waker(), || Unsent {
                     frame: self.frame.as_mut().expect("it is described"),
                     method: self.record.method.id,
@@ -461,6 +465,10 @@ impl AnyCall {
                 }
                 CallProgress::Ended(Ok(end)) => {
                     self.state = State::AtProgram;
+                    #[cfg(feature = "metrics")]
+                    {
+                        self.record.ended = _ended;
+                    }
                     return CallProgress::Ended(Ok(end));
                 }
                 CallProgress::Begun => return CallProgress::Begun,

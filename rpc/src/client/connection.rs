@@ -11,7 +11,7 @@ use tokio_fabric::{Endpoint, Error, RemoteRegion};
 use crate::caught::{caught, caught_async, log, wake_all};
 use crate::drive::{
     Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
-    send_later,
+    send_later, works_beside,
 };
 use crate::lend::{BodyRoom, fetch};
 use crate::limits::{GATHERED_CALLERS_MIN, HEADER_LEN};
@@ -47,8 +47,6 @@ pub(crate) struct ClientConnection {
     pub(crate) endpoint: Endpoint,
     /// What the server has said that its services are in.
     codec: OnceLock<CodecName>,
-    /// What the machine's times count from.
-    origin: Instant,
     state: Mutex<State>,
     reading: ReadingCheck,
     /// For answers that are read out of the server's memory.
@@ -90,6 +88,8 @@ struct State {
     reserved: usize,
     /// A task waits for room without a call.
     is_room_wanted: bool,
+    /// When the last message was read.
+    read_at: Instant,
     /// When the clock looks next.
     armed: Option<Time>,
     has_clock: bool,
@@ -100,13 +100,13 @@ impl ClientConnection {
         Arc::new(ClientConnection {
             endpoint,
             codec: OnceLock::new(),
-            origin: Instant::now(),
             state: Mutex::new(State {
                 machine: ClientMachine::new(&Hello::default()),
                 gathered: BatchBuf::default(),
                 gathers: false,
                 reserved: 0,
                 is_room_wanted: false,
+                read_at: Instant::now(),
                 armed: None,
                 has_clock: false,
             }),
@@ -132,7 +132,10 @@ impl ClientConnection {
     pub(crate) fn agree(&self, server: &Hello) {
         // A connection is made once.
         let _ = self.codec.set(server.codec);
-        self.with_machine(|machine| machine.agree(server));
+        let state = &mut *self.lock();
+        state.machine.agree(server);
+        let parts = works_beside(self.endpoint.peer_addr());
+        state.gathered.set_parts(parts);
     }
 
     /// Before a call in this codec.
@@ -181,8 +184,7 @@ impl ClientConnection {
         if let Some(codec) = call.codec {
             self.check_codec(codec)?;
         }
-        let deadline = call.deadline;
-        let deadline = deadline.map(|it| it.saturating_duration_since(self.origin));
+        let deadline = call.deadline.map(Instant::into_std);
         let (watcher, mut unused) = (task.clone(), None);
         let mut state = self.lock();
         if call.body_len > state.machine.body_max() {
@@ -277,20 +279,21 @@ impl ClientConnection {
         }
     }
 
-    /// How far the call is. Sends its request if it has waited and it is its turn, and the credit
-    /// of an item.
+    /// How far the call is, and if it has ended without streams, when its answer was there. Sends
+    /// its request if it has waited and it is its turn, and the credit of an item.
     #[inline]
     pub(crate) fn poll_call<'f>(
         &self,
         key: CallKey,
         task: &Waker,
         request: impl FnOnce() -> Unsent<'f>,
-    ) -> CallProgress {
-        let end = self.lock().machine.take_plain_end(key);
-        match end {
-            Some(end) => CallProgress::Ended(end),
-            None => self.poll_open_call(key, task, request),
-        }
+    ) -> (CallProgress, Option<Instant>) {
+        let end = {
+            let state = &mut *self.lock();
+            let end = state.machine.take_plain_end(key);
+            end.map(|it| (CallProgress::Ended(it), Some(state.read_at)))
+        };
+        end.unwrap_or_else(|| (self.poll_open_call(key, task, request), None))
     }
 
     fn poll_open_call<'f>(
@@ -401,7 +404,7 @@ impl ClientConnection {
 
     /// Ends calls whose time is over; when to look again.
     fn expire(&self) -> Option<Instant> {
-        let now = self.origin.elapsed();
+        let now = Instant::now().into_std();
         let (mut cancel, mut wake) = (Vec::new(), Vec::new());
         let (next, freed) = {
             let state = &mut *self.lock();
@@ -412,7 +415,7 @@ impl ClientConnection {
         };
         wake_all(wake);
         self.notify_freed(freed);
-        next.map(|it| self.origin + it)
+        next.map(Instant::from_std)
     }
 
     /// Without waiting for it, behind what was gathered.
@@ -426,13 +429,15 @@ impl ClientConnection {
     fn handle(
         &self,
         state: &mut State,
+        message: &[u8],
         frame: &[u8],
         turn: &mut ReadTurn,
         after: &mut Aftermath,
     ) -> Result<(), Violation> {
         match Frame::decode(frame)? {
             Frame::Response(response) => {
-                match state.machine.handle_response(&response, &mut turn.bodies)? {
+                let keep = |body: &[u8]| turn.bodies.copy(message, body);
+                match state.machine.handle_response(&response, keep)? {
                     ResponseOutcome::Ended(woken) => {
                         turn.woken += 1;
                         turn.wake.extend(woken);
@@ -549,8 +554,10 @@ impl Connection for ClientConnection {
         let mut after = Aftermath::default();
         let (handled, freed) = {
             let state = &mut *self.lock();
-            let handle = |frame| self.handle(state, frame, turn, &mut after);
-            let handled = each_frame(message, handle);
+            state.read_at = turn.read;
+            let handled = each_frame(message, |frame| {
+                self.handle(state, message, frame, turn, &mut after)
+            });
             (handled, state.free(&mut turn.wake))
         };
         if after.is_closing {

@@ -139,7 +139,8 @@ impl ReceivedItems {
             return Poll::Ready(Some(Err(status)));
         }
         let unsent = || unreachable!("it was sent before its stream began");
-        let end = match connection.poll_call(*key, cx.waker(), unsent) {
+        let (progress, _) = connection.poll_call(*key, cx.waker(), unsent);
+        let end = match progress {
             CallProgress::Pending => return Poll::Pending,
             CallProgress::Item(body, _) => return Poll::Ready(Some(Ok(body))),
             CallProgress::Ended(end) => end,

@@ -150,6 +150,9 @@ pub(super) struct CallRecord {
     /// Since its first poll.
     #[cfg(feature = "metrics")]
     pub(super) begun: Option<Instant>,
+    /// When its answer was there, if it is known.
+    #[cfg(feature = "metrics")]
+    pub(super) ended: Option<Instant>,
 }
 
 impl CallRecord {
@@ -161,7 +164,8 @@ impl CallRecord {
         #[cfg(feature = "metrics")]
         if let Some(begun) = self.begun {
             let times = &self.channel.counters.times;
-            times.record(self.method, code, begun.elapsed());
+            let ended = self.ended.unwrap_or_else(Instant::now);
+            times.record(self.method, code, ended.saturating_duration_since(begun));
         }
     }
 
@@ -178,6 +182,8 @@ impl CallRecord {
             span: std::mem::replace(&mut self.span, Span::none()),
             #[cfg(feature = "metrics")]
             begun: self.begun,
+            #[cfg(feature = "metrics")]
+            ended: None,
         }
     }
 }

@@ -11,5 +11,5 @@ pub use client::{CallKey, CallProgress, ClientMachine, ResponseOutcome};
 pub use flow::ItemBody;
 pub use server::{Admission, ItemRead, ItemSend, ServerMachine};
 
-/// Time since something that both callers of a machine mean alike.
-pub type Time = std::time::Duration;
+/// A point in time, which the caller of a machine knows.
+pub type Time = std::time::Instant;

@@ -127,6 +127,7 @@ impl<R, W> ServerMachine<R, W> {
     ///
     /// # Errors
     /// The client has more under way than it may, or uses a name twice.
+    #[inline]
     pub fn handle_request(&mut self, call: CallId, len: usize) -> Result<Admission, Violation> {
         if u32::from(call.slot) >= self.calls_max {
             return Err(Violation("more calls than the window allows"));

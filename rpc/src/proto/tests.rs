@@ -5,9 +5,11 @@ mod streams;
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::*;
 use crate::status::{Code, Started, Status};
-use crate::wire::{Bodies, CallId, CodecName, Hello, Response, Streams, Violation};
+use crate::wire::{CallId, CodecName, Hello, Response, Streams, Violation};
 
 const SMALL: Hello = Hello {
     calls: 3,
@@ -59,7 +61,7 @@ fn answered<W>(
     machine: &mut ClientMachine<W>,
     response: &Response<'_>,
 ) -> Result<ResponseOutcome<W>, Violation> {
-    machine.handle_response(response, &mut Bodies::default())
+    machine.handle_response(response, Bytes::copy_from_slice)
 }
 
 fn send(machine: &mut ClientMachine<u32>, number: u32) -> (CallKey, CallId) {
@@ -169,8 +171,9 @@ fn a_call_given_up_before_it_was_sent_uses_no_name() {
 #[test]
 fn deadlines_say_whether_the_call_was_sent() {
     let mut machine = machine();
-    let soon = Duration::from_secs(1);
-    let later = Duration::from_secs(5);
+    let begin = Time::now();
+    let soon = begin + Duration::from_secs(1);
+    let later = begin + Duration::from_secs(5);
     let sent = machine.begin(1, Some(soon), UNARY).unwrap();
     let CallProgress::Send(id) = progress_as(&mut machine, sent, 1) else {
         panic!()
@@ -182,10 +185,7 @@ fn deadlines_say_whether_the_call_was_sent() {
     let _ = progress_as(&mut machine, waits, 9);
     let patient = machine.begin(1, Some(later), UNARY).unwrap();
     let (mut cancel, mut wake) = (Vec::new(), Vec::new());
-    assert_eq!(
-        machine.expire(Duration::ZERO, &mut cancel, &mut wake),
-        Some(soon)
-    );
+    assert_eq!(machine.expire(begin, &mut cancel, &mut wake), Some(soon));
     assert!(cancel.is_empty() && wake.is_empty());
     assert_eq!(machine.expire(soon, &mut cancel, &mut wake), Some(later));
     assert_eq!((cancel, wake), (vec![id], vec![1, 9]));

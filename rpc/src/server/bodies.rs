@@ -50,23 +50,19 @@ impl Fetch {
         let mut turn = ReadTurn::new();
         let received = self.cx.call().received;
         turn.begin_at(received);
-        let handling = body.and_then(|body| {
+        let cx = self.cx.clone();
+        let started = running::start(&connection, self.cx, permit, None, &mut turn, |cx, _| {
             connection.server.dispatch(&mut Incoming {
-                cx: &self.cx,
-                body: IncomingBody::Own(body.into()),
+                cx,
+                body: IncomingBody::Own(body?.into()),
                 lent: &self.lent,
                 streams: self.streams,
                 connection: &connection,
                 spare: None,
             })
         });
-        match handling {
-            Ok(handling) => {
-                running::start(&connection, self.cx, handling, permit, None, &mut turn);
-            }
-            Err(status) => {
-                connection.answer(&self.cx, Reply::refusal(&status), turn.last, permit);
-            }
+        if let Err(status) = started {
+            connection.answer(&cx, Reply::refusal(&status), turn.last, None);
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::caught::{caught_async, log, wake_all};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::{
     Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
+    works_beside,
 };
 use crate::lend::{BodyRoom, Bulk};
 use crate::limits::{HEADER_LEN, RETRY_AFTER};
@@ -48,6 +49,8 @@ pub(crate) struct ServerConnection {
     pub(super) share: BodyShare,
     machine: Mutex<Machine>,
     reading: ReadingCheck,
+    /// Answers may leave in parts.
+    parts: bool,
     has_failed: AtomicBool,
     /// Closed once it has ended; nothing else of it is used.
     ended: Semaphore,
@@ -73,15 +76,18 @@ impl ServerConnection {
             frame_max: client.frame_max as usize,
             body_max: client.body_max,
             reading: ReadingCheck::default(),
+            parts: works_beside(Some(peer)),
             has_failed: AtomicBool::new(false),
             ended: Semaphore::new(0),
         })
     }
 
+    #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, Machine> {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[inline]
     pub(super) fn with_machine<R>(&self, act: impl FnOnce(&mut Machine) -> R) -> R {
         act(&mut self.lock())
     }
@@ -292,9 +298,16 @@ impl ServerConnection {
         self.gather(&head, &mut reply, turn);
     }
 
-    fn handle(self: &Arc<Self>, frame: &[u8], turn: &mut ReadTurn) -> Result<(), Violation> {
+    /// Handles a frame of a message.
+    #[inline]
+    fn handle(
+        self: &Arc<Self>,
+        message: &[u8],
+        frame: &[u8],
+        turn: &mut ReadTurn,
+    ) -> Result<(), Violation> {
         match Frame::decode(frame)? {
-            Frame::Request(request) => self.handle_request(&request, frame.len(), turn),
+            Frame::Request(request) => self.handle_request(&request, message, frame.len(), turn),
             Frame::Cancel(call) => {
                 let running = self.with_machine(|machine| {
                     machine.handle_cancel(call).map(|running| running.cloned())
@@ -332,9 +345,11 @@ impl ServerConnection {
         }
     }
 
+    #[inline]
     fn handle_request(
         self: &Arc<Self>,
         request: &Request<'_>,
+        message: &[u8],
         len: usize,
         turn: &mut ReadTurn,
     ) -> Result<(), Violation> {
@@ -346,7 +361,10 @@ impl ServerConnection {
         self.reading
             .check(Came::Request, calls_max, &self.endpoint)?;
         let refusal = |code, what: &'static str| Status::not_started(code, what);
-        let route = self.server.routes.find(request.method);
+        let route = match turn.last_method {
+            Some((method, route)) if method == request.method => Some(route),
+            _ => self.server.routes.find(request.method),
+        };
         if admission == Admission::Draining {
             self.refuse(call, route, &refusal(Code::Draining, ""), turn);
             return Ok(());
@@ -356,6 +374,7 @@ impl ServerConnection {
             self.refuse(call, None, &status, turn);
             return Ok(());
         };
+        turn.last_method = Some((request.method, route));
         let Some(permit) = self.server.admit(route, running) else {
             let status = refusal(Code::Overloaded, "as many calls run as the server takes");
             self.refuse(
@@ -393,20 +412,23 @@ impl ServerConnection {
             self.spawn(&of, "reading a request", run);
             return Ok(());
         }
-        let mut incoming = Incoming {
-            cx: &cx,
-            body: IncomingBody::Read(request.body, &mut turn.bodies),
-            lent: &request.lent,
-            streams: request.streams,
-            connection: self,
-            spare: turn.spare_handling.take(),
-        };
-        match self.server.dispatch(&mut incoming) {
-            Ok(handling) => {
-                let unopened = Some(request.streams);
-                running::start(self, cx, handling, Some(permit), unopened, turn);
-            }
-            Err(status) => self.refuse(call, Some(route), &status, turn),
+        let streams = Some(request.streams);
+        let started = running::start(self, cx, Some(permit), streams, turn, |cx, turn| {
+            self.server.dispatch(&mut Incoming {
+                cx,
+                body: IncomingBody::Read {
+                    body: request.body,
+                    message,
+                    bodies: &mut turn.bodies,
+                },
+                lent: &request.lent,
+                streams: request.streams,
+                connection: self,
+                spare: turn.spare_handling.take(),
+            })
+        });
+        if let Err(status) = started {
+            self.refuse(call, Some(route), &status, turn);
         }
         Ok(())
     }
@@ -451,7 +473,9 @@ impl Connection for ServerConnection {
         if self.has_failed.load(Ordering::Relaxed) {
             return;
         }
-        if let Err(violation) = each_frame(message, |frame| self.handle(frame, turn)) {
+        turn.answers.set_parts(self.parts);
+        let handled = each_frame(message, |frame| self.handle(message, frame, turn));
+        if let Err(violation) = handled {
             self.count_violation(violation.0);
             self.has_failed.store(true, Ordering::Relaxed);
             self.end();

@@ -146,7 +146,12 @@ impl ServerShared {
     #[inline]
     pub(crate) fn authorize(&self, call: &Cx) -> Result<()> {
         match &self.authorize {
-            Some(hook) => caught_for_call("what authorizes calls", || hook.authorize(call)),
+            Some(hook) => {
+                caught("what authorizes calls", || hook.authorize(call)).unwrap_or_else(|| {
+                    let what = "what authorizes calls has panicked";
+                    Err(Status::not_started(Code::Internal, what))
+                })
+            }
             None => Ok(()),
         }
     }
@@ -154,12 +159,12 @@ impl ServerShared {
     /// Passes a call to its handler, through the layers that there are.
     #[inline]
     pub(crate) fn dispatch(&self, call: &mut Incoming<'_>) -> Result<Handling> {
-        caught_for_call("what decodes the call", || match &self.stack {
+        match &self.stack {
             Some(stack) if !self.routes.at(call.cx.call().route).is_builtin => {
                 Ok(stack.pass(Request::new(call)))
             }
             _ => self.routes.handle(call),
-        })
+        }
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -208,14 +213,6 @@ impl ServerShared {
             methods: methods.collect(),
         }
     }
-}
-
-/// Runs what a program has given for a call.
-fn caught_for_call<T>(what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
-    caught(what, run).unwrap_or_else(|| {
-        let message = format!("{what} has panicked");
-        Err(Status::not_started(Code::Internal, message))
-    })
 }
 
 /// Counts of a server's connections and calls; see [`Listening::stats`].

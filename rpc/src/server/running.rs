@@ -1,12 +1,14 @@
 //! A handler at work: polled once where its frame was read, then in a task of its own, until it has
 //! an answer or the call is not wanted any more.
 
+use std::any::Any;
 use std::future::Future;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::time::{Sleep, sleep_until};
 use tracing::Span;
@@ -18,33 +20,52 @@ use super::service::{Handling, Reply};
 use crate::caught::{caught, drop_caught, log};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::ReadTurn;
-use crate::limits::FIRST_POLL_MAX;
 use crate::observe;
-use crate::status::{Code, Started, Status};
+use crate::status::{Code, Result, Started, Status};
 use crate::wire::Streams;
 
-/// Polls the handler once, unless its method says otherwise, and spawns it if it waits. A call that
-/// its connection does not know of yet comes with its streams.
+/// Begins a call with what decodes it and gives its handler, polls that once, unless its method
+/// says otherwise, and spawns it if it waits. A call that its connection does not know of yet comes
+/// with its streams.
+///
+/// # Errors
+/// Why it has not begun.
 pub(super) fn start<S: Deref<Target = ServerShared>>(
     connection: &Arc<ServerConnection>,
     cx: Cx,
-    handling: Handling,
     permit: Option<CallPermit<S>>,
     mut unopened: Option<Streams>,
     turn: &mut ReadTurn,
-) {
-    if let Some(streams) = unopened.take_if(|it| *it != Streams::default()) {
-        connection.open_call(&cx, streams);
-    }
-    let span = observe::server_span(&cx);
-    let (mut handling, mut reply) = (Some(handling), None);
+    begin: impl FnOnce(&Cx, &mut ReadTurn) -> Result<Handling>,
+) -> Result<()> {
+    let (mut begun, mut handling, mut reply) = (Ok(()), None, None);
+    let mut span = Span::none();
     // The task, if there is one, polls it again with a waker of its own.
     let mut unwoken = Context::from_waker(Waker::noop());
-    if !cx.call().method.spawn {
-        poll_within(&cx, &span, &mut handling, &mut reply, |it| {
-            it.poll(&mut unwoken)
-        });
-        notice_time(connection, &cx, turn);
+    let ran = cx.sync_scope(|| {
+        catch_unwind(AssertUnwindSafe(|| {
+            let handling = match begin(&cx, turn) {
+                Ok(begun) => handling.insert(begun),
+                Err(status) => return begun = Err(status),
+            };
+            if let Some(streams) = unopened.take_if(|it| *it != Streams::default()) {
+                connection.open_call(&cx, streams);
+            }
+            span = observe::server_span(&cx);
+            if !cx.call().method.spawn {
+                let _entered = span.enter();
+                if let Poll::Ready(ready) = handling.poll(&mut unwoken) {
+                    reply = Some(ready);
+                }
+            }
+        }))
+    });
+    if let Err(panic) = ran {
+        reply = Some(catch_first(&cx, panic, &mut handling)?);
+    }
+    begun?;
+    if turn.measure() {
+        notice_time(connection, &cx, turn.took);
     }
     // What is answered at its first poll has nothing that others could reach meanwhile, and needs
     // no place at its connection.
@@ -59,7 +80,7 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
         observe::end_span(span, reply.code);
         // Nothing of the handler is left there.
         (turn.spare, turn.spare_handling) = (Some(cx), handling);
-        return;
+        return Ok(());
     }
     if let Some(streams) = unopened {
         connection.open_call(&cx, streams);
@@ -74,22 +95,49 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
         permit: permit.map(|it| it.own(&connection.server)),
     };
     if running.go_on(reply, &mut unwoken).is_ready() {
-        return;
+        return Ok(());
     }
     if let Some(deadline) = running.cx.deadline() {
         running.timer = Some(Box::pin(sleep_until(deadline)));
     }
     tokio::spawn(running);
+    Ok(())
 }
 
-/// A handler has been polled where frames are read.
-fn notice_time(connection: &ServerConnection, cx: &Cx, turn: &mut ReadTurn) {
-    let took = turn.measure();
-    if took > FIRST_POLL_MAX {
-        let routed = connection.server.routes.at(cx.call().route);
-        routed.counters.poll_slowly();
-        log(|| tracing::warn!(method = cx.method(), ?took, "a handler keeps its thread"));
+/// What has panicked as the call began: its handler, which is answered, or what decodes it.
+#[cold]
+fn catch_first(
+    cx: &Cx,
+    panic: Box<dyn Any + Send>,
+    handling: &mut Option<Handling>,
+) -> Result<Reply> {
+    drop_caught(panic);
+    match handling.take() {
+        Some(handling) => {
+            drop_caught(handling);
+            Ok(panicked(cx))
+        }
+        None => {
+            let what = "what decodes the call has panicked";
+            log(|| tracing::error!(method = cx.method(), what));
+            Err(Status::not_started(Code::Internal, what))
+        }
     }
+}
+
+/// The answer of a handler that has panicked.
+fn panicked(cx: &Cx) -> Reply {
+    log(|| tracing::error!(method = cx.method(), "a handler panicked"));
+    let status = Status::maybe_ran(Code::HandlerPanicked, cx.method());
+    Reply::status(&status)
+}
+
+/// A handler that was polled where frames are read has kept them waiting for long.
+#[cold]
+fn notice_time(connection: &ServerConnection, cx: &Cx, took: Duration) {
+    let routed = connection.server.routes.at(cx.call().route);
+    routed.counters.poll_slowly();
+    log(|| tracing::warn!(method = cx.method(), ?took, "a handler keeps its thread"));
 }
 
 struct Running {
@@ -228,9 +276,7 @@ fn poll_within<T>(
         }
     });
     if has_panicked {
-        log(|| tracing::error!(method = cx.method(), "a handler panicked"));
-        let status = Status::maybe_ran(Code::HandlerPanicked, cx.method());
-        *reply = Some(Reply::status(&status));
+        *reply = Some(panicked(cx));
     }
 }
 

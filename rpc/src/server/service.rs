@@ -68,8 +68,12 @@ impl Handling {
 
 /// The arguments of a call.
 pub(crate) enum IncomingBody<'a> {
-    /// Where they came; and where they may stay.
-    Read(&'a [u8], &'a mut Bodies),
+    /// Where they came, in this message; and where they may stay.
+    Read {
+        body: &'a [u8],
+        message: &'a [u8],
+        bodies: &'a mut Bodies,
+    },
     /// In memory of their own.
     Own(Bytes),
 }
@@ -77,14 +81,18 @@ pub(crate) enum IncomingBody<'a> {
 impl IncomingBody<'_> {
     fn as_slice(&self) -> &[u8] {
         match self {
-            IncomingBody::Read(body, _) => body,
+            IncomingBody::Read { body, .. } => body,
             IncomingBody::Own(body) => body,
         }
     }
 
     pub(crate) fn kept(&mut self) -> Bytes {
         match self {
-            IncomingBody::Read(body, bodies) => bodies.copy(body),
+            IncomingBody::Read {
+                body,
+                message,
+                bodies,
+            } => bodies.copy(message, body),
             IncomingBody::Own(body) => body.clone(),
         }
     }

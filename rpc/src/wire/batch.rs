@@ -38,6 +38,8 @@ pub fn each_frame<'m>(
 /// A message that is gathered, one after the other in each turn.
 #[derive(Debug, Default)]
 pub struct BatchBuf {
+    /// The first message of a turn may leave before that ends.
+    parts: bool,
     /// A message was taken in this turn.
     is_followed: bool,
     /// Behind those that were taken, in memory that is used again once they are dropped.
@@ -49,12 +51,14 @@ pub struct BatchBuf {
 
 impl BatchBuf {
     /// True if a frame of so many bytes can go along.
+    #[inline]
     pub fn has_room(&self, len: usize) -> bool {
         let all = self.message.len().max(HEAD.len()) + LEN + len;
         all <= BATCH_BYTES_MAX && self.frames < BATCH_FRAMES_MAX
     }
 
     /// Appends a frame that has [room](Self::has_room).
+    #[inline]
     pub fn push(&mut self, frame: &[u8]) {
         self.begin_frame();
         let len = (frame.len() as u16).to_le_bytes();
@@ -63,6 +67,7 @@ impl BatchBuf {
     }
 
     /// The same of a frame in two pieces.
+    #[inline]
     pub fn push_body(&mut self, head: &[u8; HEADER_LEN], body: &[u8]) {
         self.begin_frame();
         let mut start = [0; LEN + HEADER_LEN];
@@ -73,6 +78,7 @@ impl BatchBuf {
         self.message.extend_from_slice(body);
     }
 
+    #[inline]
     fn begin_frame(&mut self) {
         if self.frames == 0 {
             // For several messages: one that is on its way keeps all of it.
@@ -87,7 +93,12 @@ impl BatchBuf {
     /// True if this is the first message of a turn and has enough frames to leave before the turn
     /// ends.
     pub fn is_due(&self) -> bool {
-        !self.is_followed && self.frames >= FIRST_BATCH_FRAMES
+        self.parts && !self.is_followed && self.frames >= FIRST_BATCH_FRAMES
+    }
+
+    /// Says whether the first message of a turn may leave before that ends.
+    pub fn set_parts(&mut self, parts: bool) {
+        self.parts = parts;
     }
 
     /// Another turn begins.

@@ -2,28 +2,55 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::limits::{BODIES_CHUNK, SHARED_BODY_MAX};
+use crate::limits::{BODIES_PIECE, SHARED_BODY_MAX};
 
-/// Copies bodies behind one another, into memory that is used again once all of them are dropped.
-/// A short one that is kept keeps the others' memory, a chunk's, which is why chunks are small.
+/// Copies bodies of messages in pieces of several frames, into memory that is used again once all
+/// of them are dropped. A short one that is kept keeps a piece, which is why these are small.
 #[derive(Debug, Default)]
-pub struct Bodies(BytesMut);
+pub struct Bodies {
+    memory: BytesMut,
+    /// A piece of the message.
+    piece: Bytes,
+    /// Where in the message that begins.
+    begin: usize,
+}
 
 impl Bodies {
-    /// The same bytes.
+    /// What follows is of another message.
+    pub fn begin_message(&mut self) {
+        (self.piece, self.begin) = (Bytes::new(), 0);
+    }
+
+    /// A body of the message, as bytes of its own.
     #[inline]
-    pub fn copy(&mut self, body: &[u8]) -> Bytes {
+    pub fn copy(&mut self, message: &[u8], body: &[u8]) -> Bytes {
         if body.is_empty() {
             return Bytes::new();
         }
-        if body.len() > SHARED_BODY_MAX {
-            return Bytes::copy_from_slice(body);
+        let at = body.as_ptr().addr() - message.as_ptr().addr();
+        if at < self.begin || at + body.len() > self.begin + self.piece.len() {
+            if body.len() > SHARED_BODY_MAX {
+                return Bytes::copy_from_slice(body);
+            }
+            self.copy_piece(message, at);
+            // The last one: that of a message of one frame.
+            if self.piece.len() == body.len() {
+                return std::mem::take(&mut self.piece);
+            }
         }
-        if self.0.capacity() < body.len() {
-            self.0.reserve(BODIES_CHUNK);
+        let at = at - self.begin;
+        self.piece.slice(at..at + body.len())
+    }
+
+    /// Copies the message from there on.
+    fn copy_piece(&mut self, message: &[u8], begin: usize) {
+        self.piece = Bytes::new();
+        let piece = &message[begin..message.len().min(begin + BODIES_PIECE)];
+        if self.memory.capacity() < piece.len() {
+            self.memory.reserve(BODIES_PIECE);
         }
-        self.0.extend_from_slice(body);
-        self.0.split().freeze()
+        self.memory.extend_from_slice(piece);
+        (self.piece, self.begin) = (self.memory.split().freeze(), begin);
     }
 }
 
@@ -31,37 +58,59 @@ impl Bodies {
 mod tests {
     use super::*;
 
-    #[test]
-    fn memory_is_used_again_once_all_of_a_chunk_is_dropped() {
-        let mut bodies = Bodies::default();
-        let mut fill = || -> Vec<Bytes> {
-            let each = vec![7; SHARED_BODY_MAX];
-            (0..BODIES_CHUNK / SHARED_BODY_MAX)
-                .map(|_| bodies.copy(&each))
-                .collect()
-        };
-        let first = fill();
-        let (place, kept) = (first[0].as_ptr(), first[1].clone());
-        drop(first);
-        // One of them is there.
-        let second = fill();
-        assert!(second.iter().all(|it| it.as_ptr() != place));
-        assert_eq!(kept, vec![7; SHARED_BODY_MAX]);
-        let place = second[0].as_ptr();
-        drop(second);
-        assert_eq!(fill()[0].as_ptr(), place);
+    /// Bodies of 100 bytes behind one another, each of its number.
+    fn message() -> Vec<u8> {
+        (0..100_u8).flat_map(|it| [it; 100]).collect()
+    }
+
+    fn all(bodies: &mut Bodies, message: &[u8]) -> Vec<Bytes> {
+        bodies.begin_message();
+        let each = message.chunks(100);
+        each.map(|it| bodies.copy(message, it)).collect()
     }
 
     #[test]
-    fn a_large_body_keeps_no_others_memory() {
-        let mut bodies = Bodies::default();
-        let small = bodies.copy(b"small");
-        let large = bodies.copy(&[1; SHARED_BODY_MAX + 1]);
-        assert_eq!(
-            (&small[..], large.len()),
-            (&b"small"[..], SHARED_BODY_MAX + 1)
-        );
-        assert!(large.is_unique() && !small.is_unique());
-        assert!(bodies.copy(&[]).is_empty());
+    fn bodies_are_what_the_message_has_and_their_memory_is_used_again() {
+        let (mut bodies, message) = (Bodies::default(), message());
+        let first = all(&mut bodies, &message);
+        let (place, kept) = (first[0].as_ptr(), first[1].clone());
+        assert_eq!(first.concat(), message);
+        drop(first);
+        // One of them is there.
+        let mut places = Vec::new();
+        for _ in 0..100 {
+            let copied = all(&mut bodies, &message);
+            assert_eq!(copied.concat(), message);
+            places.push(copied[0].as_ptr());
+        }
+        assert!(!places.contains(&place));
+        assert_eq!(kept, vec![1; 100]);
+        places.sort_unstable();
+        places.dedup();
+        assert!(places.len() < 50, "{} places", places.len());
+    }
+
+    #[test]
+    fn what_is_skipped_and_another_message_make_no_difference() {
+        let (mut bodies, message) = (Bodies::default(), message());
+        for at in [0, 300, 350, 9_900, 200] {
+            let body = &message[at..at + 50];
+            assert_eq!(bodies.copy(&message, body), body);
+        }
+        // In the same place.
+        let mut other = message;
+        other.fill(7);
+        bodies.begin_message();
+        assert_eq!(bodies.copy(&other, &other[..50]), vec![7; 50]);
+    }
+
+    #[test]
+    fn a_body_that_is_kept_keeps_a_piece_and_a_large_one_itself() {
+        let (mut bodies, message) = (Bodies::default(), message());
+        let large = bodies.copy(&message, &message[..SHARED_BODY_MAX + 1]);
+        assert!(large.is_unique());
+        let small = bodies.copy(&message, &message[5000..5001]);
+        assert!(!small.is_unique());
+        assert!(bodies.copy(&message, &[]).is_empty());
     }
 }

@@ -149,7 +149,7 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// A [`Violation`], in words for the log.
     // Inlined, so that a request is made where it is used.
-    #[inline]
+    #[inline(always)]
     pub fn decode(bytes: &'a [u8]) -> Result<Frame<'a>, Violation> {
         if bytes.len() > FRAME_MAX {
             return Err(Violation("a frame that is too long"));
@@ -226,7 +226,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn decode_request(
     flags: u8,
     meta_len: usize,

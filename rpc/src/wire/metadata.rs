@@ -90,9 +90,12 @@ impl Metadata {
     }
 
     /// Makes it that of bytes that were checked.
+    #[inline]
     pub(crate) fn set_checked(&mut self, encoded: &[u8]) {
         self.encoded.clear();
-        self.encoded.extend_from_slice(encoded);
+        if !encoded.is_empty() {
+            self.encoded.extend_from_slice(encoded);
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use super::Time;
 use super::flow::ItemBody;
 use crate::limits::CALLS_PER_CONNECTION_MAX;
 use crate::status::{Code, Started, Status};
-use crate::wire::{Bodies, CallId, Credit, Hello, Response, Streams, Violation, Window};
+use crate::wire::{CallId, Credit, Hello, Response, Streams, Violation, Window};
 use streams::CallStreams;
 
 /// Names a call of this side; its owner gives it back by [`ClientMachine::take`] or
@@ -433,10 +433,11 @@ impl<W> ClientMachine<W> {
     ///
     /// # Errors
     /// It is of no open call.
+    #[inline]
     pub fn handle_response(
         &mut self,
         response: &Response<'_>,
-        bodies: &mut Bodies,
+        keep: impl FnOnce(&[u8]) -> Bytes,
     ) -> Result<ResponseOutcome<W>, Violation> {
         let CallId { slot, generation } = response.call;
         let none = Violation("a response to no open call");
@@ -466,7 +467,7 @@ impl<W> ClientMachine<W> {
                 }
                 let end = match (response.code, response.not_started) {
                     (code @ (0 | crate::wire::TYPED_ERROR), false) => {
-                        Ok((code, bodies.copy(response.body)))
+                        Ok((code, keep(response.body)))
                     }
                     (code, not_started) => Err(Status::decode(code, not_started, response.body)),
                 };
@@ -493,6 +494,7 @@ impl<W> ClientMachine<W> {
         Some(key.and_then(|key| self.end_call(key, end)))
     }
 
+    #[inline]
     fn end_call(&mut self, key: CallKey, end: CallEnd) -> Option<W> {
         let call = &mut self.calls[key.0];
         call.state = CallState::Ended(end);
@@ -562,6 +564,7 @@ impl<W> ClientMachine<W> {
         self.open < self.calls_max && self.bytes + u64::from(len) <= self.bytes_max
     }
 
+    #[inline]
     fn admit(&mut self, key: CallKey, len: u32) {
         let slot = match self.idle.pop() {
             Some(slot) => slot,
@@ -584,6 +587,7 @@ impl<W> ClientMachine<W> {
         self.calls[key.0].state = CallState::Admitted { slot };
     }
 
+    #[inline]
     fn free(&mut self, slot: u16) {
         let used = &mut self.slots[usize::from(slot)];
         used.used = SlotUse::Idle;

@@ -21,6 +21,7 @@ struct Received {
 }
 
 impl CallStreams {
+    #[inline]
     pub fn of(streams: Streams) -> Option<Box<CallStreams>> {
         if streams == Streams::default() {
             return None;

@@ -108,7 +108,7 @@ struct Pair {
     fetching: Vec<CallId>,
     to_server: VecDeque<ToServer>,
     to_client: VecDeque<ToClient>,
-    now: Duration,
+    now: Time,
     has_ended: bool,
     widest: u32,
 }
@@ -125,7 +125,7 @@ impl Pair {
             fetching: Vec::new(),
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
-            now: Duration::ZERO,
+            now: Time::now(),
             has_ended: false,
             widest: SMALL.calls,
         }
