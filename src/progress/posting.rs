@@ -279,7 +279,7 @@ impl Port {
         let machine = &state.machine;
         let broken = state.life.is_open() && machine.fault().is_some();
         let transmits = !machine.is_transmit_out() && !machine.is_transmit_idle();
-        let is_due = machine.wants_admission() || machine.is_close_due();
+        let is_due = machine.wants_admission() || machine.wants_close();
         // What waits for a peer whose stream has ended has a deadline, which begins with a turn.
         if broken || transmits || is_due || machine.awaits_ended_peer() {
             self.waker.wake_by_ref();

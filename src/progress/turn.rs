@@ -231,8 +231,9 @@ impl Port {
             }
             left.spend(outcome.bytes());
             self.handle_outcome(state, outcome);
-            // What is due by itself is asked for by the next round, or turn.
-            if left.is_spent() || state.machine.is_transmit_idle() {
+            // Credit is due after what comes, and asked for then; our CLOSE after what has gone.
+            let machine = &state.machine;
+            if left.is_spent() || machine.is_transmit_idle() && !machine.wants_close() {
                 break;
             }
         }

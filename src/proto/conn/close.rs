@@ -251,8 +251,16 @@ impl<T> Connection<T> {
         Ok(())
     }
 
+    /// True if the next frame is a CLOSE, which is not queued yet.
+    pub(crate) fn wants_close(&self) -> bool {
+        match self.is_ending_for_cause() {
+            true => self.owes_reason() && self.tx.is_idle(),
+            false => self.is_close_due(),
+        }
+    }
+
     /// True if our CLOSE is due: either side wants to end, and nothing is outstanding.
-    pub(crate) fn is_close_due(&self) -> bool {
+    fn is_close_due(&self) -> bool {
         self.close.is_due()
             && self.lifecycle == Lifecycle::Connected
             && self.agreed().contains(Capabilities::CLOSE)
@@ -264,11 +272,12 @@ impl<T> Connection<T> {
 
     /// Queues our CLOSE when it is due.
     pub(super) fn queue_close_if_due(&mut self, host: &mut impl Host<T>) {
-        if self.owes_reason() && self.tx.is_idle() {
+        if !self.wants_close() {
+            return;
+        }
+        if self.is_ending_for_cause() {
             self.push_close(self.close_reason());
             self.refusals.is_reason_sent = true;
-        }
-        if !self.is_close_due() || self.is_ending_for_cause() {
             return;
         }
         // Messages that the peer has announced and no receive awaits: it ends them at our CLOSE.
