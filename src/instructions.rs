@@ -13,11 +13,11 @@ use crate::mr::AccessRequest;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnEvent, ConnIds, Connection,
     ConnectionId, ExtensionParams, Host, InboxId, InboxMessage, LongMessages, MatchCriteria,
-    MessageKind, OpKind, OpResult, Operation, Outgoing, PostOptions, PostedReceive, RdmParams,
-    Receives, SendOrder, SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget,
-    UnexpectedMessage,
+    MessageKind, OpKind, Operation, Outgoing, PostOptions, PostedReceive, RdmParams, Receives,
+    SendOrder, SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
 };
 use crate::slab::Key;
+use crate::sync::Held;
 use crate::wire::{
     ByteOrder, Capabilities, ControlFrame, ControlKind, FrameHeader, NamedContexts, PeerData,
     RemoteSegment, Segments, decode,
@@ -82,8 +82,12 @@ impl Matching {
 
     fn post(&mut self, tag: u64) {
         let receive = PostedReceive {
-            token: (),
-            payload: Payload::empty(),
+            record: Held::new(Operation::new(
+                OpKind::Receive,
+                Payload::empty(),
+                (),
+                PostOptions::default(),
+            )),
             wanted: MatchCriteria::Tagged { tag, ignore: 0 },
             source: None,
             order: 0,
@@ -120,7 +124,7 @@ struct UnlimitedHost {
 }
 
 impl Host<()> for UnlimitedHost {
-    fn reserve(&mut self, (): &mut ()) -> bool {
+    fn reserve(&mut self, _: &mut Held<Operation<()>>) -> bool {
         true
     }
 
@@ -386,9 +390,10 @@ impl SteppedConnection {
 
     /// The same, of a receive that the connections of an endpoint share, and of a tagged message.
     pub fn receive_shared(&mut self, message: &[u8]) {
+        let payload = self.take_buffer();
+        let record = Operation::new(OpKind::Receive, payload, (), PostOptions::default());
         let receive = PostedReceive {
-            token: (),
-            payload: self.take_buffer(),
+            record: Held::new(record),
             wanted: MatchCriteria::Tagged {
                 tag: TAG,
                 ignore: 0,
@@ -409,7 +414,7 @@ impl SteppedConnection {
 
     fn post(&mut self, kind: OpKind, payload: Payload) {
         let operation = Operation::new(kind, payload, (), PostOptions::default());
-        let posted = self.machine.post(operation, &mut self.host);
+        let posted = self.machine.post(Held::new(operation), &mut self.host);
         black_box(posted.expect("there is room"));
     }
 
@@ -428,10 +433,7 @@ impl SteppedConnection {
     fn end(&mut self) {
         let mut events = self.machine.take_events();
         match events.first_mut() {
-            Some(ConnEvent::Completed(completed)) => {
-                let taken = |(): &mut (), result: &mut OpResult| result.payload.take();
-                self.buffer = self.machine.deliver(*completed, taken);
-            }
+            Some(ConnEvent::Completed(op)) => self.buffer = op.payload.take(),
             other => panic!("it ended, and not {other:?}"),
         }
         self.machine.keep_events(events);

@@ -187,9 +187,11 @@ pub const REFUSALS_PERIOD: Duration = Duration::from_secs(60);
 /// Length below which a list with lazily removed entries is not swept. Sweeping whenever a list has
 /// doubled costs O(1) per insertion; short lists are not worth it.
 pub(crate) const STALE_ENTRIES_MIN: usize = 64;
-/// Operation cells that a thread keeps for reuse. Operations are usually awaited on the thread that
-/// posted them, so a few cells serve many operations.
-pub(crate) const CELLS_PER_THREAD_MAX: usize = 256;
+/// The memory of so many records of operations that have ended is kept by a thread for the next.
+/// Operations are usually awaited on the thread that posted them, so a few serve many.
+pub(crate) const RECORDS_PER_THREAD_MAX: usize = 256;
+/// Bytes of such memory: those of an operation's record.
+pub(crate) const RECORD_SIZE: usize = 384;
 
 /// Bytes of device memory that are copied at a time, through a buffer in host memory. If the copy
 /// of a payload up to this length fails, none of it has been sent.

@@ -37,8 +37,7 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Result;
 use crate::id::{EndpointId, OperationId};
-use crate::progress::{CloseWatch, Port, Report};
-use crate::proto::Operation;
+use crate::progress::{CloseWatch, OpRecord, Port};
 use crate::stats::EndpointStats;
 use crate::sync::await_driving;
 
@@ -122,7 +121,7 @@ impl PostEndpoint for Inner {
         &self.common
     }
 
-    fn post(&self, _: Scope, operation: Operation<Report>) -> PostResult {
+    fn post(&self, _: Scope, operation: OpRecord) -> PostResult {
         let posted = self.port.post(operation);
         let posted = posted.map_err(|refused| refused.into_parts())?;
         Ok((posted, None))

@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use tokio::task::coop;
@@ -14,8 +13,8 @@ use crate::cq::SourceName;
 use crate::error::{Phase, Result};
 use crate::id::{EndpointId, OperationId};
 use crate::op_error::Failed;
-use crate::progress::OpCell;
-use crate::proto::OpResult;
+use crate::progress::{AwaitedOp, Report};
+use crate::proto::Operation;
 use crate::sync::ProgressWaiter;
 
 use super::target::{CopiedSend, OpHandle};
@@ -113,7 +112,7 @@ enum OpState<B> {
     Recorded {
         handle: OpHandle,
         /// Until it is dropped.
-        cell: Option<Arc<OpCell>>,
+        awaited: Option<AwaitedOp>,
     },
     /// A small message that was copied: its buffers have stayed here.
     Copied {
@@ -126,10 +125,10 @@ enum OpState<B> {
 impl<B: IoBufs, R: OpOutput> Unpin for Op<B, R> {}
 
 impl<B: IoBufs, R: OpOutput> Op<B, R> {
-    pub(super) fn new(handle: OpHandle, cell: Arc<OpCell>) -> Self {
+    pub(super) fn new(handle: OpHandle, awaited: AwaitedOp) -> Self {
         let waiter = handle.waiter();
-        let cell = Some(cell);
-        Op::with_state(OpState::Recorded { handle, cell }, waiter)
+        let awaited = Some(awaited);
+        Op::with_state(OpState::Recorded { handle, awaited }, waiter)
     }
 
     /// Of a small message that was copied.
@@ -159,7 +158,10 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
     /// How far it has got.
     pub fn phase(&self) -> Phase {
         match &self.state {
-            OpState::Recorded { cell, .. } if held(cell).has_ended() => Phase::Ended,
+            OpState::Recorded {
+                awaited: Some(awaited),
+                ..
+            } if awaited.has_ended() => Phase::Ended,
             OpState::Recorded { handle, .. } => handle.phase(),
             OpState::Copied { send, .. } => send.phase(),
         }
@@ -184,15 +186,11 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
     /// takes a message, which is dropped.
     pub fn detach(mut self) {
         // Its buffers, if it has ended, are dropped here, with nothing locked.
-        if let OpState::Recorded { cell, .. } = &mut self.state {
-            drop(cell.take().and_then(OpCell::detach));
+        if let OpState::Recorded { awaited, .. } = &mut self.state {
+            drop(awaited.take().and_then(AwaitedOp::detach));
         }
         self.finished = true;
     }
-}
-
-fn held(cell: &Option<Arc<OpCell>>) -> &OpCell {
-    cell.as_deref().expect("held until dropped")
 }
 
 impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
@@ -202,8 +200,8 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
         let budget = ready!(coop::poll_proceed(cx));
         let this = &mut *self;
         let waiter = &mut this.waiter;
-        let (handle, cell) = match &mut this.state {
-            OpState::Recorded { handle, cell } => (&*handle, held(cell)),
+        let (handle, awaited) = match &mut this.state {
+            OpState::Recorded { handle, awaited } => (&*handle, awaited),
             OpState::Copied { send, buffers } => {
                 let ended = ready!(waiter.poll(cx, |cx| send.poll(cx.waker())));
                 budget.made_progress();
@@ -217,18 +215,13 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
                 });
             }
         };
-        let result = if handle.names_sources() {
-            let ended = waiter.poll(cx, |cx| cell.poll(cx.waker(), OpResult::take));
-            let mut end = ready!(ended);
-            let source = handle.source_name(&end);
-            let endpoint = handle.endpoint_of(&end);
-            into_output(&mut end, source, endpoint)
-        } else {
-            // There is one peer, so no sender is looked up: the result is fetched where it lies.
-            ready!(waiter.poll(cx, |cx| {
-                cell.poll(cx.waker(), |end| into_output(end, None, None))
-            }))
-        };
+        let awaited = awaited.as_mut().expect("held until dropped");
+        let mut stale = None; // Dropped with nothing borrowed.
+        let result = ready!(waiter.poll(cx, |cx| {
+            awaited
+                .poll(cx.waker(), &mut stale)
+                .map(|op| into_output(op, handle))
+        }));
         budget.made_progress();
         self.finished = true;
         Poll::Ready(result)
@@ -248,22 +241,24 @@ fn sent_output<B: IoBufs, R: OpOutput>(buffers: &mut Option<B>) -> (R, B) {
     (R::from_completion(fields), buffers)
 }
 
-/// Sorts an operation's end into the result its future gives.
+/// Sorts an operation's end into the result its future gives: the other move of its buffers.
 #[inline]
 fn into_output<B: IoBufs, R: OpOutput>(
-    end: &mut OpResult,
-    source: Option<SourceName>,
-    endpoint: Option<EndpointId>,
+    op: &mut Operation<Report>,
+    handle: &OpHandle,
 ) -> Result<(R, B), Failed<B>> {
-    let buffers = B::from_payload(end.payload.take());
+    let buffers = B::from_payload(op.take_payload());
+    let end = &op.end;
     match (&end.result, buffers) {
         (Ok(()), Some(buffers)) => {
+            // A connected endpoint has one peer, and no sender is looked up.
+            let names = handle.names_sources();
             let fields = CompletionFields {
                 len: end.len,
                 data: end.data,
                 tag: end.tag,
-                source,
-                endpoint,
+                source: names.then(|| handle.source_name(end)).flatten(),
+                endpoint: names.then(|| handle.endpoint_of(end)).flatten(),
             };
             Ok((R::from_completion(fields), buffers))
         }
@@ -278,11 +273,11 @@ fn into_output<B: IoBufs, R: OpOutput>(
 impl<B: IoBufs, R: OpOutput> Drop for Op<B, R> {
     fn drop(&mut self) {
         match &mut self.state {
-            OpState::Recorded { handle, cell } => match cell.take() {
-                Some(cell) if self.finished => OpCell::recycle(cell),
-                Some(cell) => handle.withdraw(&cell),
-                None => {}
-            },
+            OpState::Recorded { handle, awaited } => {
+                if let Some(awaited) = awaited.take_if(|_| !self.finished) {
+                    handle.withdraw(awaited);
+                }
+            }
             OpState::Copied { send, .. } if !self.finished => send.forget(false),
             OpState::Copied { .. } => {}
         }
@@ -365,7 +360,7 @@ debug_fields!([D: fmt::Debug] Queued<D>, self => builder: self.builder, context:
 #[must_use = "dropped, it is withdrawn if it waits for room; `detach` lets it go on"]
 pub struct QueuedOp<B: IoBufs> {
     pub(super) handle: OpHandle,
-    pub(super) waiting: Option<Arc<OpCell>>,
+    pub(super) waiting: Option<AwaitedOp>,
     pub(super) waiter: ProgressWaiter,
     pub(super) buffers: PhantomData<fn() -> B>,
 }
@@ -378,13 +373,13 @@ impl<B: IoBufs> QueuedOp<B> {
 
     /// True once the operation is accepted.
     pub fn is_accepted(&self) -> bool {
-        self.waiting.as_ref().is_none_or(|cell| cell.has_ended())
+        self.waiting.as_ref().is_none_or(AwaitedOp::has_ended)
     }
 
     /// Lets the operation continue without a future that waits for its acceptance. If it is
     /// accepted, the queue reports its completion; otherwise only counters count it.
     pub fn detach(mut self) {
-        drop(self.waiting.take().and_then(OpCell::detach));
+        drop(self.waiting.take().and_then(AwaitedOp::detach));
     }
 }
 
@@ -397,28 +392,28 @@ impl<B: IoBufs> Future for QueuedOp<B> {
         let QueuedOp {
             waiting, waiter, ..
         } = &mut *self;
+        let mut stale = None; // Dropped with nothing borrowed.
         let accepted = match waiting {
-            Some(cell) => ready!(waiter.poll(cx, |cx| cell.poll_accepted(cx.waker()))),
+            Some(awaited) => ready!(waiter.poll(cx, |cx| {
+                let accepted = awaited.poll_accepted(cx.waker(), &mut stale);
+                accepted.map_err(|op| {
+                    let failed = op.end.result.clone().err();
+                    let error = failed.expect("only a failure ends it before its acceptance");
+                    Failed::new(error, B::from_payload(op.take_payload()))
+                })
+            })),
             None => Ok(()),
         };
         budget.made_progress();
         self.waiting = None;
-        Poll::Ready(match accepted {
-            Ok(()) => Ok(id),
-            Err(OpResult {
-                result, payload, ..
-            }) => {
-                let error = result.expect_err("only a failure ends an operation before acceptance");
-                Err(Failed::new(error, B::from_payload(payload)))
-            }
-        })
+        Poll::Ready(accepted.map(|()| id))
     }
 }
 
 impl<B: IoBufs> Drop for QueuedOp<B> {
     fn drop(&mut self) {
-        if let Some(cell) = &self.waiting {
-            self.handle.withdraw_waiting(cell);
+        if let Some(awaited) = &self.waiting {
+            self.handle.withdraw_waiting(awaited);
         }
     }
 }

@@ -37,8 +37,9 @@ use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::{OperationId, UserContext};
 use crate::limits::INJECT_SIZE_MAX;
 use crate::op_error::Failed;
-use crate::progress::{OpCell, PostOptions, PostedOp, Report};
+use crate::progress::{PostOptions, PostedOp, Report};
 use crate::proto::{OpKind, Operation};
+use crate::sync::Held;
 
 use super::kind::{AwaitedKind, DataKind, FencedKind, GatheredKind, PostingKind};
 use super::op::{Op, Queued, QueuedOp};
@@ -158,9 +159,9 @@ impl<B: IoBufs, K: AwaitedKind> Posting<B, K> {
             Ok(None) => {}
             Err(error) => return Err(Failed::new(error, Some(self.buffers))),
         }
-        let cell = OpCell::new();
-        let (handle, _) = self.post_record(Report::Future(cell.clone()))?;
-        Ok(Op::new(handle, cell))
+        let (handle, posted) = self.post_record(Report::Future)?;
+        let awaited = posted.waiting.expect("a future awaits its record");
+        Ok(Op::new(handle, awaited))
     }
 }
 
@@ -290,7 +291,6 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
                 flags: self.target.interface(operation),
                 errors_only: !completion && common.defaults.errors_only(kind),
                 slot: None,
-                waiting: None,
             })
         });
         let report = match report {
@@ -339,8 +339,22 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
             },
             None => payload,
         };
-        let posted = target.post(Operation::new(operation, payload, report, options));
-        posted.map_err(|(error, payload)| fail(error, B::from_payload(payload)))
+        let is_awaited = matches!(report, Report::Future);
+        let record = Operation::new(operation, payload, report, options);
+        let (record, awaited) = match is_awaited {
+            true => {
+                let (record, awaited) = Held::awaited(record);
+                (record, Some(awaited))
+            }
+            false => (Held::new(record), None),
+        };
+        match target.post(record) {
+            Ok((handle, mut posted)) => {
+                posted.waiting = awaited.or(posted.waiting);
+                Ok((handle, posted))
+            }
+            Err((error, payload)) => Err(fail(error, B::from_payload(payload))),
+        }
     }
 }
 
@@ -365,7 +379,7 @@ pub(super) fn inject(target: PostTarget, mut operation: OpKind, bytes: &[u8]) ->
     operation.cut_remote_to(bytes.len())?;
     let payload = Payload::copied(bytes);
     let operation = Operation::new(operation, payload, Report::Nowhere, options);
-    let posted = target.post(operation);
+    let posted = target.post(Held::new(operation));
     posted.map(drop).map_err(|(error, _)| error)
 }
 

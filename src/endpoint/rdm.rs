@@ -19,9 +19,10 @@ use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, OperationId, reaches};
 use crate::info::Caps;
 use crate::limits::RDM_POST_ATTEMPTS;
 use crate::progress::{
-    CloseWatch, OpCell, PeerReader, Port, PostedOp, Rdm, ReceiveContext, ReceiveSelector, Report,
+    AwaitedOp, CloseWatch, OpRecord, PeerReader, Port, PostedOp, Rdm, ReceiveContext,
+    ReceiveSelector, Report,
 };
-use crate::proto::{MatchCriteria, OpKey, OpResult, Operation, SourceId, Withdrawn};
+use crate::proto::{MatchCriteria, OpEnd, OpKey, SourceId, Withdrawn};
 use crate::stats::{EndpointStats, ListenerStats};
 use crate::sync::await_driving;
 
@@ -100,7 +101,7 @@ impl PostEndpoint for Inner {
         &self.common
     }
 
-    fn post(&self, scope: Scope, mut operation: Operation<Report>) -> PostResult {
+    fn post(&self, scope: Scope, mut operation: OpRecord) -> PostResult {
         match scope {
             Scope::Peer(peer) => {
                 let (port, posted) = self.post_to(peer, operation)?;
@@ -132,7 +133,7 @@ impl PostEndpoint for Inner {
         true
     }
 
-    fn source_name(&self, end: &OpResult) -> Option<SourceName> {
+    fn source_name(&self, end: &OpEnd) -> Option<SourceName> {
         end.source().map(|source| self.source_name(source.0))
     }
 }
@@ -149,14 +150,14 @@ impl OpOwner for Inner {
 
     /// When this returns, the message of the receive is in its place again, or will be as soon as
     /// it has come in full.
-    fn withdraw(&self, key: OpKey, cell: &OpCell) {
-        if self.receives.withdraw(key, cell) {
-            self.rdm.detach_receive(cell);
+    fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
+        if self.receives.withdraw(key, awaited) {
+            self.rdm.detach_receive(key);
         }
     }
 
-    fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
-        self.receives.withdraw_waiting(key, cell);
+    fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
+        self.receives.withdraw_waiting(key, awaited);
     }
 }
 
@@ -360,7 +361,7 @@ impl Inner {
     fn post_to(
         &self,
         peer: FabricAddr,
-        mut operation: Operation<Report>,
+        mut operation: OpRecord,
     ) -> Result<(Arc<Port>, PostedOp), (Error, Payload)> {
         let mut tries = RDM_POST_ATTEMPTS;
         loop {
@@ -381,7 +382,7 @@ impl Inner {
 
     /// True if a receive is a buffer for several messages by the endpoint's default flags: one
     /// that is awaited ends with its message, so it can only take one.
-    fn takes_many(&self, selector: &Selector, operation: &Operation<Report>) -> bool {
+    fn takes_many(&self, selector: &Selector, operation: &OpRecord) -> bool {
         let memory = operation.payload.as_ref();
         self.common.defaults.multi_recv
             && matches!(selector.wanted, MatchCriteria::Message)

@@ -13,8 +13,8 @@ use crate::cq::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::{EndpointId, OperationId};
-use crate::progress::{OpCell, ReceiveSelector, Report, SharedContext};
-use crate::proto::{MatchCriteria, OpKey, OpResult, Operation, Withdrawn};
+use crate::progress::{AwaitedOp, OpRecord, ReceiveSelector, SharedContext};
+use crate::proto::{MatchCriteria, OpEnd, OpKey, Withdrawn};
 use crate::stats::ReceiveContextStats;
 use crate::sync::{Dependence, Dependents, DomainScope};
 
@@ -96,7 +96,7 @@ impl PostEndpoint for ContextInner {
         &self.common
     }
 
-    fn post(&self, scope: Scope, mut operation: Operation<Report>) -> PostResult {
+    fn post(&self, scope: Scope, mut operation: OpRecord) -> PostResult {
         let receives = self.context.receives();
         match scope {
             Scope::Receives(selector) => match self.resolve_selector(selector) {
@@ -118,7 +118,7 @@ impl PostEndpoint for ContextInner {
         true
     }
 
-    fn endpoint_of(&self, end: &OpResult) -> Option<EndpointId> {
+    fn endpoint_of(&self, end: &OpEnd) -> Option<EndpointId> {
         EndpointId::of_number(end.connection()?.0)
     }
 }
@@ -134,14 +134,14 @@ impl OpOwner for ContextInner {
 
     /// When this returns, the message of the receive is in its place again, or will be as soon as
     /// it has come in full.
-    fn withdraw(&self, key: OpKey, cell: &OpCell) {
-        if self.context.receives().withdraw(key, cell) {
-            self.context.detach_receive(cell);
+    fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
+        if self.context.receives().withdraw(key, awaited) {
+            self.context.detach_receive(key);
         }
     }
 
-    fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
-        self.context.receives().withdraw_waiting(key, cell);
+    fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
+        self.context.receives().withdraw_waiting(key, awaited);
     }
 }
 

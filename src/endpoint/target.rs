@@ -10,9 +10,10 @@ use crate::error::{Error, Phase, Result};
 use crate::id::{AuthKeyAddr, EndpointId, FabricAddr, OperationId};
 use crate::info::{AtomicOp, Caps};
 use crate::progress::{
-    DgramPort, OpCell, Port, PostOptions, PostedOp, ReceiveContext, ReceiveSelector, Report,
+    AwaitedOp, DgramPort, OpRecord, Port, PostOptions, PostedOp, ReceiveContext, ReceiveSelector,
+    Report,
 };
-use crate::proto::{MatchCriteria, OpKey, OpKind, OpResult, Operation, Withdrawn};
+use crate::proto::{MatchCriteria, OpEnd, OpKey, OpKind, Withdrawn};
 use crate::wire::{AtomicCall, AtomicForm};
 
 use crate::sync::ProgressWaiter;
@@ -33,10 +34,10 @@ pub(super) trait OpOwner: Send + Sync {
     fn cancel(&self, key: OpKey) -> Withdrawn;
 
     /// The future of an operation is dropped (ruling 4).
-    fn withdraw(&self, key: OpKey, cell: &OpCell);
+    fn withdraw(&self, key: OpKey, awaited: AwaitedOp);
 
     /// The waiter for the acceptance of an operation goes away.
-    fn withdraw_waiting(&self, key: OpKey, cell: &OpCell);
+    fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp);
 }
 
 /// A port owns its operations: the kinds of port do the same by the same names.
@@ -51,12 +52,12 @@ macro_rules! port_owns_operations {
                 self.cancel(key)
             }
 
-            fn withdraw(&self, key: OpKey, cell: &OpCell) {
-                self.withdraw(key, cell);
+            fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
+                self.withdraw(key, awaited);
             }
 
-            fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
-                self.withdraw_waiting(key, cell);
+            fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
+                self.withdraw_waiting(key, awaited);
             }
         }
     };
@@ -84,7 +85,7 @@ pub(super) trait PostEndpoint: Send + Sync {
     }
 
     /// Posts an operation, which was checked.
-    fn post(&self, scope: Scope, operation: Operation<Report>) -> PostResult;
+    fn post(&self, scope: Scope, operation: OpRecord) -> PostResult;
 
     /// True if messages come from several peers, so that a receive reports from which.
     fn names_sources(&self) -> bool {
@@ -92,12 +93,12 @@ pub(super) trait PostEndpoint: Send + Sync {
     }
 
     /// The endpoint whose connection brought a message, where several share receives.
-    fn endpoint_of(&self, _end: &OpResult) -> Option<EndpointId> {
+    fn endpoint_of(&self, _end: &OpEnd) -> Option<EndpointId> {
         None
     }
 
     /// What is known of the sender of a message that was received here.
-    fn source_name(&self, _end: &OpResult) -> Option<SourceName> {
+    fn source_name(&self, _end: &OpEnd) -> Option<SourceName> {
         None
     }
 }
@@ -260,7 +261,7 @@ impl PostTarget {
     #[inline]
     pub(super) fn post(
         self,
-        operation: Operation<Report>,
+        operation: OpRecord,
     ) -> Result<(OpHandle, PostedOp), (Error, Payload)> {
         let PostTarget { endpoint, scope } = self;
         let (posted, port) = endpoint.post(scope, operation)?;
@@ -311,13 +312,13 @@ impl OpHandle {
     }
 
     /// The operation's future is dropped (ruling 4).
-    pub(super) fn withdraw(&self, cell: &OpCell) {
-        self.owner().withdraw(self.key, cell);
+    pub(super) fn withdraw(&self, awaited: AwaitedOp) {
+        self.owner().withdraw(self.key, awaited);
     }
 
     /// The waiter for its acceptance goes away.
-    pub(super) fn withdraw_waiting(&self, cell: &OpCell) {
-        self.owner().withdraw_waiting(self.key, cell);
+    pub(super) fn withdraw_waiting(&self, awaited: &AwaitedOp) {
+        self.owner().withdraw_waiting(self.key, awaited);
     }
 
     /// True if a receive reports who sent its message.
@@ -331,11 +332,11 @@ impl OpHandle {
         ProgressWaiter::new(self.endpoint.common().domain.progress_by_hand())
     }
 
-    pub(super) fn source_name(&self, end: &OpResult) -> Option<SourceName> {
+    pub(super) fn source_name(&self, end: &OpEnd) -> Option<SourceName> {
         self.endpoint.source_name(end)
     }
 
-    pub(super) fn endpoint_of(&self, end: &OpResult) -> Option<EndpointId> {
+    pub(super) fn endpoint_of(&self, end: &OpEnd) -> Option<EndpointId> {
         self.endpoint.endpoint_of(end)
     }
 }
@@ -387,19 +388,13 @@ pub(super) fn post_receive(
     receives: &ReceiveContext,
     selector: ReceiveSelector,
     free_min: Option<usize>,
-    mut operation: Operation<Report>,
+    operation: OpRecord,
 ) -> PostResult {
-    let payload = operation.take_payload();
-    let Operation {
-        token: report,
-        options,
-        ..
-    } = operation;
-    let posted = match (free_min, report) {
-        (Some(free_min), Report::Queue { context, .. }) => {
-            receives.post_multi(selector, payload, context, free_min, options)?
+    let posted = match (free_min, &operation.token) {
+        (Some(free_min), Report::Queue { .. }) => {
+            receives.post_multi(selector, operation, free_min)?
         }
-        (_, report) => receives.post(selector, payload, report, options)?,
+        _ => receives.post(selector, operation)?,
     };
     Ok((posted, None))
 }
@@ -408,12 +403,9 @@ pub(super) fn post_receive(
 pub(super) fn post_claimed(
     receives: &ReceiveContext,
     claim: ClaimGuard,
-    mut operation: Operation<Report>,
+    operation: OpRecord,
 ) -> PostResult {
-    let payload = operation.take_payload();
-    let timeout = operation.options.timeout;
-    let posted = receives.receive_claimed(claim.take(), payload, operation.token, timeout)?;
-    Ok((posted, None))
+    Ok((receives.receive_claimed(claim.take(), operation)?, None))
 }
 
 /// What a fence takes besides.

@@ -1,10 +1,9 @@
-//! The last step of an operation: its result goes from its record to where it reports, which is a
-//! future's cell or the slot of a completion queue that was reserved when it was posted.
+//! The last step of an operation: its record, which has its result, goes to the future that awaits
+//! it; or a completion is made of it, for the slot that was reserved when it was posted.
 //!
 //! When a frame has gone that awaits no answer, or its ack has come (`proto/conn/acks.rs`), the
-//! record gets the `OpResult` and loses its key: the event that the machine queues has another key,
-//! under which the record is found until its result is delivered. `publish.rs` takes the events in
-//! order, under the connection's lock. Wakers run after the lock is released.
+//! machine writes the end into the record and gives it out with an event. `publish.rs` takes the
+//! events in order, under the connection's lock. Wakers run after the lock is released.
 
 use std::sync::Arc;
 
@@ -13,11 +12,11 @@ use crate::cntr::Counter;
 use crate::cq::{Completion, CompletionError, CompletionFlags, Source, SourceName, Sources};
 use crate::error::OperationKind;
 use crate::id::{EndpointId, UserContext};
-use crate::proto::OpResult;
+use crate::proto::{OpKind, Operation};
 use crate::stats::OperationStats;
-use crate::sync::WakeList;
+use crate::sync::{Unawaited, WakeList};
 
-use super::report::{Delivery, OpCell, Report};
+use super::report::{OpRecord, Report};
 
 /// With what completions are delivered: those of a port, or of receives that ports share.
 pub(super) struct CompletionContext<'a> {
@@ -35,56 +34,52 @@ pub(super) struct CompletionContext<'a> {
     pub(super) sender: Option<SourceName>,
 }
 
-/// What of a result no future and no queue has taken.
+/// What of an operation no future and no queue has taken.
 #[must_use = "memory is dropped with no lock held, a message goes to the next receive"]
 pub(super) enum Undelivered {
     Nothing,
     /// The user's memory: it is dropped with no lock held.
     Memory(Payload),
-    /// A message that came for a receive whose future was dropped. Boxed, since it is rare, and the
-    /// rest is moved with every completion.
-    Message(Box<OpResult>),
+    /// A receive whose future was dropped, and the message that came for it.
+    Message(OpRecord),
 }
 
 impl Undelivered {
-    fn all_of(result: &mut OpResult) -> Self {
-        match result.is_message() {
-            true => Undelivered::Message(Box::new(result.take())),
-            false => Undelivered::memory_of(result),
+    fn all_of(op: OpRecord) -> Self {
+        match op.is_message_received() {
+            true => Undelivered::Message(op),
+            false => Undelivered::memory_of(op),
         }
     }
 
-    fn memory_of(result: &mut OpResult) -> Self {
-        Undelivered::Memory(result.payload.take())
+    fn memory_of(mut op: OpRecord) -> Self {
+        match op.payload.take() {
+            // What was injected is a copy of our own.
+            Some(payload) if !matches!(op.kind, OpKind::Inject { .. }) => {
+                Undelivered::Memory(payload)
+            }
+            _ => Undelivered::Nothing,
+        }
     }
 }
 
 impl CompletionContext<'_> {
-    /// Delivers the result of an operation to where it reports.
+    /// Delivers an operation that has ended to where it reports.
     #[inline]
-    pub(super) fn deliver(
-        &mut self,
-        report: &mut Report,
-        result: &mut OpResult,
-        wakes: &mut WakeList,
-    ) -> Undelivered {
+    pub(super) fn deliver(&mut self, mut op: OpRecord, wakes: &mut WakeList) -> Undelivered {
         // 1. Its regions are free before its completion can be seen, and whether or not anything
         // fetches that.
-        result.payload.end(result.len);
-        match report {
-            Report::Counted => return Undelivered::memory_of(result),
-            Report::Timed(timed) => match timed.take() {
-                Some(taken) => *report = taken,
-                // Its time had passed, and it was completed by that.
-                None => return Undelivered::all_of(result),
-            },
-            _ => {}
+        let len = op.end.len;
+        if let Some(payload) = &mut op.payload {
+            payload.end(len);
+        }
+        if let Report::Counted = op.token {
+            return Undelivered::memory_of(op);
         }
         // 2. The one place where it reports.
-        let succeeded = result.result.is_ok();
-        self.stats
-            .count(result.operation, &result.result, result.len);
-        let undelivered = self.deliver_uncounted(report, result, wakes);
+        let succeeded = op.end.result.is_ok();
+        self.stats.count(op.operation(), &op.end.result, len);
+        let undelivered = self.deliver_uncounted(op, wakes);
         // 3. The endpoint's counter; a message that goes back was not received.
         match (&undelivered, self.counter) {
             (Undelivered::Message(_), _) | (_, None) => {}
@@ -94,57 +89,43 @@ impl CompletionContext<'_> {
         undelivered
     }
 
-    fn deliver_uncounted(
-        &self,
-        report: &mut Report,
-        result: &mut OpResult,
-        wakes: &mut WakeList,
-    ) -> Undelivered {
-        match report {
-            Report::Future(cell) => match cell.complete(result, wakes) {
-                Delivery::Delivered => Undelivered::Nothing,
-                Delivery::Abandoned => Undelivered::all_of(result),
-                Delivery::Detached => {
-                    if let Report::Future(cell) = std::mem::replace(report, Report::Nowhere) {
-                        OpCell::recycle(cell);
-                    }
-                    Undelivered::memory_of(result)
-                }
+    fn deliver_uncounted(&self, mut op: OpRecord, wakes: &mut WakeList) -> Undelivered {
+        match &mut op.token {
+            Report::Future => match op.hand_over(wakes) {
+                Ok(()) => Undelivered::Nothing,
+                Err((op, Unawaited::Abandoned)) => Undelivered::all_of(op),
+                Err((op, Unawaited::Detached)) => Undelivered::memory_of(op),
             },
-            Report::Queue {
+            &mut Report::Queue {
                 context,
                 flags,
                 errors_only,
-                slot,
-                waiting,
+                ref mut slot,
                 ..
             } => match slot.take() {
                 // Bound selectively, and not asked for: what ends well is counted only.
-                Some(slot) if *errors_only && result.result.is_ok() => {
+                Some(slot) if errors_only && op.end.result.is_ok() => {
                     slot.free(wakes);
-                    Undelivered::memory_of(result)
+                    Undelivered::memory_of(op)
                 }
                 Some(slot) => {
-                    slot.fill(self.completion(*context, *flags, result), wakes);
+                    slot.fill(self.completion(context, flags, &mut op), wakes);
                     Undelivered::Nothing
                 }
                 // Never accepted: the future of its acceptance gets the result, not the queue.
-                None => match waiting {
-                    Some(cell) if cell.complete(result, wakes) == Delivery::Delivered => {
-                        Undelivered::Nothing
-                    }
-                    _ => Undelivered::memory_of(result),
+                None => match op.hand_over(wakes) {
+                    Ok(()) => Undelivered::Nothing,
+                    Err((op, _)) => Undelivered::memory_of(op),
                 },
             },
             Report::Piece { .. } => {
-                if let Report::Piece { multi, slot } = std::mem::replace(report, Report::Counted) {
-                    multi.complete_piece(slot, result, self, wakes);
+                let token = std::mem::replace(&mut op.token, Report::Counted);
+                if let Report::Piece { multi, slot } = token {
+                    multi.complete_piece(slot, &mut op, self, wakes);
                 }
                 Undelivered::Nothing
             }
-            // What was injected is a copy of our own.
-            Report::Nowhere if result.operation == OperationKind::Inject => Undelivered::Nothing,
-            Report::Nowhere | Report::Counted | Report::Timed(_) => Undelivered::memory_of(result),
+            Report::Nowhere | Report::Counted => Undelivered::memory_of(op),
         }
     }
 
@@ -153,35 +134,35 @@ impl CompletionContext<'_> {
         &self,
         context: UserContext,
         flags: CompletionFlags,
-        result: &mut OpResult,
+        op: &mut Operation<Report>,
     ) -> Completion {
-        let direction = match result.operation {
+        let operation = op.operation();
+        let direction = match operation {
             OperationKind::Send => CompletionFlags::SEND,
             OperationKind::Receive => CompletionFlags::RECV,
             OperationKind::Write | OperationKind::Atomic => CompletionFlags::WRITE,
             OperationKind::Read | OperationKind::FetchAtomic => CompletionFlags::READ,
             _ => CompletionFlags::empty(),
         };
-        let connection = result.connection().filter(|_| self.names_connections);
+        let connection = op.end.connection().filter(|_| self.names_connections);
         let endpoint = connection.and_then(|it| EndpointId::of_number(it.0));
         let endpoint = endpoint.unwrap_or(self.endpoint);
-        let mut completion =
-            Completion::new(endpoint, context, result.operation, direction | flags)
-                .with_len(result.len)
-                .with_buffers(result.payload.take().into_buffers());
-        if let Some(data) = result.data {
+        let mut completion = Completion::new(endpoint, context, operation, direction | flags)
+            .with_len(op.end.len)
+            .with_buffers(op.take_payload().into_buffers());
+        if let Some(data) = op.end.data {
             completion = completion.with_data(data);
         }
-        if let Some(tag) = result.tag {
+        if let Some(tag) = op.end.tag {
             completion = completion.with_tag(tag);
         }
-        let numbered = result.source().zip(self.sources);
+        let numbered = op.end.source().zip(self.sources);
         let numbered = numbered.map(|(id, all)| Source::Numbered(id.0, Arc::clone(all)));
         if let Some(source) = numbered.or(self.sender.map(Source::Named)) {
             completion = completion.with_source(source);
         }
-        if let Err(error) = &result.result {
-            let error = CompletionError::new(error.clone()).with_overflow_len(result.overflow);
+        if let Err(error) = &op.end.result {
+            let error = CompletionError::new(error.clone()).with_overflow_len(op.end.overflow);
             completion = completion.with_error(error);
         }
         completion

@@ -8,13 +8,11 @@
 //! answer has come and was dropped, since answers have no names.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::time::{Duration, Instant};
 
-use crate::buf::Payload;
 use crate::error::{Error, ErrorKind};
 use crate::limits::STALE_ENTRIES_MIN;
-use crate::proto::{OpKey, OpResult, Withdrawn};
+use crate::proto::{OpKey, Withdrawn};
 
 use super::port::{Port, PortKind, PortState};
 use super::report::Report;
@@ -116,26 +114,19 @@ impl Port {
     /// Delivers the end of an operation whose bytes move right now: without its memory, which stays
     /// here until the transport gives it back.
     fn deliver_timed_out(&self, state: &mut PortState, op: OpKey) {
-        let (Some(operation), Some(phase)) = (state.machine.operation(op), state.machine.phase(op))
-        else {
-            return;
-        };
         let why = match state.machine.is_announced(op) {
             true => {
                 "it was announced, and the peer lets nothing be withdrawn: it may still ask for it"
             }
             false => "while its bytes were moving",
         };
-        let mut report = match state.machine.token_mut(op) {
-            None | Some(Report::Nowhere | Report::Counted) => return,
-            Some(report) => mem::replace(report, Report::Counted),
-        };
+        let is_told = !matches!(
+            state.machine.token_mut(op),
+            None | Some(Report::Nowhere | Report::Counted)
+        );
         let error = Error::new(ErrorKind::TimedOut, why);
-        let error = error.with_operation(operation).with_phase(phase);
-        let mut result = OpResult::new(operation, Err(error), 0, Payload::empty());
-        let (bindings, wakes) = (&state.bindings, &mut state.deferred.wakes);
-        let (peer, stats) = (state.io.peer, &mut state.counts.operations);
-        let undelivered = bindings.deliver(self.id(), peer, stats, &mut report, &mut result, wakes);
-        self.put_away(state, undelivered);
+        if is_told && let Some(parted) = state.machine.part_with(op, Report::Counted, error) {
+            self.deliver(state, parted);
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::sync::{Lock, Ring, WakeList};
 
 use super::port::{Port, PortState};
 use super::receive_context::PortReceives;
-use super::report::Report;
+use super::report::{OpRecord, Report};
 
 /// The host of a port's machine, for the length of one call.
 pub(super) struct PortHost<'a> {
@@ -30,8 +30,9 @@ pub(super) struct PortHost<'a> {
 }
 
 impl Host<Report> for PortHost<'_> {
-    fn reserve(&mut self, token: &mut Report) -> bool {
-        token.reserve(&self.port.waker, self.wakes)
+    fn reserve(&mut self, operation: &mut OpRecord) -> bool {
+        let waker = &self.port.waker;
+        Report::reserve(operation, self.wakes, |queue| queue.reserve_or_wake(waker))
     }
 
     fn reserve_unasked(&mut self) -> bool {

@@ -67,7 +67,7 @@ pub(crate) use rdm::{
 pub(crate) use receive_context::{
     ClaimId, ReceiveConfig, ReceiveContext, ReceiveSelector, SharedContext, SharedContextConfig,
 };
-pub(crate) use report::{OpCell, Report};
+pub(crate) use report::{AwaitedOp, OpRecord, Report};
 pub(crate) use shards::Shards;
 
 pub(crate) use crate::proto::{
@@ -76,18 +76,14 @@ pub(crate) use crate::proto::{
 
 #[cfg(loom)]
 pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {
-    let all = [
-        report::models::MODELS,
-        sent::models::MODELS,
-        receive_context::models::MODELS,
-    ];
+    let all = [sent::models::MODELS, receive_context::models::MODELS];
     all.into_iter().flatten().copied()
 }
 
 /// Frees what this thread keeps of operations that have ended, and of what woke it.
 #[cfg(feature = "test-util")]
 pub(crate) fn drop_kept() {
-    OpCell::drop_kept();
+    crate::sync::drop_kept_records();
     deferred::drop_kept();
     crate::buf::Stage::drop_kept();
 }

@@ -36,7 +36,7 @@ use super::liveness::PortLiveness;
 use super::pollable::Pollable;
 use super::rdm::{RdmAttachment, SupersededFlag};
 use super::receive_context::PortReceives;
-use super::report::{OpCell, Report};
+use super::report::{AwaitedOp, Report};
 use super::sent::SentMark;
 
 pub(crate) use config::{Bindings, CounterSet, ExtensionConfig};
@@ -49,12 +49,12 @@ pub(super) use waker::PortWaker;
 /// Sizes of a port's queues.
 pub(crate) type PortSizes = Sizes;
 
-/// A post: its operation, and, when it waits for room and reports to a queue, the cell in which its
-/// acceptance is delivered.
+/// A post: its operation, and, when it waits for room and reports to a queue, what awaits
+/// its acceptance.
 #[derive(Debug)]
 pub(crate) struct PostedOp {
     pub(crate) key: OpKey,
-    pub(crate) waiting: Option<Arc<OpCell>>,
+    pub(crate) waiting: Option<AwaitedOp>,
 }
 
 /// One endpoint's connection.

@@ -1,16 +1,14 @@
 //! Posting to a port, and taking back what was posted.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
 use crate::id::reaches;
-use crate::proto::{Lifecycle, OpKey, Operation, PostOptions, RefusedPost, Withdrawn};
+use crate::proto::{Lifecycle, OpKey, PostOptions, RefusedPost, Withdrawn};
 
 use super::port::{Port, PortState, PostedOp};
-use super::receive_context::TimedReport;
-use super::report::{OpCell, Report};
+use super::report::{AwaitedOp, OpRecord, Report};
 
 impl PortState {
     /// Refuses what is posted to an endpoint that is closing.
@@ -29,10 +27,7 @@ impl PortState {
 impl Port {
     /// Posts an operation. The first one on an idle connection since the driver ran is sent within
     /// this call, unless the link leaves sends to the driver; others are gathered (ruling 5).
-    pub(crate) fn post(
-        &self,
-        operation: Operation<Report>,
-    ) -> Result<PostedOp, Box<RefusedPost<Report>>> {
+    pub(crate) fn post(&self, operation: OpRecord) -> Result<PostedOp, Box<RefusedPost<Report>>> {
         let PostOptions {
             wait,
             more,
@@ -73,16 +68,17 @@ impl Port {
         }
         // 3. What was sent whole by now awaits no peer.
         self.watch_peer(&mut state);
-        // 4. One that waits for room and reports to a queue has a cell for its acceptance.
-        let mut cell = None;
+        // 4. One that waits for room and reports to a queue is awaited until its acceptance.
+        let mut waiting = None;
         if wait
-            && state.machine.phase(key) == Some(Phase::Waiting)
-            && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)
+            && let Some(op) = state.machine.record_mut(key)
+            && op.phase == Phase::Waiting
+            && matches!(op.token, Report::Queue { .. })
         {
-            cell = Some(Arc::clone(waiting.insert(OpCell::new())));
+            waiting = Some(op.await_acceptance());
         }
         self.publish_and_wake(&mut state);
-        Ok(PostedOp { key, waiting: cell })
+        Ok(PostedOp { key, waiting })
     }
 
     /// Posts a message that is copied: only counters count its end, and it never waits. Of a
@@ -210,26 +206,27 @@ impl Port {
     }
 
     /// The future of an operation is dropped (ruling 4).
-    pub(crate) fn withdraw(&self, key: OpKey, cell: &OpCell) {
+    pub(crate) fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
+        let _after; // Declared before the guard, and so dropped after it.
         let mut state = self.lock("withdraw");
         match state.machine.withdraw(key) {
-            Withdrawn::Ended => {}
+            Withdrawn::Ended => _after = Some(awaited),
             Withdrawn::Running => {
                 if let Some(report) = state.machine.token_mut(key)
                     && !matches!(report, Report::Counted)
                 {
                     *report = Report::Nowhere;
                 }
+                _after = Some(awaited);
             }
             Withdrawn::Gone => {
-                if let Some(end) = cell.take() {
-                    if end.is_message() {
-                        let (len, overflow, data) = (end.len, end.overflow, end.data);
-                        let machine = &mut state.machine;
-                        machine.requeue_message(&end.payload, len, overflow, data, end.order);
+                if let Some(mut op) = awaited.detach() {
+                    if op.is_message_received() {
+                        state.machine.requeue_message(&op);
                     }
-                    state.deferred.drops.push(end.payload);
+                    state.deferred.drops.push(op.take_payload());
                 }
+                _after = None;
             }
         }
         self.publish_and_wake(&mut state);
@@ -238,33 +235,35 @@ impl Port {
     /// The future of a shared receive was dropped. If the receive is of this port, its message goes
     /// back as soon as it has landed, before any that is behind it: true. A result that is
     /// still to be delivered is delivered now, and so gives its message back.
-    pub(crate) fn detach_receive(&self, cell: &OpCell) -> bool {
+    pub(crate) fn detach_receive(&self, receive: OpKey) -> bool {
         let mut state = self.lock("detach receive");
-        let found = state
-            .machine
-            .detach_matched(|report| report.is_awaited_in(cell));
+        let found = state.machine.detach_matched(receive).is_some();
         self.publish_and_wake(&mut state);
         found
     }
 
     /// The time of a shared receive has passed. If the receive is of this port, its message goes
-    /// back as soon as it has landed, and its report is returned, so that no second result is
-    /// delivered, with the peer that has not sent all of the message.
-    pub(super) fn detach_timed(
-        &self,
-        timed: &Arc<TimedReport>,
-    ) -> Option<(Report, Option<SocketAddr>)> {
+    /// back as soon as it has landed, and its record comes back, which has ended so; the error names
+    /// the peer that has not sent all of the message.
+    pub(super) fn detach_timed(&self, receive: OpKey, error: &Error) -> Option<OpRecord> {
         let mut state = self.lock("detach timed");
-        let found = (state.machine).detach_matched(|report| report.is_taken_from(timed));
-        let report = if found { timed.take() } else { None };
+        let found = state.machine.detach_matched(receive);
+        let error = state.about_peer(error.clone());
+        let parted = found.and_then(|op| {
+            let is_told = !matches!(state.machine.token_mut(op), Some(Report::Counted));
+            let machine = &mut state.machine;
+            is_told
+                .then(|| machine.part_with(op, Report::Counted, error))
+                .flatten()
+        });
         self.publish_and_wake(&mut state);
-        report.map(|report| (report, state.io.peer))
+        parted
     }
 
     /// The future of a queued operation's acceptance is dropped: it is withdrawn if it still waits.
-    pub(crate) fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
+    pub(crate) fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
         let mut state = self.lock("withdraw waiting");
-        if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
+        if state.machine.phase(key) == Some(Phase::Waiting) && !awaited.has_ended() {
             state.machine.cancel(key);
             self.waker.wake_by_ref(); // Those behind it may have all they wait for.
         }

@@ -13,15 +13,13 @@ use crate::error::{Error, ErrorKind, OperationKind};
 use crate::id::{EndpointId, UserContext};
 use crate::log::{hold_event, is_logged};
 use crate::mr::Access;
-use crate::proto::{ConnEvent, InjectedEnds, Lifecycle, OpKey, OpResult, Receives};
-use crate::stats::OperationStats;
-use crate::sync::WakeList;
+use crate::proto::{ConnEvent, InjectedEnds, Lifecycle, Receives};
 
 use super::closed::ClosedState;
 use super::completing::{CompletionContext, Undelivered};
-use super::port::{Bindings, Port, PortState};
+use super::port::{Port, PortState};
 use super::receive_context::message_of;
-use super::report::Report;
+use super::report::{OpRecord, Report};
 
 impl Port {
     #[inline]
@@ -81,7 +79,7 @@ impl Port {
         while state.machine.has_events() {
             let mut events = state.machine.take_events();
             state.counts.published += events.len() as u64;
-            for event in &mut events {
+            for event in events.drain(..) {
                 is_new |= matches!(event, ConnEvent::Connected { .. });
                 self.publish_one(state, event);
             }
@@ -94,9 +92,9 @@ impl Port {
         }
     }
 
-    fn publish_one(&self, state: &mut PortState, event: &mut ConnEvent) {
+    fn publish_one(&self, state: &mut PortState, event: ConnEvent<Report>) {
         match event {
-            ConnEvent::Completed(completed) => self.deliver(state, *completed),
+            ConnEvent::Completed(op) => self.deliver(state, op),
             ConnEvent::Connected { data } => {
                 state.life.on_connected();
                 state.counts.connects += 1;
@@ -113,27 +111,25 @@ impl Port {
                     };
                     slot.fill(event, &mut state.deferred.wakes);
                 }
-                self.establish(state, Ok(std::mem::take(data)));
+                self.establish(state, Ok(data));
                 self.begin_liveness(state);
                 self.report_connected(state);
             }
-            ConnEvent::ConnectFailed { error } => self.connect_failed(state, error.clone()),
+            ConnEvent::ConnectFailed { error } => self.connect_failed(state, error),
             ConnEvent::RemoteAccess {
                 operation,
                 data,
                 memory,
-            } => self.remote_access(state, *operation, *data, memory.take()),
+            } => self.remote_access(state, operation, data, memory),
             ConnEvent::RemoteUpdate { memory } => {
                 if state.bindings.rma_events {
                     let right = Access::REMOTE_WRITE.bits();
                     memory.count_access(right, &mut state.deferred.wakes);
                 }
-                state.deferred.drops.push(memory.take());
+                state.deferred.drops.push(memory);
             }
             ConnEvent::RemoteDataVoid => drop(state.remote_slots.pop_front()),
-            ConnEvent::Closed { connected, lost } => {
-                self.deliver_closed(state, *connected, lost.take())
-            }
+            ConnEvent::Closed { connected, lost } => self.deliver_closed(state, connected, lost),
         }
     }
 
@@ -175,48 +171,34 @@ impl Port {
         }
     }
 
-    /// Delivers the result of a completed operation from its record to where it reports.
-    fn deliver(&self, state: &mut PortState, completed: OpKey) {
-        let PortState {
-            machine,
-            bindings,
-            deferred,
-            io,
-            counts,
-            ..
-        } = state;
-        let undelivered = machine.deliver(completed, |report, result| {
-            let stats = &mut counts.operations;
-            bindings.deliver(
-                self.id(),
-                io.peer,
-                stats,
-                report,
-                result,
-                &mut deferred.wakes,
-            )
-        });
-        if let Some(undelivered) = undelivered {
-            self.put_away(state, undelivered);
+    /// Delivers an operation that has ended to where it reports.
+    pub(super) fn deliver(&self, state: &mut PortState, mut op: OpRecord) {
+        if let (Err(error), Some(peer)) = (&mut op.end.result, state.io.peer) {
+            *error = error.clone().with_peer(peer);
         }
-    }
-
-    /// Keeps what no future and no queue has taken: memory until the lock is released, a message
-    /// for the next receive (ruling 4).
-    pub(super) fn put_away(&self, state: &mut PortState, undelivered: Undelivered) {
-        let result = match undelivered {
-            Undelivered::Nothing => return,
-            Undelivered::Memory(payload) => return state.deferred.drops.push(payload),
-            Undelivered::Message(result) => result,
+        let mut context = CompletionContext {
+            endpoint: self.id(),
+            stats: &mut state.counts.operations,
+            counter: state.bindings.counter(op.operation()),
+            sources: state.bindings.sources.as_ref(),
+            names_connections: false,
+            sender: None,
         };
-        // Receives of the connection's own are withdrawn in the connection itself.
-        let Some(receives) = &mut state.receives else {
-            return state.deferred.drops.push(result.payload);
-        };
-        if let Some(message) = message_of(&result) {
-            receives.requeue_message(message);
+        // Kept is what no future and no queue takes: memory until the lock is released, a message
+        // for the next receive (ruling 4).
+        match context.deliver(op, &mut state.deferred.wakes) {
+            Undelivered::Nothing => {}
+            Undelivered::Memory(payload) => state.deferred.drops.push(payload),
+            Undelivered::Message(mut op) => {
+                // Receives of the connection's own are withdrawn in the connection itself.
+                if let Some(receives) = &mut state.receives
+                    && let Some(message) = message_of(&op)
+                {
+                    receives.requeue_message(message);
+                }
+                state.deferred.drops.push(op.take_payload());
+            }
         }
-        state.deferred.drops.push(result.payload);
     }
 
     /// A peer has accessed this memory: the endpoint's counter and those of the regions count one
@@ -311,33 +293,6 @@ impl Port {
             // One that gave way to another, mostly.
             Some(error) => tracing::debug!(parent: &span, ?endpoint, %error, "connection not used"),
         });
-    }
-}
-
-impl Bindings {
-    /// Delivers a result to where it reports; an error names the peer.
-    #[inline]
-    pub(super) fn deliver(
-        &self,
-        endpoint: EndpointId,
-        peer: Option<SocketAddr>,
-        stats: &mut OperationStats,
-        report: &mut Report,
-        result: &mut OpResult,
-        wakes: &mut WakeList,
-    ) -> Undelivered {
-        if let (Err(error), Some(peer)) = (&mut result.result, peer) {
-            *error = error.clone().with_peer(peer);
-        }
-        let mut context = CompletionContext {
-            endpoint,
-            stats,
-            counter: self.counter(result.operation),
-            sources: self.sources.as_ref(),
-            names_connections: false,
-            sender: None,
-        };
-        context.deliver(report, result, wakes)
     }
 }
 

@@ -17,9 +17,10 @@ use crate::buf::{AccessError, Payload};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::limits::{STALE_ENTRIES_MIN, UNEXPECTED_OVERHEAD};
 use crate::slab::Slab;
+use crate::sync::Held;
 
 use super::Withdrawn;
-use super::op::{EndedOperation, MessageOrigin, OpKey, OpResult, Operation, RefusedPost};
+use super::op::{MessageOrigin, OpKey, Operation, RefusedPost};
 use posted::DatagramReceives;
 
 /// The bounds of a datagram endpoint.
@@ -36,7 +37,7 @@ pub(crate) struct DgramSizes {
 /// An operation: a send, an injected one, or a receive, and whose datagram it is about.
 #[derive(Debug)]
 struct DgramOp<T> {
-    operation: Operation<T>,
+    operation: Held<Operation<T>>,
     /// What is sent in place of device memory.
     copy: Option<Payload>,
     /// Where it goes to; whose it takes, if not anyone's.
@@ -80,7 +81,7 @@ impl UnexpectedDatagram {
 /// A datagram endpoint's operations. `T` is where each reports.
 #[derive(Debug)]
 pub(crate) struct Dgram<T> {
-    ops: Slab<DgramOp<T>, EndedOperation<T>>,
+    ops: Slab<DgramOp<T>>,
     transmit: Context,
     receive: Context,
     /// Sends, in order; those that were withdrawn leave their names here.
@@ -91,7 +92,7 @@ pub(crate) struct Dgram<T> {
     budget_bytes: usize,
     dropped: u64,
     /// Operations whose results are to be delivered.
-    completed: VecDeque<OpKey>,
+    completed: VecDeque<Held<Operation<T>>>,
     closed: Option<Error>,
 }
 
@@ -139,8 +140,9 @@ impl<T> Dgram<T> {
         self.ops.get(key).map(|op| op.operation.phase)
     }
 
-    pub(crate) fn token_mut(&mut self, key: OpKey) -> Option<&mut T> {
-        self.ops.get_mut(key).map(|op| &mut op.operation.token)
+    /// The record of a living operation.
+    pub(crate) fn record_mut(&mut self, key: OpKey) -> Option<&mut Held<Operation<T>>> {
+        self.ops.get_mut(key).map(|op| &mut op.operation)
     }
 
     /// True if a send waits for the socket.
@@ -172,9 +174,9 @@ impl<T> Dgram<T> {
     /// it is sent to, or the only one whose datagram it takes.
     pub(crate) fn post(
         &mut self,
-        mut operation: Operation<T>,
+        mut operation: Held<Operation<T>>,
         peer: Option<SocketAddr>,
-        mut reserve: impl FnMut(&mut T) -> bool,
+        mut reserve: impl FnMut(&mut Held<Operation<T>>) -> bool,
     ) -> Result<OpKey, Box<RefusedPost<T>>> {
         if let Some(error) = &self.closed {
             return Err(RefusedPost::new(error.clone(), operation));
@@ -182,7 +184,7 @@ impl<T> Dgram<T> {
         let is_receive = operation.is_receive();
         let context = self.context(is_receive);
         let free = context.used < context.size && context.backlog.is_empty();
-        let is_admitted = free && reserve(&mut operation.token);
+        let is_admitted = free && reserve(&mut operation);
         if !is_admitted && !operation.options.wait {
             let (used, size) = (context.used, context.size);
             let what = match used < size && context.backlog.is_empty() {
@@ -220,7 +222,10 @@ impl<T> Dgram<T> {
     }
 
     /// Admits operations that wait, as far as there is room.
-    pub(crate) fn admit_waiting(&mut self, mut reserve: impl FnMut(&mut T) -> bool) {
+    pub(crate) fn admit_waiting(
+        &mut self,
+        mut reserve: impl FnMut(&mut Held<Operation<T>>) -> bool,
+    ) {
         for is_receive in [false, true] {
             loop {
                 let context = self.context(is_receive);
@@ -232,7 +237,7 @@ impl<T> Dgram<T> {
                 };
                 // One that was withdrawn leaves its name behind.
                 if let Some(op) = self.ops.get_mut(key) {
-                    if !reserve(&mut op.operation.token) {
+                    if !reserve(&mut op.operation) {
                         break;
                     }
                     self.admit(key);
@@ -301,59 +306,38 @@ impl<T> Dgram<T> {
             let what = format!("a datagram of {total} bytes, a buffer of {len}");
             Err(Error::new(ErrorKind::Truncated, what))
         };
-        if let Some(result) = self.complete(key, result, len) {
-            result.overflow = overflow;
-            result.origin = Some(MessageOrigin::Address(from));
+        if let Some(DgramOp { operation, .. }) = self.ops.get_mut(key) {
+            operation.end.overflow = overflow;
+            operation.end.origin = Some(MessageOrigin::Address(from));
         }
+        self.complete(key, result, len);
     }
 
     /// Completes an operation: its record gets the result, and is not found by its key any more.
-    fn complete(
-        &mut self,
-        key: OpKey,
-        result: Result<(), Error>,
-        len: usize,
-    ) -> Option<&mut OpResult> {
+    fn complete(&mut self, key: OpKey, result: Result<(), Error>, len: usize) {
+        let Some(op) = self.ops.remove(key) else {
+            return;
+        };
         let DgramOp {
-            operation, peer, ..
-        } = self.ops.get(key)?;
-        let (phase, is_receive, peer) = (operation.phase, operation.is_receive(), *peer);
-        let (completed, ended) = self.ops.retire(key, |DgramOp { mut operation, .. }| {
-            let kind = operation.operation();
-            let result = result.map_err(|error| {
-                let error = match peer {
-                    Some(peer) => error.with_peer(peer),
-                    None => error,
-                };
-                error.with_operation(kind).with_phase(phase)
-            });
-            let payload = operation.take_payload();
-            EndedOperation {
-                token: operation.token,
-                result: OpResult::new(kind, result, len, payload),
-            }
-        })?;
-        if phase != Phase::Waiting {
-            let context = match is_receive {
-                true => &mut self.receive,
-                false => &mut self.transmit,
-            };
-            context.used -= 1;
+            mut operation,
+            peer,
+            ..
+        } = op;
+        if operation.phase != Phase::Waiting {
+            self.context(operation.is_receive()).used -= 1;
         }
-        self.completed.push_back(completed);
-        Some(&mut ended.result)
+        let result = result.map_err(|error| match peer {
+            Some(peer) => error.with_peer(peer),
+            None => error,
+        });
+        let payload = operation.take_payload();
+        operation.set_end(result, len, payload);
+        self.completed.push_back(operation);
     }
 
-    /// Delivers the next result: `to` gets it where it lies, with the note of where it reports.
-    pub(crate) fn deliver_next<R>(
-        &mut self,
-        to: impl FnOnce(&mut T, &mut OpResult) -> R,
-    ) -> Option<R> {
-        let completed = self.completed.pop_front()?;
-        let ended = self.ops.retired_mut(completed)?;
-        let delivered = to(&mut ended.token, &mut ended.result);
-        self.ops.drop_retired(completed);
-        Some(delivered)
+    /// The next operation that has completed.
+    pub(crate) fn pop_completed(&mut self) -> Option<Held<Operation<T>>> {
+        self.completed.pop_front()
     }
 
     // What leaves.

@@ -4,18 +4,18 @@ use bytes::Bytes;
 
 use crate::buf::Payload;
 use crate::error::{Error, OperationKind};
-use crate::proto::op::OpKey;
+use crate::proto::op::Operation;
+use crate::sync::Held;
 
 /// One thing to publish, in order.
 #[derive(Debug)]
-pub(crate) enum ConnEvent {
+pub(crate) enum ConnEvent<T> {
     /// The handshake succeeded. `data` is what the acceptor sent; empty on the acceptor's side.
     Connected { data: Bytes },
     /// The handshake failed; the reason carries a rejection's data.
     ConnectFailed { error: Error },
-    /// An operation has completed: its record has the result, until the owner has
-    /// [delivered](super::Connection::deliver) it.
-    Completed(OpKey),
+    /// An operation has completed: its record, which has the result.
+    Completed(Held<Operation<T>>),
     /// The slot that was reserved for a peer's write with CQ data is free: the write was refused
     /// after all, since it could not be made persistent.
     RemoteDataVoid,

@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
 use crate::proto::atomic::Atomic;
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::Key;
+use crate::sync::Held;
 use crate::wire::{AtomicCall, AtomicForm, FrameHeader, Segments};
 
 /// Names an operation within its connection.
@@ -84,6 +85,41 @@ impl OpKind {
         match self {
             OpKind::Atomic(request) => request.check_ranges(),
             _ => Ok(()),
+        }
+    }
+
+    /// The same, of an operation whose operands, if it has any, were handed out.
+    fn handed_out(&self) -> OpKind {
+        match self {
+            OpKind::Send { data, ack, tag } => OpKind::Send {
+                data: *data,
+                ack: *ack,
+                tag: *tag,
+            },
+            OpKind::Inject { data, tag } => OpKind::Inject {
+                data: *data,
+                tag: *tag,
+            },
+            OpKind::Receive => OpKind::Receive,
+            OpKind::Write {
+                data,
+                ack,
+                commit,
+                segments,
+            } => OpKind::Write {
+                data: *data,
+                ack: *ack,
+                commit: *commit,
+                segments: segments.clone(),
+            },
+            OpKind::Read { segments } => OpKind::Read {
+                segments: segments.clone(),
+            },
+            OpKind::Atomic(request) => OpKind::Atomic(Box::new(AtomicRequest {
+                call: request.call,
+                segments: request.segments.clone(),
+                operands: None,
+            })),
         }
     }
 
@@ -157,12 +193,12 @@ pub(crate) struct PostOptions {
 #[derive(Debug)]
 pub(crate) struct RefusedPost<T> {
     pub(crate) error: Error,
-    pub(crate) operation: Operation<T>,
+    pub(crate) operation: Held<Operation<T>>,
 }
 
 impl<T> RefusedPost<T> {
     #[cold]
-    pub(crate) fn new(error: Error, operation: Operation<T>) -> Box<Self> {
+    pub(crate) fn new(error: Error, operation: Held<Operation<T>>) -> Box<Self> {
         let error = error.with_operation(operation.operation());
         Box::new(RefusedPost { error, operation })
     }
@@ -189,10 +225,9 @@ pub(crate) enum MessageOrigin {
     Address(SocketAddr),
 }
 
-/// How an operation ended.
+/// How an operation ended: written into its record, field by field, as it is known.
 #[derive(Debug)]
-pub(crate) struct OpResult {
-    pub(crate) operation: OperationKind,
+pub(crate) struct OpEnd {
     /// Ok, or the typed reason.
     pub(crate) result: Result<(), Error>,
     /// Bytes moved.
@@ -208,31 +243,18 @@ pub(crate) struct OpResult {
     /// The place of a received message among those of the connection, or of all that share
     /// receives, in case it is given back.
     pub(crate) order: u64,
-    /// The operation's memory, back.
-    pub(crate) payload: Payload,
 }
 
-impl OpResult {
-    /// One that says nothing of a message.
-    #[inline]
-    pub(crate) fn new(
-        operation: OperationKind,
-        result: Result<(), Error>,
-        len: usize,
-        payload: Payload,
-    ) -> Self {
-        OpResult {
-            operation,
-            result,
-            len,
-            overflow: 0,
-            data: None,
-            tag: None,
-            origin: None,
-            order: 0,
-            payload,
-        }
-    }
+impl OpEnd {
+    const NONE: OpEnd = OpEnd {
+        result: Ok(()),
+        len: 0,
+        overflow: 0,
+        data: None,
+        tag: None,
+        origin: None,
+        order: 0,
+    };
 
     /// Who sent a message that a shared receive got.
     pub(crate) fn source(&self) -> Option<SourceId> {
@@ -257,26 +279,11 @@ impl OpResult {
             _ => None,
         }
     }
-
-    /// Of no operation.
-    pub(crate) fn empty() -> Self {
-        OpResult::new(OperationKind::Receive, Ok(()), 0, Payload::empty())
-    }
-
-    /// The result, which leaves an empty one in its place.
-    #[inline]
-    pub(crate) fn take(&mut self) -> Self {
-        std::mem::replace(self, OpResult::empty())
-    }
-
-    /// True of a receive that got a message, in full or as much as fits.
-    pub(crate) fn is_message(&self) -> bool {
-        let arrived = |error: &Error| error.kind() == ErrorKind::Truncated;
-        self.operation == OperationKind::Receive && self.result.as_ref().err().is_none_or(arrived)
-    }
 }
 
-/// An operation. `T` is the owner's note of where it reports.
+/// The one record of an operation, from its post until its result has been read: it stays where it
+/// was written, and who works on it holds it ([`Held`]). `T` is the owner's note of where it
+/// reports.
 #[derive(Debug)]
 pub(crate) struct Operation<T> {
     pub(crate) token: T,
@@ -296,13 +303,8 @@ pub(crate) struct Operation<T> {
     pub(crate) detached: bool,
     /// Its memory failed as what it gets was copied there: the rest is dropped, and it ends so.
     pub(crate) failed: Option<AccessError>,
-}
-
-/// An operation that has ended, until its result is delivered.
-#[derive(Debug)]
-pub(crate) struct EndedOperation<T> {
-    pub(crate) token: T,
-    pub(crate) result: OpResult,
+    /// Of one that has ended.
+    pub(crate) end: OpEnd,
 }
 
 impl<T> Operation<T> {
@@ -325,7 +327,47 @@ impl<T> Operation<T> {
             answer: None,
             detached: false,
             failed: None,
+            end: OpEnd::NONE,
         }
+    }
+
+    /// It has ended so, and this is its memory.
+    #[inline]
+    pub(crate) fn set_end(&mut self, result: Result<(), Error>, len: usize, payload: Payload) {
+        self.end.result = result.map_err(|error| {
+            let error = error.with_operation(self.operation());
+            error.with_phase(self.phase)
+        });
+        self.end.len = len;
+        self.payload = Some(payload);
+    }
+
+    /// True of a receive that got a message, in full or as much as fits.
+    pub(crate) fn is_message_received(&self) -> bool {
+        let arrived = |error: &Error| error.kind() == ErrorKind::Truncated;
+        self.is_receive() && self.end.result.as_ref().err().is_none_or(arrived)
+    }
+
+    /// The owner of an operation whose bytes are moving is told that it has ended so: gives its
+    /// record, without its memory. The rest of it goes on in another one, with this token.
+    pub(crate) fn part(record: &mut Held<Self>, token: T, error: Error) -> Held<Self> {
+        let rest = Operation {
+            token,
+            kind: record.kind.handed_out(),
+            options: record.options,
+            phase: record.phase,
+            payload: record.payload.take(),
+            len: record.len,
+            number: record.number,
+            answer: record.answer.take(),
+            // A message that lands in it is for the next receive.
+            detached: record.is_receive(),
+            failed: record.failed.take(),
+            end: OpEnd::NONE,
+        };
+        let mut parted = std::mem::replace(record, Held::new(rest));
+        parted.set_end(Err(error), 0, Payload::empty());
+        parted
     }
 
     pub(crate) fn operation(&self) -> OperationKind {

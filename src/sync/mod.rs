@@ -6,6 +6,7 @@
 mod attach;
 mod dependents;
 mod gate;
+mod handover;
 mod lock;
 mod manual;
 #[cfg(loom)]
@@ -20,13 +21,18 @@ mod wake;
 pub(crate) use attach::Attachable;
 pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use gate::{Drain, DrainScope, Gate, GateError, GateGuard, HasGate, Role};
+#[cfg(feature = "test-util")]
+pub(crate) use handover::drop_kept_records;
+pub(crate) use handover::{Awaited, Held, Unawaited};
 pub(crate) use lock::Lock;
 pub(crate) use manual::{
     ManualProgress, NO_TASK, ProgressHold, ProgressTask, ProgressWaiter, ReadinessSource,
     await_driving, poll_driving,
 };
 pub(crate) use notify::Notify;
-pub(crate) use primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, thread_local};
+pub(crate) use primitives::{
+    AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, UnsafeCell, spin_loop, thread_local,
+};
 pub(crate) use ring::{Keep, Reader, Reserve, ReserveMany, Ring, Slot, WeakRing};
 pub(crate) use scope::DomainScope;
 pub(crate) use ticket::{Ticket, TicketHolder};
@@ -36,6 +42,7 @@ pub(crate) use wake::{WaiterKey, Waiters, WakeList};
 pub(crate) fn models() -> impl Iterator<Item = model::Model> {
     let all = [
         gate::models::MODELS,
+        handover::models::MODELS,
         manual::models::MODELS,
         ring::models::MODELS,
         ticket::models::MODELS,

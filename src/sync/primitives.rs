@@ -15,6 +15,33 @@ pub(crate) use loom::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
+#[cfg(loom)]
+pub(crate) use loom::{cell::UnsafeCell, hint::spin_loop};
+#[cfg(not(loom))]
+pub(crate) use std::hint::spin_loop;
+
+/// As loom's.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get())
+    }
+
+    #[inline]
+    pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
+        change(self.0.get())
+    }
+}
+
 /// loom's macro knows no `const` initial values.
 #[cfg(loom)]
 macro_rules! local {

@@ -8,15 +8,15 @@ use crate::endpoint::common::Common;
 use crate::endpoint::target::{OpOwner, PostEndpoint, PostResult, Scope, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::info::Caps;
-use crate::progress::Report;
-use crate::proto::{OpResult, Operation};
+use crate::progress::OpRecord;
+use crate::proto::OpEnd;
 
 impl PostEndpoint for Inner {
     fn common(&self) -> &Common {
         &self.common
     }
 
-    fn post(&self, scope: Scope, mut operation: Operation<Report>) -> PostResult {
+    fn post(&self, scope: Scope, mut operation: OpRecord) -> PostResult {
         let peer = match self.peer_of(&scope) {
             Ok(peer) => peer,
             Err(error) => return Err((error, operation.take_payload())),
@@ -34,7 +34,7 @@ impl PostEndpoint for Inner {
         true
     }
 
-    fn source_name(&self, end: &OpResult) -> Option<SourceName> {
+    fn source_name(&self, end: &OpEnd) -> Option<SourceName> {
         end.sender_address()
             .map(|from| SourceName::new(from, self.vector.find(from.into())))
     }

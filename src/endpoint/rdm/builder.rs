@@ -254,7 +254,6 @@ impl RdmEndpointBuilder {
             unexpected_bytes: sizes.unexpected_bytes,
             unexpected_bytes_per_peer: (self.unexpected_bytes_per_peer).min(sizes.unexpected_bytes),
             addresses: Arc::clone(&addresses),
-            queue: common.receive_queue.clone(),
             counter: counters.receive.clone(),
             sources: Option::clone(&sources),
         });

@@ -181,7 +181,6 @@ impl SharedReceiveContextBuilder {
                     .unexpected_bytes_per_peer
                     .min(self.unexpected_bytes),
                 addresses: Arc::default(),
-                queue: receive_queue.clone(),
                 counter: self.receive_counter.clone(),
                 sources: None,
             },

@@ -1,7 +1,6 @@
 //! Posting to a datagram endpoint, and taking back what was posted.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use crate::buf::Payload;
 use crate::cq::SourceName;
@@ -11,8 +10,8 @@ use crate::progress::PostedOp;
 use crate::progress::budget::Budget;
 use crate::progress::completing::{CompletionContext, Undelivered};
 use crate::progress::posting::check_ip_version;
-use crate::progress::report::{OpCell, Report};
-use crate::proto::{Dgram, OpKey, OpResult, Operation, RefusedPost, Withdrawn};
+use crate::progress::report::{AwaitedOp, OpRecord, Report};
+use crate::proto::{Dgram, OpKey, RefusedPost, Withdrawn};
 use crate::transport::too_long;
 
 use super::{DgramPort, State, closed};
@@ -22,7 +21,7 @@ impl DgramPort {
     /// are gathered, until one call takes them all (ruling 5).
     pub(crate) fn post(
         &self,
-        operation: Operation<Report>,
+        operation: OpRecord,
         peer: Option<SocketAddr>,
     ) -> Result<PostedOp, Box<RefusedPost<Report>>> {
         if let Err(error) = self.check(&operation, peer) {
@@ -40,7 +39,10 @@ impl DgramPort {
         let State {
             machine, deferred, ..
         } = state;
-        let reserve = |report: &mut Report| report.reserve(&self.waker, &mut deferred.wakes);
+        let reserve = |record: &mut OpRecord| {
+            let wakes = &mut deferred.wakes;
+            Report::reserve(record, wakes, |queue| queue.reserve_or_wake(&self.waker))
+        };
         let key = machine.post(operation, peer, reserve)?;
         if let Some(timeout) = options.timeout {
             state.timers.deadlines.add(key, timeout, ());
@@ -54,18 +56,19 @@ impl DgramPort {
                 self.waker.wake_by_ref();
             }
         }
-        let mut cell = None;
-        if state.machine.phase(key) == Some(Phase::Waiting)
-            && let Some(Report::Queue { waiting, .. }) = state.machine.token_mut(key)
+        let mut waiting = None;
+        if let Some(op) = state.machine.record_mut(key)
+            && op.phase == Phase::Waiting
+            && matches!(op.token, Report::Queue { .. })
         {
-            cell = Some(Arc::clone(waiting.insert(OpCell::new())));
+            waiting = Some(op.await_acceptance());
         }
         self.publish_and_wake(state);
-        Ok(PostedOp { key, waiting: cell })
+        Ok(PostedOp { key, waiting })
     }
 
     /// What can be said of a post without the lock.
-    fn check(&self, operation: &Operation<Report>, peer: Option<SocketAddr>) -> Result<()> {
+    fn check(&self, operation: &OpRecord, peer: Option<SocketAddr>) -> Result<()> {
         if !operation.is_receive() && operation.len > self.message_max {
             return Err(too_long(operation.len, self.message_max));
         }
@@ -81,24 +84,29 @@ impl DgramPort {
     }
 
     /// The future of an operation is dropped (ruling 4).
-    pub(crate) fn withdraw(&self, key: OpKey, cell: &OpCell) {
+    pub(crate) fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
+        let _after; // Declared before the guard, and so dropped after it.
         let mut state = self.lock("withdraw");
-        if state.machine.cancel(key) == Withdrawn::Gone
-            && let Some(result) = cell.take()
-        {
-            let State {
-                machine, deferred, ..
-            } = &mut *state;
-            give_back(machine, &mut deferred.drops, result);
-        }
+        _after = match state.machine.cancel(key) {
+            Withdrawn::Gone => {
+                if let Some(op) = awaited.detach() {
+                    let State {
+                        machine, deferred, ..
+                    } = &mut *state;
+                    give_back(machine, &mut deferred.drops, op);
+                }
+                None
+            }
+            _ => Some(awaited),
+        };
         self.publish_and_wake(&mut state);
     }
 
     /// The future that awaits the acceptance of a queued operation is dropped: the operation is
     /// cancelled if it still waits.
-    pub(crate) fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
+    pub(crate) fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
         let mut state = self.lock("withdraw");
-        if state.machine.phase(key) == Some(Phase::Waiting) && !cell.has_ended() {
+        if state.machine.phase(key) == Some(Phase::Waiting) && !awaited.has_ended() {
             state.machine.cancel(key);
             self.waker.wake_by_ref(); // Those behind it may have all they wait for.
         }
@@ -123,24 +131,21 @@ impl DgramPort {
             operations,
             ..
         } = state;
-        let mut deliver = |report: &mut Report, result: &mut OpResult| {
+        while let Some(op) = machine.pop_completed() {
+            any = true;
             let mut context = CompletionContext {
                 endpoint: self.id,
-                counter: counters.of(result.operation),
+                counter: counters.of(op.operation()),
                 stats: &mut *operations,
                 sources: None,
                 names_connections: false,
-                sender: (result.sender_address())
+                sender: (op.end.sender_address())
                     .map(|it| SourceName::new(it, vector.find(it.into()))),
             };
-            context.deliver(report, result, &mut deferred.wakes)
-        };
-        while let Some(undelivered) = machine.deliver_next(&mut deliver) {
-            any = true;
-            match undelivered {
+            match context.deliver(op, &mut deferred.wakes) {
                 Undelivered::Nothing => {}
                 Undelivered::Memory(payload) => deferred.drops.push(payload),
-                Undelivered::Message(result) => give_back(machine, &mut deferred.drops, *result),
+                Undelivered::Message(op) => give_back(machine, &mut deferred.drops, op),
             }
         }
         any
@@ -148,10 +153,11 @@ impl DgramPort {
 }
 
 /// A datagram whose receive was dropped after it had ended is not lost.
-fn give_back(machine: &mut Dgram<Report>, drops: &mut Vec<Payload>, result: OpResult) {
-    let from = result.sender_address().filter(|_| result.is_message());
+fn give_back(machine: &mut Dgram<Report>, drops: &mut Vec<Payload>, mut op: OpRecord) {
+    let from = op.end.sender_address().filter(|_| op.is_message_received());
+    let payload = op.take_payload();
     if let Some(from) = from {
-        machine.give_back(&result.payload, result.len, result.overflow, from);
+        machine.give_back(&payload, op.end.len, op.end.overflow, from);
     }
-    drops.push(result.payload);
+    drops.push(payload);
 }

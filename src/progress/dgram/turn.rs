@@ -9,6 +9,7 @@ use crate::limits::{DATAGRAM_CALL_BYTES, DATAGRAM_STAGES_MAX, DATAGRAMS_PER_CALL
 use crate::progress::budget::Budget;
 use crate::progress::closed::ClosedState;
 use crate::progress::pollable::{NextTurn, Pollable, TurnResult};
+use crate::progress::report::Report;
 use crate::transport::{Clock, OutgoingDatagram, RecvBuffer, RecvStatus};
 
 use super::{DgramPort, State, closed};
@@ -28,7 +29,10 @@ impl Pollable for DgramPort {
             let State {
                 machine, deferred, ..
             } = state;
-            machine.admit_waiting(|report| report.reserve(&self.waker, &mut deferred.wakes));
+            machine.admit_waiting(|record| {
+                let wakes = &mut deferred.wakes;
+                Report::reserve(record, wakes, |queue| queue.reserve_or_wake(&self.waker))
+            });
             self.transmit(state, left);
             // What has ended made room for those who wait.
             let ended = self.publish(state);

@@ -40,7 +40,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EndpointId, PeerAddr};
 use crate::info::SideCaps;
 use crate::mr::AuthSecret;
-use crate::proto::{ConnIds, ConnectionId, ExtensionParams, LongMessages, SourceId};
+use crate::proto::{ConnIds, ConnectionId, ExtensionParams, LongMessages, OpKey, SourceId};
 use crate::stats::{EndpointStats, ListenerStats};
 use crate::sync::{Lock, MutexGuard, Ring};
 use crate::transport::{Executor, TrafficMark};
@@ -51,8 +51,8 @@ use super::engine::Engine;
 use super::listen::{ListenConfig, ListenHandle};
 use super::port::{CounterSet, ExtensionConfig, Port, PortSizes};
 use super::posting::check_ip_version;
-use super::receive_context::{ReceiveContext, TimedReport};
-use super::report::{OpCell, Report};
+use super::receive_context::ReceiveContext;
+use super::report::OpRecord;
 pub(super) use attachment::{RdmAttachment, SupersededFlag};
 use contexts::{ContextTasks, ListenerShare};
 use notice::{Notice, NoticeQueue};
@@ -276,15 +276,17 @@ impl Rdm {
     /// The future of a receive was dropped that is matched: detaches it at the connection that has
     /// it. Linear in the ports; few receives are dropped in the moment in which their message
     /// comes.
-    pub(crate) fn detach_receive(&self, cell: &OpCell) {
+    pub(crate) fn detach_receive(&self, receive: OpKey) {
         let ports = self.lock_table("detach receive").all_ports();
-        ports.iter().any(|port| port.detach_receive(cell));
+        ports.iter().any(|port| port.detach_receive(receive));
     }
 
-    /// The same for a receive whose time has passed; returns its report, if a connection has it.
-    fn detach_timed(&self, timed: &Arc<TimedReport>) -> Option<(Report, Option<SocketAddr>)> {
+    /// The same for a receive whose time has passed; returns its record, if a connection has it.
+    fn detach_timed(&self, receive: OpKey, error: &Error) -> Option<OpRecord> {
         let ports = self.lock_table("detach timed").all_ports();
-        ports.iter().find_map(|port| port.detach_timed(timed))
+        ports
+            .iter()
+            .find_map(|port| port.detach_timed(receive, error))
     }
 
     /// Ends the connection with this peer in order, if it is up; the next use dials again.

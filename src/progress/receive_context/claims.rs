@@ -1,13 +1,14 @@
 //! Peeking at unexpected messages, claiming them and discarding them (`FI_PEEK`, `FI_CLAIM`,
 //! `FI_DISCARD` of fi_tagged(3)).
 
-use std::time::Duration;
-
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind};
 use crate::progress::port::PostedOp;
-use crate::progress::report::Report;
-use crate::proto::{Arrival, ClaimedReceive, MatchCriteria, OpKey, PostedReceive};
+use crate::progress::report::{OpRecord, Report};
+use crate::proto::{
+    Arrival, ClaimedReceive, MatchCriteria, OpKey, OpKind, Operation, PostOptions, PostedReceive,
+};
+use crate::sync::Held;
 
 use super::deferred::DeferredWork;
 use super::op_state::ReceiveOpState;
@@ -38,33 +39,33 @@ impl ReceiveContext {
     pub(crate) fn receive_claimed(
         &self,
         claimed: ClaimId,
-        payload: Payload,
-        mut report: Report,
-        timeout: Option<Duration>,
+        mut record: OpRecord,
     ) -> Result<PostedOp, (Error, Payload)> {
         let received = self.with_state("receive claimed", |state, deferred| {
             if let Some(error) = state.closed.clone() {
-                return Err((error, payload, report));
+                return Err((error, record));
             }
-            if !state.reserve(&mut report, deferred) {
+            if !state.reserve(&mut record, deferred) {
                 let error = Error::new(ErrorKind::Again, "the completion queue is full");
-                return Err((error, payload, report));
+                return Err((error, record));
             }
             let key = state.receives.insert(ReceiveOpState::Claimed);
-            state.start_timeout(key, &mut report, timeout, deferred);
-            let receive = receive_of(key, payload, report);
+            state.start_timeout(key, record.options.timeout, deferred);
+            let receive = receive_of(key, record);
             state
                 .take_claimed(claimed, receive, deferred)
                 .map_err(|refused| {
                     state.receives.remove(key);
                     let error = Error::new(ErrorKind::NoMessage, "its sender is gone");
-                    (error, refused.payload, refused.token)
+                    (error, refused.record)
                 })?;
             Ok(PostedOp { key, waiting: None })
         });
-        // The report, whose slot wakes tasks when it is freed, is dropped without the lock.
-        received
-            .map_err(|(error, payload, _)| (error.with_operation(OperationKind::Receive), payload))
+        // The record, whose slot wakes tasks when it is freed, is dropped without the lock.
+        received.map_err(|(error, mut record)| {
+            let error = error.with_operation(OperationKind::Receive);
+            (error, record.take_payload())
+        })
     }
 
     /// Discards the claimed message (`FI_CLAIM | FI_DISCARD`). False if it is gone.
@@ -125,7 +126,9 @@ impl ContextState {
     /// come is received too, since its sender waits for that.
     fn drop_claimed(&mut self, claimed: ClaimId, deferred: &mut DeferredWork<'_>) -> bool {
         let no_key = OpKey::from_bits(u64::MAX);
-        let sink = receive_of(no_key, Payload::empty(), Report::Counted);
+        let options = PostOptions::default();
+        let sink = Operation::new(OpKind::Receive, Payload::empty(), Report::Counted, options);
+        let sink = receive_of(no_key, Held::new(sink));
         self.take_claimed(claimed, sink, deferred).is_ok()
     }
 
@@ -145,10 +148,9 @@ impl ContextState {
 }
 
 /// A receive that is not posted: it gets a claimed message and no other.
-fn receive_of(key: OpKey, payload: Payload, token: Report) -> PostedReceive<Report> {
+fn receive_of(key: OpKey, record: OpRecord) -> PostedReceive<Report> {
     PostedReceive {
-        token,
-        payload,
+        record,
         wanted: MatchCriteria::Message,
         source: None,
         order: 0,

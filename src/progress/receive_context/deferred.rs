@@ -10,12 +10,12 @@ use std::task::Waker;
 
 use crate::buf::{BufferCursor, Payload};
 use crate::cq::CqSlot;
-use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::progress::completing::{CompletionContext, Undelivered};
-use crate::progress::report::Report;
+use crate::progress::report::{OpRecord, Report};
 use crate::proto::{
-    Announcement, Arrival, ClearToSend, MatchResult, MessageKind, MessageOrigin, OpKey, OpResult,
-    PostedReceive, UnexpectedMessage,
+    Announcement, Arrival, ClearToSend, MatchResult, MessageKind, MessageOrigin, OpKey, Operation,
+    PostedReceive, UnexpectedMessage, truncated,
 };
 use crate::stats::OperationStats;
 use crate::sync::WakeList;
@@ -30,7 +30,7 @@ use super::state::{AttachedPort, ContextState, lock_queue};
 pub(super) struct DeferredWork<'a> {
     // Under the lock, when the step ends.
     pub(super) deliveries: Vec<(PostedReceive<Report>, UnexpectedMessage)>,
-    pub(super) completions: Vec<(Report, OpResult)>,
+    pub(super) completions: Vec<OpRecord>,
     pub(super) multi_completions: Vec<(Arc<MultiReceive>, Result<(), Error>, BufferCursor)>,
     pub(super) unlocked: &'a mut UnlockedWork,
 }
@@ -86,6 +86,14 @@ impl<'a> DeferredWork<'a> {
         }
     }
 
+    /// Ends a receive that no message was placed in.
+    pub(super) fn end_unmatched(&mut self, mut record: OpRecord, error: Error, phase: Phase) {
+        record.phase = phase;
+        let payload = record.take_payload();
+        record.set_end(Err(error), 0, payload);
+        self.completions.push(record);
+    }
+
     fn is_done(&self) -> bool {
         self.deliveries.is_empty()
             && self.completions.is_empty()
@@ -93,21 +101,15 @@ impl<'a> DeferredWork<'a> {
     }
 }
 
-/// The completion of a receive that no message was placed in.
-pub(super) fn unmatched_end(payload: Payload, error: Error, phase: Phase) -> OpResult {
-    let error = error.with_operation(OperationKind::Receive);
-    let result = Err(error.with_phase(phase));
-    OpResult::new(OperationKind::Receive, result, 0, payload)
-}
-
 /// The message of a completed receive of a context, to be requeued: a copy, since a region's owner
 /// writes to it and may revoke it, and since the user's memory is not dropped under a lock. `None`:
 /// its region is revoked already, and the message is lost with it.
-pub(in crate::progress) fn message_of(end: &OpResult) -> Option<UnexpectedMessage> {
+pub(in crate::progress) fn message_of(op: &Operation<Report>) -> Option<UnexpectedMessage> {
+    let end = &op.end;
     let Some(MessageOrigin::Peer { source, connection }) = end.origin else {
         return None;
     };
-    let payload = end.payload.copy_front(end.len).ok()?;
+    let payload = op.payload.as_ref()?.copy_front(end.len).ok()?;
     let arrival = Arrival {
         source,
         connection,
@@ -124,36 +126,28 @@ pub(in crate::progress) fn message_of(end: &OpResult) -> Option<UnexpectedMessag
     })
 }
 
-/// Copies a message to its receive; returns the receive's completion.
-fn deliver(receive: PostedReceive<Report>, message: UnexpectedMessage) -> (Report, OpResult) {
-    let PostedReceive {
-        token, mut payload, ..
-    } = receive;
+/// Copies a message to its receive, which ends.
+fn deliver(receive: PostedReceive<Report>, message: UnexpectedMessage) -> OpRecord {
+    let PostedReceive { mut record, .. } = receive;
     let arrival = message.arrival;
+    let mut payload = record.take_payload();
     let taken = payload.take_message(message.payload, message.len);
     let len = *taken.as_ref().unwrap_or(&0);
     let overflow = message.overflow + (message.len - len);
     let result = match taken {
         Err(denied) => Err(denied.error("a message was copied to it")),
         Ok(_) if overflow == 0 => Ok(()),
-        Ok(_) => {
-            let what = format!("{} bytes came, {len} fit", len + overflow);
-            Err(Error::new(ErrorKind::Truncated, what))
-        }
+        Ok(_) => Err(truncated(len, overflow)),
     };
-    let result = result.map_err(|error| {
-        let error = error.with_operation(OperationKind::Receive);
-        error.with_phase(Phase::Moving)
-    });
-    let result = OpResult {
-        overflow,
-        data: arrival.data,
-        tag: arrival.kind.tag(),
-        origin: Some(arrival.origin()),
-        order: arrival.order,
-        ..OpResult::new(OperationKind::Receive, result, len, payload)
-    };
-    (token, result)
+    record.phase = Phase::Moving;
+    record.set_end(result, len, payload);
+    let end = &mut record.end;
+    end.overflow = overflow;
+    end.data = arrival.data;
+    end.tag = arrival.kind.tag();
+    end.origin = Some(arrival.origin());
+    end.order = arrival.order;
+    record
 }
 
 impl ReceiveContext {
@@ -189,16 +183,16 @@ impl ReceiveContext {
         }
         // 2. Complete receives. A receive whose owner is gone gives its message back, which may be
         // matched again: hence the loop in `complete_all`.
-        for (mut report, mut end) in std::mem::take(&mut deferred.completions) {
-            match completion_context.deliver(&mut report, &mut end, &mut deferred.unlocked.wakes) {
+        for record in std::mem::take(&mut deferred.completions) {
+            match completion_context.deliver(record, &mut deferred.unlocked.wakes) {
                 Undelivered::Nothing => {}
                 Undelivered::Memory(payload) => deferred.drop_memory(payload),
-                Undelivered::Message(result) => {
-                    if let Some(message) = message_of(&result) {
+                Undelivered::Message(mut op) => {
+                    if let Some(message) = message_of(&op) {
                         state.requeue_message(message, deferred);
                         state.admit_and_wake(deferred);
                     }
-                    deferred.drop_memory(result.payload);
+                    deferred.drop_memory(op.take_payload());
                 }
             }
         }
@@ -251,15 +245,14 @@ impl ContextState {
         deferred: &mut DeferredWork<'_>,
         gone: Error,
     ) {
-        let PostedReceive {
-            key,
-            token,
-            payload,
-            ..
-        } = receive;
-        let error = match (&token, self.receives.get(key), &self.closed) {
+        let key = receive.key;
+        let error = match (&receive.record.token, self.receives.get(key), &self.closed) {
             (Report::Piece { .. }, ..) => {
-                if let Report::Piece { multi, slot } = token {
+                let mut record = receive.record;
+                let payload = record.take_payload();
+                if let Report::Piece { multi, slot } =
+                    std::mem::replace(&mut record.token, Report::Counted)
+                {
                     deferred.unlocked.drops.push(DeferredDrop::Slot(slot));
                     let unused = match self.receives.get(key) {
                         Some(ReceiveOpState::Multi(receive, _)) => {
@@ -277,20 +270,13 @@ impl ContextState {
             (_, _, Some(error)) => error.clone(),
             (_, Some(ReceiveOpState::MatchedCanceled), _) => Error::new(ErrorKind::Canceled, ""),
             _ => {
-                let receive = PostedReceive {
-                    token,
-                    payload,
-                    ..receive
-                };
                 let result = self.matcher.requeue_receive(receive);
                 self.apply_match(key, result, deferred);
                 return;
             }
         };
         self.receives.remove(key);
-        deferred
-            .completions
-            .push((token, unmatched_end(payload, error, Phase::Queued)));
+        deferred.end_unmatched(receive.record, error, Phase::Queued);
     }
 
     /// Queues a receive for the connection of the announced message that it was matched with, and

@@ -29,7 +29,6 @@ mod shared;
 mod state;
 #[cfg(test)]
 mod tests;
-mod timed_report;
 mod trim;
 
 use std::collections::{HashMap, VecDeque};
@@ -40,12 +39,12 @@ use std::time::Instant;
 
 use crate::buf::{BufferCursor, Payload};
 use crate::cntr::Counter;
-use crate::cq::{CompletionFlags, CompletionQueue, Sources};
+use crate::cq::Sources;
 use crate::error::{Error, ErrorKind, OperationKind, Phase, Result};
-use crate::id::{EndpointId, UserContext};
+use crate::id::EndpointId;
 use crate::proto::{
-    ClaimKey, ConnIds, ConnectionId, LongMessages, MatchCriteria, OpKey, PostOptions,
-    SharedMatcher, SourceId, UnexpectedBudget, Withdrawn,
+    ClaimKey, ConnIds, ConnectionId, LongMessages, MatchCriteria, OpKey, SharedMatcher, SourceId,
+    UnexpectedBudget, Withdrawn,
 };
 use crate::stats::{OperationCounts, ReceiveContextStats, ReceiveStats};
 use crate::sync::{Lock, MutexGuard};
@@ -53,15 +52,14 @@ use crate::sync::{Lock, MutexGuard};
 use super::deadlines::Deadlines;
 use super::port::{Port, PostedOp};
 use super::rdm::SourceAddresses;
-use super::report::{OpCell, Report};
+use super::report::{AwaitedOp, OpRecord};
 pub(super) use deferred::message_of;
-use deferred::{DeferredWork, UnlockedWork, unmatched_end};
+use deferred::{DeferredWork, UnlockedWork};
 pub(crate) use multi::MultiReceive;
 use op_state::{ReceiveOpState, ReceiveTable};
 pub(super) use port::PortReceives;
 pub(crate) use shared::{SharedContext, SharedContextConfig};
 use state::{AttachedPort, ClearToSendQueue, ContextState, PendingReceive};
-pub(crate) use timed_report::TimedReport;
 use trim::TrimState;
 
 /// What a receive context is opened with.
@@ -80,8 +78,6 @@ pub(crate) struct ReceiveConfig {
     pub(crate) unexpected_bytes_per_peer: usize,
     /// The addresses of senders.
     pub(crate) addresses: Arc<SourceAddresses>,
-    /// Takes the completions of multi-receive buffers.
-    pub(crate) queue: CompletionQueue,
     /// Counts receives.
     pub(crate) counter: Option<Counter>,
     /// Names the senders in completions, if they are to be named (`FI_SOURCE`).
@@ -149,12 +145,10 @@ impl ReceiveContext {
     pub(crate) fn post(
         &self,
         selector: ReceiveSelector,
-        payload: Payload,
-        report: Report,
-        options: PostOptions,
+        record: OpRecord,
     ) -> Result<PostedOp, (Error, Payload)> {
-        tracing::trace!(operation = ?OperationKind::Receive, len = payload.len(), "posted");
-        self.post_any(PendingReceive::Single(selector, payload, report), options)
+        tracing::trace!(operation = ?OperationKind::Receive, len = record.len, "posted");
+        self.post_any(PendingReceive::Single(selector, record))
     }
 
     /// Posts a multi-receive buffer: it takes messages one behind the other until fewer than
@@ -165,12 +159,11 @@ impl ReceiveContext {
     pub(crate) fn post_multi(
         &self,
         selector: ReceiveSelector,
-        payload: Payload,
-        context: UserContext,
+        mut record: OpRecord,
         free_min: usize,
-        options: PostOptions,
     ) -> Result<PostedOp, (Error, Payload)> {
-        tracing::trace!(operation = ?OperationKind::Receive, len = payload.len(), "posted");
+        tracing::trace!(operation = ?OperationKind::Receive, len = record.len, "posted");
+        let payload = record.take_payload();
         if free_min == 0 {
             let message = "min_free is 0: the buffer would never be released";
             let error = Error::new(ErrorKind::InvalidArgument, message);
@@ -181,32 +174,14 @@ impl ReceiveContext {
             let error = Error::new(ErrorKind::InvalidArgument, message);
             (error.with_operation(OperationKind::Receive), payload)
         })?;
-        let flags = match selector.wanted {
-            MatchCriteria::Message => CompletionFlags::MSG,
-            MatchCriteria::Tagged { .. } => CompletionFlags::TAGGED,
-        };
-        let report = Report::Queue {
-            queue: self.config.queue.clone(),
-            context,
-            flags,
-            errors_only: false,
-            slot: None,
-            waiting: None,
-        };
-        self.post_any(PendingReceive::Multi(selector, cursor, report), options)
+        self.post_any(PendingReceive::Multi(selector, cursor, record))
     }
 
-    fn post_any(
-        &self,
-        pending: PendingReceive,
-        options: PostOptions,
-    ) -> Result<PostedOp, (Error, Payload)> {
-        let posted = self.with_state("post", |state, deferred| {
-            state.post(pending, options, deferred)
-        });
+    fn post_any(&self, pending: PendingReceive) -> Result<PostedOp, (Error, Payload)> {
+        let posted = self.with_state("post", |state, deferred| state.post(pending, deferred));
         posted.map_err(|(error, refused)| {
             let error = error.with_operation(OperationKind::Receive);
-            (error, refused.into_parts().0)
+            (error, refused.into_record().take_payload())
         })
     }
 
@@ -234,12 +209,12 @@ impl ReceiveContext {
     ///
     /// True if a connection has the receive: the caller then detaches it there, and the message is
     /// requeued when it has come.
-    pub(crate) fn withdraw(&self, key: OpKey, cell: &OpCell) -> bool {
-        let Some(end) = cell.abandon() else {
+    pub(crate) fn withdraw(&self, key: OpKey, awaited: AwaitedOp) -> bool {
+        let Some(op) = awaited.abandon() else {
             return self.cancel(key) != Withdrawn::Ended;
         };
-        if end.is_message()
-            && let Some(message) = message_of(&end)
+        if op.is_message_received()
+            && let Some(message) = message_of(&op)
         {
             self.with_state("requeue a message", |state, deferred| {
                 state.requeue_message(message, deferred)
@@ -250,10 +225,10 @@ impl ReceiveContext {
 
     /// The future that waited for the acceptance of a queued receive is dropped: cancels the
     /// receive if it is still in the backlog.
-    pub(crate) fn withdraw_waiting(&self, key: OpKey, cell: &OpCell) {
+    pub(crate) fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
         self.with_state("withdraw", |state, deferred| {
             if let Some(ReceiveOpState::Backlogged) = state.receives.get(key)
-                && !cell.has_ended()
+                && !awaited.has_ended()
             {
                 state.cancel(key, Error::new(ErrorKind::Canceled, ""), deferred);
             }
@@ -263,35 +238,42 @@ impl ReceiveContext {
     /// Ends receives whose time has passed, and retries what waits for completion slots. Returns
     /// when to be called next, if not woken before.
     ///
-    /// `detach` detaches a receive from its report at the connection that has it, in one step.
-    /// Called with no lock held.
+    /// `detach` detaches a receive from its record at the connection that has it, in one step, and
+    /// gives the record, which has ended with this error. Called with no lock held.
     pub(crate) fn expire(
         &self,
         now: Instant,
-        detach: impl Fn(&Arc<TimedReport>) -> Option<(Report, Option<SocketAddr>)>,
+        detach: impl Fn(OpKey, &Error) -> Option<OpRecord>,
     ) -> Option<Instant> {
         let (receiving, next) = self.with_state("expire", |state, deferred| {
             let mut receiving = Vec::new();
-            (state.deadlines).start(now, |_, report| !report.has_ended());
-            while let Some((key, report)) = state.deadlines.pop_due(now) {
+            let ContextState {
+                deadlines,
+                receives,
+                ..
+            } = state;
+            deadlines.start(now, |key, ()| receives.get(key).is_some());
+            while let Some((key, ())) = state.deadlines.pop_due(now) {
                 let peer = (state.source_of(key)).and_then(|it| self.config.addresses.get(it));
-                let peer = peer.map(|peer| peer.socket);
-                if state.cancel(key, timed_out(peer), deferred) != Withdrawn::Ended {
-                    receiving.push(report);
+                let error = timed_out(peer.map(|peer| peer.socket));
+                if state.cancel(key, error.clone(), deferred) != Withdrawn::Running {
+                    continue;
+                }
+                // A message was matched with it: it completes without.
+                match state.part_with(key, &error) {
+                    Some(record) => deferred.completions.push(record),
+                    None => receiving.push((key, error)),
                 }
             }
             state.rearm_starved(deferred);
             let next = [state.deadlines.first(), state.trim_when_quiet(now)];
             (receiving, next)
         });
-        for report in receiving {
-            // A message is being received into it: it completes without, and the message is
-            // requeued when it has come.
-            let detached = detach(&report).or_else(|| report.take().map(|it| (it, None)));
-            if let Some((report, peer)) = detached {
-                let end = unmatched_end(Payload::empty(), timed_out(peer), Phase::Moving);
+        for (key, error) in receiving {
+            // The message is being received into it, and is requeued when it has come.
+            if let Some(record) = detach(key, &error) {
                 self.with_state("time out", |_, deferred| {
-                    deferred.completions.push((report, end));
+                    deferred.completions.push(record);
                 });
             }
         }

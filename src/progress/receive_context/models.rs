@@ -2,6 +2,7 @@
 //! takes a receive (it is claimed when the message begins, and fulfilled when that has come) and of
 //! those who post, drop, time and close receives meanwhile.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::time::Duration;
 
@@ -9,15 +10,17 @@ use loom::future::block_on;
 use loom::thread;
 
 use super::*;
-use crate::id::DomainId;
+use crate::cq::{CompletionFlags, CompletionQueue};
+use crate::id::{DomainId, UserContext};
 use crate::progress::completing::Undelivered;
+use crate::progress::report::Report;
 use crate::proto::{
-    Arrival, ArrivalOutcome, ConnectionId, LongMessages, MessageKind, OpResult, Receives,
-    UnexpectedMessage,
+    Arrival, ArrivalOutcome, ConnectionId, LongMessages, MessageKind, OpKind, Operation,
+    PostOptions, PostedReceive, Receives, UnexpectedMessage,
 };
 use crate::stats::OperationStats;
-use crate::sync::WakeList;
 use crate::sync::model::Model;
+use crate::sync::{Held, Lock, WakeList};
 
 pub(crate) const MODELS: &[Model] = &[
     Model::of("receives: a message and a receive meet", met),
@@ -55,15 +58,6 @@ pub(crate) const MODELS: &[Model] = &[
 
 /// Receives that connections share.
 fn context() -> Arc<ReceiveContext> {
-    context_with(
-        CompletionQueue::builder(DomainId::next(), Ok(None))
-            .size(1)
-            .open()
-            .unwrap(),
-    )
-}
-
-fn context_with(queue: CompletionQueue) -> Arc<ReceiveContext> {
     ReceiveContext::new(ReceiveConfig {
         endpoint: EndpointId::next(),
         names_connections: false,
@@ -71,24 +65,19 @@ fn context_with(queue: CompletionQueue) -> Arc<ReceiveContext> {
         unexpected_bytes: 1 << 16,
         unexpected_bytes_per_peer: 1 << 16,
         addresses: Arc::default(),
-        queue,
         counter: None,
         sources: None,
     })
 }
 
-/// A posted receive, and the future that awaits it.
+/// A posted receive, and what awaits it.
 struct Receive {
     key: OpKey,
-    cell: Arc<OpCell>,
+    awaited: RefCell<AwaitedOp>,
 }
 
-fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
-    let cell = OpCell::new();
-    let selector = ReceiveSelector {
-        wanted: MatchCriteria::Message,
-        source: None,
-    };
+/// A receive of one byte.
+fn receive_of(report: Report, timeout: Option<Duration>) -> Operation<Report> {
     let options = PostOptions {
         wait: true,
         more: false,
@@ -97,11 +86,20 @@ fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
         matched: false,
     };
     let payload = Payload::from_vec(vec![0; 1]);
-    let report = Report::Future(Arc::clone(&cell));
-    match context.post(selector, payload, report, options) {
+    Operation::new(OpKind::Receive, payload, report, options)
+}
+
+const ANY: ReceiveSelector = ReceiveSelector {
+    wanted: MatchCriteria::Message,
+    source: None,
+};
+
+fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
+    let (record, awaited) = Held::awaited(receive_of(Report::Future, timeout));
+    match context.post(ANY, record) {
         Ok(posted) => Receive {
             key: posted.key,
-            cell,
+            awaited: RefCell::new(awaited),
         },
         Err((error, _)) => panic!("{error}"),
     }
@@ -110,16 +108,45 @@ fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
 impl Receive {
     /// Awaits its end: the byte of its message, or why it got none.
     fn end(&self) -> Result<u8> {
-        let end = block_on(poll_fn(|cx| self.cell.poll(cx.waker(), OpResult::take)));
-        end.result?;
-        let mut byte = [0];
-        end.payload.copy_out(0, &mut byte).unwrap();
-        Ok(byte[0])
+        let mut awaited = self.awaited.borrow_mut();
+        block_on(poll_fn(|cx| {
+            awaited.poll(cx.waker(), &mut None).map(|op| {
+                op.end.result.clone()?;
+                let mut byte = [0];
+                let payload = op.take_payload();
+                payload.copy_out(0, &mut byte).unwrap();
+                Ok(byte[0])
+            })
+        }))
     }
 }
 
-/// A connection, under its port's lock.
-struct Sender(PortReceives, ConnIds);
+/// A connection: what its port's lock guards.
+struct Sender {
+    receives: PortReceives,
+    ids: ConnIds,
+    matched: Matched,
+}
+
+/// The receive that a message is being received into.
+type Matched = Arc<Lock<Option<PostedReceive<Report>>>>;
+
+/// What a message does that begins.
+enum Begun {
+    Stored(Arrival),
+    Matched(Arrival),
+}
+
+/// As a port does with a receive whose time has passed.
+fn detach(matched: &Matched, key: OpKey, error: &Error) -> Option<OpRecord> {
+    let mut matched = matched.lock("model");
+    let receive = matched.as_mut().filter(|it| it.key == key)?;
+    Some(Operation::part(
+        &mut receive.record,
+        Report::Counted,
+        error.clone(),
+    ))
+}
 
 impl Sender {
     fn attach(context: &Arc<ReceiveContext>, number: u64) -> Sender {
@@ -128,12 +155,17 @@ impl Sender {
             connection: ConnectionId(number),
         };
         let long = LongMessages::Announced { min: 0 };
-        Sender(context.attach(ids, long, Waker::noop()).0, ids)
+        Sender {
+            receives: context.attach(ids, long, Waker::noop()).0,
+            ids,
+            matched: Arc::new(Lock::new(None)),
+        }
     }
 
     /// A message of one byte begins.
-    fn begin(&mut self) -> (Arrival, ArrivalOutcome<Report>) {
-        let ids = self.1;
+    fn begin(&mut self) -> Begun {
+        let ids = self.ids;
+        let mut matched = self.matched.lock("model");
         let mut arrival = Arrival {
             source: ids.source,
             connection: ids.connection,
@@ -142,19 +174,21 @@ impl Sender {
             data: None,
             order: 0,
         };
-        let outcome = self.0.begin_message(&mut arrival);
-        (arrival, outcome)
+        match self.receives.begin_message(&mut arrival) {
+            ArrivalOutcome::Store => Begun::Stored(arrival),
+            ArrivalOutcome::Matched(receive) => {
+                *matched = Some(receive);
+                Begun::Matched(arrival)
+            }
+            outcome => panic!("{outcome:?}"),
+        }
     }
 
     /// It has come, to be kept or to its receive, whose end the port reports later in its turn.
-    fn place(
-        &mut self,
-        begun: (Arrival, ArrivalOutcome<Report>),
-        byte: u8,
-    ) -> Option<(Report, OpResult)> {
+    fn place(&mut self, begun: Begun, byte: u8) -> Option<OpRecord> {
         match begun {
-            (arrival, ArrivalOutcome::Store) => {
-                self.0.store_message(UnexpectedMessage {
+            Begun::Stored(arrival) => {
+                self.receives.store_message(UnexpectedMessage {
                     arrival,
                     payload: Payload::from_vec(vec![byte]),
                     len: 1,
@@ -162,39 +196,45 @@ impl Sender {
                 });
                 None
             }
-            (arrival, ArrivalOutcome::Matched(mut receive)) => {
-                receive.payload.copy_in(0, &[byte]).unwrap();
-                let mut end = OpResult::empty();
-                end.len = 1;
-                end.origin = Some(arrival.origin());
-                end.order = arrival.order;
-                end.payload = receive.payload;
-                self.0.receive_ended(receive.key);
-                Some((receive.token, end))
+            Begun::Matched(arrival) => {
+                let receive = self.matched.lock("model").take();
+                let PostedReceive {
+                    mut record, key, ..
+                } = receive.expect("it was matched");
+                let mut payload = record.take_payload();
+                payload.copy_in(0, &[byte]).unwrap();
+                record.set_end(Ok(()), 1, payload);
+                record.end.origin = Some(arrival.origin());
+                record.end.order = arrival.order;
+                self.receives.receive_ended(key);
+                if record.detached {
+                    // As the connection does where the owner has gone.
+                    self.receives.requeue_message(message_of(&record).unwrap());
+                }
+                Some(record)
             }
-            (_, outcome) => panic!("{outcome:?}"),
         }
     }
 
     /// Reports what has ended.
-    fn report(&mut self, ends: impl IntoIterator<Item = (Report, OpResult)>) {
-        let context = Arc::clone(&self.0.context);
+    fn report(&mut self, ends: impl IntoIterator<Item = OpRecord>) {
+        let context = Arc::clone(&self.receives.context);
         let mut ended = OperationStats::default();
         let mut completion_context = context.completion_context(&mut ended);
         let mut wakes = WakeList::new();
-        for (mut report, mut end) in ends {
-            let undelivered = completion_context.deliver(&mut report, &mut end, &mut wakes);
-            if let Undelivered::Message(result) = undelivered {
-                self.0.requeue_message(message_of(&result).unwrap());
+        for record in ends {
+            let undelivered = completion_context.deliver(record, &mut wakes);
+            if let Undelivered::Message(op) = undelivered {
+                self.receives.requeue_message(message_of(&op).unwrap());
             }
         }
     }
 
     /// It has come, and the port's turn ends.
-    fn come(&mut self, begun: (Arrival, ArrivalOutcome<Report>), byte: u8) {
+    fn come(&mut self, begun: Begun, byte: u8) {
         let end = self.place(begun, byte);
         self.report(end);
-        drop(self.0.take_deferred());
+        drop(self.receives.take_deferred());
     }
 
     fn send(&mut self, byte: u8) {
@@ -208,13 +248,13 @@ impl Sender {
         for byte in bytes {
             let begun = self.begin();
             ends.extend(self.place(begun, *byte));
-            if self.0.is_holding() {
+            if self.receives.is_holding() {
                 self.report(ends.drain(..));
-                self.0.release();
+                self.receives.release();
             }
         }
         self.report(ends);
-        drop(self.0.take_deferred());
+        drop(self.receives.take_deferred());
     }
 }
 
@@ -245,7 +285,7 @@ fn dropped() {
     let mut sender = Sender::attach(&context, 1);
     let receive = post(&context, None);
     let sends = thread::spawn(move || sender.send(7));
-    context.withdraw(receive.key, &receive.cell);
+    context.withdraw(receive.key, receive.awaited.into_inner());
     assert_eq!(post(&context, None).end().unwrap(), 7);
     sends.join().unwrap();
 }
@@ -255,7 +295,7 @@ fn post_timed(context: &ReceiveContext) -> (Receive, Instant) {
     let second = Duration::from_secs(1);
     let receive = post(context, Some(second));
     let now = Instant::now();
-    context.expire(now, |_| None);
+    context.expire(now, |_, _| None);
     (receive, now + second)
 }
 
@@ -263,8 +303,9 @@ fn timed() {
     let context = context();
     let mut sender = Sender::attach(&context, 1);
     let (receive, deadline) = post_timed(&context);
+    let matched = Arc::clone(&sender.matched);
     let sends = thread::spawn(move || sender.send(7));
-    context.expire(deadline, |_| None);
+    context.expire(deadline, |key, error| detach(&matched, key, error));
     let end = receive.end();
     sends.join().unwrap();
     if let Err(error) = end {
@@ -278,11 +319,12 @@ fn stalled() {
     let context = context();
     let mut sender = Sender::attach(&context, 1);
     let (receive, deadline) = post_timed(&context);
+    let matched = Arc::clone(&sender.matched);
     let begins = thread::spawn(move || {
         let begun = sender.begin();
         (sender, begun)
     });
-    context.expire(deadline, |_| None);
+    context.expire(deadline, |key, error| detach(&matched, key, error));
     assert_eq!(receive.end().unwrap_err().kind(), ErrorKind::TimedOut);
     let (mut sender, begun) = begins.join().unwrap();
     sender.come(begun, 7);
@@ -294,10 +336,11 @@ fn requeued() {
     let mut sender = Sender::attach(&context, 1);
     let receive = post(&context, None);
     let breaks = thread::spawn(move || {
-        if let (_, ArrivalOutcome::Matched(receive)) = sender.begin() {
+        if let Begun::Matched(_) = sender.begin() {
+            let receive = sender.matched.lock("model").take();
             let gone = Error::new(ErrorKind::PeerClosed, "");
-            sender.0.requeue_receive(receive, gone);
-            drop(sender.0.take_deferred());
+            (sender.receives).requeue_receive(receive.expect("it was matched"), gone);
+            drop(sender.receives.take_deferred());
         }
     });
     context.cancel(receive.key);
@@ -323,22 +366,16 @@ fn closed() {
     assert_eq!(context.unexpected_bytes(), 0);
 }
 
-/// A receive that reports to the context's queue.
-fn post_queued(context: &ReceiveContext) {
-    let selector = ReceiveSelector {
-        wanted: MatchCriteria::Message,
-        source: None,
-    };
+/// A receive that reports to this queue.
+fn post_queued(context: &ReceiveContext, queue: &CompletionQueue) {
     let report = Report::Queue {
-        queue: context.config.queue.clone(),
+        queue: queue.clone(),
         context: UserContext(0),
         flags: CompletionFlags::MSG,
         errors_only: false,
         slot: None,
-        waiting: None,
     };
-    let payload = Payload::from_vec(vec![0; 1]);
-    let posted = context.post(selector, payload, report, PostOptions::default());
+    let posted = context.post(ANY, Held::new(receive_of(report, None)));
     assert!(posted.is_ok());
 }
 
@@ -347,12 +384,12 @@ fn ordered() {
         .size(2)
         .open()
         .unwrap();
-    let context = context_with(queue.clone());
+    let context = context();
     let mut sender = Sender::attach(&context, 1);
     let sends = thread::spawn(move || sender.send_in_one_turn(&[7, 8]));
-    let poster = Arc::clone(&context);
-    let posts = thread::spawn(move || post_queued(&poster));
-    post_queued(&context);
+    let (poster, reports) = (Arc::clone(&context), queue.clone());
+    let posts = thread::spawn(move || post_queued(&poster, &reports));
+    post_queued(&context, &queue);
     sends.join().unwrap();
     posts.join().unwrap();
     let mut next = || {

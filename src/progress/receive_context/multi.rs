@@ -11,8 +11,8 @@ use crate::cq::{Completion, CompletionError, CompletionFlags, CompletionQueue, C
 use crate::error::{Error, OperationKind};
 use crate::id::{EndpointId, UserContext};
 use crate::progress::completing::CompletionContext;
-use crate::progress::report::Report;
-use crate::proto::{ArmOutcome, CanceledReceive, OpKey, OpResult};
+use crate::progress::report::{OpRecord, Report};
+use crate::proto::{ArmOutcome, CanceledReceive, OpKey, Operation};
 use crate::sync::WakeList;
 
 use super::ReceiveSelector;
@@ -68,12 +68,12 @@ impl MultiReceive {
     pub(in crate::progress) fn complete_piece(
         self: Arc<Self>,
         slot: CqSlot,
-        end: &mut OpResult,
+        op: &mut Operation<Report>,
         completion_context: &CompletionContext<'_>,
         wakes: &mut WakeList,
     ) {
-        let begin = end.payload.begin();
-        let mut completion = completion_context.completion(self.context, self.flags, end);
+        let begin = op.payload.as_ref().and_then(Payload::begin);
+        let mut completion = completion_context.completion(self.context, self.flags, op);
         completion.offset = begin.map_or(0, |begin| begin - self.begin);
         slot.fill(completion, wakes);
         self.release(wakes);
@@ -129,20 +129,16 @@ impl ContextState {
         key: OpKey,
         selector: ReceiveSelector,
         cursor: BufferCursor,
-        report: Report,
+        mut record: OpRecord,
         deferred: &mut DeferredWork<'_>,
     ) {
-        let report = match report {
-            Report::Timed(timed) => timed.take(),
-            report => Some(report),
-        };
-        let Some(Report::Queue {
+        let Report::Queue {
             queue,
             context,
             flags,
             slot: Some(slot),
             ..
-        }) = report
+        } = std::mem::replace(&mut record.token, Report::Counted)
         else {
             unreachable!("a multi-receive buffer reports to a queue, and has its slot")
         };

@@ -14,8 +14,9 @@ use crate::progress::pollable::{NextTurn, Pollable, TurnResult};
 use crate::progress::port::{
     Bindings, ExtensionConfig, Port, PortKind, PortParts, PortSizes, PortTimers, PortWaker,
 };
-use crate::progress::report::OpCell;
-use crate::proto::{ConnIds, Connection, ConnectionId, LongMessages, SharedParams, SourceId};
+use crate::proto::{
+    ConnIds, Connection, ConnectionId, LongMessages, OpKey, SharedParams, SourceId,
+};
 use crate::sync::Lock;
 use crate::transport::Clock;
 
@@ -99,9 +100,9 @@ impl SharedContext {
     /// The future of a receive was dropped that is matched: detaches it at the connection that has
     /// it. Linear in the connections; few receives are dropped in the moment in which their message
     /// comes.
-    pub(crate) fn detach_receive(&self, cell: &OpCell) {
+    pub(crate) fn detach_receive(&self, receive: OpKey) {
         let ports = self.receives.ports();
-        ports.iter().any(|port| port.detach_receive(cell));
+        ports.iter().any(|port| port.detach_receive(receive));
     }
 
     /// Ends the receives; no endpoint is bound to them any more.
@@ -122,9 +123,9 @@ impl SharedContext {
 impl Pollable for SharedContext {
     fn turn(&self, now: Instant, _clock: &dyn Clock, _budget: &mut Budget) -> TurnResult {
         self.port_waker.mark_dequeued();
-        let detach = |report: &_| {
+        let detach = |key, error: &Error| {
             let ports = self.receives.ports();
-            ports.iter().find_map(|port| port.detach_timed(report))
+            ports.iter().find_map(|port| port.detach_timed(key, error))
         };
         let (next, expires) = match self.closing.load(Ordering::Acquire) {
             true => (NextTurn::Never, None),

@@ -5,37 +5,42 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::buf::{BufferCursor, Payload};
+use crate::buf::BufferCursor;
 use crate::cq::{CompletionQueue, CqSlot};
 use crate::error::{Error, ErrorKind, OperationKind, Phase};
 use crate::id::EndpointId;
 use crate::progress::deadlines::Deadlines;
 use crate::progress::port::{Port, PostedOp};
-use crate::progress::report::{OpCell, Report};
+use crate::progress::report::{OpRecord, Report};
 use crate::proto::{
-    CanceledReceive, ClearToSend, ConnectionId, OpKey, PostOptions, PostedReceive, SharedMatcher,
-    SourceId, Withdrawn,
+    CanceledReceive, ClearToSend, ConnectionId, OpKey, Operation, PostOptions, PostedReceive,
+    SharedMatcher, SourceId, Withdrawn,
 };
 use crate::stats::OperationCounts;
 use crate::sync::{Mutex, MutexGuard};
 
-use super::deferred::{DeferredDrop, DeferredWork, unmatched_end};
+use super::ReceiveSelector;
+use super::deferred::{DeferredDrop, DeferredWork};
 use super::op_state::{ReceiveOpState, ReceiveTable};
 use super::trim::TrimState;
-use super::{ReceiveSelector, TimedReport};
 
 /// A receive before it is admitted.
 #[derive(Debug)]
 pub(super) enum PendingReceive {
-    Single(ReceiveSelector, Payload, Report),
-    Multi(ReceiveSelector, BufferCursor, Report),
+    Single(ReceiveSelector, OpRecord),
+    /// The buffer is the cursor's.
+    Multi(ReceiveSelector, BufferCursor, OpRecord),
 }
 
 impl PendingReceive {
-    pub(super) fn into_parts(self) -> (Payload, Report) {
+    /// The record, with the buffer.
+    pub(super) fn into_record(self) -> OpRecord {
         match self {
-            PendingReceive::Single(_, payload, report) => (payload, report),
-            PendingReceive::Multi(_, cursor, report) => (cursor.into_payload(), report),
+            PendingReceive::Single(_, record) => record,
+            PendingReceive::Multi(_, cursor, mut record) => {
+                record.payload = Some(cursor.into_payload());
+                record
+            }
         }
     }
 
@@ -45,9 +50,9 @@ impl PendingReceive {
         }
     }
 
-    pub(super) fn report(&mut self) -> &mut Report {
+    pub(super) fn record(&mut self) -> &mut OpRecord {
         match self {
-            PendingReceive::Single(.., report) | PendingReceive::Multi(.., report) => report,
+            PendingReceive::Single(.., record) | PendingReceive::Multi(.., record) => record,
         }
     }
 }
@@ -94,7 +99,7 @@ pub(super) struct ContextState {
     pub(super) starved: Vec<OpKey>,
     pub(super) ports: HashMap<ConnectionId, AttachedPort>,
     pub(super) driver: Option<Waker>,
-    pub(super) deadlines: Deadlines<Arc<TimedReport>>,
+    pub(super) deadlines: Deadlines,
     pub(super) trim_state: TrimState,
     /// Why no receive is admitted any more.
     pub(super) closed: Option<Error>,
@@ -112,16 +117,16 @@ impl ContextState {
     pub(super) fn post(
         &mut self,
         mut pending: PendingReceive,
-        options: PostOptions,
         deferred: &mut DeferredWork<'_>,
     ) -> Result<PostedOp, (Error, PendingReceive)> {
+        let PostOptions { wait, timeout, .. } = pending.record().options;
         // 1. Check that there is room, and reserve where the receive completes.
         if let Some(error) = self.closed.clone() {
             return Err((error, pending));
         }
         let free = self.has_room() && self.backlog.is_empty();
-        let is_admitted = free && self.reserve(pending.report(), deferred);
-        if !is_admitted && !options.wait {
+        let is_admitted = free && self.reserve(pending.record(), deferred);
+        if !is_admitted && !wait {
             let what = match free {
                 true => "the completion queue that the receive reports to is full".to_owned(),
                 false => format!(
@@ -137,10 +142,10 @@ impl ContextState {
         // 2. Enter it, and start its time limit.
         let key = self.receives.insert(ReceiveOpState::Backlogged);
         let mut waiting = None;
-        if !is_admitted && let Report::Queue { waiting: cell, .. } = pending.report() {
-            waiting = Some(Arc::clone(cell.insert(OpCell::new())));
+        if !is_admitted && let Report::Queue { .. } = pending.record().token {
+            waiting = Some(pending.record().await_acceptance());
         }
-        self.start_timeout(key, pending.report(), options.timeout, deferred);
+        self.start_timeout(key, timeout, deferred);
         // 3. Match it with a stored message, post it, or queue it in the backlog.
         if is_admitted {
             self.admit(key, pending, deferred);
@@ -154,17 +159,13 @@ impl ContextState {
     pub(super) fn start_timeout(
         &mut self,
         key: OpKey,
-        report: &mut Report,
         timeout: Option<Duration>,
         deferred: &mut DeferredWork<'_>,
     ) {
-        let Some(timeout) = timeout else {
-            return;
-        };
-        let timed = TimedReport::new(std::mem::replace(report, Report::Nowhere));
-        self.deadlines.add(key, timeout, Arc::clone(&timed));
-        *report = Report::Timed(timed);
-        self.wake_driver(deferred);
+        if let Some(timeout) = timeout {
+            self.deadlines.add(key, timeout, ());
+            self.wake_driver(deferred);
+        }
     }
 
     /// The sender that an unmatched receive is directed at.
@@ -190,28 +191,10 @@ impl ContextState {
     }
 
     /// Reserves the slot in which a receive is completed; `false`: there is none now.
-    pub(super) fn reserve(&self, report: &mut Report, deferred: &mut DeferredWork<'_>) -> bool {
-        match report {
-            Report::Queue {
-                queue,
-                slot: slot @ None,
-                waiting,
-                ..
-            } => {
-                *slot = self.reserve_slot(queue);
-                if slot.is_none() {
-                    return false;
-                }
-                if let Some(cell) = waiting.take() {
-                    cell.accept(&mut deferred.unlocked.wakes);
-                }
-                true
-            }
-            Report::Timed(timed) => timed
-                .with(|report| self.reserve(report, deferred))
-                .unwrap_or(true),
-            _ => true,
-        }
+    pub(super) fn reserve(&self, record: &mut OpRecord, deferred: &mut DeferredWork<'_>) -> bool {
+        Report::reserve(record, &mut deferred.unlocked.wakes, |queue| {
+            self.reserve_slot(queue)
+        })
     }
 
     /// Admits backlogged receives in order, as far as there is room.
@@ -219,7 +202,7 @@ impl ContextState {
         while self.has_room()
             && let Some((key, mut pending)) = self.backlog.pop_front()
         {
-            if !self.reserve(pending.report(), deferred) {
+            if !self.reserve(pending.record(), deferred) {
                 self.backlog.push_front((key, pending));
                 return;
             }
@@ -235,10 +218,9 @@ impl ContextState {
         deferred: &mut DeferredWork<'_>,
     ) {
         match pending {
-            PendingReceive::Single(ReceiveSelector { wanted, source }, payload, token) => {
+            PendingReceive::Single(ReceiveSelector { wanted, source }, record) => {
                 let result = self.matcher.post(PostedReceive {
-                    token,
-                    payload,
+                    record,
                     wanted,
                     source,
                     order: 0,
@@ -246,8 +228,8 @@ impl ContextState {
                 });
                 self.apply_match(key, result, deferred);
             }
-            PendingReceive::Multi(selector, cursor, report) => {
-                self.admit_multi(key, selector, cursor, report, deferred);
+            PendingReceive::Multi(selector, cursor, record) => {
+                self.admit_multi(key, selector, cursor, record, deferred);
             }
         }
     }
@@ -260,7 +242,7 @@ impl ContextState {
         error: Error,
         deferred: &mut DeferredWork<'_>,
     ) -> Withdrawn {
-        let (payload, report, phase) = match self.receives.get(key) {
+        let (record, phase) = match self.receives.get(key) {
             None => return Withdrawn::Gone,
             Some(ReceiveOpState::Claimed | ReceiveOpState::MatchedCanceled) => {
                 return Withdrawn::Running;
@@ -279,21 +261,42 @@ impl ContextState {
                 let (_, pending) = at
                     .and_then(|at| self.backlog.remove(at))
                     .expect("a backlogged receive is in the backlog");
-                let (payload, report) = pending.into_parts();
-                (payload, report, Phase::Waiting)
+                (pending.into_record(), Phase::Waiting)
             }
             Some(ReceiveOpState::Posted(receive)) => {
                 let canceled = self.matcher.cancel(*receive);
-                let Some(CanceledReceive::Single(payload, report)) = canceled else {
+                let Some(CanceledReceive::Single(record)) = canceled else {
                     unreachable!("a posted receive is with the matcher");
                 };
-                (payload, report, Phase::Queued)
+                (record, Phase::Queued)
             }
         };
         self.receives.remove(key);
-        let end = unmatched_end(payload, error, phase);
-        deferred.completions.push((report, end));
+        deferred.end_unmatched(record, error, phase);
         Withdrawn::Ended
+    }
+
+    /// The time of a matched receive has passed, whose message no connection has begun to receive:
+    /// gives its record, which has ended so.
+    pub(super) fn part_with(&mut self, key: OpKey, error: &Error) -> Option<OpRecord> {
+        let part = |receive: &mut PostedReceive<Report>| {
+            let record = &mut receive.record;
+            let is_told = !matches!(record.token, Report::Counted);
+            record.phase = Phase::Moving;
+            is_told.then(|| Operation::part(record, Report::Counted, error.clone()))
+        };
+        if let Some(receive) = self.matcher.assigned_mut(key) {
+            return part(receive);
+        }
+        let queues = self
+            .ports
+            .values()
+            .filter_map(|port| port.clear_to_send.as_ref());
+        queues.into_iter().find_map(|queue| {
+            let mut queue = lock_queue(queue);
+            let found = queue.iter_mut().find(|it| it.receive.key == key);
+            found.and_then(|it| part(&mut it.receive))
+        })
     }
 
     /// What follows every change: admits backlogged receives, and collects the wakers of the
@@ -316,8 +319,7 @@ impl ContextState {
         let error = || Error::new(ErrorKind::PeerClosed, "before it had sent the message");
         if let Some(receive) = self.matcher.detach(connection) {
             self.receives.remove(receive.key);
-            let end = unmatched_end(receive.payload, error(), Phase::Queued);
-            deferred.completions.push((receive.token, end));
+            deferred.end_unmatched(receive.record, error(), Phase::Queued);
         }
         if let Some(port) = self.ports.remove(&connection) {
             let queue = port.clear_to_send.as_ref();

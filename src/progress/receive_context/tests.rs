@@ -7,20 +7,23 @@ mod multi;
 mod op_states;
 mod waiting;
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Wake};
 use std::time::Duration;
 
 use super::*;
-use crate::id::DomainId;
+use crate::cq::{CompletionFlags, CompletionQueue};
+use crate::id::{DomainId, UserContext};
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::progress::completing::Undelivered;
+use crate::progress::report::Report;
 use crate::proto::{
-    Announcement, Arrival, ArrivalOutcome, ConnectionId, LongMessages, MessageKind, OpResult,
-    PostedReceive, Receives, UnexpectedMessage,
+    Announcement, Arrival, ArrivalOutcome, ConnectionId, LongMessages, MessageKind, OpKind,
+    Operation, PostOptions, PostedReceive, Receives, UnexpectedMessage,
 };
 use crate::stats::OperationStats;
-use crate::sync::WakeList;
+use crate::sync::{Held, WakeList};
 
 const OVERHEAD: usize = UNEXPECTED_OVERHEAD;
 
@@ -68,7 +71,6 @@ impl Fixture {
             unexpected_bytes,
             unexpected_bytes_per_peer: unexpected_bytes,
             addresses: Arc::default(),
-            queue: queue.clone(),
             counter: Some(counter.clone()),
             sources: None,
         });
@@ -108,18 +110,13 @@ impl Fixture {
         len: usize,
         options: PostOptions,
     ) -> Result<Receive> {
-        let cell = OpCell::new();
         let selector = ReceiveSelector {
             wanted,
             source: None,
         };
-        let payload = Payload::from_vec(vec![0; len]);
-        let report = Report::Future(Arc::clone(&cell));
-        match self.context.post(selector, payload, report, options) {
-            Ok(posted) => Ok(Receive {
-                key: posted.key,
-                cell,
-            }),
+        let (record, awaited) = Held::awaited(receive_of(len, Report::Future, options));
+        match self.context.post(selector, record) {
+            Ok(posted) => Ok(Receive::new(posted.key, awaited)),
             Err((error, payload)) => {
                 assert_eq!(payload.len(), len, "the buffer comes back");
                 Err(error)
@@ -136,25 +133,44 @@ impl Fixture {
             wanted,
             source: None,
         };
-        let report = Report::Queue {
+        let record = receive_of(8, self.queued(context), WAIT);
+        self.context.post(selector, Held::new(record)).unwrap()
+    }
+
+    /// The report of a receive with this context.
+    fn queued(&self, context: u64) -> Report {
+        Report::Queue {
             queue: self.queue.clone(),
             context: UserContext(context),
             flags: CompletionFlags::MSG,
             errors_only: false,
             slot: None,
-            waiting: None,
-        };
-        let payload = Payload::from_vec(vec![0; 8]);
-        self.context.post(selector, payload, report, WAIT).unwrap()
+        }
     }
 
     fn withdraw(&self, receive: Receive) {
-        self.context.withdraw(receive.key, &receive.cell);
+        let awaited = receive.awaited.into_inner().expect("it was not read");
+        self.context.withdraw(receive.key, awaited);
     }
 
     fn expire(&self) -> Option<Instant> {
-        self.context.expire(self.now, |_| None)
+        self.context.expire(self.now, |_, _| None)
     }
+
+    /// The same, where a connection has this receive.
+    fn expire_with(&self, met: &mut (Arrival, PostedReceive<Report>)) -> Option<Instant> {
+        let record = RefCell::new(&mut met.1.record);
+        self.context.expire(self.now, |_, error| {
+            let parted = Operation::part(&mut record.borrow_mut(), Report::Counted, error.clone());
+            Some(parted)
+        })
+    }
+}
+
+/// A receive of so many bytes.
+fn receive_of(len: usize, report: Report, options: PostOptions) -> Operation<Report> {
+    let payload = Payload::from_vec(vec![0; len]);
+    Operation::new(OpKind::Receive, payload, report, options)
 }
 
 const WAIT: PostOptions = PostOptions {
@@ -167,26 +183,37 @@ const WAIT: PostOptions = PostOptions {
 
 struct Receive {
     key: OpKey,
-    cell: Arc<OpCell>,
+    /// Until its end was read.
+    awaited: RefCell<Option<AwaitedOp>>,
 }
 
 impl Receive {
-    #[track_caller]
-    fn end(&self) -> OpResult {
-        match self.cell.poll(Waker::noop(), OpResult::take) {
-            Poll::Ready(end) => end,
-            Poll::Pending => panic!("it has not ended"),
+    fn new(key: OpKey, awaited: AwaitedOp) -> Self {
+        Receive {
+            key,
+            awaited: RefCell::new(Some(awaited)),
         }
     }
 
+    #[track_caller]
+    fn end(&self) -> OpRecord {
+        let awaited = self.awaited.take().expect("it was not read");
+        awaited.detach().expect("it has ended")
+    }
+
     fn is_pending(&self) -> bool {
-        !self.cell.has_ended()
+        !(self.awaited.borrow().as_ref()).is_some_and(AwaitedOp::has_ended)
     }
 }
 
-fn bytes_of(end: &OpResult) -> Vec<u8> {
-    let mut bytes = vec![0; end.len];
-    end.payload.copy_out(0, &mut bytes).unwrap();
+fn kind_of(op: &OpRecord) -> ErrorKind {
+    op.end.result.as_ref().expect_err("it failed").kind()
+}
+
+fn bytes_of(op: &OpRecord) -> Vec<u8> {
+    let mut bytes = vec![0; op.end.len];
+    let payload = op.payload.as_ref().expect("a receive has memory");
+    payload.copy_out(0, &mut bytes).unwrap();
     bytes
 }
 
@@ -272,20 +299,28 @@ impl Sender {
 
     /// The message is placed in the receive, which the port completes.
     fn end(&mut self, met: (Arrival, PostedReceive<Report>), bytes: &[u8]) {
-        let (arrival, mut receive) = met;
-        receive.payload.copy_in(0, bytes).unwrap();
-        let mut end = OpResult {
-            tag: arrival.kind.tag(),
-            origin: Some(arrival.origin()),
-            order: arrival.order,
-            ..OpResult::new(OperationKind::Receive, Ok(()), bytes.len(), receive.payload)
+        let (arrival, PostedReceive { mut record, .. }) = met;
+        let mut payload = record.take_payload();
+        payload.copy_in(0, bytes).unwrap();
+        record.set_end(Ok(()), bytes.len(), payload);
+        record.end.tag = arrival.kind.tag();
+        record.end.origin = Some(arrival.origin());
+        record.end.order = arrival.order;
+        // As the connection does with a receive whose owner has been told that it ended.
+        let message = match record.token {
+            Report::Counted => message_of(&record),
+            _ => None,
         };
         let context = Arc::clone(&self.receives.context);
         let undelivered = context
             .completion_context(&mut OperationStats::default())
-            .deliver(&mut receive.token, &mut end, &mut WakeList::new());
-        if let Undelivered::Message(result) = undelivered {
-            self.receives.requeue_message(message_of(&result).unwrap());
+            .deliver(record, &mut WakeList::new());
+        let message = match undelivered {
+            Undelivered::Message(op) => message_of(&op),
+            _ => message,
+        };
+        if let Some(message) = message {
+            self.receives.requeue_message(message);
         }
     }
 
@@ -311,8 +346,8 @@ fn an_unexpected_message_ends_a_receive_at_once() {
     let other = fixture.post(tagged(8), 8);
     let receive = fixture.post(tagged(7), 8);
     let end = receive.end();
-    assert_eq!((bytes_of(&end), end.tag), (b"first".to_vec(), Some(7)));
-    assert_eq!(end.source(), Some(SourceId(1)));
+    assert_eq!((bytes_of(&end), end.end.tag), (b"first".to_vec(), Some(7)));
+    assert_eq!(end.end.source(), Some(SourceId(1)));
     assert!(other.is_pending());
     assert_eq!(
         (
@@ -330,8 +365,8 @@ fn an_unexpected_message_that_does_not_fit_is_truncated() {
     let fixture = Fixture::new(4, 1 << 16, 4);
     fixture.sender(1, 1).send_unexpected(None, b"too long");
     let end = fixture.post(MatchCriteria::Message, 3).end();
-    assert_eq!((end.len, end.overflow), (3, 5));
-    assert_eq!(end.result.unwrap_err().kind(), ErrorKind::Truncated);
+    assert_eq!((end.end.len, end.end.overflow), (3, 5));
+    assert_eq!(kind_of(&end), ErrorKind::Truncated);
 }
 
 /// Messages of one connection are reported in its order, though anybody's post reports one of the
@@ -371,8 +406,8 @@ fn closing_ends_everything() {
         .close(Error::new(ErrorKind::Canceled, "closed"));
     for receive in &receives {
         let end = receive.end();
-        assert_eq!(end.result.unwrap_err().kind(), ErrorKind::Canceled);
-        assert_eq!(end.payload.len(), 8);
+        assert_eq!(kind_of(&end), ErrorKind::Canceled);
+        assert_eq!(end.payload.as_ref().map(Payload::len), Some(8));
     }
     assert_eq!(fixture.context.unexpected_bytes(), 0);
     let refused = fixture.post_with(tagged(9), 8, WAIT).err().unwrap();

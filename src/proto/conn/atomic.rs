@@ -14,7 +14,6 @@ use crate::limits::ATOMIC_SIZE_MAX;
 use crate::proto::Host;
 use crate::proto::atomic::Atomic;
 use crate::proto::event::ConnEvent;
-use crate::proto::op::Operation;
 use crate::wire::{AtomicCall, AtomicForm, Capabilities, Segments};
 
 use super::receive::resolve_all;
@@ -56,7 +55,7 @@ impl<T> Connection<T> {
             return;
         }
         let ops = &self.ops;
-        let is_atomic = |key| ops.get(key).is_some_and(Operation::is_atomic);
+        let is_atomic = |key| ops.get(key).is_some_and(|op| op.is_atomic());
         for key in self.tx.drain_rma(is_atomic) {
             self.complete_unsent(key, not_agreed());
         }

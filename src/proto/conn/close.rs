@@ -15,7 +15,7 @@ use crate::buf::Payload;
 use crate::edges::{MachineState, check_edge};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
-use crate::proto::op::{OpKey, Operation};
+use crate::proto::op::OpKey;
 use crate::wire::{Capabilities, CloseReason, FrameHeader};
 
 use super::{Connection, Lifecycle, violation};
@@ -124,7 +124,7 @@ impl<T> Connection<T> {
 
     /// Ends what the peer, who closes, will not take: a message, or what may not pass one.
     pub(super) fn end_untaken(&mut self, key: OpKey) {
-        let error = match self.ops.get(key).is_some_and(Operation::is_message) {
+        let error = match self.ops.get(key).is_some_and(|op| op.is_message()) {
             true => no_receive(),
             false => Error::new(ErrorKind::PeerClosed, "before it had come to this"),
         };

@@ -81,7 +81,8 @@ impl<T> Connection<T> {
     }
 
     fn complete_all(&mut self, error: &Error, host: &mut impl Host<T>) {
-        let matched = self.take_matched_receives();
+        let matched: Vec<MatchedReceive> = self.matched_receives().collect();
+        self.set_matched_receive(None);
         self.collect_memory(host);
         let injected = self.tx.injected.fail_all(error);
         self.injected_ended(injected);

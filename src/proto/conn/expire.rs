@@ -8,7 +8,8 @@ use std::borrow::Cow;
 
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
-use crate::proto::op::OpKey;
+use crate::proto::op::{OpKey, Operation};
+use crate::sync::Held;
 
 use super::receive_state::{PayloadTarget, ReceiveState};
 use super::{Connection, Withdrawn};
@@ -57,6 +58,19 @@ impl<T> Connection<T> {
         self.complete(key, Err(Error::new(ErrorKind::TimedOut, why)), 0, payload);
         self.invariants();
         Withdrawn::Ended
+    }
+
+    /// The owner of an operation that [runs on](Withdrawn::Running) is told that its time has
+    /// passed: gives its record, which has ended so, without its memory. The rest goes on in another
+    /// one, with this token.
+    pub(crate) fn part_with(
+        &mut self,
+        key: OpKey,
+        token: T,
+        error: Error,
+    ) -> Option<Held<Operation<T>>> {
+        let op = self.ops.get_mut(key)?;
+        Some(Operation::part(op, token, error))
     }
 
     /// The destination of a read whose answer is landing, if the transport does not have it; the

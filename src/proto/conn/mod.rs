@@ -50,14 +50,15 @@ mod tx;
 use std::collections::VecDeque;
 
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, OperationKind, Phase};
+use crate::error::{Error, ErrorKind, Phase};
 use crate::info::MsgOrder;
 use crate::proto::event::ConnEvent;
 use crate::proto::matching::fifo::FifoMatcher;
 use crate::proto::matching::inbox::Inboxes;
 use crate::proto::matching::{Arrival, MessageKind, UnexpectedMessage};
-use crate::proto::op::{EndedOperation, MessageOrigin, OpKey, OpResult, Operation};
+use crate::proto::op::{MessageOrigin, OpKey, Operation};
 use crate::slab::Slab;
+use crate::sync::Held;
 use crate::wire::{ByteOrder, CmDecoder};
 
 use acks::AwaitedRead;
@@ -186,7 +187,7 @@ pub(crate) struct Connection<T> {
     rx: ReceiveState,
     /// Of use in [`ReceiveState::Header`].
     partial: PartialHeader,
-    ops: Slab<Operation<T>, EndedOperation<T>>,
+    ops: Slab<Held<Operation<T>>>,
     tx_context: ContextQueue,
     receive_credit: ReceiveCredit,
     close: CloseState,
@@ -197,7 +198,7 @@ pub(crate) struct Connection<T> {
     /// Reads whose response is awaited, oldest first.
     awaited_reads: VecDeque<AwaitedRead>,
     refusals: Refusals,
-    events: Vec<ConnEvent>,
+    events: Vec<ConnEvent<T>>,
     /// Why the connection must end; set once, acted on by the owner.
     fault: Option<Error>,
     /// The peer has sent its last byte; so many of its bytes have not been read yet.
@@ -251,33 +252,22 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Completes an operation: its record gets the result, which the owner delivers when it
-    /// publishes the event. By its key it is not found any more.
+    /// Completes an operation: its record gets the result, and goes to the owner. By its key it is
+    /// not found any more.
     #[inline]
-    fn complete(
-        &mut self,
-        key: OpKey,
-        result: Result<(), Error>,
-        len: usize,
-        payload: Payload,
-    ) -> Option<&mut OpResult> {
-        let op = self.ops.get(key)?;
-        let (phase, is_receive, number) = (op.phase, op.is_receive(), op.number);
+    fn complete(&mut self, key: OpKey, result: Result<(), Error>, len: usize, payload: Payload) {
+        let Some(mut op) = self.ops.remove(key) else {
+            return;
+        };
+        // 1. Its record has the result.
         let result = match op.failed {
             Some(failed) => Err(failed.error("what came was copied to it")),
             None => result,
         };
-        // 1. The result takes the place of the operation, where the owner reads it.
-        let (completed, ended) = self.ops.retire(key, |op| {
-            let operation = op.operation();
-            let result = result.map_err(|error| error.with_operation(operation).with_phase(phase));
-            EndedOperation {
-                token: op.token,
-                result: OpResult::new(operation, result, len, payload),
-            }
-        })?;
+        op.set_end(result, len, payload);
+        let (phase, is_receive, number) = (op.phase, op.is_receive(), op.number);
         self.work += 1;
-        self.events.push(ConnEvent::Completed(completed));
+        self.events.push(ConnEvent::Completed(op));
         // 2. Its place in its context is free, and a fence behind it waits for one less.
         if phase != Phase::Waiting {
             let context = match &mut self.side {
@@ -292,36 +282,22 @@ impl<T> Connection<T> {
                 self.tx.fences.ended(number);
             }
         }
-        Some(&mut ended.result)
     }
 
     /// Completes a receive that got a message.
     #[inline]
     fn complete_receive(&mut self, key: OpKey, received: ReceivedMessage, payload: Payload) {
         let ids = self.ids();
-        let Some(result) = self.complete(key, received.result(), received.len, payload) else {
-            return;
-        };
-        result.overflow = received.overflow;
-        result.data = received.data;
-        result.tag = received.tag;
-        result.order = received.order;
-        result.origin =
-            ids.map(|ConnIds { source, connection }| MessageOrigin::Peer { source, connection });
-    }
-
-    /// Delivers the result of a completed operation: `to` gets it where it lies, with the owner's
-    /// note of where it reports. Then the record is free.
-    #[inline]
-    pub(crate) fn deliver<R>(
-        &mut self,
-        completed: OpKey,
-        to: impl FnOnce(&mut T, &mut OpResult) -> R,
-    ) -> Option<R> {
-        let ended = self.ops.retired_mut(completed)?;
-        let delivered = to(&mut ended.token, &mut ended.result);
-        self.ops.drop_retired(completed);
-        Some(delivered)
+        if let Some(op) = self.ops.get_mut(key) {
+            let end = &mut op.end;
+            end.overflow = received.overflow;
+            end.data = received.data;
+            end.tag = received.tag;
+            end.order = received.order;
+            end.origin = ids
+                .map(|ConnIds { source, connection }| MessageOrigin::Peer { source, connection });
+        }
+        self.complete(key, received.result(), received.len, payload);
     }
 
     /// Gives the memory back that queues keep for what may be queued: of use when nothing has moved
@@ -357,14 +333,14 @@ impl<T> Connection<T> {
         self.ops.get(key).map(|op| op.phase)
     }
 
-    /// What a living operation does.
-    pub(crate) fn operation(&self, key: OpKey) -> Option<OperationKind> {
-        self.ops.get(key).map(Operation::operation)
-    }
-
     /// The owner's note of a living operation.
     pub(crate) fn token_mut(&mut self, key: OpKey) -> Option<&mut T> {
         self.ops.get_mut(key).map(|op| &mut op.token)
+    }
+
+    /// The record of a living operation.
+    pub(crate) fn record_mut(&mut self, key: OpKey) -> Option<&mut Held<Operation<T>>> {
+        self.ops.get_mut(key)
     }
 
     /// Why the connection must end, once it must.
@@ -446,13 +422,13 @@ impl<T> Connection<T> {
 
     /// All there is to publish, in order.
     #[inline]
-    pub(crate) fn take_events(&mut self) -> Vec<ConnEvent> {
+    pub(crate) fn take_events(&mut self) -> Vec<ConnEvent<T>> {
         std::mem::take(&mut self.events)
     }
 
     /// A list that was taken comes back, to be used again; what is in it has been published.
     #[inline]
-    pub(crate) fn keep_events(&mut self, mut events: Vec<ConnEvent>) {
+    pub(crate) fn keep_events(&mut self, mut events: Vec<ConnEvent<T>>) {
         events.clear();
         if self.events.is_empty() {
             self.events = events;
@@ -493,7 +469,7 @@ impl<T> Connection<T> {
                 _ if receive => continue,
                 _ => &self.tx_context,
             };
-            let of_context = |op: &&Operation<T>| op.is_receive() == receive;
+            let of_context = |op: &&Held<Operation<T>>| op.is_receive() == receive;
             let ops = || self.ops.iter().map(|(_, op)| op).filter(of_context);
             let waiting = ops().filter(|op| op.phase == Phase::Waiting).count();
             assert_eq!(

@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::matching::fifo::FifoMessage;
 use crate::proto::op::{OpKey, OpKind, Operation, RefusedPost, message};
+use crate::sync::Held;
 use crate::wire::Capabilities;
 
 use super::atomic::not_agreed;
@@ -19,7 +20,7 @@ impl<T> Connection<T> {
     #[inline]
     pub(crate) fn post(
         &mut self,
-        operation: Operation<T>,
+        operation: Held<Operation<T>>,
         host: &mut impl Host<T>,
     ) -> Result<OpKey, Box<RefusedPost<T>>> {
         // 1. Enter the record, where it stays until its result has been delivered.
@@ -39,7 +40,7 @@ impl<T> Connection<T> {
         };
         let is_free = context.used < context.size && context.backlog.is_empty();
         let op = self.ops.get_mut(key).expect("as above");
-        if is_free && host.reserve(&mut op.token) {
+        if is_free && host.reserve(op) {
             self.admit(key, host);
         } else if op.options.wait {
             context.backlog.push_back(key);
@@ -168,7 +169,7 @@ impl<T> Connection<T> {
         if !(op.is_receive() && own.matcher.has_unexpected()) {
             return Err(self.refuse(key, error));
         }
-        if !host.reserve(&mut op.token) {
+        if !host.reserve(op) {
             let error = Error::new(ErrorKind::Again, "the completion queue is full");
             return Err(self.refuse(key, error));
         }
@@ -295,7 +296,7 @@ impl<T> Connection<T> {
                     .ops
                     .get_mut(key)
                     .expect("a waiting operation is in the table");
-                if !host.reserve(&mut op.token) {
+                if !host.reserve(op) {
                     break;
                 }
                 self.context(receive).expect("as above").backlog.pop_front();
@@ -393,41 +394,32 @@ impl<T> Connection<T> {
         withdrawn
     }
 
-    /// The owner of the receive with this token went away while a message was landing in it: marks
-    /// it, so that the message survives. False if there is none.
-    pub(crate) fn detach_matched(&mut self, is_it: impl Fn(&T) -> bool) -> bool {
-        let found = self.ops.iter().find(|(_, op)| is_it(&op.token));
-        let Some(key) = found.map(|(key, _)| key) else {
-            return false;
-        };
-        if let Some(op) = self.ops.get_mut(key) {
-            op.detached = op.is_receive();
-        }
-        true
+    /// The owner of a shared receive went away while a message was landing in it, or is asked for:
+    /// marks it, so that the message survives. `None`: the connection does not have the receive of
+    /// this key.
+    pub(crate) fn detach_matched(&mut self, receive: OpKey) -> Option<OpKey> {
+        let matched = self.matched_receives().find(|it| it.key == receive)?;
+        self.ops.get_mut(matched.op)?.detached = true;
+        Some(matched.op)
     }
 
     /// A completed receive whose owner never looked: its message goes back to the head, in its
     /// order.
-    pub(crate) fn requeue_message(
-        &mut self,
-        payload: &Payload,
-        len: usize,
-        overflow: usize,
-        data: Option<u64>,
-        order: u64,
-    ) {
+    pub(crate) fn requeue_message(&mut self, receive: &Operation<T>) {
+        let end = &receive.end;
         // A message waits in memory of our own: a region's owner writes there, and may take it
         // away, and the user's memory is never dropped under a lock. A region that is taken away
         // already took the message along.
-        let Ok(payload) = payload.copy_front(len) else {
+        let copied = receive.payload.as_ref().map(|it| it.copy_front(end.len));
+        let Some(Ok(payload)) = copied else {
             return;
         };
         self.requeue_own(FifoMessage {
             payload,
-            len,
-            overflow,
-            data,
-            order,
+            len: end.len,
+            overflow: end.overflow,
+            data: end.data,
+            order: end.order,
         });
     }
 
@@ -460,7 +452,7 @@ impl<T> Connection<T> {
             _ => false,
         };
         is_taken
-            .then(|| self.ops.get_mut(key).map(Operation::take_payload))
+            .then(|| self.ops.get_mut(key).map(|op| op.take_payload()))
             .flatten()
     }
 

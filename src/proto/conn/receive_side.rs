@@ -78,7 +78,7 @@ impl LongMessages {
 pub(super) struct SharedBinding {
     pub(super) params: SharedParams,
     /// The receive that a message is being received into.
-    receiving: Option<MatchedReceive>,
+    pub(super) receiving: Option<MatchedReceive>,
     /// What has come of a message that is collected, or waits for a receive as a whole.
     pub(super) collected: Vec<u8>,
     /// The announced messages of the peer.

@@ -5,7 +5,7 @@ use crate::buf::{Payload, zeroed};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::matching::{Arrival, ArrivalOutcome, MatchCriteria, MessageKind, PostedReceive};
-use crate::proto::op::{OpKey, OpKind, Operation, PostOptions};
+use crate::proto::op::OpKey;
 use crate::proto::peers::SourceId;
 use crate::wire::FrameHeader;
 
@@ -185,17 +185,15 @@ impl<T> Connection<T> {
         phase: Phase,
     ) -> (MatchedReceive, Payload) {
         let PostedReceive {
-            token,
-            payload,
+            mut record,
             wanted,
             source,
             order,
             key,
         } = receive;
-        let mut op = Operation::new(OpKind::Receive, payload, token, PostOptions::default());
-        op.phase = phase;
-        let payload = op.take_payload();
-        let op = self.ops.insert(op);
+        record.phase = phase;
+        let payload = record.take_payload();
+        let op = self.ops.insert(record);
         let matched = MatchedReceive {
             op,
             wanted,
@@ -207,10 +205,9 @@ impl<T> Connection<T> {
     }
 
     /// All matched receives of the connection that have not completed.
-    pub(super) fn take_matched_receives(&mut self) -> Vec<MatchedReceive> {
-        let receiving = self.take_matched_receive();
-        let awaiting = (self.binding().into_iter()).flat_map(|it| it.incoming.awaiting());
-        awaiting.chain(receiving).collect()
+    pub(super) fn matched_receives(&self) -> impl Iterator<Item = MatchedReceive> {
+        let bindings = self.binding().into_iter();
+        bindings.flat_map(|it| it.incoming.awaiting().chain(it.receiving))
     }
 
     /// Requeues a matched receive whose message does not come: it is posted again in its order, or
@@ -222,13 +219,13 @@ impl<T> Connection<T> {
         gone: Error,
         host: &mut impl Host<T>,
     ) {
-        let (Some(op), Some(shared)) = (self.ops.remove(matched.op), host.shared()) else {
+        let (Some(mut record), Some(shared)) = (self.ops.remove(matched.op), host.shared()) else {
             debug_assert!(false, "a matched receive is an operation");
             return;
         };
+        record.payload = Some(payload);
         let receive = PostedReceive {
-            token: op.token,
-            payload,
+            record,
             wanted: matched.wanted,
             source: matched.source,
             order: matched.order,

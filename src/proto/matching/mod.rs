@@ -14,7 +14,8 @@ mod tests;
 
 use crate::buf::Payload;
 use crate::proto::op::MessageOrigin;
-use crate::proto::op::OpKey;
+use crate::proto::op::{OpKey, Operation};
+use crate::sync::Held;
 
 use super::peers::{ConnectionId, SourceId};
 
@@ -96,9 +97,8 @@ impl Arrival {
 /// A posted receive, unmatched or just matched.
 #[derive(Debug)]
 pub(crate) struct PostedReceive<T> {
-    pub(crate) token: T,
-    /// The buffer; of a multi-receive buffer, the part that this message gets.
-    pub(crate) payload: Payload,
+    /// Of a multi-receive buffer, it is made for the part that this message gets.
+    pub(crate) record: Held<Operation<T>>,
     pub(crate) wanted: MatchCriteria,
     /// Takes messages of this peer only, or of all peers of one authorization key.
     pub(crate) source: Option<SourceId>,

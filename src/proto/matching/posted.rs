@@ -9,10 +9,11 @@ use std::hash::{Hash, Hasher};
 
 use crate::buf::{BufferCursor, Payload};
 use crate::slab::Key;
+use crate::sync::Held;
 
 use super::multi_list::{Listed, MultiList, hash_words};
 use super::{Arrival, MatchCriteria, MessageKind, PostedReceive};
-use crate::proto::op::OpKey;
+use crate::proto::op::{OpKey, OpKind, Operation, PostOptions};
 use crate::proto::peers::SourceId;
 
 /// What receives have in common that one hash lookup finds.
@@ -88,7 +89,7 @@ impl MatchKey {
 #[derive(Debug)]
 enum ReceiveBuffer<T> {
     /// For one message.
-    Single(Payload, T),
+    Single(Held<Operation<T>>),
     /// A multi-receive buffer. The next message gets a part of it and this token; without a token
     /// the buffer is not armed, and takes no message.
     Multi(BufferCursor, Option<T>),
@@ -139,14 +140,13 @@ impl<T> PostedReceives<T> {
     /// Posts a receive in its order.
     pub(super) fn insert(&mut self, receive: PostedReceive<T>) -> Key {
         let PostedReceive {
-            token,
-            payload,
+            record,
             wanted,
             source,
             order,
             key,
         } = receive;
-        let buffer = ReceiveBuffer::Single(payload, token);
+        let buffer = ReceiveBuffer::Single(record);
         self.put(order, wanted, source, key, buffer)
     }
 
@@ -237,9 +237,10 @@ impl<T> PostedReceives<T> {
                 if !cursor.is_consumed() {
                     *armed = next(&token);
                 }
+                let options = PostOptions::default();
+                let part = Operation::new(OpKind::Receive, payload, token, options);
                 Some(PostedReceive {
-                    token,
-                    payload,
+                    record: Held::new(part),
                     wanted: posted.wanted,
                     source: posted.match_key.source,
                     order,
@@ -254,12 +255,11 @@ impl<T> PostedReceives<T> {
             return part;
         }
         let (_, posted) = self.remove(at).expect("found a moment ago");
-        let ReceiveBuffer::Single(payload, token) = posted.buffer else {
+        let ReceiveBuffer::Single(record) = posted.buffer else {
             unreachable!("a buffer that is not armed takes no message")
         };
         PostedReceive {
-            token,
-            payload,
+            record,
             wanted: posted.wanted,
             source: posted.match_key.source,
             order,
@@ -324,7 +324,7 @@ impl<T> PostedReceives<T> {
     pub(super) fn cancel(&mut self, key: Key) -> Option<CanceledReceive<T>> {
         let (_, posted) = self.remove(key)?;
         Some(match posted.buffer {
-            ReceiveBuffer::Single(payload, token) => CanceledReceive::Single(payload, token),
+            ReceiveBuffer::Single(record) => CanceledReceive::Single(record),
             ReceiveBuffer::Multi(cursor, token) => CanceledReceive::Multi(cursor, token),
         })
     }
@@ -347,6 +347,6 @@ impl<T> PostedReceives<T> {
 /// A receive that was canceled before a message was matched to it.
 #[derive(Debug)]
 pub(crate) enum CanceledReceive<T> {
-    Single(Payload, T),
+    Single(Held<Operation<T>>),
     Multi(BufferCursor, Option<T>),
 }

@@ -62,7 +62,7 @@ fn what_one_turn_takes_in_is_acknowledged_by_one_frame() {
     assert_eq!(said, encoded(&[FrameHeader::Acks { count: 64 }], 1));
     pair.run();
     assert_eq!(pair.a.order, (0..64).collect::<Vec<_>>());
-    assert!(pair.a.ended.values().all(|end| end.result.is_ok()));
+    assert!(pair.a.ended.values().all(|end| end.end.result.is_ok()));
     // A single one needs no count.
     pair.a.write(64, b"w", &[(1, 0, 1)]);
     assert_eq!(answers(&mut pair), encoded(&[FrameHeader::Ack], 2));
@@ -95,7 +95,12 @@ fn a_refusal_keeps_its_place_between_counts() {
     pair.run();
     assert_eq!(pair.a.order, (1..10).collect::<Vec<_>>());
     for (token, end) in &pair.a.ended {
-        let refused = end.result.as_ref().err().and_then(|error| error.refusal());
+        let refused = end
+            .end
+            .result
+            .as_ref()
+            .err()
+            .and_then(|error| error.refusal());
         let expected = [3, 4, 6].contains(token).then_some(reason);
         assert_eq!(refused, expected, "{token}");
     }
@@ -226,7 +231,7 @@ fn any_mix_of_answers_ends_operations_in_their_order() {
         assert_eq!(pair.a.order, tokens, "seed {seed}");
         for (token, is_refused) in expected {
             let end = pair.a.ended.remove(&token).expect("it has ended");
-            assert_eq!(end.result.is_err(), is_refused, "seed {seed}");
+            assert_eq!(end.end.result.is_err(), is_refused, "seed {seed}");
         }
     }
 }

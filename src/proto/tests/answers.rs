@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::pair::{Pair, REMOTE, bytes_of, segments, step};
+use super::pair::{Pair, REMOTE, memory_of, segments, step};
 use super::refusal::{flush, living_with, refusal_of};
 use crate::error::{ErrorKind, OperationKind, Refusal};
 use crate::limits::{READ_DATA_MAX, READ_REQUESTS_MAX};
@@ -29,11 +29,11 @@ fn a_source_that_is_revoked_on_the_way_ends_its_answer_with_zeros() {
             assert_eq!(pair.a.order, [1, 2, 3], "{len} {moved}");
             let end = pair.a.ended.remove(&1).unwrap();
             assert_eq!(
-                end.result.unwrap_err().refusal(),
+                end.end.result.clone().unwrap_err().refusal(),
                 Some(Refusal::Revoked),
                 "{len} {moved}"
             );
-            let bytes = bytes_of(&end.payload);
+            let bytes = memory_of(&end);
             let came = bytes.iter().filter(|byte| **byte == 1).count();
             assert_eq!(
                 came,
@@ -91,7 +91,7 @@ fn answers_to_nothing_and_of_the_wrong_length_are_violations() {
         assert_eq!(fault, Some(ErrorKind::ProtocolViolation), "{frames:?}");
         pair.a.close();
         if asked {
-            assert_eq!(pair.a.ended[&1].payload.len(), 10, "its memory is back");
+            assert_eq!(memory_of(&pair.a.ended[&1]).len(), 10, "its memory is back");
         }
     }
 }

@@ -4,7 +4,9 @@ mod arithmetic;
 mod bounds;
 
 use super::extension::EXTENDED;
-use super::pair::{PLAIN, Pair, REMOTE, Rng, TestConnection, bytes_of, operation, segments, sizes};
+use super::pair::{
+    PLAIN, Pair, REMOTE, Rng, TestConnection, memory_of, operation, segments, sizes,
+};
 use super::refusal::{exchange, flush, living_with, refusal_of};
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
@@ -115,7 +117,7 @@ fn the_atomic_exchange_of_the_page_is_what_two_machines_say() {
         assert_eq!((ended, number(&bytes)), (Ok(8), before));
     }
     let end = pair.a.ended.remove(&4).unwrap();
-    let error = end.result.unwrap_err();
+    let error = end.end.result.clone().unwrap_err();
     assert_eq!(error.refusal(), Some(Refusal::Misaligned));
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let mut left = [1; 8];
@@ -179,7 +181,7 @@ fn operations_of_all_kinds_are_done_and_reported_in_their_order() {
             assert_eq!(bytes, before.map(u64::to_ne_bytes).concat(), "seed {seed}");
         }
         assert_eq!(pair.a.ended.len(), 30 - expected.len());
-        assert!(pair.a.ended.values().all(|end| end.result.is_ok()));
+        assert!(pair.a.ended.values().all(|end| end.end.result.is_ok()));
         let mut bytes = [0; 64];
         region.read_at(0, &mut bytes).unwrap();
         assert_eq!(
@@ -283,7 +285,7 @@ fn each_reason_refuses_all_of_an_operation_and_nothing_else() {
         pair.run_in_pieces(most);
         for (at, (it, to, reason)) in cases.iter().enumerate() {
             let end = pair.a.ended.remove(&(2 * at as u64 + 2)).unwrap();
-            let error = end.result.unwrap_err();
+            let error = end.end.result.clone().unwrap_err();
             assert_eq!(error.refusal(), Some(*reason), "{it:?} {to:?}");
             let (ended, bytes) = pair.a.end_of(2 * at as u64 + 3);
             assert_eq!((ended, number(&bytes)), (Ok(8), at as u64));
@@ -353,7 +355,12 @@ fn a_lost_connection_ends_each_operation_once_with_its_memory() {
         pair.a.close();
         assert_eq!(pair.a.ended.len(), 6, "cut after {cut}");
         for end in pair.a.ended.values() {
-            assert_eq!(end.payload.len(), 8, "cut after {cut}: {:?}", end.result);
+            assert_eq!(
+                memory_of(end).len(),
+                8,
+                "cut after {cut}: {:?}",
+                end.end.result
+            );
         }
         pair.a.machine.check();
         pair.b.close();

@@ -108,7 +108,10 @@ fn a_commit_that_fails_is_no_success() {
     living.run();
     assert_eq!((living.b.host.unasked, living.b.remote_data.len()), (0, 0));
     let end = living.a.ended.remove(&1).expect("it has ended");
-    assert_eq!(end.result.unwrap_err().refusal(), Some(Refusal::Fault));
+    assert_eq!(
+        end.end.result.clone().unwrap_err().refusal(),
+        Some(Refusal::Fault)
+    );
     living.a.write(2, b"next", &[(KEY, 0, 4)]);
     living.run();
     assert!(living.a.end_of(2).0.is_ok());

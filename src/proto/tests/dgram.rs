@@ -8,6 +8,7 @@ use crate::buf::Payload;
 use crate::error::ErrorKind;
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::{Dgram, DgramSizes, OpKey, OpKind, Operation, PostOptions, Withdrawn};
+use crate::sync::Held;
 
 const RECEIVES: usize = 6;
 const BUDGET: usize = 3 * (8 + UNEXPECTED_OVERHEAD);
@@ -35,9 +36,10 @@ fn peer(number: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, number], 7471))
 }
 
-fn receive(name: usize) -> Operation<usize> {
+fn receive(name: usize) -> Held<Operation<usize>> {
     let payload = Payload::from_vec(vec![0; 8]);
-    Operation::new(OpKind::Receive, payload, name, PostOptions::default())
+    let options = PostOptions::default();
+    Held::new(Operation::new(OpKind::Receive, payload, name, options))
 }
 
 /// The reference: receives in the order of their posts, datagrams in the order of their coming.
@@ -132,13 +134,12 @@ fn play(steps: Vec<Step>) {
                 }
             }
         }
-        while let Some(delivered) = machine.deliver_next(|name, result| {
+        while let Some(op) = machine.pop_completed() {
             let mut bytes = [0; 8];
-            result.payload.copy_out(0, &mut bytes).unwrap();
-            let got = result.result.is_ok().then(|| u64::from_le_bytes(bytes));
-            (*name, got)
-        }) {
-            ended.push(delivered);
+            let payload = op.payload.as_ref().unwrap();
+            payload.copy_out(0, &mut bytes).unwrap();
+            let got = op.end.result.is_ok().then(|| u64::from_le_bytes(bytes));
+            ended.push((op.token, got));
         }
         assert_eq!(ended, plain.ended);
         assert_eq!(machine.dropped(), plain.dropped);
@@ -174,8 +175,8 @@ fn a_datagram_given_back_is_the_first() {
     machine.give_back(&Payload::from_vec(b"first...".to_vec()), 5, 0, peer(1));
     for (name, len) in [(0, 5), (1, 6)] {
         machine.post(receive(name), None, |_| true).unwrap();
-        let delivered =
-            machine.deliver_next(|name, result| (*name, result.len, result.sender_address()));
-        assert_eq!(delivered, Some((name, len, Some(peer(1)))));
+        let op = machine.pop_completed().expect("it has its datagram");
+        let got = (op.token, op.end.len, op.end.sender_address());
+        assert_eq!(got, (name, len, Some(peer(1))));
     }
 }

@@ -1,11 +1,11 @@
 //! How operations and connections end, each way once.
 
-use super::pair::{Pair, QUEUED, REMOTE, TINY, bytes_of, operation};
+use super::pair::{Pair, QUEUED, REMOTE, TINY, memory_of, operation};
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::limits::DIRECT_RECEIVE_MIN;
 use crate::mr::Access;
-use crate::proto::{Lifecycle, OpKind, OpResult, Operation, SendOrder, Sizes, Withdrawn};
+use crate::proto::{Lifecycle, OpKind, Operation, SendOrder, Sizes, Withdrawn};
 
 /// After the peer's FIN, a message that waits for a receive is kept whatever the budget says, and
 /// a receive posted after the end still takes it.
@@ -160,13 +160,11 @@ fn a_message_whose_receive_is_dropped_is_the_next_one_again() {
     pair.a.send(2, b"second");
     pair.run();
     let end = pair.b.ended.remove(&1).unwrap();
-    pair.b
-        .machine
-        .requeue_message(&end.payload, end.len, end.overflow, end.data, end.order);
+    pair.b.machine.requeue_message(&end);
     pair.b.receive(2, 10);
     pair.b.receive(3, 10);
     assert_eq!(
-        pair.b.ended[&2].overflow, 2,
+        pair.b.ended[&2].end.overflow, 2,
         "what the first one lost is lost"
     );
     assert_eq!(
@@ -190,17 +188,8 @@ fn messages_whose_receives_are_dropped_keep_their_order() {
         }
         pair.run();
         for token in order {
-            let OpResult {
-                payload,
-                len,
-                overflow,
-                data,
-                order,
-                ..
-            } = pair.b.ended.remove(&token).unwrap();
-            pair.b
-                .machine
-                .requeue_message(&payload, len, overflow, data, order);
+            let op = pair.b.ended.remove(&token).unwrap();
+            pair.b.machine.requeue_message(&op);
         }
         for token in 11..=14 {
             pair.b.receive(token, 1);
@@ -304,16 +293,19 @@ fn close_ends_everything_once_in_order_with_its_memory() {
         let lens = [14, 64, 9, 40, 0, 5, 5, 8, 9];
         for (token, len) in (1..).zip(lens) {
             let end = &pair.a.ended[&token];
-            let has_memory = end.payload.buffer_count() == 1;
+            let has_memory = end
+                .payload
+                .as_ref()
+                .is_some_and(|it| it.buffer_count() == 1);
             assert_eq!(
-                (end.payload.len(), has_memory),
+                (memory_of(end).len(), has_memory),
                 (len, true),
                 "operation {token}"
             );
-            assert_eq!(end.result.as_ref().unwrap_err().kind(), kind);
-            assert!(end.result.as_ref().unwrap_err().phase().is_some());
+            assert_eq!(end.end.result.as_ref().unwrap_err().kind(), kind);
+            assert!(end.end.result.as_ref().unwrap_err().phase().is_some());
         }
-        assert_eq!(bytes_of(&pair.a.ended[&7].payload), b"waits");
+        assert_eq!(memory_of(&pair.a.ended[&7]), b"waits");
         let why = if broken {
             "closed: ConnectionReset"
         } else {

@@ -133,7 +133,7 @@ fn no_stream_of_a_peer_breaks_the_machine() {
         assert!(victim.shared().is_at_rest(), "seed {seed}");
         for token in tokens {
             let posted = victim.shared().posted.iter();
-            let posted = posted.filter(|it| it.token == token).count();
+            let posted = posted.filter(|it| it.record.token == token).count();
             let ended = usize::from(victim.ended.contains_key(&token));
             assert_eq!(posted + ended, 1, "seed {seed}: {token}");
         }

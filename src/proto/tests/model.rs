@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::pair::{PLAIN, Pair, QUEUED, Rng, TestConnection, bytes_of, operation, segments};
+use super::pair::{PLAIN, Pair, QUEUED, Rng, TestConnection, memory_of, operation, segments};
 use crate::buf::{Payload, RegionMemory};
 use crate::error::{ErrorKind, OperationKind, Phase, Refusal};
 use crate::limits::DIRECT_RECEIVE_MIN;
@@ -282,9 +282,9 @@ fn compare(side: &mut TestConnection, model: &mut Model, from: &mut Model) {
             .remove(&token)
             .expect("what is in the order has ended");
         let posted = model.open.remove(&token).expect("only what is open ends");
-        assert_eq!(end.operation, posted.operation);
-        let got = bytes_of(&end.payload);
-        match &end.result {
+        assert_eq!(end.operation(), posted.operation);
+        let got = memory_of(&end);
+        match &end.end.result {
             Err(error) if matches!(error.kind(), ErrorKind::Canceled | ErrorKind::TimedOut) => {
                 assert!(posted.detached || got.len() == posted.bytes.len());
                 model.receives.retain(|receive| *receive != token);
@@ -295,7 +295,7 @@ fn compare(side: &mut TestConnection, model: &mut Model, from: &mut Model) {
             }
             Err(error) if posted.refused => {
                 assert_eq!(error.refusal(), Some(Refusal::UnknownKey));
-                assert_eq!((end.len, got.len()), (0, posted.bytes.len()));
+                assert_eq!((end.end.len, got.len()), (0, posted.bytes.len()));
                 if posted.operation == OperationKind::Write {
                     model.answered(token, OperationKind::Write);
                 }
@@ -310,17 +310,17 @@ fn compare(side: &mut TestConnection, model: &mut Model, from: &mut Model) {
                 );
                 let message = from.messages.pop_front().expect("a message was sent");
                 let fits = message.left.min(got.len());
-                assert_eq!((end.len, end.data), (fits, message.data));
-                assert_eq!(end.overflow, message.bytes.len() - fits);
-                assert_eq!(end.result.is_ok(), end.overflow == 0);
+                assert_eq!((end.end.len, end.end.data), (fits, message.data));
+                assert_eq!(end.end.overflow, message.bytes.len() - fits);
+                assert_eq!(end.end.result.is_ok(), end.end.overflow == 0);
                 assert_eq!(got[..fits], message.bytes[..fits]);
                 assert_eq!(got.len(), posted.bytes.len(), "the buffer is the one given");
             }
             _ => {
                 if model.acks.iter().any(|(awaits, _)| *awaits == token) {
-                    model.answered(token, end.operation);
+                    model.answered(token, end.operation());
                 }
-                assert_eq!(end.len, posted.bytes.len());
+                assert_eq!(end.end.len, posted.bytes.len());
                 assert_eq!(got, posted.bytes);
             }
         }
@@ -479,10 +479,10 @@ fn run(seed: u64, steps: usize) {
             let posted = model.open.remove(token).expect("only what is open ends");
             let end = &side.ended[token];
             assert!(
-                posted.detached || end.payload.len() == posted.bytes.len(),
+                posted.detached || memory_of(&end).len() == posted.bytes.len(),
                 "memory comes back"
             );
-            assert!(end.result.is_err() || posted.operation != OperationKind::Read);
+            assert!(end.end.result.is_err() || posted.operation != OperationKind::Read);
         }
         assert!(model.open.is_empty(), "the close has ended everything");
         assert_eq!(side.host.slots + side.host.unasked, slots);

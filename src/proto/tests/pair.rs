@@ -5,7 +5,9 @@ use crate::mr::Access;
 use crate::proto::{ExtensionParams, SendOrder, Sizes};
 use crate::wire::{ByteOrder, Capabilities, CmDecoded, CmDecoder, ControlFrame, ControlKind};
 
-pub(super) use super::side::{QUEUED, Rng, TestConnection, bytes_of, operation, segments};
+pub(super) use super::side::{
+    QUEUED, Rng, TestConnection, bytes_of, memory_of, operation, segments,
+};
 
 /// Two machines, connected or about to be.
 pub(super) struct Pair {

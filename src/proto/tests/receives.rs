@@ -5,15 +5,16 @@ use std::num::NonZeroU32;
 
 use super::pair::{PLAIN, Pair, TestConnection, operation, sizes};
 use crate::buf::Payload;
-use crate::error::{Error, ErrorKind, OperationKind};
+use crate::error::{Error, ErrorKind};
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnIds, Connection, ConnectionId,
-    ExtensionParams, LongMessages, MatchCriteria, MessageKind, OFFERED, OpKey, OpKind, OpResult,
-    Operation, PostedReceive, RdmParams, Receives, SharedParams, Sizes, SourceId,
+    ExtensionParams, LongMessages, MatchCriteria, MessageKind, OFFERED, OpKey, OpKind, Operation,
+    PostOptions, PostedReceive, RdmParams, Receives, SharedParams, Sizes, SourceId,
     UnexpectedMessage,
 };
 use crate::slab::Slab;
+use crate::sync::Held;
 use crate::wire::{ByteOrder, NamedContexts, PeerData};
 
 /// A message that no receive has taken.
@@ -51,7 +52,7 @@ pub(super) struct Shared {
     pub(super) room: u64,
     next_order: u64,
     /// Receives that complete outside of a connection.
-    pub(super) ended: Vec<(u64, OpResult)>,
+    pub(super) ended: Vec<Held<Operation<u64>>>,
     pub(super) is_stalled: bool,
     /// Receives that a connection has, until they end.
     pub(super) awaiting: BTreeSet<OpKey>,
@@ -108,9 +109,8 @@ impl Shared {
     }
 
     fn end(&mut self, receive: PostedReceive<u64>, unexpected: UnexpectedMessage) {
-        let PostedReceive {
-            token, mut payload, ..
-        } = receive;
+        let PostedReceive { mut record, .. } = receive;
+        let mut payload = record.take_payload();
         let len = unexpected.len.min(payload.len());
         payload
             .copy_from(&unexpected.payload, len)
@@ -120,15 +120,14 @@ impl Shared {
             0 => Ok(()),
             _ => Err(Error::new(ErrorKind::Truncated, "")),
         };
-        let end = OpResult {
-            overflow,
-            data: unexpected.arrival.data,
-            tag: unexpected.arrival.kind.tag(),
-            origin: Some(unexpected.arrival.origin()),
-            order: unexpected.arrival.order,
-            ..OpResult::new(OperationKind::Receive, result, len, payload)
-        };
-        self.ended.push((token, end));
+        record.set_end(result, len, payload);
+        let end = &mut record.end;
+        end.overflow = overflow;
+        end.data = unexpected.arrival.data;
+        end.tag = unexpected.arrival.kind.tag();
+        end.origin = Some(unexpected.arrival.origin());
+        end.order = unexpected.arrival.order;
+        self.ended.push(record);
     }
 
     fn place(&mut self, arrival: &mut Arrival, kept: impl FnOnce(Arrival) -> Kept) -> bool {
@@ -211,7 +210,7 @@ impl Receives<u64> for Shared {
 
     fn requeue_receive(&mut self, receive: PostedReceive<u64>, _: Error) {
         self.receive_ended(receive.key);
-        self.put_back.insert(receive.token);
+        self.put_back.insert(receive.record.token);
         let kind = |it: &Kept| match it {
             Kept::PayloadInProgress(_) => None,
             it => Some(it.arrival().kind),
@@ -259,7 +258,7 @@ impl TestConnection {
     pub(super) fn receive_from(&mut self, token: u64, source: SourceId, len: usize) {
         self.receive_any(token, MatchCriteria::Message, len);
         let shared = self.shared();
-        let posted = shared.posted.iter_mut().find(|it| it.token == token);
+        let posted = shared.posted.iter_mut().find(|it| it.record.token == token);
         posted.expect("no message is there").source = Some(source);
     }
 
@@ -267,9 +266,10 @@ impl TestConnection {
         let shared = self.host.shared.as_mut().expect("its receives are shared");
         let key: OpKey = shared.keys.insert(());
         shared.next_order += 1;
+        let payload = Payload::from_vec(vec![0; len]);
+        let record = Operation::new(OpKind::Receive, payload, token, PostOptions::default());
         let receive = PostedReceive {
-            token,
-            payload: Payload::from_vec(vec![0; len]),
+            record: Held::new(record),
             wanted,
             source: None,
             order: shared.next_order,
@@ -305,7 +305,7 @@ impl TestConnection {
     /// Withdraws a shared receive; false: it is a connection's, or has ended.
     pub(super) fn withdraw_shared(&mut self, token: u64) -> bool {
         let shared = self.host.shared.as_mut().expect("its receives are shared");
-        let at = shared.posted.iter().position(|it| it.token == token);
+        let at = shared.posted.iter().position(|it| it.record.token == token);
         at.map(|at| shared.posted.remove(at)).is_some()
     }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::pair::{PLAIN, Pair, REMOTE, Rng, TestConnection, bytes_of, segments, sizes};
+use super::pair::{PLAIN, Pair, REMOTE, Rng, TestConnection, memory_of, segments, sizes};
 use crate::error::{ErrorKind, OperationKind, Refusal};
 use crate::info::{Caps, SideCaps};
 use crate::limits::{DIRECT_RECEIVE_MIN, REFUSALS_MAX};
@@ -31,7 +31,7 @@ pub(super) fn living_with(refusals_max: u32) -> Pair {
 #[track_caller]
 pub(super) fn refusal_of(side: &mut TestConnection, token: u64) -> Option<Refusal> {
     let end = side.ended.remove(&token).expect("the operation has ended");
-    let error = end.result.expect_err("it was refused");
+    let error = end.end.result.clone().expect_err("it was refused");
     assert_eq!(error.kind(), ErrorKind::AccessDenied);
     error.refusal()
 }
@@ -159,7 +159,7 @@ fn one_bad_segment_refuses_the_whole_operation() {
     pair.run_in_pieces(9);
     assert_eq!(refusal_of(&mut pair.a, 1), Some(Refusal::OutOfBounds));
     let end = pair.a.ended.remove(&2).unwrap();
-    assert_eq!(bytes_of(&end.payload), [0; 6], "its memory is back");
+    assert_eq!(memory_of(&end), [0; 6], "its memory is back");
     let mut bytes = [0; 8];
     region.read_at(0, &mut bytes).unwrap();
     assert_eq!(bytes, [0; 8]);
@@ -229,7 +229,7 @@ fn after_so_many_guesses_the_target_ends_the_connection() {
         // A revoked region refuses first, whatever the range.
         pair.run();
         let guesses = pair.a.ended.values().filter(|end| {
-            let error = end.result.as_ref().expect_err("all are refused");
+            let error = end.end.result.as_ref().expect_err("all are refused");
             error.refusal() == Some(Refusal::UnknownKey)
         });
         assert_eq!(guesses.count(), limit as usize);
@@ -396,8 +396,8 @@ fn whenever_regions_are_revoked_every_operation_ends_and_the_connection_lives() 
         pair.run_in_pieces(1 + rng.below(20_000));
         assert_eq!(pair.a.ended.len() as u64, count, "seed {seed}");
         for end in pair.a.ended.values() {
-            match &end.result {
-                Ok(()) => assert!(bytes_of(&end.payload).iter().all(|byte| *byte < 4)),
+            match &end.end.result {
+                Ok(()) => assert!(memory_of(&end).iter().all(|byte| *byte < 4)),
                 Err(error) => assert_eq!(error.refusal(), Some(Refusal::Revoked)),
             }
         }

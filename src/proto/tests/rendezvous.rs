@@ -2,7 +2,7 @@
 
 mod ends;
 
-use super::pair::{Pair, REMOTE, Rng, TestConnection, operation};
+use super::pair::{Pair, REMOTE, Rng, TestConnection, memory_of, operation};
 use super::receives::{EXTENDED, Setup, announced, extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, Phase};
@@ -75,7 +75,10 @@ fn the_captured_exchange_is_what_two_machines_say() {
     hear(&mut pair.b, &data);
     assert_eq!(pair.a.end_of(1), (Ok(20_000), message.clone()));
     let end = &pair.b.ended[&1];
-    assert_eq!((end.tag, end.source()), (Some(1), Some(SourceId(2))));
+    assert_eq!(
+        (end.end.tag, end.end.source()),
+        (Some(1), Some(SourceId(2)))
+    );
     assert_eq!(pair.b.end_of(1), (Ok(20_000), message));
 }
 
@@ -119,7 +122,10 @@ fn announced_messages_arrive_whole_at_all_sizes() {
                 }
                 for (token, tag) in [(1, Some(5)), (2, None)] {
                     let end = &pair.b.ended[&token];
-                    assert_eq!((end.data, end.tag, end.overflow), (data, tag, 0));
+                    assert_eq!(
+                        (end.end.data, end.end.tag, end.end.overflow),
+                        (data, tag, 0)
+                    );
                     assert_eq!(pair.b.end_of(token), (Ok(len), bytes.clone()));
                     assert_eq!(pair.a.end_of(token), (Ok(len), bytes.clone()));
                 }
@@ -171,7 +177,7 @@ fn a_small_receive_gets_the_front_and_the_stream_goes_on() {
         pair.a.post(1, tagged(5, &[7; 100_000], None, true));
         pair.a.send_tagged(2, 6, b"behind");
         pair.run_in_pieces(4000);
-        assert_eq!(pair.b.ended[&1].overflow, 98_500);
+        assert_eq!(pair.b.ended[&1].end.overflow, 98_500);
         assert_eq!(pair.b.end_of(1), (Err(ErrorKind::Truncated), vec![7; 1500]));
         assert_eq!(pair.a.end_of(1).0, Ok(100_000));
         pair.b.receive_tagged(2, 6, 6);

@@ -163,7 +163,7 @@ fn a_long_message_is_cut_and_the_next_one_is_whole() {
         pair.a.send(1, &long);
         pair.a.send(2, b"next");
         pair.run_in_pieces(1000);
-        assert_eq!(pair.b.ended[&1].overflow, len - len / 2);
+        assert_eq!(pair.b.ended[&1].end.overflow, len - len / 2);
         assert_eq!(
             pair.b.end_of(1),
             (Err(ErrorKind::Truncated), long[..len / 2].to_vec())
@@ -173,7 +173,7 @@ fn a_long_message_is_cut_and_the_next_one_is_whole() {
         pair.a.send(3, b"early");
         pair.run();
         pair.b.receive(3, 2);
-        assert_eq!(pair.b.ended[&3].overflow, 3);
+        assert_eq!(pair.b.ended[&3].end.overflow, 3);
         assert_eq!(pair.b.end_kind(3), ErrorKind::Truncated);
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::depth;
-use super::pair::{Pair, REMOTE, Rng, TestConnection, bytes_of, operation, segments};
+use super::pair::{Pair, REMOTE, Rng, TestConnection, memory_of, operation, segments};
 use super::receives::{EXTENDED, Setup, announced, plain, wants};
 use crate::buf::Payload;
 use crate::error::{ErrorKind, OperationKind, Phase};
@@ -246,12 +246,12 @@ fn compare(side: &mut TestConnection, model: &mut Model, from: &mut Model, sourc
         model.ended += 1;
         let end = side.ended.remove(&token).expect("it is in the order");
         if let Some(sent) = model.sent.remove(&token) {
-            assert_eq!(end.operation, sent.operation);
-            if sent.fence && end.result.is_ok() {
+            assert_eq!(end.operation(), sent.operation);
+            if sent.fence && end.end.result.is_ok() {
                 let before = model.sent.values().filter(|it| it.place < sent.place);
                 assert_eq!(before.count(), 0, "what is before a fence has ended");
             }
-            match &end.result {
+            match &end.end.result {
                 Ok(()) => {}
                 Err(error) => {
                     let kind = error.kind();
@@ -277,10 +277,10 @@ fn compare(side: &mut TestConnection, model: &mut Model, from: &mut Model, sourc
             .receives
             .remove(&token)
             .expect("only what is open ends");
-        assert_eq!(end.operation, OperationKind::Receive);
-        let got = bytes_of(&end.payload);
+        assert_eq!(end.operation(), OperationKind::Receive);
+        let got = memory_of(&end);
         assert_eq!(got.len(), receive.len, "the buffer is the one given");
-        let named = end.data.filter(|_| end.len < 8);
+        let named = end.end.data.filter(|_| end.end.len < 8);
         let number = named.unwrap_or_else(|| {
             u64::from_le_bytes(
                 *got.first_chunk()
@@ -289,12 +289,15 @@ fn compare(side: &mut TestConnection, model: &mut Model, from: &mut Model, sourc
         });
         let message = from.messages.get(&number).expect("a message that was sent");
         assert!(wants(receive.wanted, message.kind));
-        assert_eq!((end.tag, end.data), (message.kind.tag(), message.data));
-        assert_eq!(end.source().map(|it| it.0), Some(source));
-        assert_eq!(end.len, message.bytes.len().min(receive.len));
-        assert_eq!(end.overflow, message.bytes.len() - end.len);
-        assert_eq!(end.result.is_ok(), end.overflow == 0);
-        assert_eq!(got[..end.len], message.bytes[..end.len]);
+        assert_eq!(
+            (end.end.tag, end.end.data),
+            (message.kind.tag(), message.data)
+        );
+        assert_eq!(end.end.source().map(|it| it.0), Some(source));
+        assert_eq!(end.end.len, message.bytes.len().min(receive.len));
+        assert_eq!(end.end.overflow, message.bytes.len() - end.end.len);
+        assert_eq!(end.end.result.is_ok(), end.end.overflow == 0);
+        assert_eq!(got[..end.end.len], message.bytes[..end.end.len]);
         let before = from.matched.insert(number, (receive.place, receive.wanted));
         assert!(before.is_none(), "message {number} came twice");
     }
@@ -398,10 +401,15 @@ fn end(side: &mut TestConnection, model: &mut Model) {
         let is_received = model.receives.remove(token).is_some();
         assert!(is_sent != is_received, "only what is open ends");
         let end = side.ended.remove(token).expect("it has ended");
-        assert!(end.result.is_err());
+        assert!(end.end.result.is_err());
     }
     assert!(model.sent.is_empty(), "with it end its operations");
-    let posted: Vec<u64> = side.shared().posted.iter().map(|it| it.token).collect();
+    let posted: Vec<u64> = side
+        .shared()
+        .posted
+        .iter()
+        .map(|it| it.record.token)
+        .collect();
     assert_eq!(posted.len(), model.receives.len(), "others stay posted");
     assert!(posted.iter().all(|it| model.receives.contains_key(it)));
     assert!(

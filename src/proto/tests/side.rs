@@ -11,10 +11,11 @@ use crate::id::EndpointId;
 use crate::info::{Caps, SideCaps};
 use crate::mr::{Access, AccessRequest, KeyPolicy, MrAddressing, MrTable, RawKeys};
 use crate::proto::{
-    ConnEvent, Connection, ExtensionParams, Host, Lifecycle, OpKey, OpKind, OpResult, Operation,
-    Outgoing, PostOptions, RdmParams, ReceivePlan, Receives, Sizes,
+    ConnEvent, Connection, ExtensionParams, Host, Lifecycle, OpKey, OpKind, Operation, Outgoing,
+    PostOptions, RdmParams, ReceivePlan, Receives, Sizes,
 };
 use crate::random::{RandomSource, SplitMix};
+use crate::sync::Held;
 use crate::wire::{RemoteSegment, Segments};
 
 /// Tokens with this bit report to the completion queue, and so need one of its slots.
@@ -99,7 +100,8 @@ impl TestHost {
 }
 
 impl Host<u64> for TestHost {
-    fn reserve(&mut self, token: &mut u64) -> bool {
+    fn reserve(&mut self, operation: &mut Held<Operation<u64>>) -> bool {
+        let token = &mut operation.token;
         if *token & QUEUED == 0 {
             return true;
         }
@@ -154,7 +156,7 @@ pub(super) struct TestConnection {
     direct: Option<Direct>,
     stage: Vec<u8>,
     /// Results reported, by token.
-    pub(super) ended: BTreeMap<u64, OpResult>,
+    pub(super) ended: BTreeMap<u64, Held<Operation<u64>>>,
     /// Tokens in the order in which they ended.
     pub(super) order: Vec<u64>,
     pub(super) remote_data: Vec<(u64, usize)>,
@@ -233,7 +235,7 @@ impl TestConnection {
             options,
             ..post
         };
-        let posted = self.machine.post(post, &mut self.host);
+        let posted = self.machine.post(Held::new(post), &mut self.host);
         self.take_events();
         posted.map_err(|refused| refused.error)
     }
@@ -318,12 +320,11 @@ impl TestConnection {
     /// The bytes that an operation gave back, and how it ended.
     #[track_caller]
     pub(super) fn end_of(&mut self, token: u64) -> (Result<usize, ErrorKind>, Vec<u8>) {
-        let end = self.ended.remove(&token).expect("the operation has ended");
-        let bytes = bytes_of(&end.payload);
-        (
-            end.result.map(|()| end.len).map_err(|error| error.kind()),
-            bytes,
-        )
+        let op = self.ended.remove(&token).expect("the operation has ended");
+        let bytes = op.payload.as_ref().map(bytes_of).unwrap_or_default();
+        let result = op.end.result.as_ref();
+        let len = result.map(|()| op.end.len);
+        (len.map_err(|error| error.kind()), bytes)
     }
 
     #[track_caller]
@@ -333,23 +334,23 @@ impl TestConnection {
 
     #[track_caller]
     pub(super) fn end_of_error(&mut self, token: u64) -> Error {
-        let end = self.ended.remove(&token).expect("the operation has ended");
-        end.result.expect_err("the operation failed")
+        let op = self.ended.remove(&token).expect("the operation has ended");
+        let result = op.end.result.clone();
+        result.expect_err("the operation failed")
     }
 
     pub(super) fn take_events(&mut self) {
         let ended = self.host.shared.as_mut().map(|it| it.ended.split_off(0));
-        for (token, end) in ended.unwrap_or_default() {
+        for end in ended.unwrap_or_default() {
+            let token = end.token;
             self.order.push(token);
             let before = self.ended.insert(token, end);
             assert!(before.is_none(), "operation {token} ended twice");
         }
         for event in self.machine.take_events() {
             match event {
-                ConnEvent::Completed(completed) => {
-                    let taken = |token: &mut u64, result: &mut OpResult| (*token, result.take());
-                    let result = self.machine.deliver(completed, taken);
-                    let (token, end) = result.expect("a completed operation has its record");
+                ConnEvent::Completed(end) => {
+                    let token = end.token;
                     self.host.slots += usize::from(token & RESERVED != 0);
                     let token = token & !RESERVED;
                     self.order.push(token);
@@ -549,6 +550,12 @@ pub(super) fn segments(list: &[(u64, u64, u64)]) -> Segments {
         .map(|&(key, addr, len)| RemoteSegment { addr, len, key })
         .collect();
     Segments::new(&list).expect("one to four segments")
+}
+
+/// The memory of an operation that has ended.
+#[track_caller]
+pub(super) fn memory_of(op: &Operation<u64>) -> Vec<u8> {
+    bytes_of(op.payload.as_ref().expect("its memory came back"))
 }
 
 pub(super) fn bytes_of(payload: &Payload) -> Vec<u8> {

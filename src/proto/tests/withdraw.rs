@@ -1,6 +1,6 @@
 //! Announcements that their senders take back: docs/extension.md, section 8.
 
-use super::pair::{Pair, TestConnection, operation, step};
+use super::pair::{Pair, TestConnection, memory_of, operation, step};
 use super::receives::{extended, plain, tagged};
 use crate::buf::Payload;
 use crate::error::ErrorKind;
@@ -46,8 +46,8 @@ fn what_is_given_up_leaves_nothing_behind() {
         assert_eq!(withdrawn, Withdrawn::Ended);
         pair.a.take_events();
         let end = pair.a.ended.remove(&token).unwrap();
-        assert_eq!(end.payload.len(), 5000);
-        let error = end.result.unwrap_err().to_string();
+        assert_eq!(memory_of(&end).len(), 5000);
+        let error = end.end.result.clone().unwrap_err().to_string();
         assert!(error.contains("had no receive for it"), "{error}");
         pair.run();
         assert_eq!(pair.b.shared().held_bytes(), 0);
@@ -273,10 +273,16 @@ fn a_receive_outlives_the_connection_that_was_to_fill_it() {
                     );
                 }
                 pair.b.cut();
-                let posted: Vec<u64> = pair.b.shared().posted.iter().map(|it| it.token).collect();
+                let posted: Vec<u64> = pair
+                    .b
+                    .shared()
+                    .posted
+                    .iter()
+                    .map(|it| it.record.token)
+                    .collect();
                 if directed {
                     assert_eq!(posted, [2]);
-                    assert_eq!(pair.b.ended[&1].len, 0);
+                    assert_eq!(pair.b.ended[&1].end.len, 0);
                     assert_eq!(pair.b.end_kind(1), ErrorKind::ConnectionReset);
                 } else {
                     assert_eq!(posted, [1, 2], "in its place");

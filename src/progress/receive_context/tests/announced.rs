@@ -39,10 +39,8 @@ fn a_receive_that_was_matched_for_a_connection_that_ends_is_posted_again() {
     assert!(matches!(sender.announce(5, 9, 1), ArrivalOutcome::Store));
     let receive = fixture.post(tagged(5), 8);
     let canceled = fixture.post(tagged(6), 8);
-    assert!(matches!(
-        sender.announce(6, 9, 2),
-        ArrivalOutcome::Matched(_)
-    ));
+    let taken = sender.announce(6, 9, 2);
+    assert!(matches!(taken, ArrivalOutcome::Matched(_)));
     sender.receives.detach();
     assert!(receive.is_pending() && canceled.is_pending());
     assert_eq!(fixture.context.phase(receive.key), Phase::Queued);

@@ -23,17 +23,9 @@ fn claimed_messages_are_for_their_claims() {
     assert_eq!(fixture.context.discard(selector).unwrap().len, 1);
     assert_eq!(bytes_of(&fixture.post(tagged(1), 8).end()), b"3");
     assert!(fixture.context.peek(selector).is_none());
-    let cell = OpCell::new();
-    let report = Report::Future(Arc::clone(&cell));
-    let payload = Payload::from_vec(vec![0; 8]);
-    let posted = fixture
-        .context
-        .receive_claimed(first, payload, report, None)
-        .unwrap();
-    let receive = Receive {
-        key: posted.key,
-        cell,
-    };
+    let (record, awaited) = Held::awaited(receive_of(8, Report::Future, WAIT));
+    let posted = fixture.context.receive_claimed(first, record).unwrap();
+    let receive = Receive::new(posted.key, awaited);
     assert_eq!(bytes_of(&receive.end()), b"1");
     assert!(!fixture.context.discard_claimed(first), "once");
     assert_eq!(sender.receives.held_messages(), 0);
@@ -51,10 +43,8 @@ fn a_claim_whose_sender_has_gone_is_void() {
     };
     let (claimed, _) = fixture.context.claim(selector).unwrap();
     sender.receives.detach();
-    let payload = Payload::from_vec(vec![0; 8]);
-    let refused = fixture
-        .context
-        .receive_claimed(claimed, payload, Report::Nowhere, None);
+    let record = Held::new(receive_of(8, Report::Nowhere, WAIT));
+    let refused = fixture.context.receive_claimed(claimed, record);
     let (error, payload) = refused.err().unwrap();
     assert_eq!((error.kind(), payload.len()), (ErrorKind::NoMessage, 8));
 }

@@ -60,15 +60,13 @@ fn receives_end_when_their_time_has_passed() {
     assert!(fixture.driver.take(), "the driver starts its clock");
     assert_eq!(fixture.expire(), Some(fixture.now + timeout));
     let mut sender = fixture.sender(1, 1);
-    let met = sender.meet(Some(1), 4);
+    let mut met = sender.meet(Some(1), 4);
     fixture.now += timeout;
     // Later it only looks whether memory can be given back.
-    assert!(fixture.expire().is_none_or(|next| next > fixture.now));
+    let next = fixture.expire_with(&mut met);
+    assert!(next.is_none_or(|next| next > fixture.now));
     for receive in [&posted, &waiting] {
-        assert_eq!(
-            receive.end().result.unwrap_err().kind(),
-            ErrorKind::TimedOut
-        );
+        assert_eq!(kind_of(&receive.end()), ErrorKind::TimedOut);
     }
     assert_eq!(fixture.counter.read_error(), 2);
     sender.end(met, b"late");

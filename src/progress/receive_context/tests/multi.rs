@@ -7,10 +7,8 @@ fn post_multi(fixture: &Fixture, len: usize, free_min: usize) -> PostedOp {
         wanted: MatchCriteria::Message,
         source: None,
     };
-    let payload = Payload::from_vec(vec![0; len]);
-    let posted = fixture
-        .context
-        .post_multi(selector, payload, UserContext(9), free_min, WAIT);
+    let record = Held::new(receive_of(len, fixture.queued(9), WAIT));
+    let posted = fixture.context.post_multi(selector, record, free_min);
     posted.unwrap()
 }
 
@@ -80,7 +78,7 @@ fn an_announcement_that_is_gone_uses_up_nothing_of_a_buffer() {
     let gone = Error::new(ErrorKind::PeerClosed, "");
     sender.receives.requeue_receive(clear_to_send.receive, gone);
     let whole = sender.meet(None, 64);
-    assert_eq!(whole.1.payload.len(), 64);
+    assert_eq!(whole.1.record.len, 64);
     sender.end(whole, &[7; 64]);
     let mut piece = fixture.queue.try_next().unwrap();
     assert_eq!(*piece.take_buffer().unwrap(), [7; 64]);

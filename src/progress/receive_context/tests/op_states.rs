@@ -40,31 +40,23 @@ fn every_edge_of_a_receives_states_is_walked() {
     sender
         .receives
         .requeue_receive(clear_to_send.receive, gone());
-    assert_eq!(
-        canceled.end().result.unwrap_err().kind(),
-        ErrorKind::Canceled
-    );
+    assert_eq!(kind_of(&canceled.end()), ErrorKind::Canceled);
 
     // A multi-receive buffer.
     let selector = ReceiveSelector {
         wanted: tagged(4),
         source: None,
     };
-    let payload = Payload::from_vec(vec![0; 64]);
-    let context = UserContext(9);
-    let multi = fixture
-        .context
-        .post_multi(selector, payload, context, 8, WAIT);
+    let record = Held::new(receive_of(64, fixture.queued(9), WAIT));
+    let multi = fixture.context.post_multi(selector, record, 8);
     let key = multi.unwrap_or_else(|(error, _)| panic!("{error}")).key;
     assert_eq!(fixture.context.cancel(key), Withdrawn::Ended);
 
     // A claimed message.
     sender.send_unexpected(Some(4), b"claimed");
     let (claim, _) = fixture.context.claim(selector).expect("it is stored");
-    let payload = Payload::from_vec(vec![0; 8]);
-    let claimed = fixture
-        .context
-        .receive_claimed(claim, payload, Report::Counted, None);
+    let record = Held::new(receive_of(8, Report::Counted, WAIT));
+    let claimed = fixture.context.receive_claimed(claim, record);
     assert!(claimed.is_ok());
 
     coverage.expect_all();

@@ -18,7 +18,7 @@ fn receives_wait_their_turn_in_a_full_context() {
     let phases = [&first, &second, &third].map(|it| fixture.context.phase(it.key));
     assert_eq!(phases, [Phase::Queued, Phase::Waiting, Phase::Waiting]);
     assert_eq!(fixture.context.cancel(first.key), Withdrawn::Ended);
-    assert_eq!(first.end().result.unwrap_err().kind(), ErrorKind::Canceled);
+    assert_eq!(kind_of(&first.end()), ErrorKind::Canceled);
     assert_eq!(fixture.context.phase(second.key), Phase::Queued);
     let mut sender = fixture.sender(1, 1);
     let met = sender.meet(Some(2), 1);
@@ -46,14 +46,14 @@ fn receives_wait_for_room_in_their_queue() {
             .is_none()
     );
     let second = fixture.post_queued(MatchCriteria::Message, 2);
-    let accepted = second.waiting.expect("it waits");
+    let mut accepted = second.waiting.expect("it waits");
     assert!(!accepted.has_ended());
     fixture.driver.take();
     assert_eq!(fixture.queue.try_next().unwrap().context, UserContext(1));
     assert!(fixture.driver.take(), "the driver hears of the room");
     fixture.expire();
     assert!(matches!(
-        accepted.poll_accepted(Waker::noop()),
+        accepted.poll_accepted(Waker::noop(), &mut None),
         Poll::Ready(Ok(()))
     ));
     let mut completion = fixture.queue.try_next().unwrap();

@@ -11,6 +11,7 @@
 //! A connection may ask again at any time; then its entry is evaluated anew. One that detaches
 //! leaves whatever the state.
 
+use crate::proto::op::OpKey;
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::Key;
 
@@ -33,6 +34,14 @@ pub(super) enum StalledSender<T> {
 }
 
 impl<T> SharedMatcher<T> {
+    /// The receive of a claimed message that has not begun to come.
+    pub(crate) fn assigned_mut(&mut self, key: OpKey) -> Option<&mut PostedReceive<T>> {
+        self.stalled_senders.values_mut().find_map(|it| match it {
+            StalledSender::Assigned(receive) if receive.key == key => Some(receive),
+            _ => None,
+        })
+    }
+
     /// The next connection to wake: it may read on, or owes its peer credit.
     pub(crate) fn poll_wake(&mut self) -> Option<ConnectionId> {
         self.wakes.pop_front()

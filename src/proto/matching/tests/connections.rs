@@ -60,7 +60,7 @@ impl Model {
             let ArrivalOutcome::Matched(receive) = arrived else {
                 panic!("the claim's receive is for it");
             };
-            assert_eq!(receive.token, token);
+            assert_eq!(receive.record.token, token);
             self.count("claimed while waiting");
             return;
         }
@@ -200,7 +200,7 @@ impl Model {
             self.matcher.abort_message(&arrival);
         }
         let gone = self.matcher.detach(peer.id);
-        assert_eq!(gone.map(|it| it.token), peer.given);
+        assert_eq!(gone.map(|it| it.record.token), peer.given);
         self.messages
             .retain(|it| it.arrival.connection != peer.id || it.state == State::Stored);
         self.woken.remove(&peer.id);

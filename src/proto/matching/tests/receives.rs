@@ -1,6 +1,8 @@
 //! What the application does: posts, takes back, looks and claims.
 
 use super::*;
+use crate::proto::op::{OpKind, Operation, PostOptions};
+use crate::sync::Held;
 
 impl Model {
     pub(super) fn some_wanted(&self, rng: &mut Rng) -> (MatchCriteria, Option<SourceId>) {
@@ -47,8 +49,7 @@ impl Model {
             return;
         }
         let receive = PostedReceive {
-            token,
-            payload: Payload::empty(),
+            record: record_of(token),
             wanted,
             source,
             order: 0,
@@ -85,7 +86,7 @@ impl Model {
                 self.receives.sort_by_key(|it| it.place);
             }
             (MatchResult::Unexpected(receive, unexpected), Some(message)) => {
-                assert_eq!(receive.token, token);
+                assert_eq!(receive.record.token, token);
                 assert_eq!(
                     unexpected.arrival, message.arrival,
                     "the oldest that it takes"
@@ -110,7 +111,7 @@ impl Model {
     /// The receive at this place has got a message of this length.
     pub(super) fn given(&mut self, at: usize, got: &PostedReceive<u64>, len: u64) {
         let receive = &mut self.receives[at];
-        assert_eq!(got.token, receive.token, "the oldest that takes it");
+        assert_eq!(got.record.token, receive.token, "the oldest that takes it");
         assert_eq!((got.wanted, got.source), (receive.wanted, receive.source));
         let Some((left, _, armed)) = &mut receive.many else {
             self.receives.remove(at);
@@ -118,8 +119,7 @@ impl Model {
         };
         let part = (*left).min(len as usize);
         assert_eq!(
-            got.payload.len(),
-            part,
+            got.record.len, part,
             "a part as long as the message, if it fits"
         );
         *left -= part;
@@ -143,10 +143,10 @@ impl Model {
             return self.given(at, got, len);
         };
         let receive = &mut self.receives[at];
-        assert_eq!(got.token, receive.token, "the oldest that takes it");
-        assert_eq!(got.payload.len(), left.min(len as usize));
+        assert_eq!(got.record.token, receive.token, "the oldest that takes it");
+        assert_eq!(got.record.len, left.min(len as usize));
         receive.token = next;
-        receive.many = Some((left - got.payload.len(), min, true));
+        receive.many = Some((left - got.record.len, min, true));
         self.count("stays armed");
     }
 
@@ -183,7 +183,7 @@ impl Model {
             let message = self.messages.remove(expected.expect("one was found"));
             assert_eq!(order, message.arrival.order, "the oldest that it takes");
             let taken = left.min(message.arrival.len as usize);
-            assert_eq!((part.token, part.payload.len()), (token, taken));
+            assert_eq!((part.record.token, part.record.len), (token, taken));
             self.receives[at].many = Some((left - taken, min, false));
             self.count("part of a buffer");
         }
@@ -195,7 +195,7 @@ impl Model {
         }
         let receive = self.receives.remove(rng.below(self.receives.len()));
         match self.matcher.cancel(receive.key) {
-            Some(CanceledReceive::Single(_, token)) => assert_eq!(token, receive.token),
+            Some(CanceledReceive::Single(record)) => assert_eq!(record.token, receive.token),
             Some(CanceledReceive::Multi(_, token)) => assert_eq!(token, Some(receive.token)),
             None => panic!("it was posted"),
         }
@@ -284,8 +284,7 @@ impl Model {
         }
         let token = self.fresh();
         let receive = PostedReceive {
-            token,
-            payload: Payload::empty(),
+            record: record_of(token),
             wanted: MatchCriteria::Message,
             source: None,
             order: 0,
@@ -309,4 +308,15 @@ impl Model {
             (answer, ..) => panic!("{answer:?}"),
         }
     }
+}
+
+/// The record of a receive without memory.
+fn record_of(token: u64) -> Held<Operation<u64>> {
+    let options = PostOptions::default();
+    Held::new(Operation::new(
+        OpKind::Receive,
+        Payload::empty(),
+        token,
+        options,
+    ))
 }

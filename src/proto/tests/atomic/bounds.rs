@@ -112,8 +112,8 @@ fn a_number_between_two_buffers_is_refused() {
             .atomic(token, sum(AtomicForm::Fetch), &[1; 8], &[(1, at, 8)]);
         pair.run();
         let end = pair.a.ended.remove(&token).unwrap();
-        match end.result {
-            Ok(()) => assert_eq!(expected, Ok(bytes_of(&end.payload).len())),
+        match &end.end.result {
+            Ok(()) => assert_eq!(expected, Ok(memory_of(&end).len())),
             Err(error) => {
                 assert_eq!(expected, Err(()), "at {at}");
                 assert_eq!(error.refusal(), Some(Refusal::Misaligned));

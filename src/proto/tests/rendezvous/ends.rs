@@ -71,7 +71,11 @@ fn in_every_state_everything_ends_once() {
                 pair.a.cut();
                 pair.b.cut();
                 assert_eq!(pair.a.ended.len(), 1, "{state:?} {act}");
-                assert_eq!(pair.a.ended[&1].payload.len(), 60_000, "{state:?} {act}");
+                assert_eq!(
+                    memory_of(&pair.a.ended[&1]).len(),
+                    60_000,
+                    "{state:?} {act}"
+                );
                 // A receive whose message has not come is posted again, for any peer's.
                 let matched = usize::from(state > Kept && state != Landed);
                 assert_eq!(
@@ -83,7 +87,7 @@ fn in_every_state_everything_ends_once() {
                 if state == Landed {
                     assert_eq!(pair.b.end_of(1), (Ok(60_000), vec![8; 60_000]));
                 } else if matched == 1 {
-                    assert_eq!(pair.b.shared().posted[0].payload.len(), 60_000);
+                    assert_eq!(pair.b.shared().posted[0].record.len, 60_000);
                 }
                 assert_eq!(
                     pair.b.shared().kept.len(),

@@ -1,0 +1,484 @@
+//! A record that one side works on, and whose end another awaits: an operation, from its post to
+//! the moment at which its future has its result.
+//!
+//! [`Held`] is the record in the hands of who works on it, [`Awaited`] the future's side. Both are
+//! one pointer to the same memory, which is used again on the thread that frees it. The record
+//! never moves: who holds it changes it in place, [`Held::hand_over`] ends its side, and the future reads
+//! it where it lies. One word says whose it is:
+//!
+//! ```text
+//!                     end                         the future has read it
+//!   PENDING ─────────────────────────▶ ENDED ──────────────────────────────▶ freed
+//!    │  │ └── accept ──▶ ACCEPTED ──┐  (the future's)
+//!    │  │                           ├── detach ──▶ ALONE ──┐
+//!    │  └───────────────────────────┘                      ├─ dropped by its holder ─▶ freed
+//!    └── abandon ────────────────────────▶ ABANDONED ──────┘
+//!
+//!   PENDING, ACCEPTED ── dropped by its holder ──▶ LOST ── the future is dropped ──▶ freed
+//! ```
+//! In all states but ENDED and LOST the record is the holder's. Beside PENDING a bit says whose the
+//! waker is: without one the future's, WAITING the next taker's, CLAIMED the holder's, who is about
+//! to end the record or to accept it. A future that is polled just then wakes its task at once,
+//! which asks again.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::{self, MaybeUninit};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::task::{Poll, Waker};
+
+use crate::limits::{RECORD_SIZE, RECORDS_PER_THREAD_MAX};
+
+use super::{AtomicUsize, NO_TASK, Ordering, UnsafeCell, WakeList, spin_loop, thread_local};
+
+const PENDING: usize = 0;
+const ACCEPTED: usize = 1;
+const ENDED: usize = 2;
+const ALONE: usize = 3;
+const ABANDONED: usize = 4;
+const LOST: usize = 5;
+/// Beside PENDING: a waker waits to be taken.
+const WAITING: usize = 8;
+/// Beside PENDING: the holder has taken the waker.
+const CLAIMED: usize = 16;
+
+struct Node<V> {
+    word: AtomicUsize,
+    waker: UnsafeCell<Option<Waker>>,
+    /// Initialised until its owner drops it.
+    record: UnsafeCell<MaybeUninit<V>>,
+}
+
+/// A record in the hands of who works on it.
+pub(crate) struct Held<V> {
+    node: NonNull<Node<V>>,
+    owns: PhantomData<V>,
+}
+
+/// The end of a record, for who awaits it.
+pub(crate) struct Awaited<V> {
+    node: NonNull<Node<V>>,
+    owns: PhantomData<V>,
+}
+
+// SAFETY: the record is of one side at a time, as the word says, which is changed by operations
+// that acquire and release.
+unsafe impl<V: Send> Send for Held<V> {}
+// SAFETY: a shared `Held` gives shared access to the record alone.
+unsafe impl<V: Sync> Sync for Held<V> {}
+// SAFETY: as for `Held`.
+unsafe impl<V: Send> Send for Awaited<V> {}
+// SAFETY: a shared `Awaited` gives no access to the record.
+unsafe impl<V: Send> Sync for Awaited<V> {}
+
+/// Nobody awaits the end of a record any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unawaited {
+    /// It was to go on alone.
+    Detached,
+    /// What awaited it was dropped.
+    Abandoned,
+}
+
+impl<V> Held<V> {
+    /// A thread keeps the memory of such records for the next.
+    pub(crate) const IS_KEPT: bool = is_kept::<Node<V>>();
+
+    /// A record that nobody awaits.
+    #[inline]
+    pub(crate) fn new(record: V) -> Self {
+        Held::with_word(record, ALONE)
+    }
+
+    /// A record, and what awaits its end.
+    #[inline]
+    pub(crate) fn awaited(record: V) -> (Self, Awaited<V>) {
+        let held = Held::with_word(record, PENDING);
+        let awaited = Awaited {
+            node: held.node,
+            owns: PhantomData,
+        };
+        (held, awaited)
+    }
+
+    #[inline]
+    fn with_word(record: V, word: usize) -> Self {
+        let at = take_memory::<Node<V>>();
+        let node = Node {
+            word: AtomicUsize::new(word),
+            waker: UnsafeCell::new(None),
+            record: UnsafeCell::new(MaybeUninit::new(record)),
+        };
+        // SAFETY: the block has room for a node, and is nobody else's.
+        unsafe { at.write(node) };
+        Held {
+            node: at,
+            owns: PhantomData,
+        }
+    }
+
+    /// From now on its acceptance is awaited, or its end. Nothing was before.
+    pub(crate) fn await_acceptance(&mut self) -> Awaited<V> {
+        let before = self.word().swap(PENDING, Ordering::AcqRel);
+        debug_assert_eq!(before, ALONE, "nobody awaits it");
+        Awaited {
+            node: self.node,
+            owns: PhantomData,
+        }
+    }
+
+    fn word(&self) -> &AtomicUsize {
+        // SAFETY: the node lives as long as a side of it does.
+        unsafe { &self.node.as_ref().word }
+    }
+
+    /// Hands it over to who awaits it, whose task is woken when `wakes` is dropped; or keeps it.
+    #[inline]
+    pub(crate) fn hand_over(self, wakes: &mut WakeList) -> Result<(), (Self, Unawaited)> {
+        match self.leave_pending(ENDED, wakes) {
+            PENDING => {
+                mem::forget(self);
+                Ok(())
+            }
+            ABANDONED => Err((self, Unawaited::Abandoned)),
+            _ => Err((self, Unawaited::Detached)),
+        }
+    }
+
+    /// Whoever awaits it knows that it was accepted, and no more of it.
+    pub(crate) fn accept(&self, wakes: &mut WakeList) {
+        self.leave_pending(ACCEPTED, wakes);
+    }
+
+    /// Goes from PENDING to another state, and gives PENDING; or the state that it has and keeps.
+    #[inline]
+    fn leave_pending(&self, to: usize, wakes: &mut WakeList) -> usize {
+        let word = self.word();
+        let mut now = PENDING;
+        loop {
+            let next = match now {
+                PENDING => to,
+                _ if now == PENDING | WAITING => PENDING | CLAIMED,
+                kept => return kept,
+            };
+            match word.compare_exchange(now, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if next == to => return PENDING,
+                Ok(_) => break,
+                Err(other) => now = other,
+            }
+        }
+        // SAFETY: CLAIMED: the waker is this side's.
+        let waker = unsafe { self.node.as_ref() }
+            .waker
+            .with_mut(|at| unsafe { (*at).take() });
+        // Dropped with nothing locked, also where the other side has gone meanwhile.
+        if let Some(waker) = waker {
+            wakes.push(waker);
+        }
+        let claimed = PENDING | CLAIMED;
+        match word.compare_exchange(claimed, to, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => PENDING,
+            Err(kept) => kept,
+        }
+    }
+}
+
+impl<V> Deref for Held<V> {
+    type Target = V;
+
+    #[inline]
+    fn deref(&self) -> &V {
+        // SAFETY: as long as there is a `Held`, the record is its own and initialised.
+        unsafe {
+            let node = self.node.as_ref();
+            node.record.with(|at| (*at).assume_init_ref())
+        }
+    }
+}
+
+impl<V> DerefMut for Held<V> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut V {
+        // SAFETY: as above, and this is the only borrow.
+        unsafe {
+            let node = self.node.as_ref();
+            node.record.with_mut(|at| (*at).assume_init_mut())
+        }
+    }
+}
+
+impl<V> Drop for Held<V> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the record is this side's, and nobody uses it after this.
+        unsafe {
+            let node = self.node.as_ref();
+            node.record.with_mut(|at| (*at).assume_init_drop());
+        }
+        match self.word().swap(LOST, Ordering::AcqRel) {
+            // SAFETY: the other side has gone.
+            ALONE | ABANDONED => unsafe { free(self.node) },
+            _ => {}
+        }
+    }
+}
+
+impl<V> Awaited<V> {
+    fn word(&self) -> &AtomicUsize {
+        // SAFETY: the node lives as long as a side of it does.
+        unsafe { &self.node.as_ref().word }
+    }
+
+    /// Ready with the record once it has ended. The task of this waker is woken then; a waker that
+    /// this replaces goes to `stale`, to be dropped by the caller with nothing borrowed: the last
+    /// waker of a task may run its destructor.
+    #[inline]
+    pub(crate) fn poll(&mut self, waker: &Waker, stale: &mut Option<Waker>) -> Poll<&mut V> {
+        match self.word().load(Ordering::Acquire) {
+            ENDED => {}
+            _ if self.wait(waker, stale) != ENDED => return Poll::Pending,
+            _ => {}
+        }
+        Poll::Ready(self.ended_mut())
+    }
+
+    /// For who awaits that it is accepted: `Ok` then, the record if it ended before.
+    pub(crate) fn poll_accepted(
+        &mut self,
+        waker: &Waker,
+        stale: &mut Option<Waker>,
+    ) -> Poll<Result<(), &mut V>> {
+        match self.wait(waker, stale) {
+            ENDED => Poll::Ready(Err(self.ended_mut())),
+            // What was accepted has ended elsewhere by now, maybe.
+            ACCEPTED | LOST => Poll::Ready(Ok(())),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn ended_mut(&mut self) -> &mut V {
+        // SAFETY: ENDED was read: the record is this side's, and initialised.
+        unsafe {
+            let node = self.node.as_ref();
+            node.record.with_mut(|at| (*at).assume_init_mut())
+        }
+    }
+
+    /// Leaves a waker while it is pending; gives the state.
+    fn wait(&mut self, waker: &Waker, stale: &mut Option<Waker>) -> usize {
+        // SAFETY: the node lives as long as this side does.
+        let node = unsafe { self.node.as_ref() };
+        let mut now = node.word.load(Ordering::Acquire);
+        loop {
+            match now {
+                PENDING => {}
+                _ if now == PENDING | WAITING => match self.exchange(now, PENDING) {
+                    Ok(()) => now = PENDING,
+                    Err(other) => {
+                        now = other;
+                        continue;
+                    }
+                },
+                _ if now == PENDING | CLAIMED => {
+                    // The one before is being woken, and this one asks again.
+                    spin_loop();
+                    waker.wake_by_ref();
+                    return PENDING;
+                }
+                _ => return now,
+            }
+            // SAFETY: PENDING without a bit: the waker is this side's.
+            let replaced = node.waker.with_mut(|at| unsafe {
+                let held = &mut *at;
+                match held {
+                    _ if waker.will_wake(NO_TASK) => held.take(),
+                    Some(held) if held.will_wake(waker) => None,
+                    _ => held.replace(waker.clone()),
+                }
+            });
+            *stale = replaced.or(stale.take());
+            if waker.will_wake(NO_TASK) {
+                return node.word.load(Ordering::Acquire);
+            }
+            match self.exchange(now, PENDING | WAITING) {
+                Ok(()) => return PENDING,
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    fn exchange(&self, from: usize, to: usize) -> Result<(), usize> {
+        let word = self.word();
+        word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .map(drop)
+    }
+
+    /// True once it has ended, or was accepted.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.word().load(Ordering::Acquire), ENDED | ACCEPTED | LOST)
+    }
+
+    /// Its end is not awaited any more: the record if it has ended; else who holds it learns
+    /// [that](Unawaited::Abandoned) at its end.
+    pub(crate) fn abandon(self) -> Option<Held<V>> {
+        self.leave(ABANDONED)
+    }
+
+    /// The record goes on alone; or it has ended, and comes back.
+    pub(crate) fn detach(self) -> Option<Held<V>> {
+        self.leave(ALONE)
+    }
+
+    fn leave(self, to: usize) -> Option<Held<V>> {
+        let _waker = self.take_waker();
+        let node = self.node;
+        mem::forget(self);
+        // SAFETY: this side is there until the word says that it has gone.
+        match unsafe { node.as_ref() }.word.swap(to, Ordering::AcqRel) {
+            ENDED => {
+                let held = Held {
+                    node,
+                    owns: PhantomData,
+                };
+                held.word().store(ALONE, Ordering::Release);
+                Some(held)
+            }
+            LOST => {
+                // SAFETY: the other side has gone, and has dropped the record.
+                unsafe { free(node) };
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// The waker that was left, if nobody has taken it.
+    fn take_waker(&self) -> Option<Waker> {
+        let waiting = PENDING | WAITING;
+        if self.word().load(Ordering::Acquire) == waiting {
+            self.exchange(waiting, PENDING).ok()?;
+        } else if self.word().load(Ordering::Acquire) == PENDING | CLAIMED {
+            return None;
+        }
+        // SAFETY: neither WAITING nor CLAIMED: the waker is this side's.
+        let node = unsafe { self.node.as_ref() };
+        node.waker.with_mut(|at| unsafe { (*at).take() })
+    }
+}
+
+impl<V> Drop for Awaited<V> {
+    /// As [`Awaited::detach`]: a record that has ended is dropped.
+    #[inline]
+    fn drop(&mut self) {
+        let same = Awaited {
+            node: self.node,
+            owns: PhantomData,
+        };
+        drop(same.leave(ALONE));
+    }
+}
+
+impl<V: fmt::Debug> fmt::Debug for Held<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<V> fmt::Debug for Awaited<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Awaited")
+            .field("has_ended", &self.has_ended())
+            .finish()
+    }
+}
+
+/// Memory of nodes that were freed on this thread, to be used again.
+struct FreeNodes(Vec<NonNull<u8>>);
+
+thread_local! {
+    static FREE: RefCell<FreeNodes> = const { RefCell::new(FreeNodes(Vec::new())) };
+}
+
+/// All of it is alike, so that it is used again whatever record was in it.
+const KEPT: Layout = match Layout::from_size_align(RECORD_SIZE, 16) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a power of two"),
+};
+
+const fn is_kept<N>() -> bool {
+    size_of::<N>() <= KEPT.size() && align_of::<N>() <= KEPT.align()
+}
+
+const fn layout_of<N>() -> Layout {
+    match is_kept::<N>() {
+        true => KEPT,
+        false => Layout::new::<N>(),
+    }
+}
+
+/// Memory for a node.
+#[inline]
+fn take_memory<N>() -> NonNull<N> {
+    if is_kept::<N>()
+        && let Ok(Some(free)) = FREE.try_with(|free| free.borrow_mut().0.pop())
+    {
+        return free.cast();
+    }
+    let layout = layout_of::<N>();
+    // SAFETY: a node has a size.
+    let memory = NonNull::new(unsafe { alloc(layout) });
+    memory.unwrap_or_else(|| handle_alloc_error(layout)).cast()
+}
+
+/// Frees a node whose record was dropped.
+///
+/// # Safety
+/// It was made by [`Held::with_word`], and neither side is left.
+#[inline]
+unsafe fn free<V>(node: NonNull<Node<V>>) {
+    // SAFETY: the caller's promise; what is in the record is not dropped.
+    unsafe { node.drop_in_place() };
+    let memory = node.cast::<u8>();
+    if is_kept::<Node<V>>() {
+        // A thread that is ending keeps nothing.
+        let kept = FREE.try_with(|free| {
+            let list = &mut free.borrow_mut().0;
+            let has_room = list.len() < RECORDS_PER_THREAD_MAX;
+            if has_room {
+                list.push(memory);
+            }
+            has_room
+        });
+        if kept.is_ok_and(|kept| kept) {
+            return;
+        }
+    }
+    // SAFETY: of this layout it was allocated.
+    unsafe { dealloc(memory.as_ptr(), layout_of::<Node<V>>()) };
+}
+
+impl Drop for FreeNodes {
+    fn drop(&mut self) {
+        for memory in self.0.drain(..) {
+            // SAFETY: what is kept is of this layout, and of nobody.
+            unsafe { dealloc(memory.as_ptr(), KEPT) };
+        }
+    }
+}
+
+/// Frees what this thread keeps.
+#[cfg(feature = "test-util")]
+pub(crate) fn drop_kept_records() {
+    let _ =
+        FREE.try_with(|free| drop(mem::replace(&mut *free.borrow_mut(), FreeNodes(Vec::new()))));
+}
+
+#[cfg(loom)]
+pub(super) mod models;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! The end of a record and who awaits it, in every order of ending, waiting, going away and
+//! accepting.
+
+use std::future::poll_fn;
+
+use loom::future::block_on;
+use loom::thread;
+
+use super::*;
+use crate::sync::model::{Memory, Model};
+
+pub(crate) const MODELS: &[Model] = &[
+    Model::of("record: the end wakes who polled last", ended),
+    Model::of(
+        "record: the end of an abandoned one is with one of the two",
+        abandoned,
+    ),
+    Model::of("record: a detached one is its holder's", detached),
+    Model::of(
+        "record: who awaits its acceptance hears of it, or of its end",
+        accepted,
+    )
+    .bounded(3),
+    Model::of("record: one that its holder drops is freed", dropped),
+];
+
+/// What is touched by one side at a time, and counted.
+fn record() -> (Held<Memory>, Awaited<Memory>) {
+    Held::awaited(Memory::default())
+}
+
+/// Works on it, and ends it.
+fn end(held: Held<Memory>) -> Option<Unawaited> {
+    held.write();
+    let ended = held.hand_over(&mut WakeList::new());
+    ended.err().map(|(held, why)| {
+        held.write();
+        why
+    })
+}
+
+/// Waits for the end, and reads the record.
+fn read(awaited: &mut Awaited<Memory>) -> usize {
+    block_on(poll_fn(|cx| {
+        awaited
+            .poll(cx.waker(), &mut None)
+            .map(|record| record.read())
+    }))
+}
+
+fn ended() {
+    let (held, mut awaited) = record();
+    let ends = thread::spawn(move || end(held));
+    // By another task, before the future is moved to this one.
+    let early = awaited.poll(Waker::noop(), &mut None).is_ready();
+    let _ = early;
+    assert_eq!(read(&mut awaited), 1);
+    assert_eq!(ends.join().unwrap(), None);
+}
+
+fn abandoned() {
+    let (held, mut awaited) = record();
+    let ends = thread::spawn(move || end(held));
+    let _ = awaited.poll(Waker::noop(), &mut None).is_ready();
+    let mine = awaited.abandon().map(|held| held.read());
+    match ends.join().unwrap() {
+        None => assert_eq!(mine, Some(1)),
+        Some(why) => assert_eq!((why, mine), (Unawaited::Abandoned, None)),
+    }
+}
+
+fn detached() {
+    let (held, awaited) = record();
+    let ends = thread::spawn(move || end(held));
+    let mine = awaited.detach().map(|held| held.read());
+    match ends.join().unwrap() {
+        None => assert_eq!(mine, Some(1)),
+        Some(why) => assert_eq!((why, mine), (Unawaited::Detached, None)),
+    }
+}
+
+fn accepted() {
+    let mut held = Held::new(Memory::default());
+    let mut awaited = held.await_acceptance();
+    let is_accepted = thread::spawn(move || {
+        held.accept(&mut WakeList::new());
+        end(held)
+    });
+    block_on(poll_fn(|cx| {
+        let accepted = awaited.poll_accepted(cx.waker(), &mut None);
+        accepted.map(|accepted| assert!(accepted.is_ok()))
+    }));
+    assert_eq!(is_accepted.join().unwrap(), Some(Unawaited::Detached));
+
+    let (held, mut awaited) = record();
+    let ends = thread::spawn(move || end(held));
+    let was_accepted = block_on(poll_fn(|cx| {
+        let accepted = awaited.poll_accepted(cx.waker(), &mut None);
+        accepted.map(|accepted| accepted.map_err(|record| record.read()))
+    }));
+    assert_eq!(was_accepted, Err(1));
+    assert_eq!(ends.join().unwrap(), None);
+}
+
+/// loom counts what is allocated: it fails where the node is lost, or freed twice.
+fn dropped() {
+    let (held, mut awaited) = record();
+    let drops = thread::spawn(move || drop(held));
+    let _ = awaited.poll(Waker::noop(), &mut None).is_ready();
+    drop(awaited);
+    drops.join().unwrap();
+}
