@@ -17,7 +17,7 @@ use crate::proto::{
     SendOrder, SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
 };
 use crate::slab::Key;
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 use crate::wire::{
     ByteOrder, Capabilities, ControlFrame, ControlKind, FrameHeader, NamedContexts, PeerData,
     RemoteSegment, Segments, decode,
@@ -75,19 +75,16 @@ impl Matching {
         matcher.attach(ConnectionId(1), SourceId(1));
         let mut matching = Matching { matcher, next: 0 };
         for tag in 0..1000 {
-            matching.post(tag);
+            let options = PostOptions::default();
+            let record = Operation::new(OpKind::Receive, Payload::empty(), (), options);
+            matching.post(tag, OwnedRecord::new(record));
         }
         matching
     }
 
-    fn post(&mut self, tag: u64) {
+    fn post(&mut self, tag: u64, record: OwnedRecord<Operation<()>>) {
         let receive = PostedReceive {
-            record: Held::new(Operation::new(
-                OpKind::Receive,
-                Payload::empty(),
-                (),
-                PostOptions::default(),
-            )),
+            record,
             wanted: MatchCriteria::Tagged { tag, ignore: 0 },
             source: None,
             order: 0,
@@ -109,11 +106,10 @@ impl Matching {
             order: 0,
         };
         let arrived = self.matcher.begin_message(&mut arrival, |()| None);
-        assert!(
-            matches!(arrived, ArrivalOutcome::Matched(_)),
-            "it is posted"
-        );
-        self.post(tag);
+        let ArrivalOutcome::Matched(receive) = arrived else {
+            panic!("it is posted");
+        };
+        self.post(tag, receive.record);
     }
 }
 
@@ -124,7 +120,7 @@ struct UnlimitedHost {
 }
 
 impl Host<()> for UnlimitedHost {
-    fn reserve(&mut self, _: &mut Held<Operation<()>>) -> bool {
+    fn reserve(&mut self, _: &mut OwnedRecord<Operation<()>>) -> bool {
         true
     }
 
@@ -393,7 +389,7 @@ impl SteppedConnection {
         let payload = self.take_buffer();
         let record = Operation::new(OpKind::Receive, payload, (), PostOptions::default());
         let receive = PostedReceive {
-            record: Held::new(record),
+            record: OwnedRecord::new(record),
             wanted: MatchCriteria::Tagged {
                 tag: TAG,
                 ignore: 0,
@@ -414,7 +410,9 @@ impl SteppedConnection {
 
     fn post(&mut self, kind: OpKind, payload: Payload) {
         let operation = Operation::new(kind, payload, (), PostOptions::default());
-        let posted = self.machine.post(Held::new(operation), &mut self.host);
+        let posted = self
+            .machine
+            .post(OwnedRecord::new(operation), &mut self.host);
         black_box(posted.expect("there is room"));
     }
 

@@ -39,7 +39,7 @@ use crate::limits::INJECT_SIZE_MAX;
 use crate::op_error::Failed;
 use crate::progress::{PostOptions, PostedOp, Report};
 use crate::proto::{OpKind, Operation};
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 
 use super::kind::{AwaitedKind, DataKind, FencedKind, GatheredKind, PostingKind};
 use super::op::{Op, Queued, QueuedOp};
@@ -343,10 +343,10 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
         let record = Operation::new(operation, payload, report, options);
         let (record, awaited) = match is_awaited {
             true => {
-                let (record, awaited) = Held::awaited(record);
+                let (record, awaited) = OwnedRecord::awaited(record);
                 (record, Some(awaited))
             }
-            false => (Held::new(record), None),
+            false => (OwnedRecord::new(record), None),
         };
         match target.post(record) {
             Ok((handle, mut posted)) => {
@@ -379,7 +379,7 @@ pub(super) fn inject(target: PostTarget, mut operation: OpKind, bytes: &[u8]) ->
     operation.cut_remote_to(bytes.len())?;
     let payload = Payload::copied(bytes);
     let operation = Operation::new(operation, payload, Report::Nowhere, options);
-    let posted = target.post(Held::new(operation));
+    let posted = target.post(OwnedRecord::new(operation));
     posted.map(drop).map_err(|(error, _)| error)
 }
 

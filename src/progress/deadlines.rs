@@ -120,12 +120,12 @@ impl Port {
             }
             false => "while its bytes were moving",
         };
-        let is_told = !matches!(
+        let is_reported = !matches!(
             state.machine.token_mut(op),
             None | Some(Report::Nowhere | Report::Counted)
         );
         let error = Error::new(ErrorKind::TimedOut, why);
-        if is_told && let Some(parted) = state.machine.part_with(op, Report::Counted, error) {
+        if is_reported && let Some(parted) = state.machine.part_with(op, Report::Counted, error) {
             self.deliver(state, parted);
         }
     }

@@ -243,16 +243,16 @@ impl Port {
     }
 
     /// The time of a shared receive has passed. If the receive is of this port, its message goes
-    /// back as soon as it has landed, and its record comes back, which has ended so; the error names
-    /// the peer that has not sent all of the message.
+    /// back as soon as it has landed, and its record comes back, which has ended so; the error
+    /// names the peer that has not sent all of the message.
     pub(super) fn detach_timed(&self, receive: OpKey, error: &Error) -> Option<OpRecord> {
         let mut state = self.lock("detach timed");
         let found = state.machine.detach_matched(receive);
         let error = state.about_peer(error.clone());
         let parted = found.and_then(|op| {
-            let is_told = !matches!(state.machine.token_mut(op), Some(Report::Counted));
+            let is_reported = !matches!(state.machine.token_mut(op), Some(Report::Counted));
             let machine = &mut state.machine;
-            is_told
+            is_reported
                 .then(|| machine.part_with(op, Report::Counted, error))
                 .flatten()
         });

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use crate::cq::{CompletionFlags, CompletionQueue, CqSlot};
 use crate::id::UserContext;
 use crate::proto::Operation;
-use crate::sync::{Awaited, Held, WakeList};
+use crate::sync::{AwaitedRecord, OwnedRecord, WakeList};
 
 use super::receive_context::MultiReceive;
 
 /// An operation's record in the hands of who works on it.
-pub(crate) type OpRecord = Held<Operation<Report>>;
+pub(crate) type OpRecord = OwnedRecord<Operation<Report>>;
 
 /// The end of an operation, for who awaits it.
-pub(crate) type AwaitedOp = Awaited<Operation<Report>>;
+pub(crate) type AwaitedOp = AwaitedRecord<Operation<Report>>;
 
 /// Where one operation reports.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use crate::buf::{AccessError, Payload};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::limits::{STALE_ENTRIES_MIN, UNEXPECTED_OVERHEAD};
 use crate::slab::Slab;
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 
 use super::Withdrawn;
 use super::op::{MessageOrigin, OpKey, Operation, RefusedPost};
@@ -37,7 +37,7 @@ pub(crate) struct DgramSizes {
 /// An operation: a send, an injected one, or a receive, and whose datagram it is about.
 #[derive(Debug)]
 struct DgramOp<T> {
-    operation: Held<Operation<T>>,
+    operation: OwnedRecord<Operation<T>>,
     /// What is sent in place of device memory.
     copy: Option<Payload>,
     /// Where it goes to; whose it takes, if not anyone's.
@@ -92,7 +92,7 @@ pub(crate) struct Dgram<T> {
     budget_bytes: usize,
     dropped: u64,
     /// Operations whose results are to be delivered.
-    completed: VecDeque<Held<Operation<T>>>,
+    completed: VecDeque<OwnedRecord<Operation<T>>>,
     closed: Option<Error>,
 }
 
@@ -141,7 +141,7 @@ impl<T> Dgram<T> {
     }
 
     /// The record of a living operation.
-    pub(crate) fn record_mut(&mut self, key: OpKey) -> Option<&mut Held<Operation<T>>> {
+    pub(crate) fn record_mut(&mut self, key: OpKey) -> Option<&mut OwnedRecord<Operation<T>>> {
         self.ops.get_mut(key).map(|op| &mut op.operation)
     }
 
@@ -174,9 +174,9 @@ impl<T> Dgram<T> {
     /// it is sent to, or the only one whose datagram it takes.
     pub(crate) fn post(
         &mut self,
-        mut operation: Held<Operation<T>>,
+        mut operation: OwnedRecord<Operation<T>>,
         peer: Option<SocketAddr>,
-        mut reserve: impl FnMut(&mut Held<Operation<T>>) -> bool,
+        mut reserve: impl FnMut(&mut OwnedRecord<Operation<T>>) -> bool,
     ) -> Result<OpKey, Box<RefusedPost<T>>> {
         if let Some(error) = &self.closed {
             return Err(RefusedPost::new(error.clone(), operation));
@@ -224,7 +224,7 @@ impl<T> Dgram<T> {
     /// Admits operations that wait, as far as there is room.
     pub(crate) fn admit_waiting(
         &mut self,
-        mut reserve: impl FnMut(&mut Held<Operation<T>>) -> bool,
+        mut reserve: impl FnMut(&mut OwnedRecord<Operation<T>>) -> bool,
     ) {
         for is_receive in [false, true] {
             loop {
@@ -336,7 +336,7 @@ impl<T> Dgram<T> {
     }
 
     /// The next operation that has completed.
-    pub(crate) fn pop_completed(&mut self) -> Option<Held<Operation<T>>> {
+    pub(crate) fn pop_completed(&mut self) -> Option<OwnedRecord<Operation<T>>> {
         self.completed.pop_front()
     }
 

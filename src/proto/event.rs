@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::buf::Payload;
 use crate::error::{Error, OperationKind};
 use crate::proto::op::Operation;
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 
 /// One thing to publish, in order.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) enum ConnEvent<T> {
     /// The handshake failed; the reason carries a rejection's data.
     ConnectFailed { error: Error },
     /// An operation has completed: its record, which has the result.
-    Completed(Held<Operation<T>>),
+    Completed(OwnedRecord<Operation<T>>),
     /// The slot that was reserved for a peer's write with CQ data is free: the write was refused
     /// after all, since it could not be made persistent.
     RemoteDataVoid,

@@ -50,13 +50,13 @@ pub(crate) use receives::Receives;
 use crate::error::Refusal;
 use crate::info::Caps;
 use crate::mr::AccessRequest;
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 
 /// What a connection asks of its owner in the middle of an input.
 pub(crate) trait Host<T> {
     /// Completes the reservation that lets the operation's end be reported (a completion slot).
     /// `false`: no room now; the operation waits in its context's queue.
-    fn reserve(&mut self, operation: &mut Held<Operation<T>>) -> bool;
+    fn reserve(&mut self, operation: &mut OwnedRecord<Operation<T>>) -> bool;
 
     /// Reserves room for a completion without an operation (remote CQ data). `false`: the
     /// connection stops reading until [`Connection::resume`] finds room.

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, OperationKind, Phase, Refusal};
 use crate::proto::atomic::Atomic;
 use crate::proto::peers::{ConnectionId, SourceId};
 use crate::slab::Key;
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 use crate::wire::{AtomicCall, AtomicForm, FrameHeader, Segments};
 
 /// Names an operation within its connection.
@@ -193,12 +193,12 @@ pub(crate) struct PostOptions {
 #[derive(Debug)]
 pub(crate) struct RefusedPost<T> {
     pub(crate) error: Error,
-    pub(crate) operation: Held<Operation<T>>,
+    pub(crate) operation: OwnedRecord<Operation<T>>,
 }
 
 impl<T> RefusedPost<T> {
     #[cold]
-    pub(crate) fn new(error: Error, operation: Held<Operation<T>>) -> Box<Self> {
+    pub(crate) fn new(error: Error, operation: OwnedRecord<Operation<T>>) -> Box<Self> {
         let error = error.with_operation(operation.operation());
         Box::new(RefusedPost { error, operation })
     }
@@ -282,7 +282,7 @@ impl OpEnd {
 }
 
 /// The one record of an operation, from its post until its result has been read: it stays where it
-/// was written, and who works on it holds it ([`Held`]). `T` is the owner's note of where it
+/// was written, and who works on it holds it ([`OwnedRecord`]). `T` is the owner's note of where it
 /// reports.
 #[derive(Debug)]
 pub(crate) struct Operation<T> {
@@ -348,9 +348,13 @@ impl<T> Operation<T> {
         self.is_receive() && self.end.result.as_ref().err().is_none_or(arrived)
     }
 
-    /// The owner of an operation whose bytes are moving is told that it has ended so: gives its
+    /// The end of an operation whose bytes are moving is reported, with this error: gives its
     /// record, without its memory. The rest of it goes on in another one, with this token.
-    pub(crate) fn part(record: &mut Held<Self>, token: T, error: Error) -> Held<Self> {
+    pub(crate) fn part(
+        record: &mut OwnedRecord<Self>,
+        token: T,
+        error: Error,
+    ) -> OwnedRecord<Self> {
         let rest = Operation {
             token,
             kind: record.kind.handed_out(),
@@ -365,7 +369,7 @@ impl<T> Operation<T> {
             failed: record.failed.take(),
             end: OpEnd::NONE,
         };
-        let mut parted = std::mem::replace(record, Held::new(rest));
+        let mut parted = std::mem::replace(record, OwnedRecord::new(rest));
         parted.set_end(Err(error), 0, Payload::empty());
         parted
     }

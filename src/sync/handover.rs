@@ -1,23 +1,23 @@
 //! A record that one side works on, and whose end another awaits: an operation, from its post to
 //! the moment at which its future has its result.
 //!
-//! [`Held`] is the record in the hands of who works on it, [`Awaited`] the future's side. Both are
-//! one pointer to the same memory, which is used again on the thread that frees it. The record
-//! never moves: who holds it changes it in place, [`Held::hand_over`] ends its side, and the future reads
-//! it where it lies. One word says whose it is:
+//! [`OwnedRecord`] is the record in the hands of who works on it, [`AwaitedRecord`] the future's
+//! side. Both are one pointer to the same memory, which is used again on the thread that frees it.
+//! The record never moves: its owner changes it in place, [`OwnedRecord::hand_over`] ends that
+//! side, and the future reads it where it lies. One word says whose it is:
 //!
 //! ```text
 //!                     end                         the future has read it
 //!   PENDING ─────────────────────────▶ ENDED ──────────────────────────────▶ freed
 //!    │  │ └── accept ──▶ ACCEPTED ──┐  (the future's)
 //!    │  │                           ├── detach ──▶ ALONE ──┐
-//!    │  └───────────────────────────┘                      ├─ dropped by its holder ─▶ freed
+//!    │  └───────────────────────────┘                      ├─ dropped by its owner ─▶ freed
 //!    └── abandon ────────────────────────▶ ABANDONED ──────┘
 //!
-//!   PENDING, ACCEPTED ── dropped by its holder ──▶ LOST ── the future is dropped ──▶ freed
+//!   PENDING, ACCEPTED ── dropped by its owner ──▶ LOST ── the future is dropped ──▶ freed
 //! ```
-//! In all states but ENDED and LOST the record is the holder's. Beside PENDING a bit says whose the
-//! waker is: without one the future's, WAITING the next taker's, CLAIMED the holder's, who is about
+//! In all states but ENDED and LOST the record is the owner's. Beside PENDING a bit says whose the
+//! waker is: without one the future's, WAITING the next taker's, CLAIMED the owner's, who is about
 //! to end the record or to accept it. A future that is polled just then wakes its task at once,
 //! which asks again.
 
@@ -44,10 +44,10 @@ const ABANDONED: usize = 4;
 const LOST: usize = 5;
 /// Beside PENDING: a waker waits to be taken.
 const WAITING: usize = 8;
-/// Beside PENDING: the holder has taken the waker.
+/// Beside PENDING: the owner has taken the waker.
 const CLAIMED: usize = 16;
 
-struct Node<V> {
+struct RecordNode<V> {
     word: AtomicUsize,
     waker: UnsafeCell<Option<Waker>>,
     /// Initialised until its owner drops it.
@@ -55,28 +55,28 @@ struct Node<V> {
 }
 
 /// A record in the hands of who works on it.
-pub(crate) struct Held<V> {
-    node: NonNull<Node<V>>,
+pub(crate) struct OwnedRecord<V> {
+    node: NonNull<RecordNode<V>>,
     owns: PhantomData<V>,
 }
 
 /// The end of a record, for who awaits it.
-pub(crate) struct Awaited<V> {
-    node: NonNull<Node<V>>,
+pub(crate) struct AwaitedRecord<V> {
+    node: NonNull<RecordNode<V>>,
     owns: PhantomData<V>,
 }
 
 // SAFETY: the record is of one side at a time, as the word says, which is changed by operations
 // that acquire and release.
-unsafe impl<V: Send> Send for Held<V> {}
-// SAFETY: a shared `Held` gives shared access to the record alone.
-unsafe impl<V: Sync> Sync for Held<V> {}
-// SAFETY: as for `Held`.
-unsafe impl<V: Send> Send for Awaited<V> {}
-// SAFETY: a shared `Awaited` gives no access to the record.
-unsafe impl<V: Send> Sync for Awaited<V> {}
+unsafe impl<V: Send> Send for OwnedRecord<V> {}
+// SAFETY: a shared `OwnedRecord` gives shared access to the record alone.
+unsafe impl<V: Sync> Sync for OwnedRecord<V> {}
+// SAFETY: as for `OwnedRecord`.
+unsafe impl<V: Send> Send for AwaitedRecord<V> {}
+// SAFETY: a shared `AwaitedRecord` gives no access to the record.
+unsafe impl<V: Send> Sync for AwaitedRecord<V> {}
 
-/// Nobody awaits the end of a record any more.
+/// The end of a record is not awaited any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unawaited {
     /// It was to go on alone.
@@ -85,21 +85,21 @@ pub(crate) enum Unawaited {
     Abandoned,
 }
 
-impl<V> Held<V> {
+impl<V> OwnedRecord<V> {
     /// A thread keeps the memory of such records for the next.
-    pub(crate) const IS_KEPT: bool = is_kept::<Node<V>>();
+    pub(crate) const IS_KEPT: bool = is_kept::<RecordNode<V>>();
 
-    /// A record that nobody awaits.
+    /// A record that no future awaits.
     #[inline]
     pub(crate) fn new(record: V) -> Self {
-        Held::with_word(record, ALONE)
+        OwnedRecord::with_word(record, ALONE)
     }
 
     /// A record, and what awaits its end.
     #[inline]
-    pub(crate) fn awaited(record: V) -> (Self, Awaited<V>) {
-        let held = Held::with_word(record, PENDING);
-        let awaited = Awaited {
+    pub(crate) fn awaited(record: V) -> (Self, AwaitedRecord<V>) {
+        let held = OwnedRecord::with_word(record, PENDING);
+        let awaited = AwaitedRecord {
             node: held.node,
             owns: PhantomData,
         };
@@ -108,25 +108,25 @@ impl<V> Held<V> {
 
     #[inline]
     fn with_word(record: V, word: usize) -> Self {
-        let at = take_memory::<Node<V>>();
-        let node = Node {
+        let at = take_memory::<RecordNode<V>>();
+        let node = RecordNode {
             word: AtomicUsize::new(word),
             waker: UnsafeCell::new(None),
             record: UnsafeCell::new(MaybeUninit::new(record)),
         };
-        // SAFETY: the block has room for a node, and is nobody else's.
+        // SAFETY: the block has room for a node, and is no one else's.
         unsafe { at.write(node) };
-        Held {
+        OwnedRecord {
             node: at,
             owns: PhantomData,
         }
     }
 
     /// From now on its acceptance is awaited, or its end. Nothing was before.
-    pub(crate) fn await_acceptance(&mut self) -> Awaited<V> {
+    pub(crate) fn await_acceptance(&mut self) -> AwaitedRecord<V> {
         let before = self.word().swap(PENDING, Ordering::AcqRel);
-        debug_assert_eq!(before, ALONE, "nobody awaits it");
-        Awaited {
+        debug_assert_eq!(before, ALONE, "no future awaits it");
+        AwaitedRecord {
             node: self.node,
             owns: PhantomData,
         }
@@ -150,7 +150,7 @@ impl<V> Held<V> {
         }
     }
 
-    /// Whoever awaits it knows that it was accepted, and no more of it.
+    /// The future that awaits it knows that it was accepted, and no more of it.
     pub(crate) fn accept(&self, wakes: &mut WakeList) {
         self.leave_pending(ACCEPTED, wakes);
     }
@@ -172,10 +172,10 @@ impl<V> Held<V> {
                 Err(other) => now = other,
             }
         }
+        // SAFETY: the node lives as long as a side of it does.
+        let node = unsafe { self.node.as_ref() };
         // SAFETY: CLAIMED: the waker is this side's.
-        let waker = unsafe { self.node.as_ref() }
-            .waker
-            .with_mut(|at| unsafe { (*at).take() });
+        let waker = node.waker.with_mut(|at| unsafe { (*at).take() });
         // Dropped with nothing locked, also where the other side has gone meanwhile.
         if let Some(waker) = waker {
             wakes.push(waker);
@@ -188,12 +188,12 @@ impl<V> Held<V> {
     }
 }
 
-impl<V> Deref for Held<V> {
+impl<V> Deref for OwnedRecord<V> {
     type Target = V;
 
     #[inline]
     fn deref(&self) -> &V {
-        // SAFETY: as long as there is a `Held`, the record is its own and initialised.
+        // SAFETY: as long as there is a `OwnedRecord`, the record is its own and initialised.
         unsafe {
             let node = self.node.as_ref();
             node.record.with(|at| (*at).assume_init_ref())
@@ -201,7 +201,7 @@ impl<V> Deref for Held<V> {
     }
 }
 
-impl<V> DerefMut for Held<V> {
+impl<V> DerefMut for OwnedRecord<V> {
     #[inline]
     fn deref_mut(&mut self) -> &mut V {
         // SAFETY: as above, and this is the only borrow.
@@ -212,10 +212,10 @@ impl<V> DerefMut for Held<V> {
     }
 }
 
-impl<V> Drop for Held<V> {
+impl<V> Drop for OwnedRecord<V> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the record is this side's, and nobody uses it after this.
+        // SAFETY: the record is this side's, and no one uses it after this.
         unsafe {
             let node = self.node.as_ref();
             node.record.with_mut(|at| (*at).assume_init_drop());
@@ -228,7 +228,7 @@ impl<V> Drop for Held<V> {
     }
 }
 
-impl<V> Awaited<V> {
+impl<V> AwaitedRecord<V> {
     fn word(&self) -> &AtomicUsize {
         // SAFETY: the node lives as long as a side of it does.
         unsafe { &self.node.as_ref().word }
@@ -325,23 +325,23 @@ impl<V> Awaited<V> {
 
     /// Its end is not awaited any more: the record if it has ended; else who holds it learns
     /// [that](Unawaited::Abandoned) at its end.
-    pub(crate) fn abandon(self) -> Option<Held<V>> {
-        self.leave(ABANDONED)
+    pub(crate) fn abandon(self) -> Option<OwnedRecord<V>> {
+        self.go(ABANDONED)
     }
 
     /// The record goes on alone; or it has ended, and comes back.
-    pub(crate) fn detach(self) -> Option<Held<V>> {
-        self.leave(ALONE)
+    pub(crate) fn detach(self) -> Option<OwnedRecord<V>> {
+        self.go(ALONE)
     }
 
-    fn leave(self, to: usize) -> Option<Held<V>> {
+    fn go(self, to: usize) -> Option<OwnedRecord<V>> {
         let _waker = self.take_waker();
         let node = self.node;
         mem::forget(self);
         // SAFETY: this side is there until the word says that it has gone.
         match unsafe { node.as_ref() }.word.swap(to, Ordering::AcqRel) {
             ENDED => {
-                let held = Held {
+                let held = OwnedRecord {
                     node,
                     owns: PhantomData,
                 };
@@ -357,7 +357,7 @@ impl<V> Awaited<V> {
         }
     }
 
-    /// The waker that was left, if nobody has taken it.
+    /// The waker that was left, if it is still there.
     fn take_waker(&self) -> Option<Waker> {
         let waiting = PENDING | WAITING;
         if self.word().load(Ordering::Acquire) == waiting {
@@ -365,43 +365,44 @@ impl<V> Awaited<V> {
         } else if self.word().load(Ordering::Acquire) == PENDING | CLAIMED {
             return None;
         }
-        // SAFETY: neither WAITING nor CLAIMED: the waker is this side's.
+        // SAFETY: the node lives as long as a side of it does.
         let node = unsafe { self.node.as_ref() };
+        // SAFETY: neither WAITING nor CLAIMED: the waker is this side's.
         node.waker.with_mut(|at| unsafe { (*at).take() })
     }
 }
 
-impl<V> Drop for Awaited<V> {
-    /// As [`Awaited::detach`]: a record that has ended is dropped.
+impl<V> Drop for AwaitedRecord<V> {
+    /// As [`AwaitedRecord::detach`]: a record that has ended is dropped.
     #[inline]
     fn drop(&mut self) {
-        let same = Awaited {
+        let same = AwaitedRecord {
             node: self.node,
             owns: PhantomData,
         };
-        drop(same.leave(ALONE));
+        drop(same.go(ALONE));
     }
 }
 
-impl<V: fmt::Debug> fmt::Debug for Held<V> {
+impl<V: fmt::Debug> fmt::Debug for OwnedRecord<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
     }
 }
 
-impl<V> fmt::Debug for Awaited<V> {
+impl<V> fmt::Debug for AwaitedRecord<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Awaited")
+        f.debug_struct("AwaitedRecord")
             .field("has_ended", &self.has_ended())
             .finish()
     }
 }
 
 /// Memory of nodes that were freed on this thread, to be used again.
-struct FreeNodes(Vec<NonNull<u8>>);
+struct FreeRecords(Vec<NonNull<u8>>);
 
 thread_local! {
-    static FREE: RefCell<FreeNodes> = const { RefCell::new(FreeNodes(Vec::new())) };
+    static FREE: RefCell<FreeRecords> = const { RefCell::new(FreeRecords(Vec::new())) };
 }
 
 /// All of it is alike, so that it is used again whatever record was in it.
@@ -438,13 +439,13 @@ fn take_memory<N>() -> NonNull<N> {
 /// Frees a node whose record was dropped.
 ///
 /// # Safety
-/// It was made by [`Held::with_word`], and neither side is left.
+/// It was made by [`OwnedRecord::with_word`], and neither side is left.
 #[inline]
-unsafe fn free<V>(node: NonNull<Node<V>>) {
+unsafe fn free<V>(node: NonNull<RecordNode<V>>) {
     // SAFETY: the caller's promise; what is in the record is not dropped.
     unsafe { node.drop_in_place() };
     let memory = node.cast::<u8>();
-    if is_kept::<Node<V>>() {
+    if is_kept::<RecordNode<V>>() {
         // A thread that is ending keeps nothing.
         let kept = FREE.try_with(|free| {
             let list = &mut free.borrow_mut().0;
@@ -459,13 +460,13 @@ unsafe fn free<V>(node: NonNull<Node<V>>) {
         }
     }
     // SAFETY: of this layout it was allocated.
-    unsafe { dealloc(memory.as_ptr(), layout_of::<Node<V>>()) };
+    unsafe { dealloc(memory.as_ptr(), layout_of::<RecordNode<V>>()) };
 }
 
-impl Drop for FreeNodes {
+impl Drop for FreeRecords {
     fn drop(&mut self) {
         for memory in self.0.drain(..) {
-            // SAFETY: what is kept is of this layout, and of nobody.
+            // SAFETY: what is kept is of this layout, and free.
             unsafe { dealloc(memory.as_ptr(), KEPT) };
         }
     }
@@ -474,8 +475,12 @@ impl Drop for FreeNodes {
 /// Frees what this thread keeps.
 #[cfg(feature = "test-util")]
 pub(crate) fn drop_kept_records() {
-    let _ =
-        FREE.try_with(|free| drop(mem::replace(&mut *free.borrow_mut(), FreeNodes(Vec::new()))));
+    let _ = FREE.try_with(|free| {
+        drop(mem::replace(
+            &mut *free.borrow_mut(),
+            FreeRecords(Vec::new()),
+        ))
+    });
 }
 
 #[cfg(loom)]

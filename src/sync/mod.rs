@@ -23,7 +23,7 @@ pub(crate) use dependents::{Dependence, Dependents};
 pub(crate) use gate::{Drain, DrainScope, Gate, GateError, GateGuard, HasGate, Role};
 #[cfg(feature = "test-util")]
 pub(crate) use handover::drop_kept_records;
-pub(crate) use handover::{Awaited, Held, Unawaited};
+pub(crate) use handover::{AwaitedRecord, OwnedRecord, Unawaited};
 pub(crate) use lock::Lock;
 pub(crate) use manual::{
     ManualProgress, NO_TASK, ProgressHold, ProgressTask, ProgressWaiter, ReadinessSource,

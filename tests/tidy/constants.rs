@@ -63,8 +63,8 @@ const FORMATS: &[(&str, &str, &str)] = &[
         "KEY_SHIFT ALL",
         "the bits of a source",
     ),
-    ("src/slab.rs", "RETIRED", "the bits of a key"),
     ("src/sync/gate/word.rs", "*", "the bits of the gate's word"),
+    ("src/sync/handover.rs", "*", "the states of a record"),
     (
         "src/transport/epoll/clock.rs",
         "FAR_SECONDS",

@@ -34,9 +34,9 @@ const OUTSIDE_WORDS: [&str; 13] = [
 const PROTO_VALUES: [&str; 10] = [
     "Arrival",
     "AtomicRequest",
-    "OpResult",
     "Lifecycle",
     "MatchCriteria",
+    "OpEnd",
     "OpKey",
     "OpKind",
     "Operation",

@@ -8,7 +8,7 @@ use crate::progress::report::{OpRecord, Report};
 use crate::proto::{
     Arrival, ClaimedReceive, MatchCriteria, OpKey, OpKind, Operation, PostOptions, PostedReceive,
 };
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 
 use super::deferred::DeferredWork;
 use super::op_state::ReceiveOpState;
@@ -128,7 +128,7 @@ impl ContextState {
         let no_key = OpKey::from_bits(u64::MAX);
         let options = PostOptions::default();
         let sink = Operation::new(OpKind::Receive, Payload::empty(), Report::Counted, options);
-        let sink = receive_of(no_key, Held::new(sink));
+        let sink = receive_of(no_key, OwnedRecord::new(sink));
         self.take_claimed(claimed, sink, deferred).is_ok()
     }
 

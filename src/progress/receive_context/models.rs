@@ -20,7 +20,7 @@ use crate::proto::{
 };
 use crate::stats::OperationStats;
 use crate::sync::model::Model;
-use crate::sync::{Held, Lock, WakeList};
+use crate::sync::{Lock, OwnedRecord, WakeList};
 
 pub(crate) const MODELS: &[Model] = &[
     Model::of("receives: a message and a receive meet", met),
@@ -95,7 +95,7 @@ const ANY: ReceiveSelector = ReceiveSelector {
 };
 
 fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
-    let (record, awaited) = Held::awaited(receive_of(Report::Future, timeout));
+    let (record, awaited) = OwnedRecord::awaited(receive_of(Report::Future, timeout));
     match context.post(ANY, record) {
         Ok(posted) => Receive {
             key: posted.key,
@@ -375,7 +375,7 @@ fn post_queued(context: &ReceiveContext, queue: &CompletionQueue) {
         errors_only: false,
         slot: None,
     };
-    let posted = context.post(ANY, Held::new(receive_of(report, None)));
+    let posted = context.post(ANY, OwnedRecord::new(receive_of(report, None)));
     assert!(posted.is_ok());
 }
 

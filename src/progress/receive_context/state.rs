@@ -281,9 +281,9 @@ impl ContextState {
     pub(super) fn part_with(&mut self, key: OpKey, error: &Error) -> Option<OpRecord> {
         let part = |receive: &mut PostedReceive<Report>| {
             let record = &mut receive.record;
-            let is_told = !matches!(record.token, Report::Counted);
+            let is_reported = !matches!(record.token, Report::Counted);
             record.phase = Phase::Moving;
-            is_told.then(|| Operation::part(record, Report::Counted, error.clone()))
+            is_reported.then(|| Operation::part(record, Report::Counted, error.clone()))
         };
         if let Some(receive) = self.matcher.assigned_mut(key) {
             return part(receive);

@@ -23,7 +23,7 @@ use crate::proto::{
     Operation, PostOptions, PostedReceive, Receives, UnexpectedMessage,
 };
 use crate::stats::OperationStats;
-use crate::sync::{Held, WakeList};
+use crate::sync::{OwnedRecord, WakeList};
 
 const OVERHEAD: usize = UNEXPECTED_OVERHEAD;
 
@@ -114,7 +114,7 @@ impl Fixture {
             wanted,
             source: None,
         };
-        let (record, awaited) = Held::awaited(receive_of(len, Report::Future, options));
+        let (record, awaited) = OwnedRecord::awaited(receive_of(len, Report::Future, options));
         match self.context.post(selector, record) {
             Ok(posted) => Ok(Receive::new(posted.key, awaited)),
             Err((error, payload)) => {
@@ -134,7 +134,9 @@ impl Fixture {
             source: None,
         };
         let record = receive_of(8, self.queued(context), WAIT);
-        self.context.post(selector, Held::new(record)).unwrap()
+        self.context
+            .post(selector, OwnedRecord::new(record))
+            .unwrap()
     }
 
     /// The report of a receive with this context.
@@ -306,7 +308,7 @@ impl Sender {
         record.end.tag = arrival.kind.tag();
         record.end.origin = Some(arrival.origin());
         record.end.order = arrival.order;
-        // As the connection does with a receive whose owner has been told that it ended.
+        // As the connection does with a receive whose end was reported.
         let message = match record.token {
             Report::Counted => message_of(&record),
             _ => None,

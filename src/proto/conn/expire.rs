@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use crate::buf::Payload;
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::op::{OpKey, Operation};
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 
 use super::receive_state::{PayloadTarget, ReceiveState};
 use super::{Connection, Withdrawn};
@@ -60,15 +60,15 @@ impl<T> Connection<T> {
         Withdrawn::Ended
     }
 
-    /// The owner of an operation that [runs on](Withdrawn::Running) is told that its time has
-    /// passed: gives its record, which has ended so, without its memory. The rest goes on in another
-    /// one, with this token.
+    /// The end of an operation that [runs on](Withdrawn::Running) is reported, since its time has
+    /// passed: gives its record, which has ended so, without its memory. The rest goes on in
+    /// another one, with this token.
     pub(crate) fn part_with(
         &mut self,
         key: OpKey,
         token: T,
         error: Error,
-    ) -> Option<Held<Operation<T>>> {
+    ) -> Option<OwnedRecord<Operation<T>>> {
         let op = self.ops.get_mut(key)?;
         Some(Operation::part(op, token, error))
     }

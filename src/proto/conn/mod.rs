@@ -58,7 +58,7 @@ use crate::proto::matching::inbox::Inboxes;
 use crate::proto::matching::{Arrival, MessageKind, UnexpectedMessage};
 use crate::proto::op::{MessageOrigin, OpKey, Operation};
 use crate::slab::Slab;
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 use crate::wire::{ByteOrder, CmDecoder};
 
 use acks::AwaitedRead;
@@ -187,7 +187,7 @@ pub(crate) struct Connection<T> {
     rx: ReceiveState,
     /// Of use in [`ReceiveState::Header`].
     partial: PartialHeader,
-    ops: Slab<Held<Operation<T>>>,
+    ops: Slab<OwnedRecord<Operation<T>>>,
     tx_context: ContextQueue,
     receive_credit: ReceiveCredit,
     close: CloseState,
@@ -339,7 +339,7 @@ impl<T> Connection<T> {
     }
 
     /// The record of a living operation.
-    pub(crate) fn record_mut(&mut self, key: OpKey) -> Option<&mut Held<Operation<T>>> {
+    pub(crate) fn record_mut(&mut self, key: OpKey) -> Option<&mut OwnedRecord<Operation<T>>> {
         self.ops.get_mut(key)
     }
 
@@ -469,7 +469,7 @@ impl<T> Connection<T> {
                 _ if receive => continue,
                 _ => &self.tx_context,
             };
-            let of_context = |op: &&Held<Operation<T>>| op.is_receive() == receive;
+            let of_context = |op: &&OwnedRecord<Operation<T>>| op.is_receive() == receive;
             let ops = || self.ops.iter().map(|(_, op)| op).filter(of_context);
             let waiting = ops().filter(|op| op.phase == Phase::Waiting).count();
             assert_eq!(

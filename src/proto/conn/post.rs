@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::matching::fifo::FifoMessage;
 use crate::proto::op::{OpKey, OpKind, Operation, RefusedPost, message};
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 use crate::wire::Capabilities;
 
 use super::atomic::not_agreed;
@@ -20,7 +20,7 @@ impl<T> Connection<T> {
     #[inline]
     pub(crate) fn post(
         &mut self,
-        operation: Held<Operation<T>>,
+        operation: OwnedRecord<Operation<T>>,
         host: &mut impl Host<T>,
     ) -> Result<OpKey, Box<RefusedPost<T>>> {
         // 1. Enter the record, where it stays until its result has been delivered.

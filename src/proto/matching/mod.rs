@@ -15,7 +15,7 @@ mod tests;
 use crate::buf::Payload;
 use crate::proto::op::MessageOrigin;
 use crate::proto::op::{OpKey, Operation};
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 
 use super::peers::{ConnectionId, SourceId};
 
@@ -98,7 +98,7 @@ impl Arrival {
 #[derive(Debug)]
 pub(crate) struct PostedReceive<T> {
     /// Of a multi-receive buffer, it is made for the part that this message gets.
-    pub(crate) record: Held<Operation<T>>,
+    pub(crate) record: OwnedRecord<Operation<T>>,
     pub(crate) wanted: MatchCriteria,
     /// Takes messages of this peer only, or of all peers of one authorization key.
     pub(crate) source: Option<SourceId>,

@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::buf::{BufferCursor, Payload};
 use crate::slab::Key;
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 
 use super::multi_list::{Listed, MultiList, hash_words};
 use super::{Arrival, MatchCriteria, MessageKind, PostedReceive};
@@ -89,7 +89,7 @@ impl MatchKey {
 #[derive(Debug)]
 enum ReceiveBuffer<T> {
     /// For one message.
-    Single(Held<Operation<T>>),
+    Single(OwnedRecord<Operation<T>>),
     /// A multi-receive buffer. The next message gets a part of it and this token; without a token
     /// the buffer is not armed, and takes no message.
     Multi(BufferCursor, Option<T>),
@@ -240,7 +240,7 @@ impl<T> PostedReceives<T> {
                 let options = PostOptions::default();
                 let part = Operation::new(OpKind::Receive, payload, token, options);
                 Some(PostedReceive {
-                    record: Held::new(part),
+                    record: OwnedRecord::new(part),
                     wanted: posted.wanted,
                     source: posted.match_key.source,
                     order,
@@ -347,6 +347,6 @@ impl<T> PostedReceives<T> {
 /// A receive that was canceled before a message was matched to it.
 #[derive(Debug)]
 pub(crate) enum CanceledReceive<T> {
-    Single(Held<Operation<T>>),
+    Single(OwnedRecord<Operation<T>>),
     Multi(BufferCursor, Option<T>),
 }

@@ -8,7 +8,7 @@ use crate::buf::Payload;
 use crate::error::ErrorKind;
 use crate::limits::UNEXPECTED_OVERHEAD;
 use crate::proto::{Dgram, DgramSizes, OpKey, OpKind, Operation, PostOptions, Withdrawn};
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 
 const RECEIVES: usize = 6;
 const BUDGET: usize = 3 * (8 + UNEXPECTED_OVERHEAD);
@@ -36,10 +36,10 @@ fn peer(number: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, number], 7471))
 }
 
-fn receive(name: usize) -> Held<Operation<usize>> {
+fn receive(name: usize) -> OwnedRecord<Operation<usize>> {
     let payload = Payload::from_vec(vec![0; 8]);
     let options = PostOptions::default();
-    Held::new(Operation::new(OpKind::Receive, payload, name, options))
+    OwnedRecord::new(Operation::new(OpKind::Receive, payload, name, options))
 }
 
 /// The reference: receives in the order of their posts, datagrams in the order of their coming.

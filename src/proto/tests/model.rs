@@ -479,7 +479,7 @@ fn run(seed: u64, steps: usize) {
             let posted = model.open.remove(token).expect("only what is open ends");
             let end = &side.ended[token];
             assert!(
-                posted.detached || memory_of(&end).len() == posted.bytes.len(),
+                posted.detached || memory_of(end).len() == posted.bytes.len(),
                 "memory comes back"
             );
             assert!(end.end.result.is_err() || posted.operation != OperationKind::Read);

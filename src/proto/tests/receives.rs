@@ -14,7 +14,7 @@ use crate::proto::{
     UnexpectedMessage,
 };
 use crate::slab::Slab;
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 use crate::wire::{ByteOrder, NamedContexts, PeerData};
 
 /// A message that no receive has taken.
@@ -52,7 +52,7 @@ pub(super) struct Shared {
     pub(super) room: u64,
     next_order: u64,
     /// Receives that complete outside of a connection.
-    pub(super) ended: Vec<Held<Operation<u64>>>,
+    pub(super) ended: Vec<OwnedRecord<Operation<u64>>>,
     pub(super) is_stalled: bool,
     /// Receives that a connection has, until they end.
     pub(super) awaiting: BTreeSet<OpKey>,
@@ -269,7 +269,7 @@ impl TestConnection {
         let payload = Payload::from_vec(vec![0; len]);
         let record = Operation::new(OpKind::Receive, payload, token, PostOptions::default());
         let receive = PostedReceive {
-            record: Held::new(record),
+            record: OwnedRecord::new(record),
             wanted,
             source: None,
             order: shared.next_order,

@@ -397,7 +397,7 @@ fn whenever_regions_are_revoked_every_operation_ends_and_the_connection_lives() 
         assert_eq!(pair.a.ended.len() as u64, count, "seed {seed}");
         for end in pair.a.ended.values() {
             match &end.end.result {
-                Ok(()) => assert!(memory_of(&end).iter().all(|byte| *byte < 4)),
+                Ok(()) => assert!(memory_of(end).iter().all(|byte| *byte < 4)),
                 Err(error) => assert_eq!(error.refusal(), Some(Refusal::Revoked)),
             }
         }

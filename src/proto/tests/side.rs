@@ -15,7 +15,7 @@ use crate::proto::{
     PostOptions, RdmParams, ReceivePlan, Receives, Sizes,
 };
 use crate::random::{RandomSource, SplitMix};
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 use crate::wire::{RemoteSegment, Segments};
 
 /// Tokens with this bit report to the completion queue, and so need one of its slots.
@@ -100,7 +100,7 @@ impl TestHost {
 }
 
 impl Host<u64> for TestHost {
-    fn reserve(&mut self, operation: &mut Held<Operation<u64>>) -> bool {
+    fn reserve(&mut self, operation: &mut OwnedRecord<Operation<u64>>) -> bool {
         let token = &mut operation.token;
         if *token & QUEUED == 0 {
             return true;
@@ -156,7 +156,7 @@ pub(super) struct TestConnection {
     direct: Option<Direct>,
     stage: Vec<u8>,
     /// Results reported, by token.
-    pub(super) ended: BTreeMap<u64, Held<Operation<u64>>>,
+    pub(super) ended: BTreeMap<u64, OwnedRecord<Operation<u64>>>,
     /// Tokens in the order in which they ended.
     pub(super) order: Vec<u64>,
     pub(super) remote_data: Vec<(u64, usize)>,
@@ -235,7 +235,7 @@ impl TestConnection {
             options,
             ..post
         };
-        let posted = self.machine.post(Held::new(post), &mut self.host);
+        let posted = self.machine.post(OwnedRecord::new(post), &mut self.host);
         self.take_events();
         posted.map_err(|refused| refused.error)
     }

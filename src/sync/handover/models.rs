@@ -15,22 +15,22 @@ pub(crate) const MODELS: &[Model] = &[
         "record: the end of an abandoned one is with one of the two",
         abandoned,
     ),
-    Model::of("record: a detached one is its holder's", detached),
+    Model::of("record: a detached one is its owner's", detached),
     Model::of(
         "record: who awaits its acceptance hears of it, or of its end",
         accepted,
     )
     .bounded(3),
-    Model::of("record: one that its holder drops is freed", dropped),
+    Model::of("record: one that its owner drops is freed", dropped),
 ];
 
 /// What is touched by one side at a time, and counted.
-fn record() -> (Held<Memory>, Awaited<Memory>) {
-    Held::awaited(Memory::default())
+fn record() -> (OwnedRecord<Memory>, AwaitedRecord<Memory>) {
+    OwnedRecord::awaited(Memory::default())
 }
 
 /// Works on it, and ends it.
-fn end(held: Held<Memory>) -> Option<Unawaited> {
+fn end(held: OwnedRecord<Memory>) -> Option<Unawaited> {
     held.write();
     let ended = held.hand_over(&mut WakeList::new());
     ended.err().map(|(held, why)| {
@@ -40,7 +40,7 @@ fn end(held: Held<Memory>) -> Option<Unawaited> {
 }
 
 /// Waits for the end, and reads the record.
-fn read(awaited: &mut Awaited<Memory>) -> usize {
+fn read(awaited: &mut AwaitedRecord<Memory>) -> usize {
     block_on(poll_fn(|cx| {
         awaited
             .poll(cx.waker(), &mut None)
@@ -80,7 +80,7 @@ fn detached() {
 }
 
 fn accepted() {
-    let mut held = Held::new(Memory::default());
+    let mut held = OwnedRecord::new(Memory::default());
     let mut awaited = held.await_acceptance();
     let is_accepted = thread::spawn(move || {
         held.accept(&mut WakeList::new());
@@ -102,9 +102,9 @@ fn accepted() {
     assert_eq!(ends.join().unwrap(), None);
 }
 
-/// loom counts what is allocated: it fails where the node is lost, or freed twice.
+/// loom counts the handles of what is in it: it fails where one is lost, or dropped twice.
 fn dropped() {
-    let (held, mut awaited) = record();
+    let (held, mut awaited) = OwnedRecord::awaited(loom::sync::Arc::new(()));
     let drops = thread::spawn(move || drop(held));
     let _ = awaited.poll(Waker::noop(), &mut None).is_ready();
     drop(awaited);

@@ -14,11 +14,11 @@ impl Drop for Counted {
     }
 }
 
-/// Whoever has it last drops it, once: in each order in which the two sides go.
+/// It is dropped once, by the side that has it last, in each order in which the two go.
 #[test]
 fn a_record_is_dropped_once_by_who_has_it_last() {
     let wakes = &mut WakeList::new();
-    type Play = fn(Held<Counted>, Awaited<Counted>, &mut WakeList);
+    type Play = fn(OwnedRecord<Counted>, AwaitedRecord<Counted>, &mut WakeList);
     let plays: [Play; 8] = [
         |held, awaited, _| drop((held, awaited)),
         |held, awaited, _| drop((awaited, held)),
@@ -32,13 +32,13 @@ fn a_record_is_dropped_once_by_who_has_it_last() {
         },
         |held, awaited, wakes| {
             assert!(awaited.abandon().is_none());
-            let (held, why) = held.hand_over(wakes).expect_err("nobody awaits it");
+            let (held, why) = held.hand_over(wakes).expect_err("it is not awaited");
             assert_eq!(why, Unawaited::Abandoned);
             drop(held);
         },
         |held, awaited, wakes| {
             assert!(awaited.detach().is_none());
-            let (_held, why) = held.hand_over(wakes).expect_err("nobody awaits it");
+            let (_held, why) = held.hand_over(wakes).expect_err("it is not awaited");
             assert_eq!(why, Unawaited::Detached);
         },
         |held, mut awaited, wakes| {
@@ -55,7 +55,7 @@ fn a_record_is_dropped_once_by_who_has_it_last() {
     ];
     for (at, play) in plays.into_iter().enumerate() {
         let drops = Arc::new(Count::new(0));
-        let (held, awaited) = Held::awaited(Counted(Arc::clone(&drops)));
+        let (held, awaited) = OwnedRecord::awaited(Counted(Arc::clone(&drops)));
         play(held, awaited, wakes);
         assert_eq!(drops.load(Ordering::Relaxed), 1, "{at}");
     }
@@ -77,9 +77,9 @@ impl Drop for AskingWaker {
 /// A record that was polled by a task, which has nothing left but that waker; `then` is what lets
 /// the waker go.
 #[track_caller]
-fn waker_goes(then: impl FnOnce(Awaited<u8>, &mut Option<Waker>)) {
+fn waker_goes(then: impl FnOnce(AwaitedRecord<u8>, &mut Option<Waker>)) {
     let (gone, has_gone) = mpsc::channel();
-    let (_held, mut awaited) = Held::awaited(7);
+    let (_held, mut awaited) = OwnedRecord::awaited(7);
     let waker = Waker::from(Arc::new(AskingWaker(gone)));
     assert!(awaited.poll(&waker, &mut None).is_pending());
     drop(waker);
@@ -110,11 +110,12 @@ fn a_waker_that_is_not_wanted_any_more_is_let_go() {
 /// The memory of a record is used for the next one of the thread, whatever it is of.
 #[test]
 fn the_memory_of_a_record_is_used_again() {
-    let first = Held::new([1_u8; 16]);
+    let first = OwnedRecord::new([1_u8; 16]);
     let at = first.node.as_ptr().addr();
     drop(first);
-    let second = Held::new(2_u64);
+    let second = OwnedRecord::new(2_u64);
     assert_eq!(second.node.as_ptr().addr(), at);
-    assert!(Held::<[u8; 300]>::IS_KEPT && !Held::<[u8; 1000]>::IS_KEPT);
-    assert_eq!(Held::new([3_u8; 1000])[999], 3);
+    // Larger ones have memory of their own.
+    const { assert!(!OwnedRecord::<[u8; 1000]>::IS_KEPT) };
+    assert_eq!(OwnedRecord::new([3_u8; 1000])[999], 3);
 }

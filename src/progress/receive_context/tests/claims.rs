@@ -23,7 +23,7 @@ fn claimed_messages_are_for_their_claims() {
     assert_eq!(fixture.context.discard(selector).unwrap().len, 1);
     assert_eq!(bytes_of(&fixture.post(tagged(1), 8).end()), b"3");
     assert!(fixture.context.peek(selector).is_none());
-    let (record, awaited) = Held::awaited(receive_of(8, Report::Future, WAIT));
+    let (record, awaited) = OwnedRecord::awaited(receive_of(8, Report::Future, WAIT));
     let posted = fixture.context.receive_claimed(first, record).unwrap();
     let receive = Receive::new(posted.key, awaited);
     assert_eq!(bytes_of(&receive.end()), b"1");
@@ -43,7 +43,7 @@ fn a_claim_whose_sender_has_gone_is_void() {
     };
     let (claimed, _) = fixture.context.claim(selector).unwrap();
     sender.receives.detach();
-    let record = Held::new(receive_of(8, Report::Nowhere, WAIT));
+    let record = OwnedRecord::new(receive_of(8, Report::Nowhere, WAIT));
     let refused = fixture.context.receive_claimed(claimed, record);
     let (error, payload) = refused.err().unwrap();
     assert_eq!((error.kind(), payload.len()), (ErrorKind::NoMessage, 8));

@@ -7,7 +7,7 @@ fn post_multi(fixture: &Fixture, len: usize, free_min: usize) -> PostedOp {
         wanted: MatchCriteria::Message,
         source: None,
     };
-    let record = Held::new(receive_of(len, fixture.queued(9), WAIT));
+    let record = OwnedRecord::new(receive_of(len, fixture.queued(9), WAIT));
     let posted = fixture.context.post_multi(selector, record, free_min);
     posted.unwrap()
 }

@@ -47,7 +47,7 @@ fn every_edge_of_a_receives_states_is_walked() {
         wanted: tagged(4),
         source: None,
     };
-    let record = Held::new(receive_of(64, fixture.queued(9), WAIT));
+    let record = OwnedRecord::new(receive_of(64, fixture.queued(9), WAIT));
     let multi = fixture.context.post_multi(selector, record, 8);
     let key = multi.unwrap_or_else(|(error, _)| panic!("{error}")).key;
     assert_eq!(fixture.context.cancel(key), Withdrawn::Ended);
@@ -55,7 +55,7 @@ fn every_edge_of_a_receives_states_is_walked() {
     // A claimed message.
     sender.send_unexpected(Some(4), b"claimed");
     let (claim, _) = fixture.context.claim(selector).expect("it is stored");
-    let record = Held::new(receive_of(8, Report::Counted, WAIT));
+    let record = OwnedRecord::new(receive_of(8, Report::Counted, WAIT));
     let claimed = fixture.context.receive_claimed(claim, record);
     assert!(claimed.is_ok());
 

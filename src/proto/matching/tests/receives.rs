@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::proto::op::{OpKind, Operation, PostOptions};
-use crate::sync::Held;
+use crate::sync::OwnedRecord;
 
 impl Model {
     pub(super) fn some_wanted(&self, rng: &mut Rng) -> (MatchCriteria, Option<SourceId>) {
@@ -311,9 +311,9 @@ impl Model {
 }
 
 /// The record of a receive without memory.
-fn record_of(token: u64) -> Held<Operation<u64>> {
+fn record_of(token: u64) -> OwnedRecord<Operation<u64>> {
     let options = PostOptions::default();
-    Held::new(Operation::new(
+    OwnedRecord::new(Operation::new(
         OpKind::Receive,
         Payload::empty(),
         token,
