@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::{FutureExt, Stream};
@@ -28,12 +28,10 @@ use tokio_fabric::op::Op;
 use tokio_fabric::{Buffer, CompletionQueue, Domain, Endpoint, Error, Event, EventQueue, Fabric};
 
 use crate::caught::{caught, log};
-use crate::cx::Cx;
 use crate::limits::{
     BATCH_MAX, FIRST_POLL_MAX, FRAME_MAX, IDLE_INTERVAL, QUEUE_SIZE, RECEIVE_BUFFER,
     RECEIVE_BUFFERS, REFUSALS_MAX, TIME_RESOLUTION,
 };
-use crate::server::Handling;
 use crate::status::Status;
 use crate::wire::{BatchBuf, Bodies, FrameBuf};
 
@@ -41,13 +39,16 @@ pub(crate) use reading::{Came, ReadingCheck};
 
 /// One end of a connection.
 pub(crate) trait Connection: Send + Sync + 'static {
+    /// What it keeps from one message to the next.
+    type Kept: Default + Send;
+
     /// What it goes over.
     fn endpoint(&self) -> &Endpoint;
     /// A message has come.
-    fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn);
+    fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn<Self::Kept>);
     /// No more messages of it are there for now. True: it gathers what those send that it has
     /// woken, until [`flush`](Self::flush).
-    fn handle_pause(self: &Arc<Self>, _: &mut ReadTurn) -> bool {
+    fn handle_pause(self: &Arc<Self>, _: &mut ReadTurn<Self::Kept>) -> bool {
         false
     }
     /// Those that were woken have run.
@@ -58,7 +59,7 @@ pub(crate) trait Connection: Send + Sync + 'static {
 
 /// What is kept from one message to the next while those that were taken from the queue together
 /// are handled.
-pub(crate) struct ReadTurn {
+pub(crate) struct ReadTurn<K> {
     /// When they were taken from it.
     pub(crate) read: Instant,
     /// Before the system's clock was first asked, which costs less than Tokio's.
@@ -72,23 +73,13 @@ pub(crate) struct ReadTurn {
     pub(crate) last: Duration,
     /// What the last one has taken that has taken long.
     pub(crate) took: Duration,
-    /// Of a call that is over, for the next one.
-    pub(crate) spare: Option<Cx>,
-    pub(crate) spare_handling: Option<Handling>,
-    /// Of the last call, and where the server has it.
-    pub(crate) last_method: Option<(u32, usize)>,
     /// For what of the messages is kept.
     pub(crate) bodies: Bodies,
-    /// Answers of the connection whose messages are handled.
-    pub(crate) answers: BatchBuf,
-    /// Callers of the connection that were woken.
-    pub(crate) woken: usize,
-    /// Those who are to be woken behind a message.
-    pub(crate) wake: Vec<Waker>,
+    pub(crate) kept: K,
 }
 
-impl ReadTurn {
-    pub(crate) fn new() -> ReadTurn {
+impl<K: Default> ReadTurn<K> {
+    pub(crate) fn new() -> Self {
         let (read, clock) = (Instant::now(), std::time::Instant::now());
         ReadTurn {
             read,
@@ -98,13 +89,8 @@ impl ReadTurn {
             due_at: clock,
             last: Duration::ZERO,
             took: Duration::ZERO,
-            spare: None,
-            spare_handling: None,
-            last_method: None,
             bodies: Bodies::default(),
-            answers: BatchBuf::default(),
-            woken: 0,
-            wake: Vec::new(),
+            kept: K::default(),
         }
     }
 
@@ -297,7 +283,7 @@ struct Reader<C: Connection, A> {
     connections: Arc<Table<C>>,
     accept: A,
     batch: Vec<Completion>,
-    turn: ReadTurn,
+    turn: ReadTurn<C::Kept>,
     /// Connections that are to be flushed.
     gathering: Vec<Arc<C>>,
     /// The last message of each buffer: whose others are read and gone, so it brings all of the

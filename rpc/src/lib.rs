@@ -91,6 +91,7 @@ mod cx;
 mod drive;
 mod lend;
 pub mod limits;
+mod method;
 mod observe;
 mod proto;
 #[cfg(feature = "tower")]
@@ -104,22 +105,23 @@ pub mod testing;
 mod wire;
 
 pub use client::{
-    Call, CallPath, Channel, ChannelBuilder, ChannelService, DirectPath, LayeredCall, LayeredPath,
+    Call, CallPath, Channel, ChannelBuilder, ChannelService, DirectPath, FailedCall, LayeredCall,
+    LayeredPath, LendingCall, LendingFuture, Loan,
 };
 #[cfg(feature = "prost")]
 pub use codec::Prost;
 #[cfg(feature = "rkyv")]
 pub use codec::Rkyv;
 pub use codec::{BodyBuf, Codec, CodecOf, Postcard};
-pub use cx::{CancelReason, Cx, TraceContext};
+pub use cx::{CancelReason, Cx};
 pub use lend::{
-    BulkSource, Chunk, Chunks, FailedCall, Lend, LendBuf, LendBufMut, LendingCall, LendingFuture,
-    LentRead, LentWrite, Loan, Pull, Push,
+    BulkSource, Chunk, Chunks, Lend, LendBuf, LendBufMut, LentRead, LentWrite, Pull, Push,
 };
+pub use method::Method;
 pub use observe::{ChannelStats, MethodStats};
 pub use server::{
-    Authorize, BoxError, Listening, Method, MethodDescription, Reply, Request, Route, RouteFuture,
-    Server, ServerDescription, ServerHealth, ServerStats, Service,
+    Authorize, BoxError, Listening, MethodDescription, Reply, Request, Route, RouteFuture, Server,
+    ServerDescription, ServerHealth, ServerStats, Service,
 };
 pub use status::{CallError, Code, Result, Started, Status};
 pub use streaming::Streaming;
@@ -146,7 +148,7 @@ pub use tokio_fabric::info::AuthKey;
 /// # Ok(()) }
 /// ```
 pub use tokio_fabric_rpc_macros::service;
-pub use wire::Metadata;
+pub use wire::{Metadata, TraceContext};
 
 /// What `#[service]` writes for tests is there with the feature `test-util` of this crate, which a
 /// program's own features do not say.
@@ -170,10 +172,10 @@ macro_rules! if_test_util {
 pub mod generated {
     pub use crate::client::received;
     pub use crate::codec::{
-        Arguments, bytes_result, codec_name, empty_stream, result, typed_bytes, typed_empty_stream,
-        typed_result,
+        Arguments, bytes_result, codec_name, result, typed_bytes, typed_result,
     };
     pub use crate::server::{Handling, Incoming};
+    pub use crate::streaming::{empty_stream, typed_empty_stream};
     pub use crate::wire::{CodecName, method_id};
     pub use bytes::Bytes;
 }

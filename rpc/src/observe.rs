@@ -10,10 +10,10 @@ use tracing::field::{Empty, Value, display};
 use tracing::{Level, Span, info_span};
 
 use crate::caught::caught;
-use crate::cx::{Cx, TraceContext};
-use crate::server::Method;
+use crate::cx::Cx;
+use crate::method::Method;
 use crate::status::{Code, Status};
-use crate::wire::TYPED_ERROR;
+use crate::wire::{TYPED_ERROR, TraceContext};
 
 /// How the layer is called where systems are named.
 const SYSTEM: &str = "tokio-fabric-rpc";

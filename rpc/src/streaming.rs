@@ -5,11 +5,12 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 
 use crate::codec::{self, CodecOf};
-use crate::status::Result;
-use crate::wire::FrameBuf;
+use crate::status::{CallError, Result};
+use crate::wire::{FrameBuf, TYPED_ERROR};
 
 /// A stream of values: an argument of a method, its result, or both.
 ///
@@ -110,5 +111,25 @@ impl<T: 'static> Streaming<T> {
     /// To be sent.
     pub(crate) fn into_source<C: CodecOf<T>>(self) -> ItemSource {
         Box::pin(self.0.map(|item| codec::encode::<C, T>(&item?)))
+    }
+}
+
+/// The end of a call that gives a stream, before that has begun.
+pub fn empty_stream<T: Send + 'static>(code: u32, _: Bytes) -> Result<Streaming<T>> {
+    match code {
+        0 => Ok(Streaming::of([])),
+        _ => Err(codec::another_type()),
+    }
+}
+
+/// The same of a method that has an error of its own.
+pub fn typed_empty_stream<C, T, E>(code: u32, body: Bytes) -> Result<Streaming<T>, CallError<E>>
+where
+    C: CodecOf<E>,
+    T: Send + 'static,
+{
+    match code {
+        TYPED_ERROR => Err(codec::application_error::<C, E>(&body)),
+        _ => Ok(empty_stream(code, body)?),
     }
 }

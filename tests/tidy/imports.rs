@@ -1,6 +1,6 @@
 //! Who imports whom: `crate::` and `super::` paths against the table in ARCHITECTURE.md.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{Source, find_word, is_word};
 
@@ -303,4 +303,45 @@ fn forbidden_words_and_names_are_found() {
         check_names(&endpoint, "endpoint", "proto", &["Post"]).len(),
         1
     );
+}
+
+/// A circle among the modules at the root of a crate, if there is one: each imports the next, and
+/// the last the first.
+pub fn circle(files: &[Source], folder: &str) -> Option<Vec<String>> {
+    let in_crate = |file: &Source| {
+        let inside = file.path.trim_start_matches(folder);
+        let path = inside.trim_end_matches(".rs").trim_end_matches("/mod");
+        path.split('/').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let lib = files.iter().find(|file| in_crate(file) == ["lib"])?;
+    let root = root_names(lib);
+    let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files {
+        let path = in_crate(file);
+        if path == ["lib"] || path.contains(&"tests".to_owned()) {
+            continue;
+        }
+        let own = imports.entry(path[0].clone()).or_default();
+        for (_, name) in imported(&file.product_text(), path.len()) {
+            own.insert(root.get(&name).cloned().unwrap_or(name));
+        }
+        own.remove(&path[0]);
+    }
+    // What imports none of those that are left is taken away, until nothing is.
+    loop {
+        let left: BTreeSet<String> = imports.keys().cloned().collect();
+        imports.retain(|_, own| own.intersection(&left).next().is_some());
+        if imports.len() == left.len() {
+            break;
+        }
+    }
+    let mut walk = vec![imports.keys().next()?.clone()];
+    loop {
+        let last = &imports[walk.last().expect("it has one")];
+        let next = last.iter().find(|it| imports.contains_key(*it))?;
+        if let Some(at) = walk.iter().position(|it| it == next) {
+            return Some(walk.split_off(at));
+        }
+        walk.push(next.clone());
+    }
 }

@@ -86,6 +86,12 @@ fn modules_import_only_what_the_table_allows() {
 }
 
 #[test]
+fn the_modules_of_the_layer_for_calls_import_each_other_in_no_circle() {
+    let files = Source::all_in("rpc/src");
+    assert_eq!(imports::circle(&files, "rpc/src/"), None);
+}
+
+#[test]
 fn the_protocol_knows_no_sockets_clocks_locks_or_wakers() {
     let files = Source::all_in("src");
     for folder in ["proto", "wire"] {

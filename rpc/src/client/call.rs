@@ -17,13 +17,13 @@ use super::connection::{ClientConnection, NewCall, Reservation, Unsent};
 use super::items::ReceivedItems;
 use super::request::{CallRecord, Extras, Items, complete};
 use crate::codec::{Arguments, CodecOf};
-use crate::cx::{Cx, TraceContext};
+use crate::cx::Cx;
+use crate::method::Method;
 use crate::observe;
 use crate::proto::{CallKey, CallProgress};
-use crate::server::Method;
 use crate::status::{Code, Result, Status};
 use crate::streaming::Streaming;
-use crate::wire::{CodecName, FrameBuf, Streams, budget_us};
+use crate::wire::{CodecName, FrameBuf, Streams, TraceContext, budget_us};
 
 /// The time that a call has.
 #[derive(Clone, Copy, Debug)]

@@ -431,7 +431,7 @@ impl ClientConnection {
         state: &mut State,
         message: &[u8],
         frame: &[u8],
-        turn: &mut ReadTurn,
+        turn: &mut ReadTurn<Woken>,
         after: &mut Aftermath,
     ) -> Result<(), Violation> {
         match Frame::decode(frame)? {
@@ -439,8 +439,8 @@ impl ClientConnection {
                 let keep = |body: &[u8]| turn.bodies.copy(message, body);
                 match state.machine.handle_response(&response, keep)? {
                     ResponseOutcome::Ended(woken) => {
-                        turn.woken += 1;
-                        turn.wake.extend(woken);
+                        turn.kept.woken += 1;
+                        turn.kept.wake.extend(woken);
                     }
                     ResponseOutcome::Taken(call) => self.send_bare(state, &encode_taken(call)),
                     ResponseOutcome::Fetch(call, region) => after.fetches.push((call, region)),
@@ -448,17 +448,21 @@ impl ClientConnection {
                 Ok(())
             }
             Frame::Item(call, item) => {
-                turn.wake.extend(state.machine.handle_item(call, item)?);
+                turn.kept
+                    .wake
+                    .extend(state.machine.handle_item(call, item)?);
                 let calls_max = state.machine.calls_most();
                 self.reading.check(Came::Item, calls_max, &self.endpoint)
             }
             Frame::Credit(call, more) => {
-                turn.wake.extend(state.machine.handle_credit(call, more)?);
+                turn.kept
+                    .wake
+                    .extend(state.machine.handle_credit(call, more)?);
                 Ok(())
             }
             Frame::Window(window) => state.machine.handle_window(window),
             Frame::Goaway => {
-                state.machine.handle_goaway(&mut turn.wake);
+                state.machine.handle_goaway(&mut turn.kept.wake);
                 after.is_closing = true;
                 Ok(())
             }
@@ -516,6 +520,15 @@ impl ClientConnection {
     }
 }
 
+/// Callers, while messages of a connection are handled.
+#[derive(Default)]
+pub(crate) struct Woken {
+    /// How many were woken.
+    woken: usize,
+    /// Those who are to be woken behind a message.
+    wake: Vec<Waker>,
+}
+
 /// What follows from a message, without the lock, beside those who are woken.
 #[derive(Default)]
 struct Aftermath {
@@ -545,12 +558,14 @@ impl State {
 }
 
 impl Connection for ClientConnection {
+    type Kept = Woken;
+
     fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
     /// Callers are woken once all of the message is handled.
-    fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn) {
+    fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn<Woken>) {
         let mut after = Aftermath::default();
         let (handled, freed) = {
             let state = &mut *self.lock();
@@ -558,7 +573,7 @@ impl Connection for ClientConnection {
             let handled = each_frame(message, |frame| {
                 self.handle(state, message, frame, turn, &mut after)
             });
-            (handled, state.free(&mut turn.wake))
+            (handled, state.free(&mut turn.kept.wake))
         };
         if after.is_closing {
             self.closing.notify_one();
@@ -566,7 +581,7 @@ impl Connection for ClientConnection {
         for (call, region) in after.fetches {
             tokio::spawn(Arc::clone(self).fetch_body(call, region));
         }
-        wake_all(turn.wake.drain(..));
+        wake_all(turn.kept.wake.drain(..));
         self.notify_freed(freed);
         if let Err(violation) = handled {
             // What follows the first says nothing new.
@@ -582,8 +597,8 @@ impl Connection for ClientConnection {
     }
 
     /// Those that were woken together make their next calls together.
-    fn handle_pause(self: &Arc<Self>, turn: &mut ReadTurn) -> bool {
-        let gathers = std::mem::take(&mut turn.woken) >= GATHERED_CALLERS_MIN;
+    fn handle_pause(self: &Arc<Self>, turn: &mut ReadTurn<Woken>) -> bool {
+        let gathers = std::mem::take(&mut turn.kept.woken) >= GATHERED_CALLERS_MIN;
         if gathers {
             self.lock().gathers = true;
         }

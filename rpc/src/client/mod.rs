@@ -1,9 +1,11 @@
 //! The side that calls.
 
 mod call;
+mod check;
 mod connection;
 mod items;
 mod layered;
+mod lending;
 mod reconnect;
 mod request;
 mod service;
@@ -29,9 +31,10 @@ use crate::wire::{Hello, Rejection};
 
 pub use call::Call;
 use connection::ClientConnection;
-pub(crate) use connection::Reservation;
+use connection::Reservation;
 pub use items::received;
 pub use layered::{CallPath, DirectPath, LayeredCall, LayeredPath};
+pub use lending::{FailedCall, LendingCall, LendingFuture, Loan};
 #[cfg(feature = "tower")]
 pub(crate) use reconnect::shorten_at_random;
 pub use service::ChannelService;

@@ -11,15 +11,14 @@ use tracing::Span;
 use super::ChannelInner;
 use super::connection::Reservation;
 use super::items::ItemPump;
-use crate::cx::TraceContext;
 use crate::lend::{Lend, LentRead};
 use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN};
+use crate::method::Method;
 use crate::observe;
-use crate::server::Method;
 use crate::status::{Code, Result, Status};
 use crate::streaming::ItemSource;
 use crate::wire::{
-    FrameBuf, LentRegions, Metadata, Prefix, Streams, insert_prefix, reference_frame,
+    FrameBuf, LentRegions, Metadata, Prefix, Streams, TraceContext, insert_prefix, reference_frame,
 };
 
 /// What few calls have.

@@ -8,8 +8,7 @@ use std::task::{Context, Poll, ready};
 use tower_service::Service;
 
 use super::connection::Reservation;
-use super::{Call, Channel};
-use crate::lend::{FailedCall, LendingCall, LendingFuture, Loan};
+use super::{Call, Channel, FailedCall, LendingCall, LendingFuture, Loan};
 use crate::status::Status;
 
 /// A channel as a `tower_service::Service` of calls: it makes the calls that it is given over its

@@ -10,7 +10,6 @@ mod rkyv;
 use bytes::Bytes;
 
 use crate::status::{CallError, Code, Result, Status};
-use crate::streaming::Streaming;
 use crate::wire::{CodecName, FrameBuf, TYPED_ERROR, empty_frame, frame_of};
 
 pub use self::postcard::Postcard;
@@ -188,26 +187,6 @@ pub fn typed_bytes<C: CodecOf<E>, E>(code: u32, body: Bytes) -> Result<Bytes, Ca
     }
 }
 
-/// The end of a call that gives a stream, before that has begun.
-pub fn empty_stream<T: Send + 'static>(code: u32, _: Bytes) -> Result<Streaming<T>> {
-    match code {
-        0 => Ok(Streaming::of([])),
-        _ => Err(another_type()),
-    }
-}
-
-/// The same of a method that has an error of its own.
-pub fn typed_empty_stream<C, T, E>(code: u32, body: Bytes) -> Result<Streaming<T>, CallError<E>>
-where
-    C: CodecOf<E>,
-    T: Send + 'static,
-{
-    match code {
-        TYPED_ERROR => Err(application_error::<C, E>(&body)),
-        _ => Ok(empty_stream(code, body)?),
-    }
-}
-
 /// An item of a stream.
 pub(crate) fn decode_item<C: CodecOf<T>, T>(body: &[u8]) -> Result<T> {
     C::decode(body).map_err(|why| {
@@ -216,7 +195,7 @@ pub(crate) fn decode_item<C: CodecOf<T>, T>(body: &[u8]) -> Result<T> {
     })
 }
 
-fn application_error<C: CodecOf<E>, E>(body: &[u8]) -> CallError<E> {
+pub(crate) fn application_error<C: CodecOf<E>, E>(body: &[u8]) -> CallError<E> {
     match C::decode(body) {
         Ok(error) => CallError::App(error),
         Err(why) => CallError::Rpc(undecodable(why)),

@@ -41,11 +41,13 @@ impl Slow {
 }
 
 impl Connection for Slow {
+    type Kept = ();
+
     fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    fn handle_message(self: &Arc<Self>, frame: &[u8], _: &mut ReadTurn) {
+    fn handle_message(self: &Arc<Self>, frame: &[u8], _: &mut ReadTurn<()>) {
         assert_eq!(frame.len(), LEN);
         let came = self.came.fetch_add(1, Ordering::SeqCst);
         // What is left has to fill it once more.

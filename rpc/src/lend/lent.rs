@@ -170,11 +170,11 @@ macro_rules! lent {
                 self.0.lend(domain, $access)
             }
 
-            pub(super) fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+            pub(crate) fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
                 self.0.poll_return(cx)
             }
 
-            pub(super) fn take(&mut self) -> Option<B> {
+            pub(crate) fn take(&mut self) -> Option<B> {
                 self.0.take()
             }
         }

@@ -7,22 +7,21 @@
 mod body;
 mod bulk;
 mod lent;
-mod loan;
 mod push;
 
 pub(crate) use body::{BodyRoom, fetch};
 pub(crate) use bulk::{Bulk, ChunkPool};
 pub use bulk::{Chunk, Chunks, Pull};
 pub use lent::{LendBuf, LendBufMut, LentRead, LentWrite};
-pub use loan::{FailedCall, LendingCall, LendingFuture, Loan};
 pub use push::{BulkSource, Push};
 
 /// Lends memory to a call: [`Lend::read`] for a method's [`Pull`] arguments, [`Lend::write`] for
 /// its [`Push`] arguments.
 ///
 /// When the call's future is ready, no peer can access the memory any more, and the caller has it
-/// back: with the result, or in [`FailedCall`]. When the future is dropped, new accesses are
-/// refused from then on, and the memory is freed as soon as the system does not use it any more.
+/// back: with the result, or in [`FailedCall`](crate::FailedCall). When the future is dropped, new
+/// accesses are refused from then on, and the memory is freed as soon as the system does not use it
+/// any more.
 ///
 /// ```
 /// use tokio_fabric_rpc::{Cx, Lend, Pull, Push, Result, service, testing};

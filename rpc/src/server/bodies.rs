@@ -9,14 +9,13 @@ use futures::future::{Either, select};
 use tokio::time::{sleep_until, timeout};
 use tokio_fabric::{Access, RemoteRegion};
 
-use super::connection::ServerConnection;
+use super::connection::{ServerConnection, ServerTurn};
 use super::fetches::{FetchTicket, GivenUp};
 use super::listening::CallPermit;
 use super::running;
 use super::service::{Incoming, IncomingBody, Reply};
 use crate::caught::{log, wake_all};
 use crate::cx::{CancelReason, Cx};
-use crate::drive::ReadTurn;
 use crate::lend::fetch;
 use crate::limits::{BODY_TAKEN_WITHIN, RETRY_AFTER};
 use crate::status::{Code, Result, Status};
@@ -47,7 +46,7 @@ impl Fetch {
         // Whole or not, it has lost its place by now.
         let body = body.and_then(|body| permit.is_some().then_some(body).ok_or_else(overloaded));
         // What it has waited for is no handler's time.
-        let mut turn = ReadTurn::new();
+        let mut turn = ServerTurn::new();
         let received = self.cx.call().received;
         turn.begin_at(received);
         let cx = self.cx.clone();

@@ -6,16 +6,17 @@ use std::sync::{OnceLock, Weak};
 use serde::{Deserialize, Serialize};
 
 use super::listening::{ServerShared, ServerStats};
-use super::service::{Handling, Incoming, Method, Reply, Service};
-use crate::client::{Call, Channel};
-use crate::codec::{self, Arguments, Postcard};
+use super::service::{Handling, Incoming, Reply, Service};
+use crate::codec::Postcard;
+use crate::method::Method;
 use crate::observe::MethodStats;
 use crate::status::{Code, Result, Status};
 use crate::wire::{CodecName, method_id};
 
 const CHECK: Method = described("fabric-rpc/check");
 const DESCRIBE: Method = described("fabric-rpc/describe");
-static METHODS: [Method; 2] = [CHECK, DESCRIBE];
+/// How it is, and what it serves.
+pub(crate) static METHODS: [Method; 2] = [CHECK, DESCRIBE];
 
 const fn described(name: &'static str) -> Method {
     Method {
@@ -27,7 +28,7 @@ const fn described(name: &'static str) -> Method {
     }
 }
 
-/// A server's load and limits; the result of [`Channel::check`].
+/// A server's load and limits; the result of [`Channel::check`](crate::Channel::check).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerHealth {
     /// Counts of connections and calls.
@@ -38,7 +39,7 @@ pub struct ServerHealth {
     pub connections_max: u64,
 }
 
-/// A server's methods and limits; the result of [`Channel::describe`].
+/// A server's methods and limits; the result of [`Channel::describe`](crate::Channel::describe).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerDescription {
     /// The codec of its services; empty if none of them uses a codec.
@@ -66,39 +67,6 @@ pub struct MethodDescription {
     pub idempotent: bool,
     /// Counts of the method's calls.
     pub stats: MethodStats,
-}
-
-impl Channel {
-    /// Asks the server for its load and limits. The call bypasses the server's layers and its limit
-    /// of calls, so that a server that is full can answer; a draining server refuses it like any
-    /// call.
-    pub fn check(&self) -> Call<ServerHealth> {
-        let decode = codec::result::<Postcard, ServerHealth>;
-        self.call(&METHODS[0], Arguments::of_bytes(&[], None), decode)
-    }
-
-    /// Asks the server for its methods, with their numbers and statistics, and for its limits.
-    ///
-    /// ```
-    /// use tokio_fabric_rpc::{Cx, Result, service, testing};
-    ///
-    /// #[service]
-    /// trait Double {
-    ///     async fn double(&self, cx: &Cx, number: u32) -> Result<u32>;
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<()> {
-    /// let (channel, _server) = testing::pair(DoubleServer::new(DoubleMock::new())).await?;
-    /// let server = channel.describe().await?;
-    /// assert!(server.methods.iter().any(|method| method.name == "Double/double"));
-    /// assert_eq!((&server.codec[..], server.health.stats.connections), ("postcard", 1));
-    /// # Ok(()) }
-    /// ```
-    pub fn describe(&self) -> Call<ServerDescription> {
-        let decode = codec::result::<Postcard, ServerDescription>;
-        self.call(&METHODS[1], Arguments::of_bytes(&[], None), decode)
-    }
 }
 
 /// The service of these methods; its bodies are postcard, whatever the server's codec is.

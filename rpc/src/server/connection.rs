@@ -14,7 +14,7 @@ use super::bodies;
 use super::fetches::{BodyShare, FetchTable};
 use super::listening::{CallPermit, ServerShared};
 use super::running;
-use super::service::{Incoming, IncomingBody, Reply};
+use super::service::{Handling, Incoming, IncomingBody, Reply};
 use crate::caught::{caught_async, log, wake_all};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::{
@@ -26,12 +26,25 @@ use crate::limits::{HEADER_LEN, RETRY_AFTER};
 use crate::proto::{Admission, ServerMachine};
 use crate::status::{Code, Started, Status};
 use crate::wire::{
-    CallId, Frame, FrameBuf, FrameHead, Hello, Request, Streams, Violation, Window, each_frame,
-    encode_goaway, encode_window, micros, response_head,
+    BatchBuf, CallId, Frame, FrameBuf, FrameHead, Hello, Request, Streams, Violation, Window,
+    each_frame, encode_goaway, encode_window, micros, response_head,
 };
 
 /// Calls by their contexts, and readers of items by their tasks.
 pub(super) type Machine = ServerMachine<Cx, Waker>;
+
+/// What of a call that is over serves the next one.
+#[derive(Default)]
+pub(crate) struct Spare {
+    pub(super) cx: Option<Cx>,
+    pub(super) handling: Option<Handling>,
+    /// Its method, and where the server has that.
+    method: Option<(u32, usize)>,
+    /// Answers of the connection whose messages are handled.
+    answers: BatchBuf,
+}
+
+pub(super) type ServerTurn = ReadTurn<Spare>;
 
 pub(crate) struct ServerConnection {
     pub(crate) endpoint: Endpoint,
@@ -126,23 +139,23 @@ impl ServerConnection {
     }
 
     /// The same, together with other answers if it is small.
-    fn gather(&self, head: &[u8; HEADER_LEN], reply: &mut Reply, turn: &mut ReadTurn) {
-        if !turn.answers.has_room(reply.len()) {
+    fn gather(&self, head: &[u8; HEADER_LEN], reply: &mut Reply, turn: &mut ServerTurn) {
+        if !turn.kept.answers.has_room(reply.len()) {
             self.send_gathered(turn);
         }
-        if !turn.answers.has_room(reply.len()) {
+        if !turn.kept.answers.has_room(reply.len()) {
             return self.send(reply.frame(head));
         }
-        turn.answers.push_body(head, reply.body());
-        if turn.answers.is_due() {
+        turn.kept.answers.push_body(head, reply.body());
+        if turn.kept.answers.is_due() {
             self.send_gathered(turn);
         }
     }
 
-    fn send_gathered(&self, turn: &mut ReadTurn) {
-        if !turn.answers.message().is_empty() {
+    fn send_gathered(&self, turn: &mut ServerTurn) {
+        if !turn.kept.answers.message().is_empty() {
             self.reading.count_message();
-            let _ = send_batch(&self.endpoint, &mut turn.answers);
+            let _ = send_batch(&self.endpoint, &mut turn.kept.answers);
         }
     }
 
@@ -230,7 +243,7 @@ impl ServerConnection {
 
     /// The same of a call that was not [opened](Self::open_call), whose answer
     /// [fits](Self::fits) into a frame.
-    pub(super) fn answer_at_once(&self, cx: &Cx, reply: &mut Reply, turn: &mut ReadTurn) {
+    pub(super) fn answer_at_once(&self, cx: &Cx, reply: &mut Reply, turn: &mut ServerTurn) {
         self.count_end(cx, reply.code, turn.last);
         let head = head_of(cx.id(), micros(turn.last), reply);
         self.gather(&head, reply, turn);
@@ -287,7 +300,7 @@ impl ServerConnection {
         reply.truncate(self.frame_max);
     }
 
-    fn refuse(&self, call: CallId, route: Option<usize>, status: &Status, turn: &mut ReadTurn) {
+    fn refuse(&self, call: CallId, route: Option<usize>, status: &Status, turn: &mut ServerTurn) {
         match route.map(|route| self.server.routes.at(route)) {
             Some(routed) => routed.counters.refuse(routed.method, status.code()),
             None => drop(self.server.unknown.fetch_add(1, Ordering::Relaxed)),
@@ -304,7 +317,7 @@ impl ServerConnection {
         self: &Arc<Self>,
         message: &[u8],
         frame: &[u8],
-        turn: &mut ReadTurn,
+        turn: &mut ServerTurn,
     ) -> Result<(), Violation> {
         match Frame::decode(frame)? {
             Frame::Request(request) => self.handle_request(&request, message, frame.len(), turn),
@@ -351,7 +364,7 @@ impl ServerConnection {
         request: &Request<'_>,
         message: &[u8],
         len: usize,
-        turn: &mut ReadTurn,
+        turn: &mut ServerTurn,
     ) -> Result<(), Violation> {
         let call = request.call;
         let (admission, calls_max, running) = self.with_machine(|machine| {
@@ -361,7 +374,7 @@ impl ServerConnection {
         self.reading
             .check(Came::Request, calls_max, &self.endpoint)?;
         let refusal = |code, what: &'static str| Status::not_started(code, what);
-        let route = match turn.last_method {
+        let route = match turn.kept.method {
             Some((method, route)) if method == request.method => Some(route),
             _ => self.server.routes.find(request.method),
         };
@@ -374,7 +387,7 @@ impl ServerConnection {
             self.refuse(call, None, &status, turn);
             return Ok(());
         };
-        turn.last_method = Some((request.method, route));
+        turn.kept.method = Some((request.method, route));
         let Some(permit) = self.server.admit(route, running) else {
             let status = refusal(Code::Overloaded, "as many calls run as the server takes");
             self.refuse(
@@ -424,7 +437,7 @@ impl ServerConnection {
                 lent: &request.lent,
                 streams: request.streams,
                 connection: self,
-                spare: turn.spare_handling.take(),
+                spare: turn.kept.handling.take(),
             })
         });
         if let Err(status) = started {
@@ -434,14 +447,14 @@ impl ServerConnection {
     }
 
     #[inline]
-    fn context_of(&self, request: &Request<'_>, route: usize, turn: &mut ReadTurn) -> Cx {
+    fn context_of(&self, request: &Request<'_>, route: usize, turn: &mut ServerTurn) -> Cx {
         let most = self.server.limits.deadline;
         let budget = match request.budget_us {
             0 => most,
             asked => Duration::from_micros(asked.into()).min(most),
         };
         let method = self.server.routes.at(route).method;
-        Cx::renew(turn.spare.take(), method, self.peer, |parts| {
+        Cx::renew(turn.kept.cx.take(), method, self.peer, |parts| {
             parts.id = request.call;
             parts.route = route;
             parts.received = turn.read;
@@ -465,15 +478,17 @@ impl ServerConnection {
 }
 
 impl Connection for ServerConnection {
+    type Kept = Spare;
+
     fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn) {
+    fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ServerTurn) {
         if self.has_failed.load(Ordering::Relaxed) {
             return;
         }
-        turn.answers.set_parts(self.parts);
+        turn.kept.answers.set_parts(self.parts);
         let handled = each_frame(message, |frame| self.handle(message, frame, turn));
         if let Err(violation) = handled {
             self.count_violation(violation.0);
@@ -483,9 +498,9 @@ impl Connection for ServerConnection {
         }
     }
 
-    fn handle_pause(self: &Arc<Self>, turn: &mut ReadTurn) -> bool {
+    fn handle_pause(self: &Arc<Self>, turn: &mut ServerTurn) -> bool {
         self.send_gathered(turn);
-        turn.answers.begin_turn();
+        turn.kept.answers.begin_turn();
         false
     }
 

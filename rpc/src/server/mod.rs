@@ -34,10 +34,11 @@ use crate::wire::Window;
 use route::MakeStack;
 
 pub use authorize::Authorize;
+pub(crate) use builtin::METHODS;
 pub use builtin::{MethodDescription, ServerDescription, ServerHealth};
 pub use listening::{Listening, ServerStats};
 pub use route::{BoxError, Request, Route, RouteFuture};
-pub use service::{Handling, Incoming, Method, Reply, Service};
+pub use service::{Handling, Incoming, Reply, Service};
 #[cfg(feature = "test-util")]
 pub(crate) use {connection::ServerConnection, listening::ServerShared};
 

@@ -11,8 +11,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::connection::ServerConnection;
-use super::service::{Handling, Incoming, IncomingBody, Method, Reply, Routes};
+use super::service::{Handling, Incoming, IncomingBody, Reply, Routes};
 use crate::cx::Cx;
+use crate::method::Method;
 use crate::status::{Code, Result, Status};
 use crate::wire::{LentRegions, Streams};
 

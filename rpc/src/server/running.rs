@@ -13,13 +13,12 @@ use std::time::Duration;
 use tokio::time::{Sleep, sleep_until};
 use tracing::Span;
 
-use super::connection::ServerConnection;
+use super::connection::{ServerConnection, ServerTurn};
 use super::items::SentItems;
 use super::listening::{CallPermit, ServerShared};
 use super::service::{Handling, Reply};
 use crate::caught::{caught, drop_caught, log};
 use crate::cx::{CancelReason, Cx};
-use crate::drive::ReadTurn;
 use crate::observe;
 use crate::status::{Code, Result, Started, Status};
 use crate::wire::Streams;
@@ -35,8 +34,8 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
     cx: Cx,
     permit: Option<CallPermit<S>>,
     mut unopened: Option<Streams>,
-    turn: &mut ReadTurn,
-    begin: impl FnOnce(&Cx, &mut ReadTurn) -> Result<Handling>,
+    turn: &mut ServerTurn,
+    begin: impl FnOnce(&Cx, &mut ServerTurn) -> Result<Handling>,
 ) -> Result<()> {
     let (mut begun, mut handling, mut reply) = (Ok(()), None, None);
     let mut span = Span::none();
@@ -79,7 +78,7 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
         connection.answer_at_once(&cx, reply, turn);
         observe::end_span(span, reply.code);
         // Nothing of the handler is left there.
-        (turn.spare, turn.spare_handling) = (Some(cx), handling);
+        (turn.kept.cx, turn.kept.handling) = (Some(cx), handling);
         return Ok(());
     }
     if let Some(streams) = unopened {

@@ -16,26 +16,11 @@ use crate::codec::{self, CodecOf};
 use crate::cx::Cx;
 use crate::lend::{Pull, Push};
 use crate::limits::{HEADER_LEN, LENT_BYTES_MAX};
+use crate::method::Method;
 use crate::observe::MethodCounters;
 use crate::status::{Code, Result, Status};
 use crate::streaming::{ItemSource, Streaming};
 use crate::wire::{Bodies, CodecName, FrameBuf, Streams, TYPED_ERROR, encode_status, frame_of};
-
-/// A method of a service, as the layers of a server see it
-/// ([`Request::method`](super::Request::method)).
-#[derive(Clone, Copy, Debug)]
-pub struct Method {
-    /// `Service/method`, with `#version` if it has one.
-    pub name: &'static str,
-    /// The number of the name on the wire.
-    pub id: u32,
-    /// True if the handler of a cancelled call continues to its end (`#[rpc(to_end)]`).
-    pub to_end: bool,
-    /// True if a call may be retried even if it may have run (`#[rpc(idempotent)]`).
-    pub idempotent: bool,
-    /// True if the handler runs in a task of its own from the beginning (`#[rpc(spawn)]`).
-    pub spawn: bool,
-}
 
 /// A service that can be added to a [`Server`](super::Server). `#[service]` generates the
 /// implementations.

@@ -3,8 +3,7 @@
 use smallvec::SmallVec;
 use tokio_fabric::{Access, RemoteRegion};
 
-use super::{Credit, FrameBuf, Item, Metadata, Window};
-use crate::cx::TraceContext;
+use super::{Credit, FrameBuf, Item, Metadata, TraceContext, Window};
 use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, LENT_LEN, LENT_MAX, TRACE_LEN};
 use crate::status::Status;
 

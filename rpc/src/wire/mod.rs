@@ -12,6 +12,7 @@ mod metadata;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 pub use batch::{BatchBuf, each_frame};
 pub use bodies::Bodies;
@@ -27,6 +28,8 @@ pub use metadata::Metadata;
 pub use stream::{
     Credit, Item, Window, encode_begun, encode_credit, encode_last, encode_window, write_item_head,
 };
+
+pub use trace::TraceContext;
 
 /// Microseconds on the wire, in 32 bits: 71 minutes at most. A longer deadline is kept by the
 /// client alone.

@@ -4,7 +4,6 @@ use proptest::prelude::*;
 use tokio_fabric::{Access, RemoteRegion};
 
 use super::*;
-use crate::cx::TraceContext;
 use crate::limits::{BATCH_BYTES_MAX, BODY_MAX, FRAME_MAX, HEADER_LEN, METADATA_MAX};
 use crate::status::{Code, Status};
 

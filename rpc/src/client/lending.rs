@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use tokio_fabric::{Domain, Error};
 
-use super::lent::{LendBuf, LendBufMut, LentRead, LentWrite};
-use crate::client::{Call, Channel, Reservation};
-use crate::cx::TraceContext;
+use super::{Call, Channel, Reservation};
+use crate::lend::{LendBuf, LendBufMut, LentRead, LentWrite};
 use crate::status::{CallError, Code, Result, Started, Status};
-use crate::wire::LentRegions;
+use crate::wire::{LentRegions, TraceContext};
 
 /// What a call lends: one [`LentRead`] or [`LentWrite`], or a tuple of up to four. Sealed.
 pub trait Loan: sealed::Pieces {}
