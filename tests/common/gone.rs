@@ -167,7 +167,7 @@ async fn dies(net: &Net, case: Case, tls: Option<TlsStep>) {
     let is_paused = || match case.pause {
         // Of what comes first, only the header can be taken.
         Pause::Room => ours.stats().bytes_received >= before + 16,
-        // The endpoint is not to be asked: whoever asks waits for the copy.
+        // The endpoint is not to be asked: a call of it waits for the copy.
         Pause::Device => device.copies.load(SeqCst) > 0,
     };
     while !is_paused() {
