@@ -159,17 +159,17 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a call of 64 B of tokio-fabric-rpc, both ends",
-        most: 34_965,
+        most: 33_664,
         run: || calls::calls(1, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 5412,
+        most: 5355,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 outstanding, with spans and times that are kept",
-        most: 8060,
+        most: 7970,
         run: || calls::observed_calls(64, TIMES as usize, counted),
     },
 ];

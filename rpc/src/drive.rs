@@ -2,15 +2,15 @@
 //! the beginnings and ends of connections. It hands frames to the connections, which answer by
 //! posting; nothing here waits for an application.
 
+mod parts;
 mod reading;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -35,6 +35,7 @@ use crate::limits::{
 use crate::status::Status;
 use crate::wire::{BatchBuf, Bodies, FrameBuf};
 
+pub(crate) use parts::Parts;
 pub(crate) use reading::{Came, ReadingCheck};
 
 /// One end of a connection.
@@ -44,6 +45,8 @@ pub(crate) trait Connection: Send + Sync + 'static {
 
     /// What it goes over.
     fn endpoint(&self) -> &Endpoint;
+    /// Messages of it follow.
+    fn handle_begin(&self, _: &mut ReadTurn<Self::Kept>) {}
     /// A message has come.
     fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn<Self::Kept>);
     /// No more messages of it are there for now. True: it gathers what those send that it has
@@ -359,6 +362,9 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
                 self.pause(last);
                 let found = lock(&self.connections).get(&id).cloned();
                 last = found.map(|it| (id, it));
+                if let Some((_, begins)) = &last {
+                    guarded(begins, || begins.handle_begin(&mut self.turn));
+                }
             }
             self.read_message(completion, last.as_ref().map(|(_, it)| it));
         }
@@ -508,14 +514,6 @@ pub(crate) fn send_batch(endpoint: &Endpoint, batch: &mut BatchBuf) -> Result<()
     }
     let sent = endpoint.send(batch.take()).detach();
     sent.map_err(|failed| failed.into_error())
-}
-
-/// Whether this peer can work while something is gathered for it: it has a processor of its own.
-pub(crate) fn works_beside(peer: Option<SocketAddr>) -> bool {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-    let is_here = peer.is_some_and(|it| it.ip().is_loopback());
-    !is_here || *PROCESSORS.get_or_init(processors) > 1
 }
 
 /// Closes a connection without waiting for it.

@@ -10,8 +10,8 @@ use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
 use crate::caught::{caught, caught_async, log, wake_all};
 use crate::drive::{
-    Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
-    send_later, works_beside,
+    Came, Connection, ItemSending, Parts, ReadTurn, ReadingCheck, close, send, send_batch,
+    send_item, send_later,
 };
 use crate::lend::{BodyRoom, fetch};
 use crate::limits::{GATHERED_CALLERS_MIN, HEADER_LEN};
@@ -49,6 +49,7 @@ pub(crate) struct ClientConnection {
     codec: OnceLock<CodecName>,
     state: Mutex<State>,
     reading: ReadingCheck,
+    parts: Parts,
     /// For answers that are read out of the server's memory.
     bodies: BodyRoom,
     /// In which its messages are read: its clock goes there too, and not in that of the first call,
@@ -111,6 +112,7 @@ impl ClientConnection {
                 has_clock: false,
             }),
             reading: ReadingCheck::default(),
+            parts: Parts::default(),
             bodies: BodyRoom::new(),
             runtime: Handle::current(),
             earlier: Arc::default(),
@@ -132,10 +134,7 @@ impl ClientConnection {
     pub(crate) fn agree(&self, server: &Hello) {
         // A connection is made once.
         let _ = self.codec.set(server.codec);
-        let state = &mut *self.lock();
-        state.machine.agree(server);
-        let parts = works_beside(self.endpoint.peer_addr());
-        state.gathered.set_parts(parts);
+        self.with_machine(|machine| machine.agree(server));
     }
 
     /// Before a call in this codec.
@@ -600,7 +599,10 @@ impl Connection for ClientConnection {
     fn handle_pause(self: &Arc<Self>, turn: &mut ReadTurn<Woken>) -> bool {
         let gathers = std::mem::take(&mut turn.kept.woken) >= GATHERED_CALLERS_MIN;
         if gathers {
-            self.lock().gathers = true;
+            let parts = self.parts.may_split(&self.endpoint);
+            let state = &mut *self.lock();
+            state.gathers = true;
+            state.gathered.set_parts(parts);
         }
         gathers
     }

@@ -18,8 +18,8 @@ use super::service::{Handling, Incoming, IncomingBody, Reply};
 use crate::caught::{caught_async, log, wake_all};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::{
-    Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
-    works_beside,
+    Came, Connection, ItemSending, Parts, ReadTurn, ReadingCheck, close, send, send_batch,
+    send_item,
 };
 use crate::lend::{BodyRoom, Bulk};
 use crate::limits::{HEADER_LEN, RETRY_AFTER};
@@ -62,8 +62,7 @@ pub(crate) struct ServerConnection {
     pub(super) share: BodyShare,
     machine: Mutex<Machine>,
     reading: ReadingCheck,
-    /// Answers may leave in parts.
-    parts: bool,
+    parts: Parts,
     has_failed: AtomicBool,
     /// Closed once it has ended; nothing else of it is used.
     ended: Semaphore,
@@ -89,7 +88,7 @@ impl ServerConnection {
             frame_max: client.frame_max as usize,
             body_max: client.body_max,
             reading: ReadingCheck::default(),
-            parts: works_beside(Some(peer)),
+            parts: Parts::default(),
             has_failed: AtomicBool::new(false),
             ended: Semaphore::new(0),
         })
@@ -484,11 +483,15 @@ impl Connection for ServerConnection {
         &self.endpoint
     }
 
+    fn handle_begin(&self, turn: &mut ServerTurn) {
+        let parts = self.parts.may_split(&self.endpoint);
+        turn.kept.answers.set_parts(parts);
+    }
+
     fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ServerTurn) {
         if self.has_failed.load(Ordering::Relaxed) {
             return;
         }
-        turn.kept.answers.set_parts(self.parts);
         let handled = each_frame(message, |frame| self.handle(message, frame, turn));
         if let Err(violation) = handled {
             self.count_violation(violation.0);

@@ -4,8 +4,9 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use futures::future::join_all;
-use tokio_fabric::Endpoint;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use tokio_fabric::testing::Net;
+use tokio_fabric::{Backend, Endpoint};
 use tokio_fabric_rpc::limits::FIRST_BATCH_FRAMES;
 use tokio_fabric_rpc::{Code, Server, Started, testing};
 
@@ -120,6 +121,33 @@ async fn the_first_frames_of_a_turn_leave_before_the_others() {
         .await
         .into_iter()
         .for_each(|it| it.unwrap());
+}
+
+/// To a peer on the same processor, which could not work meanwhile, all of them leave together.
+#[test]
+fn on_one_processor_the_frames_of_a_turn_leave_together() {
+    const CALLS: u32 = 40;
+    // In a thread of its own, which stays where it is.
+    let pinned = std::thread::spawn(|| {
+        let mut here = CpuSet::new();
+        here.set(sched_getcpu());
+        sched_setaffinity(None, &here).unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let net = Net::on(Backend::Epoll);
+            let server = Server::new().add(ProbeServer::new(Handlers::default()));
+            let (_channel, server) = testing::connect(&net, server).await.unwrap();
+            let (_peer, endpoint) = raw_client(&net, server.local_addr(), hello_with(0)).await;
+            for turn in 0..2 {
+                let call = |slot| request(turn << 16 | slot, "Probe/nothing", 0, &[]);
+                let calls: Vec<_> = (0..CALLS).map(call).collect();
+                endpoint.send(batch(&calls)).await.unwrap();
+                assert_eq!(next_frames(&endpoint).await.len(), CALLS as usize);
+            }
+        });
+    });
+    pinned.join().unwrap();
 }
 
 /// Callers whose answers come together are woken together, and call together; one alone does not
