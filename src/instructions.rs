@@ -380,7 +380,9 @@ impl SteppedConnection {
             let (unread, read) = (&mut self.unread, &mut self.read);
             (self.machine).take_messages(inbox, unread, |free| free.append(read), &mut self.host);
             assert_eq!(self.unread.len() * bytes.len(), GATHERED * bytes.len());
-            self.read.extend(self.unread.drain(..).map(|it| it.buffer));
+            while let Some(message) = self.unread.pop_front() {
+                self.read.push(message.buffer);
+            }
         }
     }
 

@@ -330,8 +330,7 @@ impl<T> Dgram<T> {
             Some(peer) => error.with_peer(peer),
             None => error,
         });
-        let payload = operation.take_payload();
-        operation.set_end(result, len, payload);
+        operation.set_end(result, len);
         self.completed.push_back(operation);
     }
 

@@ -331,15 +331,14 @@ impl<T> Operation<T> {
         }
     }
 
-    /// It has ended so, and this is its memory.
+    /// It has ended so; its memory is here.
     #[inline]
-    pub(crate) fn set_end(&mut self, result: Result<(), Error>, len: usize, payload: Payload) {
+    pub(crate) fn set_end(&mut self, result: Result<(), Error>, len: usize) {
         self.end.result = result.map_err(|error| {
             let error = error.with_operation(self.operation());
             error.with_phase(self.phase)
         });
         self.end.len = len;
-        self.payload = Some(payload);
     }
 
     /// True of a receive that got a message, in full or as much as fits.
@@ -370,7 +369,8 @@ impl<T> Operation<T> {
             end: OpEnd::NONE,
         };
         let mut parted = std::mem::replace(record, OwnedRecord::new(rest));
-        parted.set_end(Err(error), 0, Payload::empty());
+        parted.payload = Some(Payload::empty());
+        parted.set_end(Err(error), 0);
         parted
     }
 

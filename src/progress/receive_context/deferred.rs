@@ -89,8 +89,7 @@ impl<'a> DeferredWork<'a> {
     /// Ends a receive that no message was placed in.
     pub(super) fn end_unmatched(&mut self, mut record: OpRecord, error: Error, phase: Phase) {
         record.phase = phase;
-        let payload = record.take_payload();
-        record.set_end(Err(error), 0, payload);
+        record.set_end(Err(error), 0);
         self.completions.push(record);
     }
 
@@ -140,7 +139,8 @@ fn deliver(receive: PostedReceive<Report>, message: UnexpectedMessage) -> OpReco
         Ok(_) => Err(truncated(len, overflow)),
     };
     record.phase = Phase::Moving;
-    record.set_end(result, len, payload);
+    record.payload = Some(payload);
+    record.set_end(result, len);
     let end = &mut record.end;
     end.overflow = overflow;
     end.data = arrival.data;

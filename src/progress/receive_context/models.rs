@@ -203,7 +203,8 @@ impl Sender {
                 } = receive.expect("it was matched");
                 let mut payload = record.take_payload();
                 payload.copy_in(0, &[byte]).unwrap();
-                record.set_end(Ok(()), 1, payload);
+                record.payload = Some(payload);
+                record.set_end(Ok(()), 1);
                 record.end.origin = Some(arrival.origin());
                 record.end.order = arrival.order;
                 self.receives.receive_ended(key);

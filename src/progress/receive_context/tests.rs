@@ -304,7 +304,8 @@ impl Sender {
         let (arrival, PostedReceive { mut record, .. }) = met;
         let mut payload = record.take_payload();
         payload.copy_in(0, bytes).unwrap();
-        record.set_end(Ok(()), bytes.len(), payload);
+        record.payload = Some(payload);
+        record.set_end(Ok(()), bytes.len());
         record.end.tag = arrival.kind.tag();
         record.end.origin = Some(arrival.origin());
         record.end.order = arrival.order;

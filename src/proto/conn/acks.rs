@@ -52,12 +52,9 @@ impl<T> Connection<T> {
             self.awaited_acks.push_front(key);
             return Err(violation("a message that was refused"));
         }
-        match (op.phase, op.payload.take()) {
-            (Phase::AwaitingPeer, Some(payload)) => self.complete_answered(key, answer, payload),
-            (_, kept) => {
-                op.payload = kept;
-                op.answer = Some(answer);
-            }
+        match op.phase {
+            Phase::AwaitingPeer if op.payload.is_some() => self.complete_answered(key, answer),
+            _ => op.answer = Some(answer),
         }
         Ok(())
     }
@@ -76,17 +73,12 @@ impl<T> Connection<T> {
     }
 
     /// Ends an operation that has its answer and its memory back.
-    pub(super) fn complete_answered(
-        &mut self,
-        key: OpKey,
-        answer: Result<(), Refusal>,
-        payload: Payload,
-    ) {
+    pub(super) fn complete_answered(&mut self, key: OpKey, answer: Result<(), Refusal>) {
         let len = match answer {
             Ok(()) => self.ops.get(key).map_or(0, |op| op.len),
             Err(_) => 0,
         };
-        self.complete(key, answer.map_err(Error::refused), len, payload);
+        self.complete(key, answer.map_err(Error::refused), len);
         self.handle_refused(answer);
     }
 
@@ -150,9 +142,8 @@ impl<T> Connection<T> {
             return Ok(());
         };
         op.phase = Phase::AwaitingPeer;
-        let payload = op.payload.take();
-        let payload = payload.expect("a read has its destination between two frames");
-        self.complete_answered(read.op, answer, payload);
+        debug_assert!(op.payload.is_some(), "its destination, between two frames");
+        self.complete_answered(read.op, answer);
         Ok(())
     }
 }

@@ -133,11 +133,7 @@ impl<T> Connection<T> {
 
     /// Ends an operation whose frame does not go out.
     pub(super) fn complete_unsent(&mut self, key: OpKey, error: Error) {
-        let Some(op) = self.ops.get_mut(key) else {
-            return;
-        };
-        let payload = op.take_payload();
-        self.complete(key, Err(error), 0, payload);
+        self.complete(key, Err(error), 0);
     }
 
     /// True if there are messages that the peer, who closes, has no receive for: they go over the

@@ -92,11 +92,10 @@ impl<T> Connection<T> {
             let Some(payload) = self.let_go(key, matched.copied(), payload, error, host) else {
                 continue;
             };
+            self.put_back(key, payload);
             match self.ops.get(key).and_then(|op| op.answer) {
-                Some(answer) => self.complete_answered(key, answer, payload),
-                None => {
-                    self.complete(key, Err(error.clone()), 0, payload);
-                }
+                Some(answer) => self.complete_answered(key, answer),
+                None => self.complete(key, Err(error.clone()), 0),
             }
         }
         self.awaited_acks.clear();

@@ -55,7 +55,8 @@ impl<T> Connection<T> {
                 payload
             }
         };
-        self.complete(key, Err(Error::new(ErrorKind::TimedOut, why)), 0, payload);
+        self.put_back(key, payload);
+        self.complete(key, Err(Error::new(ErrorKind::TimedOut, why)), 0);
         self.invariants();
         Withdrawn::Ended
     }

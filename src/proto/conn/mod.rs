@@ -252,10 +252,18 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Completes an operation: its record gets the result, and goes to the owner. By its key it is
-    /// not found any more.
+    /// The memory of an operation comes back to its record.
     #[inline]
-    fn complete(&mut self, key: OpKey, result: Result<(), Error>, len: usize, payload: Payload) {
+    fn put_back(&mut self, key: OpKey, payload: Payload) {
+        if let Some(op) = self.ops.get_mut(key) {
+            op.payload = Some(payload);
+        }
+    }
+
+    /// Completes an operation: its record, which has its memory, gets the result, and goes to the
+    /// owner. By its key it is not found any more.
+    #[inline]
+    fn complete(&mut self, key: OpKey, result: Result<(), Error>, len: usize) {
         let Some(mut op) = self.ops.remove(key) else {
             return;
         };
@@ -264,7 +272,7 @@ impl<T> Connection<T> {
             Some(failed) => Err(failed.error("what came was copied to it")),
             None => result,
         };
-        op.set_end(result, len, payload);
+        op.set_end(result, len);
         let (phase, is_receive, number) = (op.phase, op.is_receive(), op.number);
         self.work += 1;
         self.events.push(ConnEvent::Completed(op));
@@ -286,7 +294,7 @@ impl<T> Connection<T> {
 
     /// Completes a receive that got a message.
     #[inline]
-    fn complete_receive(&mut self, key: OpKey, received: ReceivedMessage, payload: Payload) {
+    fn complete_receive(&mut self, key: OpKey, received: ReceivedMessage) {
         let ids = self.ids();
         if let Some(op) = self.ops.get_mut(key) {
             let end = &mut op.end;
@@ -297,7 +305,7 @@ impl<T> Connection<T> {
             end.origin = ids
                 .map(|ConnIds { source, connection }| MessageOrigin::Peer { source, connection });
         }
-        self.complete(key, received.result(), received.len, payload);
+        self.complete(key, received.result(), received.len);
     }
 
     /// Gives the memory back that queues keep for what may be queued: of use when nothing has moved

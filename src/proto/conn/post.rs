@@ -358,7 +358,8 @@ impl<T> Connection<T> {
         match self.take_unstarted(key) {
             Some(payload) => {
                 let error = Error::new(ErrorKind::Canceled, self.why_unstarted(key));
-                self.complete(key, Err(error), 0, payload);
+                self.put_back(key, payload);
+                self.complete(key, Err(error), 0);
                 Withdrawn::Ended
             }
             None if self.ops.get(key).is_some() => Withdrawn::Running,

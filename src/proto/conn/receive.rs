@@ -198,22 +198,32 @@ impl<T> Connection<T> {
     }
 
     fn consume_header(&mut self, input: &[u8], host: &mut impl Host<T>) -> Result<usize, Error> {
-        // 1. Decode the header where it lies.
-        let decoded = self.partial.decode(input, self.byte_order)?;
-        // 2. Fast path: a small message that is here with its payload completes its receive. Any
-        // peer may send messages, until it has sent its CLOSE.
-        if let Decoded::Frame {
-            header: FrameHeader::Message { data, ack, len },
-            header_len,
-            ..
-        } = decoded
-            && !self.close.is_received()
-            && let Some(len) = self.receive_whole_message(data, ack, len, &input[header_len..])?
-        {
-            return Ok(header_len + len);
+        let mut at = 0;
+        loop {
+            // 1. Decode the header where it lies.
+            let decoded = self.partial.decode(&input[at..], self.byte_order)?;
+            // 2. Fast path: small messages that are here with their payloads complete receives, or
+            // go to a stream. Any peer may send messages, until it has sent its CLOSE.
+            if let Decoded::Frame {
+                header: FrameHeader::Message { data, ack, len },
+                header_len,
+                ..
+            } = decoded
+                && !self.close.is_received()
+                && let Some(len) =
+                    self.receive_whole_message(data, ack, len, &input[at + header_len..])?
+            {
+                at += header_len + len;
+                if at < input.len() {
+                    continue;
+                }
+            }
+            // 3. Any other frame.
+            return match at {
+                0 => self.consume_any_header(decoded, input, host),
+                at => Ok(at),
+            };
         }
-        // 3. Any other frame.
-        self.consume_any_header(decoded, input, host)
     }
 
     /// Dispatches a decoded header, or collects the bytes of one that is split. Out of line, so

@@ -273,12 +273,13 @@ impl<T> Connection<T> {
         if op.is_answered_with_bytes() {
             return; // What of it was in the frame is of no use any more.
         }
+        op.payload = Some(payload);
         match op.answer {
-            Some(answer) => self.complete_answered(key, answer, payload),
-            None if op.is_acknowledged() => op.payload = Some(payload),
+            Some(answer) => self.complete_answered(key, answer),
+            None if op.is_acknowledged() => {}
             None => {
                 let len = op.len;
-                self.complete(key, Ok(()), len, payload);
+                self.complete(key, Ok(()), len);
             }
         }
     }

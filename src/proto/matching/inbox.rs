@@ -61,11 +61,13 @@ struct MessageInbox {
 }
 
 impl MessageInbox {
+    #[inline]
     fn places(&self) -> usize {
         let taken = self.messages.len() + self.lent + usize::from(self.is_storing);
         self.depth.saturating_sub(taken)
     }
 
+    #[inline]
     fn buffer(&mut self) -> Option<Vec<u8>> {
         let free = self.free.pop();
         free.or_else(|| zeroed(self.size as u64))

@@ -120,7 +120,8 @@ impl Shared {
             0 => Ok(()),
             _ => Err(Error::new(ErrorKind::Truncated, "")),
         };
-        record.set_end(result, len, payload);
+        record.payload = Some(payload);
+        record.set_end(result, len);
         let end = &mut record.end;
         end.overflow = overflow;
         end.data = unexpected.arrival.data;

@@ -1,5 +1,5 @@
-//! Messages one way over one or many connections, everything through one completion queue and one
-//! task per side.
+//! Messages one way over one or many connections, one task per side. Messages of one connection are
+//! taken as a stream; of many, everything goes through one completion queue.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,8 +27,28 @@ pub struct Served {
 pub async fn serve(how: Fabric, config: EndConfig) -> Result<()> {
     let side = open(how, &config.job)?;
     let acceptor = Acceptor::open(&side)?;
-    let served = accept(&side, &acceptor, &config.job).await?;
-    answer(&side, served, &config.job).await
+    receive(&side, &acceptor, &config.job).await
+}
+
+/// Takes and answers what comes: of one connection as a stream of messages, of many through one
+/// completion queue.
+async fn receive(side: &DomainSetup, acceptor: &Acceptor, job: &Job) -> Result<()> {
+    if job.connections > 1 {
+        let served = accept(side, acceptor, job).await?;
+        return answer(side, served, job).await;
+    }
+    let endpoint = acceptor.accept(side, [], |_| Ok(())).await?;
+    let mut messages = endpoint.messages(job.size, job.window);
+    let mut unanswered = 0;
+    while let Some(message) = messages.next().await {
+        drop(message?);
+        unanswered += 1;
+        if unanswered == job.batch() {
+            unanswered = 0;
+            endpoint.inject(&[0; ANSWER_SIZE])?;
+        }
+    }
+    Ok(())
 }
 
 pub fn open(how: Fabric, job: &Job) -> Result<DomainSetup> {
@@ -144,10 +164,7 @@ async fn between(here: DomainSetup, there: DomainSetup, job: Job, tally: Arc<Tal
     let acceptor = Acceptor::open_unannounced(&there)?;
     let address = acceptor.address();
     let answering = job.clone();
-    tokio::spawn(async move {
-        let served = accept(&there, &acceptor, &answering).await?;
-        answer(&there, served, &answering).await
-    });
+    tokio::spawn(async move { receive(&there, &acceptor, &answering).await });
     let mut senders = connect(&here, address, &job).await?;
     begin(&mut senders, &job)?;
     let batch = job.batch() as u64;

@@ -50,7 +50,6 @@ impl<T> Connection<T> {
         let fits = buffer.room_for(len);
         // A buffer that refuses ends its receive.
         op.failed = buffer.copy_in(0, &bytes[..fits]).err();
-        let payload = op.payload.take().unwrap_or_else(Payload::empty);
         // 3. Account for it, acknowledge it, and complete the receive.
         self.receive_credit.count_message(len);
         if ack {
@@ -63,7 +62,7 @@ impl<T> Connection<T> {
             tag: None,
             order,
         };
-        self.complete_receive(key, received, payload);
+        self.complete_receive(key, received);
         Ok(Some(bytes.len()))
     }
 
@@ -180,7 +179,8 @@ impl<T> Connection<T> {
             }
             Err(denied) => {
                 let error = denied.error("a message was copied to it");
-                self.complete(key, Err(error), 0, payload);
+                self.put_back(key, payload);
+                self.complete(key, Err(error), 0);
             }
         }
     }

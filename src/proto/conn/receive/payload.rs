@@ -88,7 +88,8 @@ impl<T> Connection<T> {
             }
             PayloadTarget::Read { op } if self.ops.get(op).is_none() => self.free_leaked_slot(),
             PayloadTarget::Read { op } => {
-                self.complete(op, Ok(()), len, payload);
+                self.put_back(op, payload);
+                self.complete(op, Ok(()), len);
             }
             PayloadTarget::ReadData { op } => self.read_data_landed(op, transfer.len, payload),
             PayloadTarget::Atomic(asked) => self.atomic_landed(*asked, payload),
@@ -120,7 +121,8 @@ impl<T> Connection<T> {
             // so that no later one is matched before it.
             let copy = payload.copy_front(len);
             let error = Error::new(ErrorKind::Canceled, "");
-            self.complete(key, Err(error), 0, payload);
+            self.put_back(key, payload);
+            self.complete(key, Err(error), 0);
             let Ok(payload) = copy else { return };
             match (self.ids(), shared) {
                 (Some(ids), Some(shared)) => {
@@ -136,6 +138,7 @@ impl<T> Connection<T> {
             }
             return;
         }
-        self.complete_receive(key, received, payload);
+        self.put_back(key, payload);
+        self.complete_receive(key, received);
     }
 }

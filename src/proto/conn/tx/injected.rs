@@ -44,8 +44,11 @@ impl Bytes {
         &mut self.list[self.taken..]
     }
 
-    /// Moves the first `len` bytes behind others.
+    /// Moves the first `len` bytes behind others: all, where there are no others, by their list.
     fn pop(&mut self, len: usize, to: &mut Vec<u8>) {
+        if to.is_empty() && self.taken == 0 && len == self.list.len() {
+            return std::mem::swap(&mut self.list, to);
+        }
         let end = self.taken + len;
         to.extend_from_slice(&self.list[self.taken..end]);
         self.taken = end;
