@@ -13,8 +13,8 @@ use crate::mr::AccessRequest;
 use crate::proto::{
     Announcement, Arrival, ArrivalOutcome, ClearToSend, ConnEvent, ConnIds, Connection,
     ConnectionId, ExtensionParams, Host, InboxId, InboxMessage, LongMessages, MatchCriteria,
-    MessageKind, OpKind, Operation, Outgoing, PostOptions, PostedReceive, RdmParams, Receives,
-    SendOrder, SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
+    MessageKind, OpKind, Operation, PostOptions, PostedReceive, RdmParams, Receives, SendOrder,
+    SharedMatcher, SharedParams, Sizes, SourceId, UnexpectedBudget, UnexpectedMessage,
 };
 use crate::slab::Key;
 use crate::sync::OwnedRecord;
@@ -265,9 +265,9 @@ impl SteppedConnection {
         response: bytes::Bytes,
     ) -> Self {
         let mut host = UnlimitedHost { shared };
-        if let Some(Outgoing { frames, leases, .. }) = machine.poll_transmit(&mut host) {
-            let len = frames.iter().map(|frame| frame.remaining()).sum();
-            machine.handle_sent(frames, leases, len);
+        if let Some(batch) = machine.poll_transmit(&mut host) {
+            let len = batch.frames.iter().map(|frame| frame.remaining()).sum();
+            machine.handle_sent(batch, len);
         }
         let response = ControlFrame::new(ControlKind::Response, response);
         let response = response.expect("it is not too much data").encode();
@@ -420,9 +420,9 @@ impl SteppedConnection {
 
     fn transmit(&mut self) {
         let outgoing = self.machine.poll_transmit(&mut self.host);
-        let Outgoing { frames, leases, .. } = outgoing.expect("a frame is queued");
-        let len = frames.iter().map(|frame| frame.remaining()).sum();
-        self.machine.handle_sent(frames, leases, len);
+        let batch = outgoing.expect("a frame is queued");
+        let len = batch.frames.iter().map(|frame| frame.remaining()).sum();
+        self.machine.handle_sent(batch, len);
     }
 
     fn match_or_admit(&mut self, bytes: &[u8]) {

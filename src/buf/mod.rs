@@ -69,7 +69,7 @@ pub(crate) use attached::RegionTraits;
 pub(crate) use buffer_cursor::BufferCursor;
 pub(crate) use device::SharedHmemOps;
 pub(crate) use memory::{Memory, RegionUse};
-pub(crate) use out_frame::{BounceBuffer, OutFrame};
+pub(crate) use out_frame::{BounceBuffer, OutFrame, SendBatch};
 pub(crate) use owned_buffer::{OwnedBuffer, OwnedBuffers};
 #[cfg(feature = "tls")]
 pub(crate) use payload::Slices;

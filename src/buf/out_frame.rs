@@ -1,10 +1,12 @@
 //! What the transport sends as one: header bytes, the payload behind them, and how much of both has
 //! gone out. A frame of the wire protocol, or a run of those that lie in one buffer.
 
+use std::collections::VecDeque;
+
 use super::access_error::AccessError;
-use super::payload::Payload;
 #[cfg(feature = "tls")]
 use super::payload::Slices;
+use super::payload::{Leases, Payload};
 use super::span::{Span, SpanList};
 use crate::limits::{DEVICE_PIECE_MAX, FRAME_HEADER_INLINE, HEADER_SIZE_MAX};
 
@@ -251,3 +253,51 @@ debug_fields!(OutFrame, self =>
     header_len: self.header_len, payload_len: self.payload.len(), sent: self.sent,
     token: self.token
 );
+
+/// Frames to be sent in this order, by as few system calls as possible. Owned by the link while
+/// submitted; then it comes back.
+#[derive(Debug, Default)]
+pub(crate) struct SendBatch {
+    pub(crate) frames: VecDeque<OutFrame>,
+    /// Held while the kernel may read region memory of these frames; dropped by the owner of the
+    /// batch when it comes back.
+    pub(crate) leases: Vec<Leases>,
+    /// Several messages go out together.
+    pub(crate) is_burst: bool,
+}
+
+impl SendBatch {
+    /// Appends the spans of up to `len` bytes that come next, as many as fit into the list.
+    pub(crate) fn spans(&self, len: usize, into: &mut SpanList) {
+        let mut left = len;
+        for frame in &self.frames {
+            if left == 0 || into.is_full() {
+                break;
+            }
+            frame.spans(left, into);
+            left -= frame.remaining().min(left);
+        }
+    }
+
+    /// Bytes not sent yet, over all frames.
+    #[cfg(test)]
+    pub(crate) fn remaining(&self) -> usize {
+        self.frames.iter().map(OutFrame::remaining).sum()
+    }
+
+    /// Accounts for `count` sent bytes: frames that are sent in full leave the batch, in order,
+    /// through `sent`; the cursor of the first one left moves on.
+    #[cfg(test)]
+    pub(crate) fn advance(&mut self, mut count: usize, mut sent: impl FnMut(OutFrame)) {
+        while let Some(frame) = self.frames.front_mut() {
+            let moved = frame.remaining().min(count);
+            frame.advance(moved);
+            count -= moved;
+            if frame.remaining() > 0 {
+                break;
+            }
+            sent(self.frames.pop_front().expect("the front was just seen"));
+        }
+        debug_assert_eq!(count, 0, "no more can be sent than was submitted");
+    }
+}

@@ -2,7 +2,7 @@
 //! end, a failure.
 
 use crate::error::{Error, ErrorKind};
-use crate::transport::{DirectBuffer, Outcome, Received, SendBatch};
+use crate::transport::{DirectBuffer, Outcome, Received};
 
 use super::arming::{PeerStream, RecvState, SendState};
 use super::budget::Budget;
@@ -36,15 +36,14 @@ impl Port {
                 state.bind_proofs();
             }
             Outcome::Sent { batch, result } => {
-                let SendBatch { frames, leases } = batch;
                 state.io.send = SendState::Idle;
                 match result {
                     Ok(sent) => {
                         state.liveness.sent += sent as u64;
-                        state.machine.handle_sent(frames, leases, sent);
+                        state.machine.handle_sent(batch, sent);
                     }
                     Err(error) => {
-                        state.machine.handle_sent(frames, leases, 0);
+                        state.machine.handle_sent(batch, 0);
                         self.fail(state, error);
                     }
                 }

@@ -17,8 +17,8 @@
 use std::time::Instant;
 
 use crate::buf::Stage;
-use crate::proto::{Outgoing, ReceivePlan};
-use crate::transport::{Clock, DirectBuffer, Outcome, Receive, SendBatch, wake_bytes};
+use crate::proto::ReceivePlan;
+use crate::transport::{Clock, DirectBuffer, Outcome, Receive, wake_bytes};
 
 use super::arming::{PeerStream, RecvState, SendState};
 use super::budget::Budget;
@@ -206,21 +206,16 @@ impl Port {
             if state.io.link.is_none() {
                 break;
             }
-            let outgoing = with_host!(self, state, |machine, host| machine.poll_transmit(host));
-            let (Some(outgoing), Some(link)) = (outgoing, &mut state.io.link) else {
+            let batch = with_host!(self, state, |machine, host| machine.poll_transmit(host));
+            let (Some(batch), Some(link)) = (batch, &mut state.io.link) else {
                 break;
             };
-            let Outgoing {
-                frames,
-                leases,
-                is_burst,
-            } = outgoing;
             state.io.send = SendState::InFlight {
-                region: !leases.is_empty(),
+                region: !batch.leases.is_empty(),
             };
-            state.inline_send.on_batch(is_burst);
+            state.inline_send.on_batch(batch.is_burst);
             state.counts.backend_sends += 1;
-            link.send(SendBatch { frames, leases });
+            link.send(batch);
             let Some(outcome) = link.poll_outcome() else {
                 break;
             };

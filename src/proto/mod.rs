@@ -27,8 +27,8 @@ mod tests;
 
 pub(crate) use conn::{
     Challenge, ChallengeResult, ConnIds, Connection, ExtensionParams, InjectedEnds, Lifecycle,
-    LongMessages, OFFERED, Outgoing, ProvenKey, RdmParams, ReceivePlan, SendOrder, SharedParams,
-    Sizes, UnsentMessages, Withdrawn, no_contexts, truncated,
+    LongMessages, OFFERED, ProvenKey, RdmParams, ReceivePlan, SendOrder, SharedParams, Sizes,
+    UnsentMessages, Withdrawn, no_contexts, truncated,
 };
 pub(crate) use dgram::{Dgram, DgramSizes};
 pub(crate) use event::ConnEvent;

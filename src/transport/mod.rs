@@ -77,7 +77,6 @@ mod wrapped;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -85,7 +84,8 @@ use std::str::FromStr;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::buf::{Leases, OutFrame, Payload, SpanList, Stage};
+pub(crate) use crate::buf::SendBatch;
+use crate::buf::{Leases, Payload, Stage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
 use crate::limits::{DIRECT_PIECE_MAX, WAKE_BYTES_MIN, WAKES_PER_PAYLOAD};
@@ -443,52 +443,6 @@ impl Default for IoSizes {
             send: DIRECT_PIECE_MAX,
             receive: DIRECT_PIECE_MAX,
         }
-    }
-}
-
-/// Frames to be sent in this order, by as few system calls as possible. Owned by the link while
-/// submitted; it comes back with [`Outcome::Sent`].
-#[derive(Debug, Default)]
-pub(crate) struct SendBatch {
-    pub(crate) frames: VecDeque<OutFrame>,
-    /// Held while the kernel may read region memory of these frames; dropped by the owner of the
-    /// batch when it comes back.
-    pub(crate) leases: Vec<Leases>,
-}
-
-impl SendBatch {
-    /// Appends the spans of up to `len` bytes that come next, as many as fit into the list.
-    fn spans(&self, len: usize, into: &mut SpanList) {
-        let mut left = len;
-        for frame in &self.frames {
-            if left == 0 || into.is_full() {
-                break;
-            }
-            frame.spans(left, into);
-            left -= frame.remaining().min(left);
-        }
-    }
-
-    /// Bytes not sent yet, over all frames.
-    #[cfg(test)]
-    pub(crate) fn remaining(&self) -> usize {
-        self.frames.iter().map(OutFrame::remaining).sum()
-    }
-
-    /// Accounts for `count` sent bytes: frames that are sent in full leave the batch, in order,
-    /// through `sent`; the cursor of the first one left moves on.
-    #[cfg(test)]
-    pub(crate) fn advance(&mut self, mut count: usize, mut sent: impl FnMut(OutFrame)) {
-        while let Some(frame) = self.frames.front_mut() {
-            let moved = frame.remaining().min(count);
-            frame.advance(moved);
-            count -= moved;
-            if frame.remaining() > 0 {
-                break;
-            }
-            sent(self.frames.pop_front().expect("the front was just seen"));
-        }
-        debug_assert_eq!(count, 0, "no more can be sent than was submitted");
     }
 }
 

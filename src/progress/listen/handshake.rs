@@ -124,7 +124,7 @@ pub(super) struct CompleteRequest {
 fn batch_of(frame: OutFrame) -> SendBatch {
     SendBatch {
         frames: [frame].into(),
-        leases: Vec::new(),
+        ..SendBatch::default()
     }
 }
 

@@ -85,7 +85,7 @@ pub(in crate::proto) use rendezvous_receiver::IncomingState;
 pub(in crate::proto) use rendezvous_sender::OutgoingState;
 pub(crate) use state::Lifecycle;
 use tx::Tx;
-pub(crate) use tx::{InjectedEnds, Outgoing, UnsentMessages};
+pub(crate) use tx::{InjectedEnds, UnsentMessages};
 
 /// Sizes of a connection's queues.
 #[derive(Clone, Copy, Debug)]

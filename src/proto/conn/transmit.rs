@@ -1,10 +1,8 @@
 //! The transmit half of a connection: frames handed out, sent, acknowledged.
 
-use std::collections::VecDeque;
-
 use tracing::Level;
 
-use crate::buf::{AccessError, BounceBuffer, Leases, OutFrame, Payload};
+use crate::buf::{AccessError, BounceBuffer, OutFrame, Payload, SendBatch};
 use crate::error::{Error, OperationKind, Phase};
 use crate::log::{hold_event, is_logged};
 use crate::proto::Host;
@@ -15,7 +13,7 @@ use crate::wire::FrameHeader;
 use super::acks::AwaitedRead;
 use super::answer::Part;
 use super::tx::{Control, FrameOwner, UserFrame, cannot_say, frame};
-use super::{Connection, Lifecycle, Outgoing};
+use super::{Connection, Lifecycle};
 
 fn log_handed_out(header: &FrameHeader) {
     if is_logged(Level::TRACE) {
@@ -26,7 +24,7 @@ fn log_handed_out(header: &FrameHeader) {
 
 impl<T> Connection<T> {
     /// Frames for the transport, if there are any and it has none of ours.
-    pub(crate) fn poll_transmit(&mut self, host: &mut impl Host<T>) -> Option<Outgoing> {
+    pub(crate) fn poll_transmit(&mut self, host: &mut impl Host<T>) -> Option<SendBatch> {
         if self.fault.is_some() || self.tx.is_out() {
             return None;
         }
@@ -46,7 +44,7 @@ impl<T> Connection<T> {
     }
 
     /// Takes frames from the queues, in order, until one system call's worth is together.
-    fn gather(&mut self) -> Result<Option<Outgoing>, Error> {
+    fn gather(&mut self) -> Result<Option<SendBatch>, Error> {
         // 2. What was sent in part goes first.
         if !self.tx.begin_batch(self.byte_order)? {
             return Ok(None);
@@ -200,16 +198,12 @@ impl<T> Connection<T> {
     }
 
     /// The transport gives a batch back after moving `sent` bytes of it.
-    pub(crate) fn handle_sent(
-        &mut self,
-        mut frames: VecDeque<OutFrame>,
-        leases: Vec<Leases>,
-        sent: usize,
-    ) {
-        self.tx.end_leases(leases);
+    pub(crate) fn handle_sent(&mut self, mut batch: SendBatch, sent: usize) {
+        // The transport is done with the memory that they keep open.
+        batch.leases.clear();
         let mut left = sent;
         // 1. What has gone in full leaves the batch.
-        while let Some(frame) = frames.front_mut() {
+        while let Some(frame) = batch.frames.front_mut() {
             let owner = FrameOwner::of(frame);
             let step = frame.remaining().min(left);
             frame.advance(step);
@@ -225,7 +219,7 @@ impl<T> Connection<T> {
             if frame.remaining() > 0 {
                 break;
             }
-            let Some(payload) = frames.pop_front().map(OutFrame::into_payload) else {
+            let Some(payload) = batch.frames.pop_front().map(OutFrame::into_payload) else {
                 break;
             };
             // 2. Its operation gets the memory back, and completes if it awaits no answer.
@@ -239,7 +233,7 @@ impl<T> Connection<T> {
         }
         debug_assert_eq!(left, 0, "the transport moved more than it had");
         // 3. The rest goes first in the next batch.
-        self.tx.take_back(frames);
+        self.tx.take_back(batch);
         self.response_sent_if_all();
         self.refusal_sent_if_all();
         self.invariants();

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 
 use tracing::Level;
 
-use crate::buf::{Leases, OutFrame, Payload};
+use crate::buf::{OutFrame, Payload, SendBatch};
 use crate::error::Error;
 use crate::limits::GATHER_BYTES_MAX;
 use crate::log::{hold_event, is_logged};
@@ -37,7 +37,6 @@ use super::fence::Fences;
 use super::liveness::ProbeFrames;
 use super::rendezvous_sender::OutgoingAnnouncements;
 use batch::Batch;
-pub(crate) use handed_out::Outgoing;
 pub(super) use handed_out::{FrameOwner, cannot_say, frame};
 use injected::Injected;
 pub(crate) use injected::{InjectedEnds, UnsentMessages};
@@ -243,7 +242,7 @@ impl Tx {
 
     /// A control frame of the handshake: goes out as it is, before everything else.
     pub(super) fn push_raw(&mut self, frame: OutFrame) {
-        self.batch.frames.push_back(frame);
+        self.batch.out.frames.push_back(frame);
     }
 
     /// A frame of the connection's beginning, encoded with its number: goes out as it is.
@@ -271,12 +270,12 @@ impl Tx {
     /// True if all that was handed out has been sent; so has the handshake, since that is handed
     /// out at once.
     pub(super) fn is_batch_sent(&self) -> bool {
-        !self.out && self.batch.frames.is_empty()
+        !self.out && self.batch.out.frames.is_empty()
     }
 
     /// Nothing left to hand out.
     pub(super) fn is_drained(&self) -> bool {
-        self.batch.frames.is_empty() && !self.has_queued()
+        self.batch.out.frames.is_empty() && !self.has_queued()
     }
 
     /// True if anything waits to be put into a batch.
@@ -335,7 +334,7 @@ impl Tx {
     /// again. False: the transport still has the last one.
     #[inline]
     pub(super) fn begin_batch(&mut self, order: ByteOrder) -> Result<bool, Error> {
-        if !self.out && !self.batch.frames.is_empty() {
+        if !self.out && !self.batch.out.frames.is_empty() {
             self.resume_batch(order)?;
         }
         Ok(!self.out)
@@ -343,10 +342,11 @@ impl Tx {
 
     fn resume_batch(&mut self, order: ByteOrder) -> Result<(), Error> {
         let mut batch = std::mem::take(&mut self.batch);
-        batch.count = batch.frames.len();
-        batch.bytes = batch.frames.iter().map(OutFrame::remaining).sum();
-        let leased = self.lease_again(&mut batch.frames, order, &mut batch.leases);
-        batch.is_cut = batch.frames.back().is_some_and(OutFrame::is_partly_here);
+        let SendBatch { frames, leases, .. } = &mut batch.out;
+        batch.count = frames.len();
+        batch.bytes = frames.iter().map(OutFrame::remaining).sum();
+        let leased = self.lease_again(frames, order, leases);
+        batch.is_cut = frames.back().is_some_and(OutFrame::is_partly_here);
         self.batch = batch;
         leased.inspect_err(|_| self.batch.give_up())
     }
@@ -392,7 +392,7 @@ impl Tx {
 
     /// The batch goes to the transport. `None`: all there is waits for credit.
     #[inline]
-    pub(super) fn hand_out(&mut self) -> Option<Outgoing> {
+    pub(super) fn hand_out(&mut self) -> Option<SendBatch> {
         let outgoing = self.batch.take();
         self.out = outgoing.is_some();
         outgoing
@@ -402,12 +402,6 @@ impl Tx {
     #[inline]
     pub(super) fn batch_mut(&mut self) -> &mut Batch {
         &mut self.batch
-    }
-
-    /// The transport is done with the memory that these keep open. Their list is used again.
-    pub(super) fn end_leases(&mut self, mut leases: Vec<Leases>) {
-        leases.clear();
-        self.batch.leases = leases;
     }
 
     /// Puts the injected messages that go out next into the run of the batch; false: there are

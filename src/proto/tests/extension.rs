@@ -92,9 +92,7 @@ fn a_hello_survives_the_late_end_of_the_request() {
     pair.b.move_out(usize::MAX, &mut pair.a.wire);
     while pair.a.move_in(usize::MAX) {}
     assert_eq!(pair.a.events, [r#"connected b"""#]);
-    pair.a
-        .machine
-        .handle_sent(request.frames, request.leases, bytes.len());
+    pair.a.machine.handle_sent(request, bytes.len());
     pair.run();
     assert_eq!(pair.b.events, [r#"connected b"""#]);
 }

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::receives::Shared;
-use crate::buf::{Leases, OutFrame, Payload, RegionMemory, RegionTraits, RegionUse};
+use crate::buf::{Leases, Payload, RegionMemory, RegionTraits, RegionUse, SendBatch};
 use crate::error::{Error, ErrorKind, OperationKind, Refusal};
 use crate::id::EndpointId;
 use crate::info::{Caps, SideCaps};
 use crate::mr::{Access, AccessRequest, KeyPolicy, MrAddressing, MrTable, RawKeys};
 use crate::proto::{
-    ConnEvent, Connection, ExtensionParams, Host, Lifecycle, OpKey, OpKind, Operation, Outgoing,
-    PostOptions, RdmParams, ReceivePlan, Receives, Sizes,
+    ConnEvent, Connection, ExtensionParams, Host, Lifecycle, OpKey, OpKind, Operation, PostOptions,
+    RdmParams, ReceivePlan, Receives, Sizes,
 };
 use crate::random::{RandomSource, SplitMix};
 use crate::sync::OwnedRecord;
@@ -152,7 +152,7 @@ pub(super) struct TestConnection {
     pub(super) finished: bool,
     /// The link has reported that.
     pub(super) has_seen_end: bool,
-    pub(super) sending: Option<(VecDeque<OutFrame>, Vec<Leases>)>,
+    pub(super) sending: Option<SendBatch>,
     direct: Option<Direct>,
     stage: Vec<u8>,
     /// Results reported, by token.
@@ -393,27 +393,26 @@ impl TestConnection {
     /// Hands the next frames out, if there are any and none are out.
     pub(super) fn hand_out(&mut self) {
         if self.sending.is_none()
-            && let Some(Outgoing { frames, leases, .. }) =
-                self.machine.poll_transmit(&mut self.host)
+            && let Some(batch) = self.machine.poll_transmit(&mut self.host)
         {
-            self.sending = Some((frames, leases));
+            self.sending = Some(batch);
         }
     }
 
     /// Moves up to `most` bytes of what is out to the other side's wire; what is left comes back.
     /// Zero: the batch is taken back.
     pub(super) fn move_out(&mut self, most: usize, wire: &mut VecDeque<u8>) -> usize {
-        let Some((frames, leases)) = self.sending.take() else {
+        let Some(batch) = self.sending.take() else {
             return 0;
         };
         let mut left = most;
-        for frame in &frames {
+        for frame in &batch.frames {
             let mut bytes = vec![0; frame.remaining().min(left)];
             frame.copy_out(&mut bytes).expect("leased regions are open");
             left -= bytes.len();
             wire.extend(bytes);
         }
-        self.machine.handle_sent(frames, leases, most - left);
+        self.machine.handle_sent(batch, most - left);
         self.sent_bytes += (most - left) as u64;
         self.take_events();
         most - left
@@ -522,8 +521,8 @@ impl TestConnection {
 
     /// The link gives everything back.
     pub(super) fn take_back(&mut self) {
-        if let Some((frames, leases)) = self.sending.take() {
-            self.machine.handle_sent(frames, leases, 0);
+        if let Some(batch) = self.sending.take() {
+            self.machine.handle_sent(batch, 0);
         }
         if let Some(Direct { payload, .. }) = self.direct.take() {
             self.machine.handle_direct(payload, 0, &mut self.host);

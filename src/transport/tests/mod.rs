@@ -24,6 +24,7 @@ use super::fault::Faults;
 use super::select::Selection;
 use super::*;
 use crate::buf::Memory;
+use crate::buf::OutFrame;
 use crate::sync::ProgressTask;
 
 /// Says once that tests are left out on io_uring; not by `println!`, which the test runner keeps to
@@ -397,7 +398,7 @@ pub(super) fn scattered(parts: Vec<Vec<u8>>) -> Payload {
 pub(super) fn batch(frames: impl IntoIterator<Item = OutFrame>) -> SendBatch {
     SendBatch {
         frames: frames.into_iter().collect(),
-        leases: Vec::new(),
+        ..SendBatch::default()
     }
 }
 

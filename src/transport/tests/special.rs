@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::*;
+use crate::buf::OutFrame;
 use crate::buf::{RegionMemory, RegionTraits, RegionUse, Stage};
 use crate::limits::STAGE_SIZE;
 use crate::transport::epoll::EpollTransport;
@@ -383,6 +384,7 @@ async fn a_copying_backend_touches_no_region_that_refuses() {
     near.link.send(SendBatch {
         frames: [frame(b"one", Vec::new()), OutFrame::new(b"two", payload, 0)].into(),
         leases: vec![leases],
+        is_burst: false,
     });
     let (mut back, result) = near.sent().await;
     back.advance(result.unwrap(), drop);

@@ -1,19 +1,15 @@
 //! Frames that go to the transport together, as one system call.
 
-use std::collections::VecDeque;
-
-use crate::buf::{BounceBuffer, Leases, OutFrame};
+use crate::buf::{BounceBuffer, Leases, OutFrame, SendBatch};
 use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_MAX};
 
-use super::handed_out::Outgoing;
 use super::injected::Run;
 
 /// The batch that goes out next, while the transport has none. Its lists are used again and again.
 #[derive(Debug, Default)]
 pub(in crate::proto::conn) struct Batch {
-    /// Those that were handed out before and have not gone in full come first.
-    pub(super) frames: VecDeque<OutFrame>,
-    pub(super) leases: Vec<Leases>,
+    /// Frames that were handed out before and have not gone in full come first.
+    pub(super) out: SendBatch,
     pub(super) bytes: usize,
     /// Frames, those in runs by themselves.
     pub(super) count: usize,
@@ -27,8 +23,8 @@ impl Batch {
     /// Enough for one system call. One frame at least goes out, however long.
     #[inline]
     pub(in crate::proto::conn) fn is_full(&self) -> bool {
-        (self.bytes >= GATHER_BYTES_MAX || self.frames.len() >= GATHER_FRAMES_MAX)
-            && !(self.frames.is_empty() && self.run.is_empty())
+        (self.bytes >= GATHER_BYTES_MAX || self.out.frames.len() >= GATHER_FRAMES_MAX)
+            && !(self.out.frames.is_empty() && self.run.is_empty())
             || self.is_cut
     }
 
@@ -38,13 +34,13 @@ impl Batch {
         self.end_run();
         self.count += 1;
         self.bytes = self.bytes.saturating_add(frame.remaining());
-        self.frames.push_back(frame);
+        self.out.frames.push_back(frame);
     }
 
     /// The first bytes of the frame that was pushed last, whose payload is device memory.
     #[cold]
     pub(in crate::proto::conn) fn set_bounce(&mut self, bounce: Box<BounceBuffer>) {
-        if let Some(frame) = self.frames.back_mut() {
+        if let Some(frame) = self.out.frames.back_mut() {
             frame.set_bounce(bounce);
             self.is_cut = frame.is_partly_here();
         }
@@ -52,34 +48,30 @@ impl Batch {
 
     pub(in crate::proto::conn) fn push_lease(&mut self, lease: Leases) {
         if !lease.is_empty() {
-            self.leases.push(lease);
+            self.out.leases.push(lease);
         }
     }
 
     #[inline]
     fn end_run(&mut self) {
         if !self.run.is_empty() {
-            self.frames.push_back(self.run.end());
+            self.out.frames.push_back(self.run.end());
         }
     }
 
     /// All of it, for the transport. `None`: there is no frame.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<Outgoing> {
+    pub(super) fn take(&mut self) -> Option<SendBatch> {
         self.end_run();
         self.bytes = 0;
         self.is_cut = false;
-        let count = std::mem::take(&mut self.count);
-        (!self.frames.is_empty()).then(|| Outgoing {
-            frames: std::mem::take(&mut self.frames),
-            leases: std::mem::take(&mut self.leases),
-            is_burst: count > 1,
-        })
+        self.out.is_burst = std::mem::take(&mut self.count) > 1;
+        (!self.out.frames.is_empty()).then(|| std::mem::take(&mut self.out))
     }
 
     /// It is not handed out: a region that it reads from refuses, and the connection ends.
     pub(in crate::proto::conn) fn give_up(&mut self) {
-        self.leases.clear();
+        self.out.leases.clear();
         self.run = Run::default();
     }
 
@@ -88,7 +80,7 @@ impl Batch {
     }
 
     pub(super) fn shrink(&mut self) {
-        self.frames.shrink_to_fit();
-        self.leases.shrink_to_fit();
+        self.out.frames.shrink_to_fit();
+        self.out.leases.shrink_to_fit();
     }
 }

@@ -3,22 +3,13 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{Leases, OutFrame, Payload};
+use crate::buf::{Leases, OutFrame, Payload, SendBatch};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::proto::op::OpKey;
 use crate::wire::{ByteOrder, FrameHeader};
 
 use super::super::answer::{AnswerFrame, Part};
 use super::Tx;
-
-/// Frames for the transport, with the leases that keep their regions open while it has them.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) frames: VecDeque<OutFrame>,
-    pub(crate) leases: Vec<Leases>,
-    /// Several messages go out together.
-    pub(crate) is_burst: bool,
-}
 
 /// Whose a frame is that was handed out, and what happens when it has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,17 +134,16 @@ impl Tx {
         Ok(())
     }
 
-    /// The transport gives these frames back, which are not gone in full.
+    /// The transport gives the batch back, with the frames that are not gone in full, and no
+    /// leases.
     #[inline]
-    pub(in crate::proto::conn) fn take_back(&mut self, mut frames: VecDeque<OutFrame>) {
+    pub(in crate::proto::conn) fn take_back(&mut self, mut batch: SendBatch) {
         debug_assert!(self.out, "a batch comes back only once");
         self.out = false;
         // A hello may have been pushed meanwhile: the answer to a request can come before the word
         // that the request has left.
-        if !self.batch.frames.is_empty() {
-            frames.append(&mut self.batch.frames);
-        }
-        self.batch.frames = frames;
+        batch.frames.append(&mut self.batch.out.frames);
+        self.batch.out = batch;
     }
 
     /// So many bytes of a run of injected messages have gone. Says how many of those have ended.

@@ -170,7 +170,7 @@ impl Tx {
     /// The connection ends: forgets all that was not sent, and gives back the memory that frames
     /// hold which were handed out, with the operations it is of.
     pub(in crate::proto::conn) fn drain(&mut self) -> Vec<(OpKey, Payload)> {
-        let frames = self.batch.frames.drain(..);
+        let frames = self.batch.out.frames.drain(..);
         let memory = frames.filter_map(|frame| match FrameOwner::of(&frame) {
             FrameOwner::Operation(op) => Some((op, frame.into_payload())),
             _ => None,

@@ -16,9 +16,11 @@ impl Channel {
             return;
         }
         let frames = self.session.take_records();
-        let leases = Vec::new();
         self.is_sending = true;
-        self.link.send(SendBatch { frames, leases });
+        self.link.send(SendBatch {
+            frames,
+            ..SendBatch::default()
+        });
     }
 
     /// Seals what comes next of the submitted batch.
