@@ -206,8 +206,11 @@ pub const GATHER_BYTES_MAX: usize = 64 << 10;
 /// system call.
 pub const GATHER_FRAMES_ENOUGH: usize = 64;
 /// As [`GATHER_FRAMES_ENOUGH`], for the first send of a burst. It wakes a peer that sleeps, and the
-/// peer works while the rest is posted; otherwise each side would sleep while the other works.
+/// peer works while the rest is posted; otherwise each side would sleep while the other works. Not
+/// for a peer on the same processor, which could not.
 pub const GATHER_FRAMES_FIRST: usize = 24;
+/// A port looks again where its peer runs after so many turns.
+pub(crate) const PROCESSOR_CHECK_TURNS: u8 = 64;
 /// Frames per vectored send. Each has up to two `iovec`s; the kernel accepts 1024 per call.
 pub const GATHER_FRAMES_MAX: usize = 64;
 /// Spans per system call: two per gathered frame. The kernel accepts 1024.

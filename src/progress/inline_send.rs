@@ -15,10 +15,10 @@
 //! Posts that come faster than they go out are gathered: a system call for the first of each burst
 //! costs a quarter of the processor time per message (a window of 64 messages of 64 B). But once
 //! some are queued they go out without waiting for the driver: they wake the peer, which works
-//! while the rest is posted.
+//! while the rest is posted, unless it is on the same processor.
 
 use crate::edges::{MachineState, check_edge};
-use crate::limits::{GATHER_FRAMES_ENOUGH, GATHER_FRAMES_FIRST};
+use crate::limits::{GATHER_FRAMES_ENOUGH, GATHER_FRAMES_FIRST, PROCESSOR_CHECK_TURNS};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum InlineSend {
@@ -64,9 +64,10 @@ impl InlineSend {
     }
 
     /// Queued frames that are sent without waiting for the driver.
-    pub(super) fn frames_enough(self) -> usize {
+    pub(super) fn frames_enough(self, peer: PeerProcessor) -> usize {
         match self {
             InlineSend::Flowing => GATHER_FRAMES_ENOUGH,
+            _ if peer.is_shared => GATHER_FRAMES_ENOUGH,
             _ => GATHER_FRAMES_FIRST,
         }
     }
@@ -104,9 +105,31 @@ impl InlineSend {
     }
 }
 
+/// Whether the peer runs on the same processor, so that it cannot work while a burst is posted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PeerProcessor {
+    is_shared: bool,
+    /// Until it is looked at again.
+    turns: u8,
+}
+
+impl PeerProcessor {
+    /// The driver runs.
+    pub(super) fn on_turn(&mut self, is_shared: impl FnOnce() -> bool) {
+        match self.turns.checked_sub(1) {
+            Some(left) => self.turns = left,
+            None => {
+                self.turns = PROCESSOR_CHECK_TURNS;
+                self.is_shared = is_shared();
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::InlineSend::{self, Flowing, Gathering, Ready, Spent};
+    use super::*;
     use crate::edges::EdgeCoverage;
 
     /// Its name, and what it does.
@@ -149,5 +172,21 @@ mod tests {
         ];
         assert_eq!(edges, drawn);
         coverage.expect_all();
+    }
+
+    /// "For the first send of a burst [...]. Not for a peer on the same processor"; where that is, is
+    /// looked at again after some turns.
+    #[test]
+    fn a_burst_to_a_peer_on_the_same_processor_is_not_split() {
+        let mut peer = PeerProcessor::default();
+        assert_eq!(Gathering.frames_enough(peer), GATHER_FRAMES_FIRST);
+        peer.on_turn(|| true);
+        assert_eq!(Gathering.frames_enough(peer), GATHER_FRAMES_ENOUGH);
+        for _ in 0..PROCESSOR_CHECK_TURNS {
+            peer.on_turn(|| panic!("it is not due"));
+        }
+        peer.on_turn(|| false);
+        assert_eq!(Gathering.frames_enough(peer), GATHER_FRAMES_FIRST);
+        assert_eq!(Flowing.frames_enough(peer), GATHER_FRAMES_ENOUGH);
     }
 }

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use crate::buf::Stage;
 use crate::proto::ReceivePlan;
-use crate::transport::{Clock, DirectBuffer, Outcome, Receive, wake_bytes};
+use crate::transport::{Clock, DirectBuffer, Outcome, Receive, shares_processor, wake_bytes};
 
 use super::arming::{PeerStream, RecvState, SendState};
 use super::budget::Budget;
@@ -122,6 +122,15 @@ impl Port {
     /// Times that were given by calls, which have no clock, begin now.
     fn begin_turn(&self, state: &mut PortState, now: Instant) {
         state.inline_send.on_turn();
+        let PortState {
+            io, peer_processor, ..
+        } = state;
+        peer_processor.on_turn(|| {
+            let is_here = io.peer.is_some_and(|peer| peer.ip().is_loopback());
+            let link = io.link.as_ref().filter(|_| is_here);
+            link.and_then(|link| link.socket())
+                .is_some_and(shares_processor)
+        });
         state.machine.handle_time(now);
         state.life.start_limit(now);
         if state.life.is_overdue(now) {

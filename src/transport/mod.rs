@@ -61,6 +61,7 @@ mod fault;
 mod interfaces;
 mod loopback;
 mod manual;
+mod processor;
 mod run;
 mod select;
 mod stream;
@@ -89,6 +90,7 @@ use crate::buf::{Leases, Payload, Stage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
 use crate::limits::{DIRECT_PIECE_MAX, WAKE_BYTES_MIN, WAKES_PER_PAYLOAD};
+pub(crate) use processor::shares_processor;
 
 pub use address::PortRange;
 use address::at_port;

@@ -45,7 +45,7 @@ use crate::progress::closed::CloseNotify;
 use crate::progress::commit::Commit;
 use crate::progress::deadlines::Deadlines;
 use crate::progress::deferred::Deferred;
-use crate::progress::inline_send::InlineSend;
+use crate::progress::inline_send::{InlineSend, PeerProcessor};
 use crate::progress::link_life::LinkLife;
 use crate::progress::liveness::PortLiveness;
 use crate::progress::pollable::NextTurn;
@@ -74,6 +74,7 @@ pub(in crate::progress) struct PortState {
     pub(in crate::progress) liveness: PortLiveness,
     pub(in crate::progress) timers: PortTimers,
     pub(in crate::progress) inline_send: InlineSend,
+    pub(in crate::progress) peer_processor: PeerProcessor,
     pub(in crate::progress) bindings: Bindings,
     /// Reserved for completions of peers' writes whose payload is on its way.
     pub(in crate::progress) remote_slots: VecDeque<CqSlot>,
@@ -215,6 +216,7 @@ impl PortState {
             liveness,
             timers: PortTimers::default(),
             inline_send: InlineSend::default(),
+            peer_processor: PeerProcessor::default(),
             bindings,
             remote_slots: VecDeque::new(),
             committing: None,

@@ -142,7 +142,9 @@ impl Tx {
         self.out = false;
         // A hello may have been pushed meanwhile: the answer to a request can come before the word
         // that the request has left.
-        batch.frames.append(&mut self.batch.out.frames);
+        if !self.batch.out.frames.is_empty() {
+            batch.frames.append(&mut self.batch.out.frames);
+        }
         self.batch.out = batch;
     }
 
