@@ -199,6 +199,7 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
         let this = &mut *self;
+        assert!(!this.finished, "a future is not polled after its end");
         let waiter = &mut this.waiter;
         let (handle, awaited) = match &mut this.state {
             OpState::Recorded { handle, awaited } => (&*handle, awaited),

@@ -114,6 +114,14 @@ pub(super) struct PeerProcessor {
 }
 
 impl PeerProcessor {
+    #[cfg(test)]
+    pub(super) fn known(is_shared: bool) -> Self {
+        PeerProcessor {
+            is_shared,
+            turns: PROCESSOR_CHECK_TURNS,
+        }
+    }
+
     /// The driver runs.
     pub(super) fn on_turn(&mut self, is_shared: impl FnOnce() -> bool) {
         match self.turns.checked_sub(1) {
