@@ -10,8 +10,7 @@
 //! Messages of one sender are reported in its order. What the store has of a connection is reported
 //! under the lock, and the connection puts a message into the store only when it has reported those
 //! before it ([`port`]). Waking tasks and dropping the user's memory is [`deferred`] until the lock
-//! is released. The lock is taken after a port's, and before those of completion queues and
-//! operation cells.
+//! is released. The lock is taken after a port's, and before those of completion queues.
 
 #![allow(
     clippy::result_large_err,
