@@ -43,7 +43,7 @@ pub(crate) use config::{Bindings, CounterSet, ExtensionConfig};
 pub(super) use counts::PortCounts;
 #[cfg(feature = "metrics")]
 pub(super) use latency::LatencySampler;
-pub(super) use state::{PortState, PortTimers};
+pub(super) use state::{PortIo, PortState, PortTimers};
 pub(super) use waker::PortWaker;
 
 /// Sizes of a port's queues.

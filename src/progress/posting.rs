@@ -176,7 +176,7 @@ impl Port {
             self.transmit_now(state);
         } else if state
             .machine
-            .is_transmit_gathered(state.inline_send.frames_enough(state.peer_processor))
+            .is_transmit_gathered(state.inline_send.frames_enough(state.io.peer_processor))
             && !self.engine.copies_block()
         {
             state.inline_send.on_gathered();

@@ -25,7 +25,7 @@ use super::budget::Budget;
 use super::host::with_host;
 use super::link_life::LinkState;
 use super::pollable::{NextTurn, TurnResult};
-use super::port::{Port, PortState};
+use super::port::{Port, PortIo, PortState};
 
 impl Port {
     pub(super) fn turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> TurnResult {
@@ -122,14 +122,16 @@ impl Port {
     /// Times that were given by calls, which have no clock, begin now.
     fn begin_turn(&self, state: &mut PortState, now: Instant) {
         state.inline_send.on_turn();
-        let PortState {
-            io, peer_processor, ..
-        } = state;
+        let PortIo {
+            peer,
+            link,
+            peer_processor,
+            ..
+        } = &mut state.io;
         peer_processor.on_turn(|| {
-            let is_here = io.peer.is_some_and(|peer| peer.ip().is_loopback());
-            let link = io.link.as_ref().filter(|_| is_here);
-            link.and_then(|link| link.socket())
-                .is_some_and(shares_processor)
+            let is_here = peer.is_some_and(|peer| peer.ip().is_loopback());
+            let socket = link.as_ref().filter(|_| is_here).and_then(|it| it.socket());
+            socket.is_some_and(shares_processor)
         });
         state.machine.handle_time(now);
         state.life.start_limit(now);

@@ -74,7 +74,6 @@ pub(in crate::progress) struct PortState {
     pub(in crate::progress) liveness: PortLiveness,
     pub(in crate::progress) timers: PortTimers,
     pub(in crate::progress) inline_send: InlineSend,
-    pub(in crate::progress) peer_processor: PeerProcessor,
     pub(in crate::progress) bindings: Bindings,
     /// Reserved for completions of peers' writes whose payload is on its way.
     pub(in crate::progress) remote_slots: VecDeque<CqSlot>,
@@ -98,6 +97,7 @@ pub(in crate::progress) struct PortIo {
     pub(in crate::progress) recv: RecvState,
     pub(in crate::progress) send: SendState,
     pub(in crate::progress) peer_stream: PeerStream,
+    pub(in crate::progress) peer_processor: PeerProcessor,
     /// Received bytes that the machine has not taken yet.
     pub(in crate::progress) stage: Option<Stage>,
     pub(in crate::progress) peer: Option<SocketAddr>,
@@ -111,6 +111,7 @@ impl PortIo {
             recv: RecvState::Idle,
             send: SendState::Idle,
             peer_stream: PeerStream::Open,
+            peer_processor: PeerProcessor::default(),
             stage: None,
             peer,
             local: None,
@@ -216,7 +217,6 @@ impl PortState {
             liveness,
             timers: PortTimers::default(),
             inline_send: InlineSend::default(),
-            peer_processor: PeerProcessor::default(),
             bindings,
             remote_slots: VecDeque::new(),
             committing: None,

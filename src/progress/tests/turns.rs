@@ -128,7 +128,7 @@ async fn the_first_frames_of_a_burst_leave_before_the_rest_is_posted() {
         connect_endpoints(&near, &far, &b.fabric).await.unwrap();
         let port = port(&a);
         for is_shared in [false, true, false] {
-            port.lock("test").peer_processor = PeerProcessor::known(is_shared);
+            port.lock("test").io.peer_processor = PeerProcessor::known(is_shared);
             let receives = (0..=MESSAGES).map(|_| far.recv(vec![0; 64]).post().unwrap());
             let mut receives: Vec<_> = receives.collect();
             // There is credit for a burst once this has arrived.
