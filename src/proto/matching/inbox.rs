@@ -77,14 +77,16 @@ impl MessageInbox {
 /// The inboxes of a connection: mostly none or one.
 #[derive(Debug, Default)]
 pub(crate) struct Inboxes {
-    list: Vec<MessageInbox>,
+    /// A slice, since most connections never have one.
+    list: Box<[MessageInbox]>,
 }
 
 impl Inboxes {
     /// Another inbox, of so many messages of at most `size` bytes each. None had this number.
     pub(crate) fn open(&mut self, number: u64, size: usize, depth: usize) -> InboxId {
         let id = InboxId(number);
-        self.list.push(MessageInbox {
+        let mut list = std::mem::take(&mut self.list).into_vec();
+        list.push(MessageInbox {
             id,
             size,
             depth,
@@ -94,13 +96,16 @@ impl Inboxes {
             free: Vec::new(),
             counts: InboxCounts::default(),
         });
+        self.list = list.into();
         id
     }
 
     /// Removes an inbox, all of whose messages were counted, and gives what is in it.
     pub(crate) fn close(&mut self, id: InboxId) -> VecDeque<InboxMessage> {
         let at = self.list.iter().position(|inbox| inbox.id == id);
-        let closed = at.map(|at| self.list.remove(at));
+        let mut list = std::mem::take(&mut self.list).into_vec();
+        let closed = at.map(|at| list.remove(at));
+        self.list = list.into();
         debug_assert!(!(closed.as_ref()).is_some_and(|inbox| inbox.counts.has_any()));
         closed.map(|inbox| inbox.messages).unwrap_or_default()
     }
@@ -226,7 +231,7 @@ impl Inboxes {
 
     /// No message that has [begun](Self::begin) becomes whole: the connection ends.
     pub(crate) fn abort(&mut self) {
-        for inbox in &mut self.list {
+        for inbox in self.list.iter_mut() {
             inbox.is_storing = false;
         }
     }
@@ -239,7 +244,7 @@ impl Inboxes {
 
     pub(crate) fn take_counts(&mut self) -> InboxCounts {
         let mut all = InboxCounts::default();
-        for inbox in &mut self.list {
+        for inbox in self.list.iter_mut() {
             let counts = std::mem::take(&mut inbox.counts);
             all.whole += counts.whole;
             all.truncated += counts.truncated;
@@ -249,7 +254,7 @@ impl Inboxes {
     }
 
     pub(crate) fn shrink(&mut self) {
-        for inbox in &mut self.list {
+        for inbox in self.list.iter_mut() {
             inbox.free = Vec::new();
             inbox.messages.shrink_to_fit();
         }
