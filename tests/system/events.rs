@@ -364,6 +364,9 @@ fn a_subscriber_may_ask_the_endpoint_that_an_event_is_about() {
                 endpoint: Arc::clone(&endpoint),
                 asked: Arc::clone(&asked),
             };
+            // While a process has one subscriber only, an event that another test's thread comes to
+            // first is switched off for all.
+            let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
             let _asking = tracing::subscriber::set_default(asking);
             let runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = { runtime }.enable_all().build().unwrap();
