@@ -242,6 +242,8 @@ impl RefusalStats {
 #[non_exhaustive]
 pub struct ReceiveStats {
     /// Posted receives that no message has matched; a buffer for several messages counts as one.
+    /// The messages that streams of a connected endpoint ([`Messages`](crate::op::Messages)) may
+    /// still take in advance are counted as receives.
     pub posted: usize,
     /// Receives that wait for room to be posted.
     pub waiting: usize,
@@ -355,7 +357,8 @@ impl EndpointStats {
         self.backend_receives += other.backend_receives;
         self.in_flight += other.in_flight;
         self.waiting += other.waiting;
-        self.receives.posted += other.receives.posted;
+        let posted = self.receives.posted.saturating_add(other.receives.posted);
+        self.receives.posted = posted;
         self.receives.waiting += other.receives.waiting;
         self.receives.unexpected_messages += other.receives.unexpected_messages;
         self.receives.unexpected_bytes += other.receives.unexpected_bytes;

@@ -12,6 +12,7 @@ use futures::Stream;
 use futures::stream::FusedStream;
 use tokio::task::coop;
 
+use crate::buf::zeroed;
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::info::Caps;
 use crate::progress::{CloseWatch, InboxId, InboxMessage, truncated};
@@ -83,7 +84,7 @@ impl SharedReceiveContext {
 /// takes a message if it has room.
 ///
 /// A message that is longer than `size` gives the error [`Truncated`](crate::ErrorKind::Truncated),
-/// after which the stream continues. The stream returns `None` when the connection was closed
+/// after which the stream continues; so does one that the system has no memory for. The stream returns `None` when the connection was closed
 /// gracefully, by [`shutdown`](Endpoint::shutdown) on either side. Otherwise it returns the error
 /// once, then `None`. For a connectionless endpoint or a shared receive context it continues until
 /// that is closed, even if peers are lost.
@@ -141,12 +142,13 @@ struct Buffers {
 impl Buffers {
     fn take(&self) -> Vec<u8> {
         let free = self.lock().pop();
-        free.unwrap_or_else(|| vec![0; self.size])
+        free.unwrap_or_else(|| zeroed(self.size as u64).unwrap_or_default())
     }
 
     fn put(&self, buffer: Vec<u8>) {
         let mut free = self.lock();
-        if free.len() < self.depth {
+        // That of a message that there was no memory for is empty.
+        if free.len() < self.depth && buffer.len() == self.size {
             free.push(buffer);
         }
     }

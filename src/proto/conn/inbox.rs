@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::{ConvertMany, Payload};
+use crate::buf::Payload;
 use crate::error::Error;
 use crate::proto::Host;
 use crate::proto::matching::fifo::FifoMessage;
@@ -80,45 +80,16 @@ impl<T> Connection<T> {
         while own.inboxes.has_place()
             && let Some(message) = own.matcher.take_unexpected()
         {
-            if let Some(message) = own.inboxes.insert(message) {
-                // No memory: it waits on.
-                own.matcher.requeue(message);
-                return;
-            }
+            own.inboxes.insert(message);
         }
     }
 
     /// A message is whole whose beginning an inbox had a place for. Where that is closed by now, it
     /// waits for the next receive.
-    pub(super) fn complete_in_inbox(
-        &mut self,
-        inbox: InboxId,
-        payload: Payload,
-        len: usize,
-        overflow: usize,
-        data: Option<u64>,
-        order: u64,
-    ) {
-        let Some(buffer) = Vec::<u8>::from_payload(payload) else {
-            debug_assert!(false, "an inbox has given it");
-            return;
-        };
-        let message = InboxMessage {
-            buffer,
-            len,
-            overflow,
-            data,
-            order,
-        };
+    pub(super) fn complete_in_inbox(&mut self, inbox: InboxId, message: FifoMessage) {
         let Some(own) = self.own_mut() else { return };
         if let Some(message) = own.inboxes.complete(inbox, message) {
-            self.requeue_own(FifoMessage {
-                payload: Payload::from_vec(message.buffer),
-                len,
-                overflow,
-                data,
-                order,
-            });
+            self.requeue_own(message);
         }
     }
 }

@@ -429,12 +429,9 @@ impl<T> Connection<T> {
             return; // Closed by this side: no receive will be posted for it.
         }
         let Some(own) = self.own_mut() else { return };
-        let message = match own.matcher.posted_len() {
-            0 => own.inboxes.insert(message),
-            _ => Some(message),
-        };
-        let requeued = message.and_then(|message| own.matcher.requeue(message));
-        if let Some((key, message)) = requeued {
+        if own.matcher.posted_len() == 0 && own.inboxes.has_place() {
+            own.inboxes.insert(message);
+        } else if let Some((key, message)) = own.matcher.requeue(message) {
             self.deliver_unexpected(key, message);
         }
     }

@@ -11,7 +11,7 @@ impl<T> Connection<T> {
     pub(crate) fn stats(&self) -> EndpointStats {
         let context = &self.tx_context;
         let receives = self.own().map(|own| ReceiveStats {
-            posted: own.matcher.posted_len() + own.inboxes.places() as usize,
+            posted: (own.inboxes.places() as usize).saturating_add(own.matcher.posted_len()),
             waiting: own.context.backlog.len(),
             unexpected_messages: own.matcher.unexpected_len(),
             unexpected_bytes: own.matcher.held_bytes(),

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use crate::buf::zeroed;
+use crate::buf::{ConvertMany, zeroed};
 
 use super::fifo::FifoMessage;
 
@@ -22,7 +22,7 @@ pub(crate) struct InboxId(u64);
 /// A message in an inbox.
 #[derive(Debug)]
 pub(crate) struct InboxMessage {
-    /// Of the inbox's size; the message is in front.
+    /// Of the inbox's size, or empty; the message is in front.
     pub(crate) buffer: Vec<u8>,
     pub(crate) len: usize,
     /// Bytes that did not fit.
@@ -67,10 +67,11 @@ impl MessageInbox {
         self.depth.saturating_sub(taken)
     }
 
+    /// Empty if the system has no memory for it, which truncates the message.
     #[inline]
-    fn buffer(&mut self) -> Option<Vec<u8>> {
+    fn buffer(&mut self) -> Vec<u8> {
         let free = self.free.pop();
-        free.or_else(|| zeroed(self.size as u64))
+        free.unwrap_or_else(|| zeroed(self.size as u64).unwrap_or_default())
     }
 }
 
@@ -133,15 +134,13 @@ impl Inboxes {
         list.iter_mut().find(|inbox| inbox.id == id)
     }
 
-    /// Takes a message in that is here as a whole. False: there is no place, or no memory.
+    /// Takes a message in that is here as a whole. False: there is no place.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8], data: Option<u64>, order: u64) -> bool {
         let Some(inbox) = Self::with_place(&mut self.list) else {
             return false;
         };
-        let Some(mut buffer) = inbox.buffer() else {
-            return false;
-        };
+        let mut buffer = inbox.buffer();
         let len = bytes.len().min(buffer.len());
         buffer[..len].copy_from_slice(&bytes[..len]);
         let message = InboxMessage {
@@ -156,35 +155,36 @@ impl Inboxes {
         true
     }
 
-    /// Memory for a message that begins to come, and whose inbox it is. `None`: there is no place,
-    /// or no memory.
+    /// Memory for a message that begins to come, and whose inbox it is. `None`: there is no place.
     pub(crate) fn begin(&mut self) -> Option<(InboxId, Vec<u8>)> {
         let inbox = Self::with_place(&mut self.list)?;
-        let buffer = inbox.buffer()?;
         inbox.is_storing = true;
-        Some((inbox.id, buffer))
+        Some((inbox.id, inbox.buffer()))
     }
 
     /// The message that has [begun](Self::begin) is whole. It comes back if its inbox is gone.
-    pub(crate) fn complete(&mut self, id: InboxId, message: InboxMessage) -> Option<InboxMessage> {
+    pub(crate) fn complete(&mut self, id: InboxId, message: FifoMessage) -> Option<FifoMessage> {
         let Some(inbox) = Self::find(&mut self.list, id) else {
             return Some(message);
         };
         inbox.is_storing = false;
-        inbox.counts.count(&message);
-        inbox.messages.push_back(message);
+        let stored = InboxMessage {
+            buffer: Vec::from_payload(message.payload).expect("the inbox has given it"),
+            len: message.len,
+            overflow: message.overflow,
+            data: message.data,
+            order: message.order,
+        };
+        inbox.counts.count(&stored);
+        inbox.messages.push_back(stored);
         None
     }
 
-    /// Takes in a message that came before, in its order. It comes back if there is no place, or no
-    /// memory.
-    pub(crate) fn insert(&mut self, message: FifoMessage) -> Option<FifoMessage> {
-        let Some(inbox) = Self::with_place(&mut self.list) else {
-            return Some(message);
-        };
-        let Some(mut buffer) = inbox.buffer() else {
-            return Some(message);
-        };
+    /// Takes in a message that came before, in its order, where there [is a
+    /// place](Self::has_place).
+    pub(crate) fn insert(&mut self, message: FifoMessage) {
+        let inbox = Self::with_place(&mut self.list).expect("there is a place");
+        let mut buffer = inbox.buffer();
         let len = message.len.min(buffer.len());
         let copied = message.payload.copy_out(0, &mut buffer[..len]);
         debug_assert!(copied.is_ok(), "it waits in memory of our own");
@@ -198,7 +198,6 @@ impl Inboxes {
         let at = (inbox.messages).partition_point(|held| held.order < inserted.order);
         inbox.counts.count(&inserted);
         inbox.messages.insert(at, inserted);
-        None
     }
 
     /// The reader of an inbox has read all but `left` of what it took. `buffers` gives those back

@@ -143,6 +143,40 @@ fn a_message_that_is_too_long_costs_itself_only() {
     });
 }
 
+/// "So does one that the system has no memory for": also where the message came before the stream,
+/// and where it does not come at once; and room for any number of messages is a number like others.
+#[test]
+fn a_size_that_no_memory_is_there_for_truncates() {
+    on_every_backend(|net| async move {
+        let (a, b) = net.pair().await.unwrap();
+        a.send("early").delivery_complete().await.unwrap();
+        let mut messages = b.messages(usize::MAX, usize::MAX);
+        assert!(b.stats().receives.posted > 0);
+        let send = async {
+            a.send("short").await.unwrap();
+            a.send(vec![1; 1 << 20]).await.unwrap();
+            a.send("").await.unwrap();
+            a.shutdown().await.unwrap();
+        };
+        let receive = async {
+            for _ in 0..3 {
+                let error = messages.next().await.unwrap().unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Truncated);
+            }
+            assert!(messages.next().await.unwrap().unwrap().is_empty());
+            assert!(messages.next().await.is_none());
+        };
+        tokio::join!(send, receive);
+        let (here, there) = net.rdm_pair().unwrap();
+        let mut messages = there.endpoint.messages(usize::MAX, 2);
+        for _ in 0..3 {
+            here.endpoint.send("one", here.other).await.unwrap();
+            let error = messages.next().await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Truncated);
+        }
+    });
+}
+
 /// "Takes the messages that no receive is posted for"; "of several streams of an endpoint, the one
 /// that was opened first takes a message if it has room"; and each message is counted once where
 /// receives are.

@@ -84,7 +84,14 @@ impl<T> Connection<T> {
                 self.fill_inboxes();
             }
             PayloadTarget::Inbox { inbox, data, order } => {
-                self.complete_in_inbox(inbox, payload, len, overflow, data, order);
+                let message = FifoMessage {
+                    payload,
+                    len,
+                    overflow,
+                    data,
+                    order,
+                };
+                self.complete_in_inbox(inbox, message);
             }
             PayloadTarget::Read { op } if self.ops.get(op).is_none() => self.free_leaked_slot(),
             PayloadTarget::Read { op } => {
