@@ -37,7 +37,7 @@ use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::{OperationId, UserContext};
 use crate::limits::INJECT_SIZE_MAX;
 use crate::op_error::Failed;
-use crate::progress::{PostOptions, PostedOp, Report};
+use crate::progress::{AwaitedOp, PostOptions, Report};
 use crate::proto::{OpKind, Operation};
 use crate::sync::OwnedRecord;
 
@@ -159,8 +159,8 @@ impl<B: IoBufs, K: AwaitedKind> Posting<B, K> {
             Ok(None) => {}
             Err(error) => return Err(Failed::new(error, Some(self.buffers))),
         }
-        let (handle, posted) = self.post_record(Report::Future)?;
-        let awaited = posted.waiting.expect("a future awaits its record");
+        let (handle, awaited) = self.post_record(Report::Future)?;
+        let awaited = awaited.expect("a future awaits its record");
         Ok(Op::new(handle, awaited))
     }
 }
@@ -297,17 +297,18 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
             Ok(report) => report,
             Err(error) => return Err(Failed::new(error, Some(self.buffers))),
         };
-        let (handle, posted) = self.post_record(report)?;
+        let (handle, waiting) = self.post_record(report)?;
         Ok(QueuedOp {
             waiter: handle.waiter(),
             handle,
-            waiting: posted.waiting,
+            waiting,
             buffers: PhantomData,
         })
     }
 
-    /// Makes the record of what was checked, and posts it.
-    fn post_record(self, report: Report) -> Result<(OpHandle, PostedOp), Failed<B>> {
+    /// Makes the record of what was checked, and posts it. What comes with the handle awaits its end,
+    /// or its acceptance, where it reports elsewhere and waits for room.
+    fn post_record(self, report: Report) -> Result<(OpHandle, Option<AwaitedOp>), Failed<B>> {
         let Posting {
             target,
             buffers,
@@ -349,10 +350,7 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
             false => (OwnedRecord::new(record), None),
         };
         match target.post(record) {
-            Ok((handle, mut posted)) => {
-                posted.waiting = awaited.or(posted.waiting);
-                Ok((handle, posted))
-            }
+            Ok((handle, posted)) => Ok((handle, awaited.or(posted.waiting))),
             Err((error, payload)) => Err(fail(error, B::from_payload(payload))),
         }
     }
