@@ -17,9 +17,9 @@
 //!   PENDING, ACCEPTED ── dropped by its owner ──▶ LOST ── the future is dropped ──▶ freed
 //! ```
 //! In all states but ENDED and LOST the record is the owner's. Beside PENDING a bit says whose the
-//! waker is: without one the future's, WAITING the next taker's, CLAIMED the owner's, who is about
-//! to end the record or to accept it. A future that is polled just then wakes its task at once,
-//! which asks again.
+//! waker is: without one the future's; with WAITING it is for either side to take, which clears the
+//! bit; with CLAIMED the owner has taken it, and is about to end the record or to accept it. A future
+//! that is polled just then wakes its task at once, which asks again.
 
 #![allow(unsafe_code)]
 
@@ -114,7 +114,7 @@ impl<V> OwnedRecord<V> {
             waker: UnsafeCell::new(None),
             record: UnsafeCell::new(MaybeUninit::new(record)),
         };
-        // SAFETY: the block has room for a node, and is no one else's.
+        // SAFETY: this memory is as large as a node, and no one else's.
         unsafe { at.write(node) };
         OwnedRecord {
             node: at,
@@ -125,8 +125,9 @@ impl<V> OwnedRecord<V> {
     /// From now on its acceptance is awaited, or its end. Nothing was before.
     pub(crate) fn await_acceptance(&mut self) -> AwaitedRecord<V> {
         // Checked in every build: of two futures of one record each would free it.
-        let before = self.word().swap(PENDING, Ordering::AcqRel);
-        assert_eq!(before, ALONE, "no future awaits it");
+        let began =
+            (self.word()).compare_exchange(ALONE, PENDING, Ordering::AcqRel, Ordering::Acquire);
+        assert_eq!(began, Ok(ALONE), "no future awaits it");
         AwaitedRecord {
             node: self.node,
             owns: PhantomData,
