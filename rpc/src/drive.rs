@@ -2,7 +2,6 @@
 //! the beginnings and ends of connections. It hands frames to the connections, which answer by
 //! posting; nothing here waits for an application.
 
-mod parts;
 mod reading;
 #[cfg(test)]
 mod tests;
@@ -19,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_fabric::cq::{Completion, CompletionFlags};
 use tokio_fabric::domain::DomainBuilder;
-use tokio_fabric::ep::{Liveness, OnRefusal, SharedReceiveContext};
+use tokio_fabric::ep::{Liveness, OnRefusal, SharedReceiveContext, TcpOps};
 use tokio_fabric::eq::{ConnRequest, EndpointId};
 use tokio_fabric::error::OperationKind;
 use tokio_fabric::info::AuthKey;
@@ -35,7 +34,6 @@ use crate::limits::{
 use crate::status::Status;
 use crate::wire::{BatchBuf, Bodies, FrameBuf};
 
-pub(crate) use parts::Parts;
 pub(crate) use reading::{Came, ReadingCheck};
 
 /// One end of a connection.
@@ -45,8 +43,6 @@ pub(crate) trait Connection: Send + Sync + 'static {
 
     /// What it goes over.
     fn endpoint(&self) -> &Endpoint;
-    /// Messages of it follow.
-    fn handle_begin(&self, _: &mut ReadTurn<Self::Kept>) {}
     /// A message has come.
     fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn<Self::Kept>);
     /// No more messages of it are there for now. True: it gathers what those send that it has
@@ -362,9 +358,6 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
                 self.pause(last);
                 let found = lock(&self.connections).get(&id).cloned();
                 last = found.map(|it| (id, it));
-                if let Some((_, begins)) = &last {
-                    guarded(begins, || begins.handle_begin(&mut self.turn));
-                }
             }
             self.read_message(completion, last.as_ref().map(|(_, it)| it));
         }
@@ -514,6 +507,13 @@ pub(crate) fn send_batch(endpoint: &Endpoint, batch: &mut BatchBuf) -> Result<()
     }
     let sent = endpoint.send(batch.take()).detach();
     sent.map_err(|failed| failed.into_error())
+}
+
+/// True if the peer cannot work while the rest of a turn is gathered, so that nothing is sent before
+/// it ends.
+pub(crate) fn shares_processor(endpoint: &Endpoint) -> bool {
+    let tcp = endpoint.ops::<TcpOps>();
+    tcp.is_ok_and(|tcp| tcp.peer_shares_processor())
 }
 
 /// Closes a connection without waiting for it.

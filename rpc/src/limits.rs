@@ -33,8 +33,6 @@ pub const BATCH_FRAMES_MAX: usize = 256;
 /// and the peer works while the rest is gathered; otherwise each side would sleep while the other
 /// works. A peer on the same processor gets all at once.
 pub const FIRST_BATCH_FRAMES: usize = 24;
-/// Turns after which it is looked at again whether the peer runs on the same processor.
-pub const PROCESSOR_CHECK_TURNS: u32 = 63;
 /// Callers woken together from which on their next calls are gathered into one message. Otherwise
 /// each call is sent at once.
 pub const GATHERED_CALLERS_MIN: usize = 2;

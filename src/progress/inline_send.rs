@@ -108,7 +108,7 @@ impl InlineSend {
 /// Whether the peer runs on the same processor, so that it cannot work while a burst is posted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PeerProcessor {
-    is_shared: bool,
+    pub(super) is_shared: bool,
     /// Until it is looked at again.
     turns: u8,
 }
@@ -120,6 +120,11 @@ impl PeerProcessor {
             is_shared,
             turns: PROCESSOR_CHECK_TURNS,
         }
+    }
+
+    /// Something has come from the peer by now, which shows where it runs.
+    pub(super) fn on_connected(&mut self) {
+        self.turns = 0;
     }
 
     /// The driver runs.
@@ -195,6 +200,9 @@ mod tests {
         }
         peer.on_turn(|| false);
         assert_eq!(Gathering.frames_enough(peer), GATHER_FRAMES_FIRST);
+        peer.on_connected();
+        peer.on_turn(|| true);
+        assert_eq!(Gathering.frames_enough(peer), GATHER_FRAMES_ENOUGH);
         assert_eq!(Flowing.frames_enough(peer), GATHER_FRAMES_ENOUGH);
     }
 }

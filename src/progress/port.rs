@@ -195,6 +195,11 @@ impl Port {
         self.lock("local address").io.local
     }
 
+    /// True if the peer ran on the driver's processor when that was looked at last.
+    pub(crate) fn shares_processor(&self) -> bool {
+        self.lock("processor").io.peer_processor.is_shared
+    }
+
     /// What this finds out of the connection's socket, under the port's lock.
     ///
     /// # Errors

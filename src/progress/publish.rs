@@ -98,6 +98,7 @@ impl Port {
             ConnEvent::Connected { data } => {
                 state.life.on_connected();
                 state.counts.connects += 1;
+                state.io.peer_processor.on_connected();
                 self.log_connected(state.io.peer);
                 state.timers.cancel_alarm();
                 if let Some(slot) = state.bindings.connected.take() {

@@ -10,8 +10,8 @@ use tokio_fabric::{Endpoint, Error, RemoteRegion};
 
 use crate::caught::{caught, caught_async, log, wake_all};
 use crate::drive::{
-    Came, Connection, ItemSending, Parts, ReadTurn, ReadingCheck, close, send, send_batch,
-    send_item, send_later,
+    Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
+    send_later, shares_processor,
 };
 use crate::lend::{BodyRoom, fetch};
 use crate::limits::{GATHERED_CALLERS_MIN, HEADER_LEN};
@@ -49,7 +49,6 @@ pub(crate) struct ClientConnection {
     codec: OnceLock<CodecName>,
     state: Mutex<State>,
     reading: ReadingCheck,
-    parts: Parts,
     /// For answers that are read out of the server's memory.
     bodies: BodyRoom,
     /// In which its messages are read: its clock goes there too, and not in that of the first call,
@@ -112,7 +111,6 @@ impl ClientConnection {
                 has_clock: false,
             }),
             reading: ReadingCheck::default(),
-            parts: Parts::default(),
             bodies: BodyRoom::new(),
             runtime: Handle::current(),
             earlier: Arc::default(),
@@ -243,7 +241,7 @@ impl ClientConnection {
         }
         state.gathered.push(frame);
         frame.clear();
-        if state.gathered.is_due() {
+        if state.gathered.is_due() && !shares_processor(&self.endpoint) {
             self.send_gathered(state);
         }
         Ok(())
@@ -599,10 +597,7 @@ impl Connection for ClientConnection {
     fn handle_pause(self: &Arc<Self>, turn: &mut ReadTurn<Woken>) -> bool {
         let gathers = std::mem::take(&mut turn.kept.woken) >= GATHERED_CALLERS_MIN;
         if gathers {
-            let parts = self.parts.may_split(&self.endpoint);
-            let state = &mut *self.lock();
-            state.gathers = true;
-            state.gathered.set_parts(parts);
+            self.lock().gathers = true;
         }
         gathers
     }

@@ -18,8 +18,8 @@ use super::service::{Handling, Incoming, IncomingBody, Reply};
 use crate::caught::{caught_async, log, wake_all};
 use crate::cx::{CancelReason, Cx};
 use crate::drive::{
-    Came, Connection, ItemSending, Parts, ReadTurn, ReadingCheck, close, send, send_batch,
-    send_item,
+    Came, Connection, ItemSending, ReadTurn, ReadingCheck, close, send, send_batch, send_item,
+    shares_processor,
 };
 use crate::lend::{BodyRoom, Bulk};
 use crate::limits::{HEADER_LEN, RETRY_AFTER};
@@ -62,7 +62,6 @@ pub(crate) struct ServerConnection {
     pub(super) share: BodyShare,
     machine: Mutex<Machine>,
     reading: ReadingCheck,
-    parts: Parts,
     has_failed: AtomicBool,
     /// Closed once it has ended; nothing else of it is used.
     ended: Semaphore,
@@ -88,7 +87,6 @@ impl ServerConnection {
             frame_max: client.frame_max as usize,
             body_max: client.body_max,
             reading: ReadingCheck::default(),
-            parts: Parts::default(),
             has_failed: AtomicBool::new(false),
             ended: Semaphore::new(0),
         })
@@ -146,7 +144,7 @@ impl ServerConnection {
             return self.send(reply.frame(head));
         }
         turn.kept.answers.push_body(head, reply.body());
-        if turn.kept.answers.is_due() {
+        if turn.kept.answers.is_due() && !shares_processor(&self.endpoint) {
             self.send_gathered(turn);
         }
     }
@@ -481,11 +479,6 @@ impl Connection for ServerConnection {
 
     fn endpoint(&self) -> &Endpoint {
         &self.endpoint
-    }
-
-    fn handle_begin(&self, turn: &mut ServerTurn) {
-        let parts = self.parts.may_split(&self.endpoint);
-        turn.kept.answers.set_parts(parts);
     }
 
     fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ServerTurn) {

@@ -38,8 +38,6 @@ pub fn each_frame<'m>(
 /// A message that is gathered, one after the other in each turn.
 #[derive(Debug, Default)]
 pub struct BatchBuf {
-    /// The first message of a turn may leave before that ends.
-    parts: bool,
     /// A message was taken in this turn.
     is_followed: bool,
     /// Behind those that were taken, in memory that is used again once they are dropped.
@@ -90,15 +88,10 @@ impl BatchBuf {
         self.frames += 1;
     }
 
-    /// True if this is the first message of a turn and has enough frames to leave before the turn
-    /// ends.
+    /// True if this is the first message of a turn and now has enough frames to leave before the
+    /// turn ends.
     pub fn is_due(&self) -> bool {
-        self.parts && !self.is_followed && self.frames >= FIRST_BATCH_FRAMES
-    }
-
-    /// Says whether the first message of a turn may leave before that ends.
-    pub fn set_parts(&mut self, parts: bool) {
-        self.parts = parts;
+        !self.is_followed && self.frames == FIRST_BATCH_FRAMES
     }
 
     /// Another turn begins.

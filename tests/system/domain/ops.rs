@@ -3,10 +3,11 @@
 use std::future::IntoFuture;
 use std::os::fd::AsRawFd;
 
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use socket2::SockRef;
 use tokio_fabric::domain::{OpenOps, RingOps};
 use tokio_fabric::ep::TcpOps;
-use tokio_fabric::testing::connect_endpoints;
+use tokio_fabric::testing::{Net, connect_endpoints};
 use tokio_fabric::{Backend, Domain, Driver, ErrorKind};
 
 use crate::common::on_every_backend;
@@ -74,6 +75,32 @@ fn a_connections_socket_is_reached_by_type() {
         a.domain.close().await.unwrap();
         assert_eq!(tcp.with_fd(|_| ()).unwrap_err().kind(), ErrorKind::BadState);
     });
+}
+
+/// Whether the peer runs on the driver's processor is known from when the connection begins.
+#[test]
+fn a_peer_on_the_same_processor_is_known_as_such() {
+    // In a thread of its own, which stays where it is.
+    let pinned = std::thread::spawn(move || {
+        let mut here = CpuSet::new();
+        here.set(sched_getcpu());
+        sched_setaffinity(None, &here).unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let net = Net::on(Backend::Epoll);
+            let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
+            let x = a.domain.endpoint().open().unwrap();
+            let y = b.domain.endpoint().open().unwrap();
+            let tcp = x.ops::<TcpOps>().unwrap();
+            assert!(!tcp.peer_shares_processor(), "nothing is known of it");
+            connect_endpoints(&x, &y, &b.fabric).await.unwrap();
+            y.send("a turn later").await.unwrap();
+            x.recv(vec![0; 12]).await.unwrap();
+            assert!(tcp.peer_shares_processor());
+        });
+    });
+    pinned.join().unwrap();
 }
 
 /// fi_domain(3): `fi_open_ops`, function.
