@@ -233,7 +233,7 @@ impl Port {
     }
 
     /// The future of a shared receive was dropped. If the receive is of this port, its message goes
-    /// back as soon as it has landed, before any that is behind it: true. A result that is
+    /// back as soon as it is whole, before any that is behind it: true. A result that is
     /// still to be delivered is delivered now, and so gives its message back.
     pub(crate) fn detach_receive(&self, receive: OpKey) -> bool {
         let mut state = self.lock("detach receive");
@@ -243,7 +243,7 @@ impl Port {
     }
 
     /// The time of a shared receive has passed. If the receive is of this port, its message goes
-    /// back as soon as it has landed, and its record comes back, which has ended so; the error
+    /// back as soon as it is whole, and its record comes back, which has ended so; the error
     /// names the peer that has not sent all of the message.
     pub(super) fn detach_timed(&self, receive: OpKey, error: &Error) -> Option<OpRecord> {
         let mut state = self.lock("detach timed");

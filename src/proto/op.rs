@@ -299,7 +299,7 @@ pub(crate) struct Operation<T> {
     pub(crate) number: u64,
     /// The peer's answer, if it came before the transport said that the frame was sent.
     pub(crate) answer: Option<Result<(), Refusal>>,
-    /// The owner of a receive went away while a message was landing in it.
+    /// The owner of a receive went away while a message was being received into it.
     pub(crate) detached: bool,
     /// Its memory failed as what it gets was copied there: the rest is dropped, and it ends so.
     pub(crate) failed: Option<AccessError>,

@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 use tokio_fabric::{Domain, RemoteRegion};
-use tracing::Span;
 
 use super::Channel;
 use super::connection::{ClientConnection, NewCall, Reservation, Unsent};
@@ -127,15 +126,7 @@ impl Channel {
         let (deadline, trace) = Cx::inherited();
         Call {
             call: AnyCall {
-                record: CallRecord {
-                    channel: Arc::clone(&self.inner),
-                    method,
-                    span: Span::none(),
-                    #[cfg(feature = "metrics")]
-                    begun: None,
-                    #[cfg(feature = "metrics")]
-                    ended: None,
-                },
+                record: CallRecord::new(&self.inner, method),
                 state: State::Described,
                 frame: arguments.frame,
                 codec: arguments.codec,
@@ -272,15 +263,7 @@ impl<T, E> Clone for Call<T, E> {
         let call = &self.call;
         Call {
             call: AnyCall {
-                record: CallRecord {
-                    channel: Arc::clone(&call.record.channel),
-                    method: call.record.method,
-                    span: Span::none(),
-                    #[cfg(feature = "metrics")]
-                    begun: None,
-                    #[cfg(feature = "metrics")]
-                    ended: None,
-                },
+                record: CallRecord::new(&call.record.channel, call.record.method),
                 state: State::Described,
                 frame: match call.state {
                     State::Described => call.frame.clone(),

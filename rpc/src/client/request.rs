@@ -155,6 +155,19 @@ pub(super) struct CallRecord {
 }
 
 impl CallRecord {
+    /// Of a call that was not polled.
+    pub(super) fn new(channel: &Arc<ChannelInner>, method: &'static Method) -> CallRecord {
+        CallRecord {
+            channel: Arc::clone(channel),
+            method,
+            span: Span::none(),
+            #[cfg(feature = "metrics")]
+            begun: None,
+            #[cfg(feature = "metrics")]
+            ended: None,
+        }
+    }
+
     /// The one end of a call that was polled: the code of its answer, or why there is none.
     pub(super) fn end(&self, end: Result<u32, &Status>) {
         self.channel.counters.end(end);
@@ -176,13 +189,10 @@ impl CallRecord {
     /// For the rest of the call.
     pub(super) fn take(&mut self) -> CallRecord {
         CallRecord {
-            channel: Arc::clone(&self.channel),
-            method: self.method,
             span: std::mem::replace(&mut self.span, Span::none()),
             #[cfg(feature = "metrics")]
             begun: self.begun,
-            #[cfg(feature = "metrics")]
-            ended: None,
+            ..CallRecord::new(&self.channel, self.method)
         }
     }
 }

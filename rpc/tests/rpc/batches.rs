@@ -73,19 +73,26 @@ async fn answers_to_calls_that_come_together_are_one_message() {
     assert_eq!(server.stats().violations, 0);
 }
 
+/// More than the first few of a turn.
+const CALLS: u32 = 40;
+
+/// So many calls in one message, in the slots from the first on.
+async fn call_together(endpoint: &Endpoint, turn: u32) {
+    let call = |slot| request(turn << 16 | slot, "Probe/nothing", 0, &[]);
+    let calls: Vec<_> = (0..CALLS).map(call).collect();
+    endpoint.send(batch(&calls)).await.unwrap();
+}
+
 /// Of calls that come together the first few are answered while the others are handled, so that the
 /// caller's side works meanwhile; likewise the next calls of callers that are woken together.
 #[tokio::test(start_paused = true)]
 async fn the_first_frames_of_a_turn_leave_before_the_others() {
-    const CALLS: u32 = 40;
     let net = Net::new(52);
     let server = Server::new().add(ProbeServer::new(Handlers::default()));
     let (_channel, server) = testing::connect(&net, server).await.unwrap();
     let (_peer, endpoint) = raw_client(&net, server.local_addr(), hello_with(0)).await;
     for turn in 0..2 {
-        let call = |slot| request(turn << 16 | slot, "Probe/nothing", 0, &[]);
-        let calls: Vec<_> = (0..CALLS).map(call).collect();
-        endpoint.send(batch(&calls)).await.unwrap();
+        call_together(&endpoint, turn).await;
         assert_eq!(next_frames(&endpoint).await.len(), FIRST_BATCH_FRAMES);
         let others = CALLS as usize - FIRST_BATCH_FRAMES;
         assert_eq!(next_frames(&endpoint).await.len(), others);
@@ -126,7 +133,6 @@ async fn the_first_frames_of_a_turn_leave_before_the_others() {
 /// To a peer on the same processor, which could not work meanwhile, all of them leave together.
 #[test]
 fn on_one_processor_the_frames_of_a_turn_leave_together() {
-    const CALLS: u32 = 40;
     // In a thread of its own, which stays where it is.
     let pinned = std::thread::spawn(|| {
         let mut here = CpuSet::new();
@@ -140,9 +146,7 @@ fn on_one_processor_the_frames_of_a_turn_leave_together() {
             let (_channel, server) = testing::connect(&net, server).await.unwrap();
             let (_peer, endpoint) = raw_client(&net, server.local_addr(), hello_with(0)).await;
             for turn in 0..2 {
-                let call = |slot| request(turn << 16 | slot, "Probe/nothing", 0, &[]);
-                let calls: Vec<_> = (0..CALLS).map(call).collect();
-                endpoint.send(batch(&calls)).await.unwrap();
+                call_together(&endpoint, turn).await;
                 assert_eq!(next_frames(&endpoint).await.len(), CALLS as usize);
             }
         });

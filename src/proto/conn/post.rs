@@ -395,7 +395,7 @@ impl<T> Connection<T> {
         withdrawn
     }
 
-    /// The owner of a shared receive went away while a message was landing in it, or is asked for:
+    /// The owner of a shared receive went away while a message was being received into it, or is asked for:
     /// marks it, so that the message survives. `None`: the connection does not have the receive of
     /// this key.
     pub(crate) fn detach_matched(&mut self, receive: OpKey) -> Option<OpKey> {
