@@ -192,6 +192,10 @@ fn io_uring(options: &TransportOptions) -> Result<Selection> {
     }
     let (executor, runtime) = runtime_of(options, Backend::IoUring)?;
     let transport = UringTransport::new(runtime, options.ports)?;
+    let transport = match &options.runner {
+        Runner::Manual(_) => transport.sending_at_once(),
+        Runner::Task | Runner::Thread => transport,
+    };
     Ok(Selection::new(transport, executor))
 }
 

@@ -16,9 +16,16 @@ pub(super) struct ActiveCount {
     count: usize,
     /// Drives with few connections until sends are no longer gathered; 0: they are not.
     drives_left: u8,
+    /// Sends are never gathered.
+    is_off: bool,
 }
 
 impl ActiveCount {
+    /// For a ring that is driven by those who wait: what is posted when none waits leaves at once.
+    pub(super) fn turn_off(&mut self) {
+        self.is_off = true;
+    }
+
     /// Bytes of a connection have come. Several in a row count once.
     pub(super) fn add(&mut self, owner: Option<Key>) {
         if self.count == 0 || self.last != owner {
@@ -31,6 +38,7 @@ impl ActiveCount {
     pub(super) fn end_drive(&mut self) -> bool {
         match std::mem::take(&mut self.count) {
             0 => {}
+            _ if self.is_off => {}
             RING_ACTIVE_MIN.. => self.drives_left = RING_ACTIVE_DRIVES,
             _ => self.drives_left = self.drives_left.saturating_sub(1),
         }

@@ -3,9 +3,10 @@
 //! own sleeps in the ring itself: [`thread`].
 //!
 //! Sends are tried in the call that submits them, as most find room, unless many connections are at
-//! work: [`active`]. The rest and all receives are the ring's. See [`ring`] for locks, [`teardown`]
-//! for the end of operations, [`op`] for which memory is whose when, [`bufs`] for the buffers of
-//! staged receives, [`stream`] for the rule of one receive per socket.
+//! work and a driver is sure to submit: [`active`]. The rest and all receives are the ring's. See
+//! [`ring`] for locks, [`teardown`] for the end of operations, [`op`] for which memory is whose
+//! when, [`bufs`] for the buffers of staged receives, [`stream`] for the rule of one receive per
+//! socket.
 //!
 //! # Unsafe code
 //!
@@ -127,6 +128,13 @@ impl UringTransport {
             ports,
             ring,
         })
+    }
+
+    /// From now on each send is tried in the call that submits it: where those who wait drive, none
+    /// may wait.
+    pub(super) fn sending_at_once(self) -> Self {
+        self.ring.with(|state, _| state.active.turn_off());
+        self
     }
 
     /// How many staged receives this thread has submitted.

@@ -9,8 +9,8 @@ use futures::executor::block_on;
 use futures::future::{join_all, poll_immediate};
 use futures::poll;
 use tokio::task::JoinSet;
-use tokio_fabric::Endpoint;
 use tokio_fabric::testing::{Net, Peer, connect};
+use tokio_fabric::{Driver, Endpoint};
 
 use super::{by_hand, on, plainly, round_trip};
 use crate::common::backends;
@@ -106,6 +106,43 @@ fn futures_that_are_polled_once_get_their_messages_beside_one_that_is_kept() {
             x.inject(b"for it").unwrap();
             let (received, bytes) = polls_once.await.unwrap().unwrap();
             assert_eq!(&bytes[..received.len], b"for it");
+        });
+    }
+}
+
+/// `Driver::Manual`: what is posted leaves at once where its socket has room, also when nothing waits
+/// in its domain afterwards, and however many connections were at work before.
+#[test]
+fn what_is_posted_leaves_without_one_that_waits() {
+    const CONNECTIONS: usize = 8;
+    for backend in backends() {
+        on(0, async {
+            let net = by_hand(backend);
+            let here = net.peer().unwrap();
+            let there = net.driver(Driver::Task).peer().unwrap();
+            let mut pairs = Vec::new();
+            for _ in 0..CONNECTIONS {
+                pairs.push(connect(&here, &there).await.unwrap());
+            }
+            for _ in 0..3 {
+                for (_, theirs) in &pairs {
+                    theirs.inject(b"question").unwrap();
+                }
+                // All of them have come, and are taken in one turn.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let received = pairs
+                    .iter()
+                    .map(|(ours, _)| ours.recv(vec![0; 8]).into_future());
+                for received in join_all(received).await {
+                    received.unwrap();
+                }
+                for (ours, _) in &pairs {
+                    ours.inject(b"answer").unwrap();
+                }
+                for (_, theirs) in &pairs {
+                    theirs.recv(vec![0; 8]).await.unwrap();
+                }
+            }
         });
     }
 }
