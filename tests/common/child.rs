@@ -66,17 +66,6 @@ impl PeerProcess {
         (process, said)
     }
 
-    /// [`PeerProcess::spawn_by`], until it has said its first line.
-    pub fn start_by(
-        command: Command,
-        test: &str,
-        variables: &[(&str, String)],
-    ) -> (PeerProcess, String) {
-        let mut process = PeerProcess::spawn_by(command, test, variables);
-        let said = process.line_now();
-        (process, said)
-    }
-
     /// What it says next; blocks until then.
     pub fn line_now(&mut self) -> String {
         let said = futures::executor::block_on(self.said.recv());

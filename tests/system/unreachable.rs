@@ -10,9 +10,9 @@ use crate::common::child::PeerProcess;
 use crate::common::ticks::Ticks;
 use crate::common::{backends, left_out, on};
 use futures::future::join_all;
-use tokio_fabric::testing::Net;
+use tokio_fabric::testing::{Net, Peer};
 use tokio_fabric::{
-    Access, Backend, Endpoint, ErrorKind, Event,
+    Access, Backend, Endpoint, ErrorKind, Event, RdmEndpoint,
     ep::Liveness,
     op::{Op, Received},
 };
@@ -62,6 +62,14 @@ impl Machine {
         None
     }
 
+    /// Runs an ignored test there.
+    fn run(&self, test: &str, variables: &[(&str, String)]) -> PeerProcess {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name]);
+        command.arg(std::env::current_exe().unwrap());
+        PeerProcess::spawn_by(command, test, variables)
+    }
+
     /// From now on nothing that either side sends finds the other, and no error is returned.
     fn cut_off(&self) {
         let Machine {
@@ -109,16 +117,13 @@ fn says(arguments: &str, what: &str) -> bool {
 }
 
 fn connect_to(machine: &Machine, backend: Backend, plain: bool) -> (PeerProcess, SocketAddr) {
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", &machine.name]);
-    command.arg(std::env::current_exe().unwrap());
     let variables = [
         ("TOKIO_FABRIC_LISTEN", format!("{}:0", machine.theirs)),
         ("TOKIO_FABRIC_BACKEND", backend.to_string()),
         ("TOKIO_FABRIC_PLAIN", plain.to_string()),
     ];
-    let (process, address) =
-        PeerProcess::start_by(command, "unreachable::the_far_process", &variables);
+    let mut process = machine.run("unreachable::the_far_process", &variables);
+    let address = process.line_now();
     (process, address.parse().unwrap())
 }
 
@@ -272,6 +277,103 @@ impl Far {
             assert_eq!(message.await.unwrap_err().kind(), ErrorKind::TimedOut);
         }
     }
+}
+
+/// How long nothing is sent around the moment in which the cable is cut.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// The other process: a connectionless endpoint that sends to ours again and again, and says when
+/// it is connected, when it has given the connection up, and when it is connected again.
+#[test]
+#[ignore = "the other process of another test"]
+fn the_far_sender() {
+    crate::common::child::end_with_the_parent();
+    let variable = |name: &str| std::env::var(name).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let backend: Backend = variable("TOKIO_FABRIC_BACKEND").parse().unwrap();
+        let us = Net::on(backend).peer().unwrap();
+        let plain = variable("TOKIO_FABRIC_PLAIN") == "true";
+        let builder = us.domain.rdm_endpoint().extension(!plain);
+        let address = variable("TOKIO_FABRIC_LISTEN").parse().unwrap();
+        let endpoint = builder.listen_at(address).open().unwrap();
+        let to = variable("TOKIO_FABRIC_PEER").parse().unwrap();
+        let to = endpoint.insert(to).unwrap();
+        for (news, waits_for_success) in [("up", true), ("given up", false), ("up again", true)] {
+            while endpoint.send("hello", to).delivery_complete().await.is_ok() != waits_for_success
+            {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            crate::common::child::say(news);
+            // The cable is cut meanwhile, once all that was sent has been confirmed: what was not
+            // is sent again, and would show that the connection is no more.
+            if news == "up" {
+                tokio::time::sleep(QUIET).await;
+            }
+        }
+        std::future::pending().await
+    })
+}
+
+/// A peer that has given a connection up comes back while it is still up here, where nothing was
+/// sent that could have shown it: the peer's request has the old connection looked at, with a probe
+/// of this library, or of the system where the peer speaks libfabric's protocol alone.
+#[test]
+fn a_peer_that_has_given_a_connection_up_over_a_cut_cable_is_soon_connected_again() {
+    let _one = MACHINES
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let backends = &backends();
+    on(Backend::Epoll, |_| async {
+        // So long that it finds nothing by itself.
+        let liveness = Liveness::default().idle_interval(Duration::from_secs(300));
+        let mut far = Vec::new();
+        for &backend in backends {
+            for plain in [false, true] {
+                if backend == Backend::Loopback {
+                    continue;
+                }
+                let us = Net::on(backend).peer().unwrap();
+                let builder = us.domain.rdm_endpoint().liveness(liveness);
+                let address = format!("{}:0", machine.ours).parse().unwrap();
+                let endpoint = builder.listen_at(address).open().unwrap();
+                let receiving = endpoint.clone();
+                tokio::spawn(async move { while receiving.recv(vec![0; 100]).await.is_ok() {} });
+                let process = machine.run(
+                    "unreachable::the_far_sender",
+                    &[
+                        ("TOKIO_FABRIC_LISTEN", format!("{}:0", machine.theirs)),
+                        ("TOKIO_FABRIC_BACKEND", backend.to_string()),
+                        ("TOKIO_FABRIC_PLAIN", plain.to_string()),
+                        ("TOKIO_FABRIC_PEER", endpoint.local_addr().to_string()),
+                    ],
+                );
+                far.push((process, (backend, plain), endpoint, us));
+            }
+        }
+        async fn all_say(
+            far: &mut [(PeerProcess, (Backend, bool), RdmEndpoint, Peer)],
+            news: &str,
+        ) {
+            for (process, what, ..) in far {
+                assert_eq!(process.line().await, news, "{what:?}");
+            }
+        }
+        all_say(&mut far, "up").await;
+        tokio::time::sleep(QUIET / 2).await;
+        machine.cut_off();
+        all_say(&mut far, "given up").await;
+        machine.join();
+        // Some attempts are rejected first, and paused for.
+        let up_again = all_say(&mut far, "up again");
+        let up_again = tokio::time::timeout(Duration::from_secs(30), up_again);
+        up_again.await.expect("they are connected again");
+    });
 }
 
 /// A cable that is out for less than the limit ends no connection.
