@@ -509,8 +509,8 @@ pub(crate) fn send_batch(endpoint: &Endpoint, batch: &mut BatchBuf) -> Result<()
     sent.map_err(|failed| failed.into_error())
 }
 
-/// True if the peer cannot work while the rest of a turn is gathered, so that nothing is sent before
-/// it ends.
+/// True if the peer cannot work while the rest of a turn is gathered, so that nothing is sent
+/// before it ends.
 pub(crate) fn shares_processor(endpoint: &Endpoint) -> bool {
     let tcp = endpoint.ops::<TcpOps>();
     tcp.is_ok_and(|tcp| tcp.peer_shares_processor())

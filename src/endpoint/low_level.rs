@@ -68,8 +68,8 @@ impl TcpOps {
         self.port.ask_socket(tcp_info)
     }
 
-    /// True if the peer runs on the same processor as this endpoint's driver: then nothing is gained
-    /// by having it begin before this side is done.
+    /// True if the peer runs on the same processor as this endpoint's driver: then nothing is
+    /// gained by having it begin before this side is done.
     ///
     /// It is found out when the connection begins and again after every 65 turns of the driver, for
     /// peers at a loopback address; false for others, and where it is not known.

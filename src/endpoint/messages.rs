@@ -84,10 +84,10 @@ impl SharedReceiveContext {
 /// takes a message if it has room.
 ///
 /// A message that is longer than `size` gives the error [`Truncated`](crate::ErrorKind::Truncated),
-/// after which the stream continues; so does one that the system has no memory for. The stream returns `None` when the connection was closed
-/// gracefully, by [`shutdown`](Endpoint::shutdown) on either side. Otherwise it returns the error
-/// once, then `None`. For a connectionless endpoint or a shared receive context it continues until
-/// that is closed, even if peers are lost.
+/// after which the stream continues; so does one that the system has no memory for. The stream
+/// returns `None` when the connection was closed gracefully, by [`shutdown`](Endpoint::shutdown) on
+/// either side. Otherwise it returns the error once, then `None`. For a connectionless endpoint or
+/// a shared receive context it continues until that is closed, even if peers are lost.
 ///
 /// The stream reuses its memory: at most twice `depth` buffers, and those of messages that are not
 /// dropped yet. While nothing arrives, the stream of a connected endpoint has none.

@@ -306,8 +306,8 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
         })
     }
 
-    /// Makes the record of what was checked, and posts it. What comes with the handle awaits its end,
-    /// or its acceptance, where it reports elsewhere and waits for room.
+    /// Makes the record of what was checked, and posts it. What comes with the handle awaits its
+    /// end, or its acceptance, where it reports elsewhere and waits for room.
     fn post_record(self, report: Report) -> Result<(OpHandle, Option<AwaitedOp>), Failed<B>> {
         let Posting {
             target,

@@ -18,8 +18,8 @@
 //! ```
 //! In all states but ENDED and LOST the record is the owner's. Beside PENDING a bit says whose the
 //! waker is: without one the future's; with WAITING it is for either side to take, which clears the
-//! bit; with CLAIMED the owner has taken it, and is about to end the record or to accept it. A future
-//! that is polled just then wakes its task at once, which asks again.
+//! bit; with CLAIMED the owner has taken it, and is about to end the record or to accept it. A
+//! future that is polled just then wakes its task at once, which asks again.
 
 #![allow(unsafe_code)]
 

@@ -395,9 +395,9 @@ impl<T> Connection<T> {
         withdrawn
     }
 
-    /// The owner of a shared receive went away while a message was being received into it, or is asked for:
-    /// marks it, so that the message survives. `None`: the connection does not have the receive of
-    /// this key.
+    /// The owner of a shared receive went away while a message was being received into it, or is
+    /// asked for: marks it, so that the message survives. `None`: the connection does not have the
+    /// receive of this key.
     pub(crate) fn detach_matched(&mut self, receive: OpKey) -> Option<OpKey> {
         let matched = self.matched_receives().find(|it| it.key == receive)?;
         self.ops.get_mut(matched.op)?.detached = true;

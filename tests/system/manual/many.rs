@@ -110,8 +110,8 @@ fn futures_that_are_polled_once_get_their_messages_beside_one_that_is_kept() {
     }
 }
 
-/// `Driver::Manual`: what is posted leaves at once where its socket has room, also when nothing waits
-/// in its domain afterwards, and however many connections were at work before.
+/// `Driver::Manual`: what is posted leaves at once where its socket has room, also when nothing
+/// waits in its domain afterwards, and however many connections were at work before.
 #[test]
 fn what_is_posted_leaves_without_one_that_waits() {
     const CONNECTIONS: usize = 8;
