@@ -266,7 +266,7 @@ impl SteppedConnection {
     ) -> Self {
         let mut host = UnlimitedHost { shared };
         if let Some(batch) = machine.poll_transmit(&mut host) {
-            let len = batch.frames.iter().map(|frame| frame.remaining()).sum();
+            let len = batch.remaining();
             machine.handle_sent(batch, len);
         }
         let response = ControlFrame::new(ControlKind::Response, response);
@@ -421,7 +421,7 @@ impl SteppedConnection {
     fn transmit(&mut self) {
         let outgoing = self.machine.poll_transmit(&mut self.host);
         let batch = outgoing.expect("a frame is queued");
-        let len = batch.frames.iter().map(|frame| frame.remaining()).sum();
+        let len = batch.remaining();
         self.machine.handle_sent(batch, len);
     }
 

@@ -215,10 +215,6 @@ pub(crate) const PROCESSOR_CHECK_TURNS: u8 = 64;
 pub const GATHER_FRAMES_MAX: usize = 64;
 /// Spans per system call: two per gathered frame. The kernel accepts 1024.
 pub(crate) const SPAN_LIST_MAX: usize = 128;
-/// Longest header that is stored within its frame, in bytes: that of a message, of an announcement,
-/// or of an RMA with one segment and no completion data. Frames are moved, so longer headers are
-/// boxed.
-pub(crate) const FRAME_HEADER_INLINE: usize = 40;
 /// Sent bytes at the front of the queue of injected messages at which the rest is moved to the
 /// front.
 pub(crate) const INJECTED_COMPACT_MIN: usize = 4096;

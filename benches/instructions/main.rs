@@ -48,7 +48,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "match a tag among a thousand",
-        most: 2421,
+        most: 2237,
         run: || {
             let mut matching = Matching::new();
             repeat(|| matching.one());
@@ -56,7 +56,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a message of 64 B",
-        most: 1295,
+        most: 974,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.send_copied(&[0; 64]));
@@ -64,7 +64,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same of 1 KiB, which is not copied",
-        most: 1941,
+        most: 1671,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.send_long());
@@ -72,7 +72,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete a tagged message of 64 B over RDM",
-        most: 2031,
+        most: 1763,
         run: || {
             let mut connection = SteppedConnection::of_peer();
             repeat(|| connection.send(Some(steps::TAG)));
@@ -80,7 +80,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA write of 64 B, with its ack",
-        most: 2614,
+        most: 2345,
         run: || {
             let mut connection = SteppedConnection::new();
             let ack = steps::ack();
@@ -89,7 +89,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "post, send and complete an RMA read of 64 B",
-        most: 3036,
+        most: 2767,
         run: || {
             let mut connection = SteppedConnection::new();
             let response = steps::read_response();
@@ -98,7 +98,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "inject 32 messages of 64 B, send them together",
-        most: 10_117,
+        most: 9796,
         run: || {
             let mut connection = SteppedConnection::new();
             repeat(|| connection.inject(&[0; 64]));
@@ -115,7 +115,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "take 32 messages of 64 B in, for a stream of them",
-        most: 11_276,
+        most: 11_184,
         run: || {
             let mut connection = SteppedConnection::new();
             let messages = steps::message().repeat(steps::GATHERED);
@@ -124,7 +124,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "the same, of a tagged message and a shared receive (RDM)",
-        most: 3852,
+        most: 3647,
         run: || {
             let mut connection = SteppedConnection::of_peer();
             let message = steps::tagged_message();
@@ -133,38 +133,38 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "a half round trip of 64 B, manual progress, awaited",
-        most: 11_607,
+        most: 11_119,
         run: || manual::half_round_trips(TIMES, manual::Waiting::Awaits, Hints::new(), counted),
     },
     Step {
         name: "the same, asking for turns",
-        most: 9665,
+        most: 9172,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::AsksForTurns, Hints::new(), counted)
         },
     },
     Step {
         name: "a message of 64 B of 50 outstanding, manual progress, awaited, to a stream",
-        most: 2499,
+        most: 2442,
         run: || manual::messages(TIMES, counted),
     },
     // Half of what it takes more is the cryptography's, of a processor with AES and AVX.
     #[cfg(feature = "tls")]
     Step {
         name: "a half round trip of 64 B over TLS, manual progress, awaited",
-        most: 17_383,
+        most: 16_840,
         run: || {
             manual::half_round_trips(TIMES, manual::Waiting::Awaits, manual::secured(), counted)
         },
     },
     Step {
         name: "a call of 64 B of tokio-fabric-rpc, both ends",
-        most: 33_664,
+        most: 32_464,
         run: || calls::calls(1, TIMES as usize, counted),
     },
     Step {
         name: "the same, 64 calls outstanding",
-        most: 5355,
+        most: 5337,
         run: || calls::calls(64, TIMES as usize, counted),
     },
     Step {

@@ -5,7 +5,7 @@
 //! passes the functions of [`HmemOps`], in pieces.
 //!
 //! So no transport gets a span of it. It is received through staging buffers, and sent from a
-//! bounce buffer in its frame (`out_frame.rs`), which is filled before the frame is handed out and
+//! bounce buffer in its frame (`send_batch.rs`), which is filled before the frame is handed out and
 //! again each time it has gone; a frame with more to come ends its batch. A copy that fails before
 //! its frame is handed out takes the frame back with its credit, or withdraws what was announced;
 //! later it ends the connection. Where the owner says that copies may wait

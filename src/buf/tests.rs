@@ -198,41 +198,82 @@ fn buffer_gives_bytes_vec_and_type_back() {
     assert_eq!(back.as_ptr(), at);
 }
 
-/// House section 6: "tx: sent <= handed_out <= queued": the cursor covers header and payload.
+/// A batch of three frames, with which the bytes of a whole come: two with payloads, and between
+/// them one whose bytes were appended to the heads.
+fn three_frames() -> (SendBatch, &'static [u8]) {
+    let parts = vec![
+        Memory::Owned(b"payload "[..].to_vec().into()),
+        Memory::Owned("in pieces".into()),
+    ];
+    let write = |head: &'static [u8]| move |room: &mut [u8]| room.copy_from_slice(head);
+    let mut batch = SendBatch::default();
+    batch.push(6, write(b"header"), Payload::from_parts(parts), 1);
+    batch.heads_mut().extend_from_slice(b"copied");
+    batch.push_appended(6, 2);
+    batch.push(2, write(b"h3"), Payload::from_vec(b"end".to_vec()), 3);
+    (batch, b"headerpayload in piecescopiedh3end")
+}
+
+/// House section 6: "tx: sent <= handed_out <= queued": the cursor covers heads and payloads, and
+/// each frame that has gone gives its payload back.
 #[test]
-fn frame_gives_what_is_left_of_header_and_payload() {
-    let whole = b"headerpayload in pieces";
+fn a_batch_gives_what_is_left_of_heads_and_payloads() {
+    let (_, whole) = three_frames();
     for cut in 0..=whole.len() {
-        let parts = vec![
-            Memory::Owned(b"payload "[..].to_vec().into()),
-            Memory::Owned("in pieces".into()),
-        ];
-        let mut frame = OutFrame::new(b"header", Payload::from_parts(parts), 7);
-        assert_eq!((frame.len(), frame.token()), (whole.len(), 7));
-        frame.advance(cut);
-        assert_eq!(frame.remaining(), whole.len() - cut);
+        let (mut batch, _) = three_frames();
+        let (mut left, mut gone) = (cut, Vec::new());
+        while let Some(step) = batch.advance(&mut left) {
+            let Some(payload) = step.payload else { break };
+            gone.push((step.token, payload.len()));
+        }
+        let ends = [23, 29, 34].iter().filter(|end| **end <= cut).count();
+        assert_eq!(gone, [(1, 17), (2, 0), (3, 3)][..ends]);
+        assert_eq!((left, batch.len()), (0, 3 - ends));
+        assert_eq!(batch.remaining(), whole.len() - cut);
         for limit in [0, 1, 5, usize::MAX] {
             let mut list = SpanList::new();
-            frame.spans(limit, &mut list);
+            batch.spans(limit, &mut list);
             let expected = &whole[cut..][..limit.min(whole.len() - cut)];
             assert_eq!(read_spans(&list), expected);
             assert_eq!(list.bytes(), expected.len());
-            let mut copy = vec![0; limit.min(100)];
-            let count = frame.copy_out(&mut copy).unwrap();
-            assert_eq!(
-                &copy[..count],
-                &whole[cut..][..copy.len().min(whole.len() - cut)]
-            );
-            #[cfg(feature = "tls")]
             for skipped in 0..=expected.len() {
-                let mut slices = Slices::new();
-                let len = expected.len() - skipped;
-                assert!(frame.slices(skipped, len, &mut slices));
-                assert_eq!(slices.concat(), &expected[skipped..]);
+                let mut copy = vec![0; expected.len() - skipped];
+                let (count, refused) = batch.copy_out(skipped, &mut copy);
+                assert!(refused.is_none());
+                assert_eq!(&copy[..count], &expected[skipped..]);
+                #[cfg(feature = "tls")]
+                {
+                    let mut slices = Slices::new();
+                    assert_eq!(batch.slices(skipped, count, &mut slices), Some(count));
+                    assert_eq!(slices.concat(), &expected[skipped..]);
+                }
             }
         }
-        assert_eq!(frame.is_done(), cut == whole.len());
-        assert_eq!(frame.into_payload().len(), 17);
+    }
+}
+
+/// A frame that takes another's place may have a longer head, or a shorter one; what is pushed
+/// while the batch is away comes behind it.
+#[test]
+fn frames_of_a_batch_are_replaced_and_joined() {
+    let write = |head: &'static [u8]| move |room: &mut [u8]| room.copy_from_slice(head);
+    for head in [&b"a longer one"[..], b"s", b""] {
+        let (mut batch, _) = three_frames();
+        batch.drop_sent(3);
+        batch.replace(1, head.len(), write(head), Payload::from_vec(vec![b'!']), 4);
+        let mut meanwhile = SendBatch::default();
+        meanwhile.push_bytes(b"hello".to_vec(), 5);
+        let (mut sent, _) = three_frames();
+        sent.drop_sent(29);
+        meanwhile.append(&mut sent);
+        assert!(sent.is_empty() && sent.remaining() == 0);
+        batch.append(&mut meanwhile);
+        let mut bytes = vec![0; batch.remaining()];
+        batch.copy_out(0, &mut bytes);
+        let parts: [&[u8]; 5] = [b"derpayload in pieces", head, b"!", b"h3end", b"helloh3end"];
+        assert_eq!(bytes, parts.concat());
+        let tokens: Vec<_> = batch.drain().map(|(token, _)| token).collect();
+        assert_eq!(tokens, [1, 4, 3, 5, 3]);
     }
 }
 

@@ -378,7 +378,7 @@ impl Link for FaultLink {
         self.inner.peer_addr()
     }
 
-    fn send(&mut self, batch: SendBatch) {
+    fn send(&mut self, batch: Box<SendBatch>) {
         self.follow_plan();
         self.inner.send(batch);
     }

@@ -329,7 +329,7 @@ pub(crate) trait Link: Send {
     /// Submits a batch. It is tried at once, so its outcome may be there when this returns, and
     /// the next [`Link::poll_outcome`] gives it before anything else is tried. A batch that finds
     /// no room stays submitted until it moves at least a byte.
-    fn send(&mut self, batch: SendBatch);
+    fn send(&mut self, batch: Box<SendBatch>);
 
     /// Asks for the submitted batch back: it ends with `Sent` and `Ok(0)`, or what it moved.
     /// Without it a peer that stops reading could hold the leases of a batch, and so a `revoke`,
@@ -506,7 +506,7 @@ pub(crate) enum Outcome {
     /// `n` is less than all as a rule, and 0 only after [`Link::cancel_send`] or when memory of
     /// the batch is refused meanwhile (its region was revoked or quiesced).
     Sent {
-        batch: SendBatch,
+        batch: Box<SendBatch>,
         result: Result<usize>,
     },
     /// The armed receive ended.

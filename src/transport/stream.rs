@@ -169,7 +169,7 @@ impl<S: Stream> Link for StreamLink<S> {
         self.io.peer
     }
 
-    fn send(&mut self, batch: SendBatch) {
+    fn send(&mut self, batch: Box<SendBatch>) {
         if self.io.submit_send(batch) && self.io.is_up() {
             self.stream.poll_send(&mut self.io);
         }

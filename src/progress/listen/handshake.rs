@@ -18,7 +18,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::buf::{OutFrame, Payload};
 use crate::edges::{MachineState, check_edge};
 use crate::eq::{ConnectParams, Verdict};
 use crate::error::Error;
@@ -121,11 +120,10 @@ pub(super) struct CompleteRequest {
 }
 
 /// A batch of one frame.
-fn batch_of(frame: OutFrame) -> SendBatch {
-    SendBatch {
-        frames: [frame].into(),
-        ..SendBatch::default()
-    }
+fn batch_of(frame: Vec<u8>) -> Box<SendBatch> {
+    let mut batch = Box::<SendBatch>::default();
+    batch.push_bytes(frame, u64::MAX);
+    batch
 }
 
 impl<H: RequestHandler> ListenTask<H> {
@@ -165,15 +163,15 @@ impl<H: RequestHandler> ListenTask<H> {
                         }
                     }
                 }
-                (Outcome::Sent { batch, result }, HandshakeState::ProvingKey { is_sent, .. }) => {
-                    let SendBatch { frames, .. } = batch;
-                    let (Ok(sent), Some(mut frame)) = (result, frames.into_iter().next()) else {
-                        return false;
-                    };
-                    frame.advance(sent);
-                    match frame.remaining() {
-                        0 => *is_sent = true,
-                        _ => peer.link.send(batch_of(frame)),
+                (
+                    Outcome::Sent { mut batch, result },
+                    HandshakeState::ProvingKey { is_sent, .. },
+                ) => {
+                    let Ok(sent) = result else { return false };
+                    batch.drop_sent(sent);
+                    match batch.is_empty() {
+                        true => *is_sent = true,
+                        false => peer.link.send(batch),
                     }
                 }
                 (
@@ -198,20 +196,17 @@ impl<H: RequestHandler> ListenTask<H> {
                         self.complete_request(peer, request);
                     }
                 },
-                (Outcome::Sent { batch, result }, HandshakeState::Rejecting) => {
-                    let SendBatch { frames, .. } = batch;
-                    let (Ok(sent), Some(mut frame)) = (result, frames.into_iter().next()) else {
-                        return false;
-                    };
-                    frame.advance(sent);
-                    if frame.remaining() == 0 {
+                (Outcome::Sent { mut batch, result }, HandshakeState::Rejecting) => {
+                    let Ok(sent) = result else { return false };
+                    batch.drop_sent(sent);
+                    if batch.is_empty() {
                         // The peer reads the rejection, then our end; its own end lets us close
                         // without resetting the connection under it.
                         peer.link.finish();
                         peer.link.receive(Receive::Stage);
                         self.rejected.add(peer.id, peer.host);
                     } else {
-                        peer.link.send(batch_of(frame));
+                        peer.link.send(batch);
                     }
                 }
                 // A secure connection says why it came to none.
@@ -281,7 +276,6 @@ impl<H: RequestHandler> ListenTask<H> {
     /// Sends what the peer gets last.
     fn send_last(&mut self, peer: &mut IncomingPeer, frame: Vec<u8>) {
         self.half_open.remove(peer.id, peer.host);
-        let frame = OutFrame::new(&[], Payload::from_vec(frame), u64::MAX);
         peer.handshake.go(HandshakeState::Rejecting);
         let deadline = self.clock.now() + REJECT_TIMEOUT;
         self.deadlines
@@ -335,8 +329,7 @@ impl<H: RequestHandler> ListenTask<H> {
                 });
                 let deadline = now.checked_add(self.config.handshake_timeout);
                 self.deadlines.set(peer.id, &mut peer.deadline, deadline);
-                let frame = OutFrame::new(&[], Payload::from_vec(bytes), u64::MAX);
-                peer.link.send(batch_of(frame));
+                peer.link.send(batch_of(bytes));
                 peer.link.receive(Receive::Stage);
                 peer.waker.wake_by_ref();
             }

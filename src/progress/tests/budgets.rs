@@ -91,7 +91,7 @@ fn registering_many_heartbeats_does_not_starve_a_ready_port() {
 struct FloodLink {
     addr: SocketAddr,
     is_armed: bool,
-    sent: Option<SendBatch>,
+    sent: Option<Box<SendBatch>>,
     received: Arc<AtomicU64>,
 }
 
@@ -104,7 +104,7 @@ impl Link for FloodLink {
         self.addr
     }
 
-    fn send(&mut self, batch: SendBatch) {
+    fn send(&mut self, batch: Box<SendBatch>) {
         self.sent = Some(batch);
     }
 

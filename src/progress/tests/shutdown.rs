@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::ports;
-use crate::buf::{OutFrame, Payload};
 use crate::endpoint::Endpoint;
 use crate::eq::{Event, EventQueue};
 use crate::mr::Access;
@@ -112,9 +111,8 @@ impl Raw {
     }
 
     async fn send(&mut self, bytes: Vec<u8>) {
-        let mut batch = SendBatch::default();
-        let frame = OutFrame::new(&[], Payload::from_vec(bytes), 0);
-        batch.frames.push_back(frame);
+        let mut batch = Box::<SendBatch>::default();
+        batch.push_bytes(bytes, 0);
         while batch.remaining() > 0 {
             self.link.send(batch);
             let Outcome::Sent {
@@ -125,7 +123,7 @@ impl Raw {
                 panic!("the end of a send");
             };
             batch = back;
-            batch.advance(result.unwrap(), drop);
+            batch.drop_sent(result.unwrap());
         }
     }
 

@@ -2,12 +2,10 @@
 
 use bytes::Bytes;
 
-use crate::buf::{OutFrame, Payload};
 use crate::error::{Error, ErrorKind};
 use crate::proto::event::ConnEvent;
 use crate::wire::{ByteOrder, CmDecoded, CmDecoder, ControlFrame, ControlKind, ExtensionOffer};
 
-use super::tx::FrameOwner;
 use super::{Connection, Lifecycle};
 
 impl<T> Connection<T> {
@@ -111,14 +109,8 @@ pub(super) fn control_frame(
     kind: ControlKind,
     data: &[u8],
     offer: Option<ExtensionOffer>,
-) -> OutFrame {
+) -> Vec<u8> {
     let data = Bytes::copy_from_slice(data);
     let frame = ControlFrame::new(kind, data).expect("the caller checked the data's length");
-    let bytes = frame.with_offer(offer).encode();
-    // A frame of its own: all of it is one send, as peers expect.
-    OutFrame::new(
-        &[],
-        Payload::from_vec(bytes),
-        FrameOwner::Handshake.to_token(),
-    )
+    frame.with_offer(offer).encode()
 }

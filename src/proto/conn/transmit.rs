@@ -2,7 +2,7 @@
 
 use tracing::Level;
 
-use crate::buf::{AccessError, BounceBuffer, OutFrame, Payload, SendBatch};
+use crate::buf::{AccessError, BounceBuffer, FrameStep, Payload, SendBatch};
 use crate::error::{Error, OperationKind, Phase};
 use crate::log::{hold_event, is_logged};
 use crate::proto::Host;
@@ -12,7 +12,7 @@ use crate::wire::FrameHeader;
 
 use super::acks::AwaitedRead;
 use super::answer::Part;
-use super::tx::{Control, FrameOwner, UserFrame, cannot_say, frame};
+use super::tx::{Control, FrameOwner, UserFrame, cannot_say};
 use super::{Connection, Lifecycle};
 
 fn log_handed_out(header: &FrameHeader) {
@@ -24,7 +24,7 @@ fn log_handed_out(header: &FrameHeader) {
 
 impl<T> Connection<T> {
     /// Frames for the transport, if there are any and it has none of ours.
-    pub(crate) fn poll_transmit(&mut self, host: &mut impl Host<T>) -> Option<SendBatch> {
+    pub(crate) fn poll_transmit(&mut self, host: &mut impl Host<T>) -> Option<Box<SendBatch>> {
         if self.fault.is_some() || self.tx.is_out() {
             return None;
         }
@@ -44,7 +44,7 @@ impl<T> Connection<T> {
     }
 
     /// Takes frames from the queues, in order, until one system call's worth is together.
-    fn gather(&mut self) -> Result<Option<SendBatch>, Error> {
+    fn gather(&mut self) -> Result<Option<Box<SendBatch>>, Error> {
         // 2. What was sent in part goes first.
         if !self.tx.begin_batch(self.byte_order)? {
             return Ok(None);
@@ -117,8 +117,8 @@ impl<T> Connection<T> {
             }
         };
         log_handed_out(&header);
-        let frame = frame(&header, self.byte_order, id, payload, owner);
-        self.tx.batch_mut().push(frame);
+        let batch = self.tx.batch_mut();
+        batch.push(&header, self.byte_order, id, payload, owner);
     }
 
     /// Encodes the frame of an operation on device memory, whose first bytes are copied before: if
@@ -189,8 +189,8 @@ impl<T> Connection<T> {
         };
         log_handed_out(&header);
         let id = self.tx.take_id();
-        let frame = frame(&header, self.byte_order, id, payload, owner);
-        self.tx.batch_mut().push(frame);
+        let batch = self.tx.batch_mut();
+        batch.push(&header, self.byte_order, id, payload, owner);
         if let Some(bounce) = bounce {
             self.tx.batch_mut().set_bounce(bounce);
         }
@@ -198,28 +198,27 @@ impl<T> Connection<T> {
     }
 
     /// The transport gives a batch back after moving `sent` bytes of it.
-    pub(crate) fn handle_sent(&mut self, mut batch: SendBatch, sent: usize) {
+    pub(crate) fn handle_sent(&mut self, mut batch: Box<SendBatch>, sent: usize) {
         // The transport is done with the memory that they keep open.
         batch.leases.clear();
         let mut left = sent;
         // 1. What has gone in full leaves the batch.
-        while let Some(frame) = batch.frames.front_mut() {
-            let owner = FrameOwner::of(frame);
-            let step = frame.remaining().min(left);
-            frame.advance(step);
-            left -= step;
+        while let Some(step) = batch.advance(&mut left) {
+            let FrameStep {
+                token,
+                bytes,
+                payload,
+            } = step;
+            let owner = FrameOwner::of(token);
             if let FrameOwner::Operation(_) | FrameOwner::Injected(_) = owner {
-                self.tx.work += step as u64;
+                self.tx.work += bytes as u64;
             }
             // Each message of a run ends with its last byte.
             if let FrameOwner::Injected(_) = owner {
-                let count = self.tx.injected_gone(step);
+                let count = self.tx.injected_gone(bytes);
                 self.injected_ended(count);
             }
-            if frame.remaining() > 0 {
-                break;
-            }
-            let Some(payload) = batch.frames.pop_front().map(OutFrame::into_payload) else {
+            let Some(payload) = payload else {
                 break;
             };
             // 2. Its operation gets the memory back, and completes if it awaits no answer.
@@ -227,8 +226,10 @@ impl<T> Connection<T> {
                 FrameOwner::Operation(key) => self.frame_sent(key, payload),
                 FrameOwner::Answer(Part::Done) => self.answer_sent(payload),
                 FrameOwner::Control if payload.buffer_count() > 0 => self.answer_sent(payload),
-                FrameOwner::Injected(_) => self.tx.keep_run(payload),
-                FrameOwner::Control | FrameOwner::Handshake | FrameOwner::Answer(_) => {}
+                FrameOwner::Control
+                | FrameOwner::Handshake
+                | FrameOwner::Answer(_)
+                | FrameOwner::Injected(_) => {}
             }
         }
         debug_assert_eq!(left, 0, "the transport moved more than it had");

@@ -37,7 +37,7 @@ use super::fence::Fences;
 use super::liveness::ProbeFrames;
 use super::rendezvous_sender::OutgoingAnnouncements;
 use batch::Batch;
-pub(super) use handed_out::{FrameOwner, cannot_say, frame};
+pub(super) use handed_out::{FrameOwner, cannot_say};
 use injected::Injected;
 pub(crate) use injected::{InjectedEnds, UnsentMessages};
 use lane::Lane;
@@ -241,19 +241,16 @@ impl Tx {
     }
 
     /// A control frame of the handshake: goes out as it is, before everything else.
-    pub(super) fn push_raw(&mut self, frame: OutFrame) {
-        self.batch.out.frames.push_back(frame);
+    pub(super) fn push_raw(&mut self, frame: Vec<u8>) {
+        let owner = FrameOwner::Handshake;
+        self.batch.out_mut().push_bytes(frame, owner.to_token());
     }
 
     /// A frame of the connection's beginning, encoded with its number: goes out as it is.
     pub(super) fn push_opening(&mut self, encode: impl FnOnce(u8) -> Vec<u8>) {
         let frame = encode(self.next_id);
         self.next_id = self.next_id.wrapping_add(1);
-        self.push_raw(OutFrame::new(
-            &[],
-            Payload::from_vec(frame),
-            FrameOwner::Handshake.to_token(),
-        ));
+        self.push_raw(frame);
     }
 
     /// The first frame of the connection's beginning was sent by others.
@@ -270,12 +267,12 @@ impl Tx {
     /// True if all that was handed out has been sent; so has the handshake, since that is handed
     /// out at once.
     pub(super) fn is_batch_sent(&self) -> bool {
-        !self.out && self.batch.out.frames.is_empty()
+        !self.out && self.batch.is_empty()
     }
 
     /// Nothing left to hand out.
     pub(super) fn is_drained(&self) -> bool {
-        self.batch.out.frames.is_empty() && !self.has_queued()
+        self.batch.is_empty() && !self.has_queued()
     }
 
     /// True if anything waits to be put into a batch.
@@ -334,7 +331,7 @@ impl Tx {
     /// again. False: the transport still has the last one.
     #[inline]
     pub(super) fn begin_batch(&mut self, order: ByteOrder) -> Result<bool, Error> {
-        if !self.out && !self.batch.out.frames.is_empty() {
+        if !self.out && !self.batch.is_empty() {
             self.resume_batch(order)?;
         }
         Ok(!self.out)
@@ -342,11 +339,10 @@ impl Tx {
 
     fn resume_batch(&mut self, order: ByteOrder) -> Result<(), Error> {
         let mut batch = std::mem::take(&mut self.batch);
-        let SendBatch { frames, leases, .. } = &mut batch.out;
-        batch.count = frames.len();
-        batch.bytes = frames.iter().map(OutFrame::remaining).sum();
-        let leased = self.lease_again(frames, order, leases);
-        batch.is_cut = frames.back().is_some_and(OutFrame::is_partly_here);
+        let out = batch.out_mut();
+        let leased = self.lease_again(out, order);
+        let is_cut = out.frames().last().is_some_and(OutFrame::is_partly_here);
+        (batch.count, batch.bytes, batch.is_cut) = (out.len(), out.remaining(), is_cut);
         self.batch = batch;
         leased.inspect_err(|_| self.batch.give_up())
     }
@@ -392,7 +388,7 @@ impl Tx {
 
     /// The batch goes to the transport. `None`: all there is waits for credit.
     #[inline]
-    pub(super) fn hand_out(&mut self) -> Option<SendBatch> {
+    pub(super) fn hand_out(&mut self) -> Option<Box<SendBatch>> {
         let outgoing = self.batch.take();
         self.out = outgoing.is_some();
         outgoing
@@ -426,7 +422,8 @@ impl Tx {
         }
         let (credit, next_id, batch) = (&mut self.credit, &mut self.next_id, &mut self.batch);
         let room = GATHER_BYTES_MAX.saturating_sub(batch.bytes);
-        let (count, bytes) = self.injected.gather(&mut batch.run, room, |len| {
+        let heads = batch.out_mut().heads_mut();
+        let (count, bytes) = self.injected.gather(heads, room, |len| {
             if let Some(credit) = credit {
                 if !credit.allows(len) {
                     return None;
@@ -442,9 +439,8 @@ impl Tx {
                 hold_event(move || tracing::trace!(count, bytes, "handed out, injected"));
             }
             self.last_message = Some(number + count as u64 - 1);
+            batch.push_run(count, bytes);
         }
-        batch.count += count;
-        batch.bytes += bytes;
         self.is_users_turn &= count == 0;
         count > 0
     }

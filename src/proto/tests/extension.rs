@@ -83,8 +83,8 @@ fn a_hello_survives_the_late_end_of_the_request() {
         .machine
         .poll_transmit(&mut pair.a.host)
         .expect("a request");
-    let mut bytes = vec![0; request.frames[0].remaining()];
-    request.frames[0].copy_out(&mut bytes).unwrap();
+    let mut bytes = vec![0; request.remaining()];
+    assert_eq!(request.copy_out(0, &mut bytes).0, bytes.len());
     pair.b.wire.extend(&bytes);
     let offer = pair.request().offer();
     pair.b.machine.begin_accept(b"", ByteOrder::Native, offer);

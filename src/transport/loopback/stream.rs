@@ -93,18 +93,10 @@ fn gather(batch: &SendBatch, room: usize, into: &mut Vec<u8>) -> Result<(), Acce
         into.is_empty() && room <= LOOPBACK_PIPE_SIZE,
         "one pipe at most"
     );
-    for frame in &batch.frames {
-        let start = into.len();
-        let count = frame.remaining().min(room - start);
-        into.resize(start + count, 0);
-        let copied = frame.copy_out(&mut into[start..]);
-        into.truncate(start + *copied.as_ref().unwrap_or(&0));
-        copied?;
-        if into.len() - start < frame.remaining() {
-            break;
-        }
-    }
-    Ok(())
+    into.resize(batch.remaining().min(room), 0);
+    let (count, refused) = batch.copy_out(0, into);
+    into.truncate(count);
+    refused.map_or(Ok(()), Err)
 }
 
 impl Stream for LoopbackStream {

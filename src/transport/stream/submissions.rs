@@ -60,12 +60,12 @@ impl MachineState for ConnPhase {
 /// The batch, wherever it is.
 pub(super) enum SendSlot {
     Idle,
-    Submitted(SendBatch),
+    Submitted(Box<SendBatch>),
     /// The ring has it.
     InFlight,
     /// The ring has it, and was asked to give it back.
     Cancelling,
-    Ended(SendBatch, Result<usize>),
+    Ended(Box<SendBatch>, Result<usize>),
 }
 
 /// The states of a send, without what they hold.
@@ -262,14 +262,14 @@ impl Submissions {
 
     /// False: the link is broken, and the batch has ended already.
     #[must_use]
-    pub(super) fn submit_send(&mut self, batch: SendBatch) -> bool {
+    pub(super) fn submit_send(&mut self, batch: Box<SendBatch>) -> bool {
         assert!(
             matches!(self.send, SendSlot::Idle),
             "one batch is submitted at a time"
         );
         debug_assert!(
             !batch.leases.is_empty()
-                || (batch.frames.iter()).all(|frame| frame.payload().needs_no_lease()),
+                || (batch.frames()).all(|frame| frame.payload().needs_no_lease()),
             "the regions of a batch are leased"
         );
         self.send.go(SendSlot::Submitted(batch));
@@ -289,7 +289,7 @@ impl Submissions {
     }
 
     /// The submitted batch, for the ring.
-    pub(in crate::transport) fn take_batch(&mut self) -> Option<SendBatch> {
+    pub(in crate::transport) fn take_batch(&mut self) -> Option<Box<SendBatch>> {
         self.batch()?;
         match self.send.go(SendSlot::InFlight) {
             SendSlot::Submitted(batch) => Some(batch),
@@ -298,7 +298,7 @@ impl Submissions {
     }
 
     /// The ring gives the batch back. True if it was asked to.
-    pub(in crate::transport) fn return_batch(&mut self, batch: SendBatch) -> bool {
+    pub(in crate::transport) fn return_batch(&mut self, batch: Box<SendBatch>) -> bool {
         let was = self.send.go(SendSlot::Submitted(batch));
         matches!(was, SendSlot::Cancelling)
     }

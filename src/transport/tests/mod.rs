@@ -24,7 +24,6 @@ use super::fault::Faults;
 use super::select::Selection;
 use super::*;
 use crate::buf::Memory;
-use crate::buf::OutFrame;
 use crate::sync::ProgressTask;
 
 /// Says once that tests are left out on io_uring; not by `println!`, which the test runner keeps to
@@ -120,7 +119,7 @@ impl Peer {
         }
     }
 
-    async fn sent(&mut self) -> (SendBatch, Result<usize>) {
+    async fn sent(&mut self) -> (Box<SendBatch>, Result<usize>) {
         match self.outcome().await {
             Outcome::Sent { batch, result } => (batch, result),
             other => panic!("expected the end of a send, found {other:?}"),
@@ -128,12 +127,12 @@ impl Peer {
     }
 
     /// Sends all of the batch, while `other` does nothing; for what fits on the way.
-    pub(in crate::transport) async fn send_all(&mut self, mut batch: SendBatch) {
+    pub(in crate::transport) async fn send_all(&mut self, mut batch: Box<SendBatch>) {
         while batch.remaining() > 0 {
             self.link.send(batch);
             let (back, result) = self.sent().await;
             batch = back;
-            batch.advance(result.expect("sent"), drop);
+            batch.drop_sent(result.expect("sent"));
         }
     }
 
@@ -386,8 +385,8 @@ pub(super) fn pattern(len: usize, salt: usize) -> Vec<u8> {
 }
 
 /// One frame of this header and these payload parts.
-pub(super) fn frame(header: &[u8], parts: Vec<Vec<u8>>) -> OutFrame {
-    OutFrame::new(header, scattered(parts), 7)
+pub(super) fn frame(header: &[u8], parts: Vec<Vec<u8>>) -> (&[u8], Payload) {
+    (header, scattered(parts))
 }
 
 pub(super) fn scattered(parts: Vec<Vec<u8>>) -> Payload {
@@ -395,15 +394,18 @@ pub(super) fn scattered(parts: Vec<Vec<u8>>) -> Payload {
     Payload::from_parts(parts.collect())
 }
 
-pub(super) fn batch(frames: impl IntoIterator<Item = OutFrame>) -> SendBatch {
-    SendBatch {
-        frames: frames.into_iter().collect(),
-        ..SendBatch::default()
+/// Frames of these headers and payloads.
+pub(super) fn batch<'a>(frames: impl IntoIterator<Item = (&'a [u8], Payload)>) -> Box<SendBatch> {
+    let mut batch = Box::<SendBatch>::default();
+    for (header, payload) in frames {
+        let write = |room: &mut [u8]| room.copy_from_slice(header);
+        batch.push(header.len(), write, payload, 7);
     }
+    batch
 }
 
 /// A batch of these bytes, as one frame without header.
-pub(in crate::transport) fn plain(bytes: &[u8]) -> SendBatch {
+pub(in crate::transport) fn plain(bytes: &[u8]) -> Box<SendBatch> {
     batch([frame(&[], vec![bytes.to_vec()])])
 }
 

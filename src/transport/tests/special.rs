@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::*;
-use crate::buf::OutFrame;
 use crate::buf::{RegionMemory, RegionTraits, RegionUse, Stage};
 use crate::limits::STAGE_SIZE;
 use crate::transport::epoll::EpollTransport;
@@ -381,14 +380,12 @@ async fn a_copying_backend_touches_no_region_that_refuses() {
     let (payload, memory) = remote(8);
     let leases = payload.lease().unwrap();
     memory.gate().revoke();
-    near.link.send(SendBatch {
-        frames: [frame(b"one", Vec::new()), OutFrame::new(b"two", payload, 0)].into(),
-        leases: vec![leases],
-        is_burst: false,
-    });
+    let mut both = batch([(&b"one"[..], Payload::empty()), (b"two", payload)]);
+    both.leases.push(leases);
+    near.link.send(both);
     let (mut back, result) = near.sent().await;
-    back.advance(result.unwrap(), drop);
-    assert_eq!(back.frames.len(), 1, "the frame before it went out");
+    back.drop_sent(result.unwrap());
+    assert_eq!(back.len(), 1, "the frame before it went out");
     near.link.send(back);
     let (_, result) = near.sent().await;
     assert_eq!(result.unwrap(), 0);
@@ -416,7 +413,9 @@ async fn a_second_receive_is_a_bug() {
 async fn a_batch_of_more_pieces_than_one_call_takes_goes_out_in_several() {
     for world in TestTransport::all() {
         let (mut near, mut far) = world.pair().await;
-        let frames = (0..100).map(|at| frame(&[at; 16], vec![vec![at; 3], vec![at; 5]]));
+        let heads: Vec<[u8; 16]> = (0..100).map(|at| [at; 16]).collect();
+        let parts = |head: &[u8; 16]| vec![vec![head[0]; 3], vec![head[0]; 5]];
+        let frames = heads.iter().map(|head| frame(head, parts(head)));
         near.send_all(batch(frames)).await;
         let expected: Vec<u8> = (0..100).flat_map(|at| [at; 24]).collect();
         assert_eq!(far.receive_staged(2400).await, expected);

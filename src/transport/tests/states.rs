@@ -38,7 +38,7 @@ async fn walk_send(world: &TestTransport) {
             left = batch;
             let count = result.expect("sent");
             moved += count;
-            left.advance(count, drop);
+            left.drop_sent(count);
         }
         // What the ring has is submitted by its driver's next poll.
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -115,7 +115,7 @@ fn faults() -> FaultPlan {
 async fn transfer(
     from: &mut Peer,
     to: &mut Peer,
-    mut batch: SendBatch,
+    mut batch: Box<SendBatch>,
     mut next: impl FnMut(usize) -> Receive,
 ) -> Vec<u8> {
     let total = batch.remaining();
@@ -126,9 +126,10 @@ async fn transfer(
             batch = back;
             let count = result.expect("sent");
             assert!((1..=DIRECT_PIECE_MAX).contains(&count));
-            batch.advance(count, |frame| assert_eq!(frame.token(), 7));
+            assert!(batch.frames().all(|frame| frame.token() == 7));
+            batch.drop_sent(count);
         }
-        assert!(batch.frames.is_empty(), "what is sent has left the batch");
+        assert!(batch.is_empty(), "what is sent has left the batch");
     };
     let receive = async {
         let mut bytes = Vec::new();
@@ -261,7 +262,7 @@ async fn a_cancelled_send_returns_its_batch_and_loses_nothing(world: TestTranspo
             let count = result.expect("no failure");
             assert!(count == 0 || world.name.starts_with("tls"));
             moved += count;
-            back.advance(count, drop);
+            back.drop_sent(count);
             break back;
         };
         let Outcome::Sent { batch, result } = outcome else {
@@ -270,7 +271,7 @@ async fn a_cancelled_send_returns_its_batch_and_loses_nothing(world: TestTranspo
         left = batch;
         let count = result.expect("sent");
         moved += count;
-        left.advance(count, drop);
+        left.drop_sent(count);
     };
     assert_eq!(blocked.remaining(), bytes.len() - moved);
     near.link.cancel_send();
@@ -281,7 +282,7 @@ async fn a_cancelled_send_returns_its_batch_and_loses_nothing(world: TestTranspo
         () = near.idle() => {}
     }
     let all_but_ten = blocked.remaining() - 10;
-    blocked.frames[0].advance(all_but_ten);
+    blocked.drop_sent(all_but_ten);
     near.send_all(blocked).await;
     assert_eq!(far.receive_staged(10).await, bytes[bytes.len() - 10..]);
 }
@@ -481,7 +482,7 @@ async fn both_directions_move_at_once(world: TestTransport) {
             match peer.outcome().await {
                 Outcome::Sent { batch, result } => {
                     left = batch;
-                    left.advance(result.expect("sent"), drop);
+                    left.drop_sent(result.expect("sent"));
                     sending = left.remaining() > 0;
                     if sending {
                         peer.link.send(left);

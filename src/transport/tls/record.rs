@@ -1,11 +1,9 @@
 //! What a record of TLS 1.3 looks like from outside (RFC 8446, section 5), and the numbers of what
 //! goes between data (sections 4 and 6).
 
-use std::collections::VecDeque;
-
 use rustls::{Error, InvalidMessage};
 
-use crate::buf::{OutFrame, Payload};
+use crate::buf::SendBatch;
 
 /// Bytes of a record's head.
 pub(super) const HEAD_LEN: usize = 5;
@@ -41,12 +39,11 @@ pub(super) fn record_len(bytes: &[u8]) -> Result<Option<usize>, Error> {
 
 /// Records that are to be sent, each in a frame.
 #[derive(Default)]
-pub(super) struct RecordQueue(VecDeque<OutFrame>);
+pub(super) struct RecordQueue(SendBatch);
 
 impl RecordQueue {
     pub(super) fn push(&mut self, record: Vec<u8>) {
-        self.0
-            .push_back(OutFrame::new(&[], Payload::from_vec(record), 0));
+        self.0.push_bytes(record, 0);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -54,7 +51,7 @@ impl RecordQueue {
     }
 
     /// All of them, which leaves no memory behind.
-    pub(super) fn take(&mut self) -> VecDeque<OutFrame> {
-        std::mem::take(&mut self.0)
+    pub(super) fn take(&mut self) -> Box<SendBatch> {
+        Box::new(std::mem::take(&mut self.0))
     }
 }

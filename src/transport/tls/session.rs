@@ -4,7 +4,6 @@
 //! (`sealer.rs`, `opener.rs`), by the cryptography of the configuration, since rustls' own
 //! connections copy each byte twice more and have memory for what is idle.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -18,7 +17,7 @@ use super::handshake::Handshake;
 use super::open_session::OpenSession;
 use super::opener::OpenedRecord;
 use super::record::RecordQueue;
-use crate::buf::{OutFrame, Stage};
+use crate::buf::{SendBatch, Stage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
 use crate::limits::TLS_HANDSHAKE_SIZE_MAX;
@@ -242,7 +241,7 @@ impl Session {
     }
 
     /// All records that are to be sent, each in a frame.
-    pub(super) fn take_records(&mut self) -> VecDeque<OutFrame> {
+    pub(super) fn take_records(&mut self) -> Box<SendBatch> {
         if let SessionState::Open(open) = &mut self.state {
             let _ = open.update_if_owed(&mut self.records);
         }

@@ -76,12 +76,9 @@ fn take(session: &mut Session, bytes: &[u8]) -> Result<()> {
 
 /// What a session has to send.
 fn records_of(session: &mut Session) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for record in session.take_records() {
-        let begin = bytes.len();
-        bytes.resize(begin + record.len(), 0);
-        record.copy_out(&mut bytes[begin..]).unwrap();
-    }
+    let records = session.take_records();
+    let mut bytes = vec![0; records.remaining()];
+    assert_eq!(records.copy_out(0, &mut bytes).0, bytes.len());
     bytes
 }
 

@@ -165,13 +165,13 @@ impl State {
 
     /// Drops what a memory holds once the lock is released.
     pub(super) fn discard(&mut self, mut memory: OpMemory) {
-        self.deferred.sends.extend(memory.unload_batch());
+        (self.deferred.sends).extend(memory.unload_batch().map(|batch| *batch));
         self.deferred.receives.extend(memory.unload_direct());
         self.keep(memory);
     }
 
     /// How a batch ended, once it has.
-    pub(super) fn take_sent(&mut self, owner: Key) -> Option<(SendBatch, i32)> {
+    pub(super) fn take_sent(&mut self, owner: Key) -> Option<(Box<SendBatch>, i32)> {
         let (mut memory, result) = self.link(owner).sent.take()?;
         let batch = memory.unload_batch();
         self.keep(memory);

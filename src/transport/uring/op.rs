@@ -206,7 +206,7 @@ struct Parts {
 
 enum Load {
     None,
-    Send(SendBatch),
+    Send(Box<SendBatch>),
     Receive(DirectBuffer),
 }
 
@@ -230,7 +230,7 @@ impl OpMemory {
     }
 
     /// Takes a batch in and lists its next `size_max` bytes, as far as the list goes.
-    pub(super) fn load_batch(&mut self, batch: SendBatch, size_max: usize) {
+    pub(super) fn load_batch(&mut self, batch: Box<SendBatch>, size_max: usize) {
         let parts = self.parts_mut();
         parts.spans.clear();
         parts.load = Load::Send(batch);
@@ -251,7 +251,7 @@ impl OpMemory {
     }
 
     /// Takes the batch out. Only for operations that have ended, or never began.
-    pub(super) fn unload_batch(&mut self) -> Option<SendBatch> {
+    pub(super) fn unload_batch(&mut self) -> Option<Box<SendBatch>> {
         match mem::replace(&mut self.parts_mut().load, Load::None) {
             Load::Send(batch) => Some(batch),
             _ => None,

@@ -25,7 +25,7 @@ impl State {
         ring: &IoUring,
         owner: Key,
         fd: &Arc<OwnedFd>,
-        batch: SendBatch,
+        batch: Box<SendBatch>,
         size_max: usize,
     ) {
         let mut memory = self.spare.pop().unwrap_or_else(OpMemory::empty);

@@ -1,20 +1,20 @@
 //! Frames that go to the transport together, as one system call.
 
-use crate::buf::{BounceBuffer, Leases, OutFrame, SendBatch};
+use crate::buf::{BounceBuffer, Leases, Payload, SendBatch};
 use crate::limits::{GATHER_BYTES_MAX, GATHER_FRAMES_MAX};
+use crate::wire::{ByteOrder, FrameHeader};
 
-use super::injected::Run;
+use super::handed_out::FrameOwner;
 
 /// The batch that goes out next, while the transport has none. Its lists are used again and again.
 #[derive(Debug, Default)]
 pub(in crate::proto::conn) struct Batch {
-    /// Frames that were handed out before and have not gone in full come first.
-    pub(super) out: SendBatch,
+    /// Frames that were handed out before and have not gone in full come first. `None`: there is no
+    /// frame, and the lists are with the transport, or were not needed yet.
+    pub(super) out: Option<Box<SendBatch>>,
     pub(super) bytes: usize,
     /// Frames, those in runs by themselves.
     pub(super) count: usize,
-    /// Injected messages, which become one frame.
-    pub(super) run: Run,
     /// Of its last frame only some is here, so that nothing goes out behind it.
     pub(super) is_cut: bool,
 }
@@ -23,24 +23,53 @@ impl Batch {
     /// Enough for one system call. One frame at least goes out, however long.
     #[inline]
     pub(in crate::proto::conn) fn is_full(&self) -> bool {
-        (self.bytes >= GATHER_BYTES_MAX || self.out.frames.len() >= GATHER_FRAMES_MAX)
-            && !(self.out.frames.is_empty() && self.run.is_empty())
-            || self.is_cut
+        let frames = self.out.as_ref().map_or(0, |out| out.len());
+        (self.bytes >= GATHER_BYTES_MAX || frames >= GATHER_FRAMES_MAX) && frames > 0 || self.is_cut
     }
 
-    /// Puts a frame behind those that are there.
+    /// Puts a frame of this header, and what is behind it, behind those that are there.
     #[inline]
-    pub(in crate::proto::conn) fn push(&mut self, frame: OutFrame) {
-        self.end_run();
+    pub(in crate::proto::conn) fn push(
+        &mut self,
+        header: &FrameHeader,
+        order: ByteOrder,
+        id: u8,
+        payload: Payload,
+        owner: FrameOwner,
+    ) {
+        let header_len = header.encoded_len();
         self.count += 1;
-        self.bytes = self.bytes.saturating_add(frame.remaining());
-        self.out.frames.push_back(frame);
+        self.bytes = self.bytes.saturating_add(header_len + payload.len());
+        let encode = |room: &mut [u8]| header.encode_into(order, id, room);
+        self.out_mut()
+            .push(header_len, encode, payload, owner.to_token());
+    }
+
+    /// So many injected messages, whose bytes were appended to the heads, are one frame.
+    pub(super) fn push_run(&mut self, count: usize, bytes: usize) {
+        self.count += count;
+        self.bytes += bytes;
+        let owner = FrameOwner::Injected(count as u32); // of at most GATHER_BYTES_MAX bytes
+        self.out_mut().push_appended(bytes, owner.to_token());
+    }
+
+    #[inline]
+    pub(super) fn out_mut(&mut self) -> &mut SendBatch {
+        self.out.get_or_insert_default()
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.out.as_ref().is_none_or(|out| out.is_empty())
     }
 
     /// The first bytes of the frame that was pushed last, whose payload is device memory.
     #[cold]
     pub(in crate::proto::conn) fn set_bounce(&mut self, bounce: Box<BounceBuffer>) {
-        if let Some(frame) = self.out.frames.back_mut() {
+        if let Some(out) = &mut self.out
+            && let Some(last) = out.len().checked_sub(1)
+        {
+            let frame = out.frame_mut(last);
             frame.set_bounce(bounce);
             self.is_cut = frame.is_partly_here();
         }
@@ -48,31 +77,26 @@ impl Batch {
 
     pub(in crate::proto::conn) fn push_lease(&mut self, lease: Leases) {
         if !lease.is_empty() {
-            self.out.leases.push(lease);
-        }
-    }
-
-    #[inline]
-    fn end_run(&mut self) {
-        if !self.run.is_empty() {
-            self.out.frames.push_back(self.run.end());
+            self.out_mut().leases.push(lease);
         }
     }
 
     /// All of it, for the transport. `None`: there is no frame.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<SendBatch> {
-        self.end_run();
+    pub(super) fn take(&mut self) -> Option<Box<SendBatch>> {
         self.bytes = 0;
         self.is_cut = false;
-        self.out.is_burst = std::mem::take(&mut self.count) > 1;
-        (!self.out.frames.is_empty()).then(|| std::mem::take(&mut self.out))
+        let count = std::mem::take(&mut self.count);
+        let mut out = self.out.take_if(|out| !out.is_empty())?;
+        out.is_burst = count > 1;
+        Some(out)
     }
 
     /// It is not handed out: a region that it reads from refuses, and the connection ends.
     pub(in crate::proto::conn) fn give_up(&mut self) {
-        self.out.leases.clear();
-        self.run = Run::default();
+        if let Some(out) = &mut self.out {
+            out.leases.clear();
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -80,7 +104,8 @@ impl Batch {
     }
 
     pub(super) fn shrink(&mut self) {
-        self.out.frames.shrink_to_fit();
-        self.out.leases.shrink_to_fit();
+        if self.is_empty() {
+            self.out = None;
+        }
     }
 }

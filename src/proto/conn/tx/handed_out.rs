@@ -1,12 +1,10 @@
 //! Frames that were handed out: whose each is, what of them is with the transport, and what becomes
 //! of those that come back.
 
-use std::collections::VecDeque;
-
-use crate::buf::{Leases, OutFrame, Payload, SendBatch};
+use crate::buf::{OutFrame, SendBatch};
 use crate::error::{Error, ErrorKind, Refusal};
 use crate::proto::op::OpKey;
-use crate::wire::{ByteOrder, FrameHeader};
+use crate::wire::ByteOrder;
 
 use super::super::answer::{AnswerFrame, Part};
 use super::Tx;
@@ -51,8 +49,7 @@ impl FrameOwner {
     }
 
     #[inline]
-    pub(in crate::proto::conn) fn of(frame: &OutFrame) -> Self {
-        let token = frame.token();
+    pub(in crate::proto::conn) fn of(token: u64) -> Self {
         match token as u32 {
             CONTROL => FrameOwner::Control,
             HANDSHAKE => FrameOwner::Handshake,
@@ -73,60 +70,56 @@ impl FrameOwner {
     }
 }
 
-/// A frame of this header and what is behind it; the header is encoded in the frame.
-#[inline]
-pub(in crate::proto::conn) fn frame(
-    header: &FrameHeader,
-    order: ByteOrder,
-    id: u8,
-    payload: Payload,
-    owner: FrameOwner,
-) -> OutFrame {
-    let encode = |room: &mut [u8]| header.encode_into(order, id, room);
-    OutFrame::with_header(header.encoded_len(), encode, payload, owner.to_token())
-}
-
 impl Tx {
     /// Leases the regions of frames that were handed out before. A part of an answer whose region
     /// refuses by now goes on as zeros, since its header promised as many bytes, and that
     /// answer's end then says why.
     pub(super) fn lease_again(
         &mut self,
-        frames: &mut VecDeque<OutFrame>,
+        batch: &mut SendBatch,
         order: ByteOrder,
-        leases: &mut Vec<Leases>,
     ) -> Result<(), Error> {
-        for at in 0..frames.len() {
-            let reason: Refusal = match frames[at].payload().lease() {
+        let owner_of = |frame: &OutFrame| FrameOwner::of(frame.token());
+        for at in 0..batch.len() {
+            let frame = batch.frame_mut(at);
+            let reason: Refusal = match frame.payload().lease() {
                 Ok(lease) => {
-                    if !lease.is_empty() {
-                        leases.push(lease);
-                    }
                     // Too late to say that memory is missing.
-                    (frames[at].refill_bounce()).map_err(|failed| failed.error("it was sent"))?;
+                    (frame.refill_bounce()).map_err(|failed| failed.error("it was sent"))?;
+                    if !lease.is_empty() {
+                        batch.leases.push(lease);
+                    }
                     continue;
                 }
                 Err(closed) => closed.into(),
             };
-            if FrameOwner::of(&frames[at]) != FrameOwner::Answer(Part::Data) {
+            if owner_of(frame) != FrameOwner::Answer(Part::Data) {
                 return Err(cannot_say(reason));
             }
-            frames[at].blank();
-            let part = |at: usize| match FrameOwner::of(&frames[at]) {
-                FrameOwner::Answer(part) => Some(part),
-                _ => None,
+            frame.blank();
+            let is_end = |owner: &FrameOwner| match owner {
+                FrameOwner::Answer(part) => matches!(part, Part::Done | Part::Void),
+                _ => false,
             };
-            let is_end = |at: &usize| matches!(part(*at), Some(Part::Done | Part::Void));
-            match (at + 1..frames.len()).find(is_end) {
+            let mut behind = (at + 1..).zip(batch.frames().skip(at + 1).map(owner_of));
+            let end = behind.find(|(_, owner)| is_end(owner));
+            drop(behind);
+            match end {
                 None => self.read_answers.break_off(reason),
-                Some(end) if part(end) == Some(Part::Done) => {
+                Some((end, FrameOwner::Answer(Part::Done))) => {
                     // Its number counts back from the next one's, for all of these are counted.
-                    let ids = |frame: &OutFrame| FrameOwner::of(frame).frame_count();
-                    let back = frames.range(end..).map(ids).sum::<usize>() as u8;
-                    let answer = AnswerFrame::end(Some(reason));
+                    let ids = batch.frames().skip(end).map(owner_of);
+                    let back = ids.map(FrameOwner::frame_count).sum::<usize>() as u8;
+                    let AnswerFrame {
+                        header,
+                        payload,
+                        part,
+                        ..
+                    } = AnswerFrame::end(Some(reason));
                     let id = self.next_id.wrapping_sub(back);
-                    let owner = FrameOwner::Answer(answer.part);
-                    frames[end] = frame(&answer.header, order, id, answer.payload, owner);
+                    let encode = |room: &mut [u8]| header.encode_into(order, id, room);
+                    let token = FrameOwner::Answer(part).to_token();
+                    batch.replace(end, header.encoded_len(), encode, payload, token);
                 }
                 Some(_) => {} // It is void already.
             }
@@ -137,15 +130,15 @@ impl Tx {
     /// The transport gives the batch back, with the frames that are not gone in full, and no
     /// leases.
     #[inline]
-    pub(in crate::proto::conn) fn take_back(&mut self, mut batch: SendBatch) {
+    pub(in crate::proto::conn) fn take_back(&mut self, mut batch: Box<SendBatch>) {
         debug_assert!(self.out, "a batch comes back only once");
         self.out = false;
         // A hello may have been pushed meanwhile: the answer to a request can come before the word
         // that the request has left.
-        if !self.batch.out.frames.is_empty() {
-            batch.frames.append(&mut self.batch.out.frames);
+        if let Some(pushed) = &mut self.batch.out {
+            batch.append(pushed);
         }
-        self.batch.out = batch;
+        self.batch.out = Some(batch);
     }
 
     /// So many bytes of a run of injected messages have gone. Says how many of those have ended.
@@ -153,11 +146,6 @@ impl Tx {
         let count = self.injected.advance(bytes);
         self.fences.ended_first(count);
         count
-    }
-
-    /// All of a run has gone: its memory comes back.
-    pub(in crate::proto::conn) fn keep_run(&mut self, run: Payload) {
-        self.injected.keep(run);
     }
 
     /// The batch that is with the transport does not come back.

@@ -13,12 +13,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::buf::{ConvertMany, OutFrame, Payload};
 use crate::error::{Error, OperationKind, Phase};
 use crate::limits::{HEADER_SIZE_MAX, INJECT_SIZE_MAX, INJECTED_COMPACT_MIN};
 use crate::wire::{ByteOrder, FrameHeader, set_id};
-
-use super::handed_out::FrameOwner;
 
 /// A queue of bytes. Those in front that were taken stay until nothing is behind them, or until
 /// they are the most: mostly all are taken at once.
@@ -124,8 +121,6 @@ pub(in crate::proto::conn) struct Injected {
     /// Bytes of the first entry's frame that have gone.
     gone: usize,
     frames: Bytes,
-    /// The bytes of the last run, empty: for the next.
-    spare: Vec<u8>,
     /// The number behind the last message.
     next_number: u64,
     /// Not counted by the owner yet.
@@ -174,19 +169,16 @@ impl Injected {
         self.frames.len()
     }
 
-    /// Puts what is queued first, and nothing stands between, into a run, for about `room` bytes;
-    /// `each` allows a payload of so many bytes to go out, and gives the number of its frame. Says
-    /// how many messages and bytes it was.
+    /// Moves the frames of what is queued first, and nothing stands between, behind these heads,
+    /// about `room` bytes of them; `each` allows a payload of so many bytes to go out, and gives
+    /// the number of its frame. Says how many messages and bytes it was.
     pub(super) fn gather(
         &mut self,
-        run: &mut Run,
+        heads: &mut Vec<u8>,
         room: usize,
         mut each: impl FnMut(u64) -> Option<u8>,
     ) -> (usize, usize) {
         let frames = self.frames.as_mut_slice();
-        if run.is_empty() {
-            run.bytes = std::mem::take(&mut self.spare);
-        }
         let (mut count, mut bytes) = (0, 0);
         let mut number = self.entries.get(self.out).map_or(0, |first| first.number);
         while bytes < room
@@ -201,10 +193,7 @@ impl Injected {
             self.out += 1;
         }
         if count > 0 {
-            self.frames.pop(bytes, &mut run.bytes);
-            run.count += count as u32; // of at most GATHER_BYTES_MAX bytes
-        } else if run.is_empty() {
-            self.spare = std::mem::take(&mut run.bytes);
+            self.frames.pop(bytes, heads);
         }
         (count, bytes)
     }
@@ -283,14 +272,6 @@ impl Injected {
         count
     }
 
-    /// A run has gone: its memory is used again.
-    pub(super) fn keep(&mut self, run: Payload) {
-        if let Some(mut bytes) = Vec::<u8>::from_payload(run) {
-            bytes.clear();
-            self.spare = bytes;
-        }
-    }
-
     /// All that have not gone have failed; gives their number.
     pub(in crate::proto::conn) fn fail_all(&mut self, error: &Error) -> usize {
         let count = self.entries.len();
@@ -344,27 +325,5 @@ impl Injected {
     pub(super) fn shrink(&mut self) {
         self.entries.shrink_to_fit();
         self.frames.list.shrink_to_fit();
-        self.spare = Vec::new();
-    }
-}
-
-/// A run that is being put together.
-#[derive(Debug, Default)]
-pub(super) struct Run {
-    bytes: Vec<u8>,
-    count: u32,
-}
-
-impl Run {
-    pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// The frame of what is in it; the next run begins.
-    pub(super) fn end(&mut self) -> OutFrame {
-        debug_assert!(!self.is_empty(), "a frame has bytes");
-        let Run { bytes, count } = std::mem::take(self);
-        let owner = FrameOwner::Injected(count);
-        OutFrame::new(&[], Payload::from_vec(bytes), owner.to_token())
     }
 }

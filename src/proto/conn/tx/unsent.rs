@@ -170,9 +170,10 @@ impl Tx {
     /// The connection ends: forgets all that was not sent, and gives back the memory that frames
     /// hold which were handed out, with the operations it is of.
     pub(in crate::proto::conn) fn drain(&mut self) -> Vec<(OpKey, Payload)> {
-        let frames = self.batch.out.frames.drain(..);
-        let memory = frames.filter_map(|frame| match FrameOwner::of(&frame) {
-            FrameOwner::Operation(op) => Some((op, frame.into_payload())),
+        let mut handed_out = self.batch.out.take().unwrap_or_default();
+        let frames = handed_out.drain();
+        let memory = frames.filter_map(|(token, payload)| match FrameOwner::of(token) {
+            FrameOwner::Operation(op) => Some((op, payload)),
             _ => None,
         });
         let memory = memory.collect();

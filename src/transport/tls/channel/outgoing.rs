@@ -15,12 +15,9 @@ impl Channel {
         if self.is_sending || self.phase == ChannelPhase::Dialing || !self.session.has_records() {
             return;
         }
-        let frames = self.session.take_records();
+        let records = self.session.take_records();
         self.is_sending = true;
-        self.link.send(SendBatch {
-            frames,
-            ..SendBatch::default()
-        });
+        self.link.send(records);
     }
 
     /// Seals what comes next of the submitted batch.
@@ -71,13 +68,13 @@ impl Channel {
         gathered: &mut Option<Stage>,
     ) -> Result<(usize, Option<AccessError>)> {
         let mut slices = Slices::new();
-        if let Some(count) = slices_of(batch, sealed, len, &mut slices) {
+        if let Some(count) = batch.slices(sealed, len, &mut slices) {
             self.session.seal(OutboundChunks::new(&slices))?;
             return Ok((count, None));
         }
         let stage = gathered.get_or_insert_with(Stage::take);
         let room = &mut stage.spare()[..len];
-        let (count, refused) = gather(batch, sealed, room);
+        let (count, refused) = batch.copy_out(sealed, room);
         self.session.seal(OutboundChunks::Single(&room[..count]))?;
         Ok((count, refused))
     }
@@ -98,13 +95,13 @@ impl Channel {
     /// What was handed to the link is back.
     pub(super) fn handle_sent(
         &mut self,
-        mut batch: SendBatch,
+        mut batch: Box<SendBatch>,
         result: Result<usize>,
         io: &mut Submissions,
     ) {
         if let Ok(sent) = result {
-            advance(&mut batch, sent);
-            if !batch.frames.is_empty() {
+            batch.drop_sent(sent);
+            if !batch.is_empty() {
                 return self.link.send(batch);
             }
         }
@@ -128,70 +125,5 @@ impl Channel {
             self.session.close();
             self.end = StreamEnd::Sealed;
         }
-    }
-}
-
-/// Finds where up to `len` bytes lie that come behind the next `skipped` ones of the batch; how
-/// many there are, or `None` if some of them can only be copied.
-fn slices_of<'a>(
-    batch: &'a SendBatch,
-    mut skipped: usize,
-    len: usize,
-    into: &mut Slices<'a>,
-) -> Option<usize> {
-    let mut left = len;
-    for frame in &batch.frames {
-        if left == 0 {
-            break;
-        }
-        let remaining = frame.remaining();
-        if skipped >= remaining {
-            skipped -= remaining;
-            continue;
-        }
-        let count = left.min(remaining - skipped);
-        if !frame.slices(skipped, count, into) {
-            return None;
-        }
-        left -= count;
-        skipped = 0;
-    }
-    Some(len - left)
-}
-
-/// Copies what comes behind the next `skipped` bytes of the batch, as far as there is room; how
-/// many bytes, and why no more if memory is refused.
-fn gather(batch: &SendBatch, mut skipped: usize, into: &mut [u8]) -> (usize, Option<AccessError>) {
-    let mut count = 0;
-    for frame in &batch.frames {
-        let remaining = frame.remaining();
-        if skipped >= remaining {
-            skipped -= remaining;
-            continue;
-        }
-        match frame.copy_out_behind(skipped, &mut into[count..]) {
-            Ok(copied) => {
-                count += copied;
-                if copied < remaining - skipped {
-                    break;
-                }
-            }
-            Err(error) => return (count, Some(error)),
-        }
-        skipped = 0;
-    }
-    (count, None)
-}
-
-/// Lets go of records that are out.
-fn advance(batch: &mut SendBatch, mut sent: usize) {
-    while let Some(record) = batch.frames.front_mut() {
-        let count = sent.min(record.remaining());
-        record.advance(count);
-        sent -= count;
-        if record.remaining() > 0 {
-            return;
-        }
-        batch.frames.pop_front();
     }
 }
