@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::buf::{OwnedBuffers, RegionMemory};
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::UserContext;
@@ -137,38 +137,17 @@ enum RegisterState<R> {
     Abandoned,
 }
 
-/// The states of the drawing, without what belongs to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RegisterPhase {
-    Running,
-    Finished,
-    Taken,
-    Abandoned,
-}
-
-impl MachineState for RegisterPhase {
-    const EDGES: &'static [(RegisterPhase, RegisterPhase)] = &[
-        (RegisterPhase::Running, RegisterPhase::Finished),
-        (RegisterPhase::Running, RegisterPhase::Taken),
-        (RegisterPhase::Running, RegisterPhase::Abandoned),
-        (RegisterPhase::Finished, RegisterPhase::Taken),
-        (RegisterPhase::Finished, RegisterPhase::Abandoned),
-    ];
-}
+state_machine! { RegisterState<R> {
+    Running => [Finished, Taken, Abandoned],
+    Finished => [Taken, Abandoned],
+    Taken => [],
+    Abandoned => [],
+}}
 
 impl<R> RegisterState<R> {
-    fn phase(&self) -> RegisterPhase {
-        match self {
-            RegisterState::Running(_) => RegisterPhase::Running,
-            RegisterState::Finished(_) => RegisterPhase::Finished,
-            RegisterState::Taken => RegisterPhase::Taken,
-            RegisterState::Abandoned => RegisterPhase::Abandoned,
-        }
-    }
-
     /// Moves along a legal edge, and returns the state that is left.
     fn go(&mut self, to: Self) -> Self {
-        check_edge(self.phase(), to.phase());
+        check_edge(self, &to);
         std::mem::replace(self, to)
     }
 }
@@ -380,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_registration_moves_along_every_edge() {
-        let coverage = EdgeCoverage::<RegisterPhase>::begin();
+        let coverage = EdgeCoverage::begin("RegisterState");
         let taken = RegisterTask::awaited(None);
         assert!(taken.poll(Waker::noop()).is_pending());
         taken.finish(failed());

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::sync::{WaiterKey, Waiters, WakeList};
 
 /// Whether a connection or an endpoint has ended, and how.
@@ -18,12 +18,11 @@ pub(super) enum ClosedState {
     Lost,
 }
 
-impl MachineState for ClosedState {
-    const EDGES: &'static [(ClosedState, ClosedState)] = &[
-        (ClosedState::Open, ClosedState::InOrder),
-        (ClosedState::Open, ClosedState::Lost),
-    ];
-}
+state_machine! { ClosedState {
+    Open => [InOrder, Lost],
+    InOrder => [],
+    Lost => [],
+}}
 
 /// The state, and who waits for it to be another than open: one waker per waiting future, which
 /// each of its polls replaces.
@@ -46,7 +45,7 @@ impl CloseNotify {
     /// Ends it, once; the first reason counts.
     pub(super) fn close(&mut self, to: ClosedState, wakes: &mut WakeList) {
         if !self.is_closed() {
-            check_edge(self.state, to);
+            check_edge(&self.state, &to);
             self.state = to;
             self.waiters.take_all(wakes);
         }
@@ -165,7 +164,7 @@ mod tests {
     /// It ends once: what comes after the first reason changes nothing.
     #[test]
     fn the_first_end_counts() {
-        let coverage = EdgeCoverage::<ClosedState>::begin();
+        let coverage = EdgeCoverage::begin("ClosedState");
         for (first, second) in [
             (ClosedState::InOrder, ClosedState::Lost),
             (ClosedState::Lost, ClosedState::InOrder),

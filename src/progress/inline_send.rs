@@ -17,7 +17,7 @@
 //! some are queued they go out without waiting for the driver: they wake the peer, which works
 //! while the rest is posted, unless it is on the same processor.
 
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::limits::{GATHER_FRAMES_ENOUGH, GATHER_FRAMES_FIRST, PROCESSOR_CHECK_TURNS};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,24 +33,16 @@ pub(super) enum InlineSend {
     Flowing,
 }
 
-impl MachineState for InlineSend {
-    const EDGES: &'static [(Self, Self)] = {
-        use InlineSend::{Flowing, Gathering, Ready, Spent};
-        &[
-            (Ready, Spent),
-            (Ready, Gathering),
-            (Spent, Ready),
-            (Spent, Gathering),
-            (Gathering, Ready),
-            (Gathering, Flowing),
-            (Flowing, Gathering),
-        ]
-    };
-}
+state_machine! { InlineSend {
+    Ready => [Spent, Gathering],
+    Spent => [Ready, Gathering],
+    Gathering => [Ready, Flowing],
+    Flowing => [Gathering],
+}}
 
 impl InlineSend {
     fn go(&mut self, to: InlineSend) {
-        check_edge(*self, to);
+        check_edge(self, &to);
         *self = to;
     }
 
@@ -161,7 +153,7 @@ mod tests {
             ("a burst", |it| it.on_batch(true)),
             ("a turn", InlineSend::on_turn),
         ];
-        let coverage = EdgeCoverage::<InlineSend>::begin();
+        let coverage = EdgeCoverage::begin("InlineSend");
         let mut edges = Vec::new();
         for from in [Ready, Spent, Gathering, Flowing] {
             for (name, event) in events {

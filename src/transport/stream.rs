@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::task::{Poll, Waker};
 
+pub(super) use submissions::ConnPhase;
 pub(super) use submissions::Submissions;
-pub(super) use submissions::{ConnPhase, RecvPhase, SendPhase};
 use submissions::{RecvSlot, SendSlot};
 
 #[cfg(any(test, feature = "test-util"))]
@@ -138,12 +138,12 @@ impl<S: Stream> StreamLink<S> {
         }
         if self.io.send_first {
             self.poll_send();
-            if self.io.send.phase() != SendPhase::Ended {
+            if !matches!(self.io.send, SendSlot::Ended(..)) {
                 self.poll_receive();
             }
         } else {
             self.poll_receive();
-            if self.io.recv.phase() != RecvPhase::Ended {
+            if !matches!(self.io.recv, RecvSlot::Ended(_)) {
                 self.poll_send();
             }
         }

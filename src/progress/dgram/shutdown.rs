@@ -8,7 +8,7 @@
 
 use std::time::Instant;
 
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::limits::DATAGRAM_FLUSH_TIMEOUT;
 
 /// See the module.
@@ -25,15 +25,12 @@ enum DgramShutdownState {
 
 use DgramShutdownState::{Closed, Flushing, Open, Requested};
 
-impl MachineState for DgramShutdownState {
-    const EDGES: &'static [(DgramShutdownState, DgramShutdownState)] = &[
-        (Open, Requested),
-        (Open, Closed),
-        (Requested, Flushing),
-        (Requested, Closed),
-        (Flushing, Closed),
-    ];
-}
+state_machine! { DgramShutdownState {
+    Open => [Requested, Closed],
+    Requested => [Flushing, Closed],
+    Flushing => [Closed],
+    Closed => [],
+}}
 
 #[derive(Debug, Default)]
 pub(super) struct DgramShutdown {
@@ -77,7 +74,7 @@ impl DgramShutdown {
 
     /// Moves along a legal edge. The deadline of the state that is left is void.
     fn go(&mut self, to: DgramShutdownState) {
-        check_edge(self.state, to);
+        check_edge(&self.state, &to);
         self.state = to;
         self.deadline = None;
     }
@@ -90,7 +87,7 @@ mod tests {
 
     #[test]
     fn every_edge_of_the_end_is_walked() {
-        let coverage = EdgeCoverage::<DgramShutdownState>::begin();
+        let coverage = EdgeCoverage::begin("DgramShutdownState");
         let now = Instant::now();
         for (requests, flushes) in [(false, false), (true, false), (true, true)] {
             let mut shutdown = DgramShutdown::default();

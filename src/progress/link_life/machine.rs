@@ -28,7 +28,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::limits::{FLUSH_TIMEOUT, LINGER_BYTES_MAX, LINGER_TIMEOUT};
 
 /// Where the link of a port is in its life.
@@ -53,23 +53,15 @@ pub(in crate::progress) enum LinkState {
 
 use LinkState::{AwaitingEof, Closed, Draining, Flushing, Lingering, Open, Retracting};
 
-impl MachineState for LinkState {
-    const EDGES: &'static [(LinkState, LinkState)] = &[
-        (Open, Flushing),
-        (Open, AwaitingEof),
-        (Open, Retracting),
-        (Open, Draining),
-        (Flushing, AwaitingEof),
-        (Flushing, Draining),
-        (AwaitingEof, Retracting),
-        (AwaitingEof, Draining),
-        (Retracting, Open),
-        (Retracting, Draining),
-        (Draining, Lingering),
-        (Draining, Closed),
-        (Lingering, Closed),
-    ];
-}
+state_machine! { LinkState {
+    Open => [Flushing, AwaitingEof, Retracting, Draining],
+    Flushing => [AwaitingEof, Draining],
+    AwaitingEof => [Retracting, Draining],
+    Retracting => [Open, Draining],
+    Draining => [Lingering, Closed],
+    Lingering => [Closed],
+    Closed => [],
+}}
 
 /// What the protocol and the link say.
 #[derive(Clone, Copy, Debug)]
@@ -378,7 +370,7 @@ impl LinkLife {
 
     /// Moves along a legal edge. The time limit of the state that is left is void.
     fn go(&mut self, to: LinkState) {
-        check_edge(self.state, to);
+        check_edge(&self.state, &to);
         self.state = to;
         self.limit = None;
         self.deadline = None;

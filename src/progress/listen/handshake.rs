@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::eq::{ConnectParams, Verdict};
 use crate::error::Error;
 use crate::limits::REJECT_TIMEOUT;
@@ -64,50 +64,19 @@ pub(super) enum HandshakeState {
     Done,
 }
 
-/// The states of a [`HandshakeState`], without what belongs to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::progress) enum HandshakePhase {
-    ReadingRequest,
-    Pending,
-    ProvingKey,
-    Deciding,
-    Rejecting,
-    Done,
-}
-
-impl MachineState for HandshakePhase {
-    const EDGES: &'static [(HandshakePhase, HandshakePhase)] = {
-        use HandshakePhase::{Deciding, Done, Pending, ProvingKey, ReadingRequest, Rejecting};
-        &[
-            (ReadingRequest, Pending),
-            (ReadingRequest, Rejecting),
-            (Pending, ProvingKey),
-            (Pending, Deciding),
-            (Pending, Rejecting),
-            (Pending, Done),
-            (ProvingKey, Pending),
-            (ProvingKey, Rejecting),
-            (Deciding, Rejecting),
-            (Deciding, Done),
-        ]
-    };
-}
+state_machine! { HandshakeState {
+    ReadingRequest => [Pending, Rejecting],
+    Pending => [ProvingKey, Deciding, Rejecting, Done],
+    ProvingKey => [Pending, Rejecting],
+    Deciding => [Rejecting, Done],
+    Rejecting => [],
+    Done => [],
+}}
 
 impl HandshakeState {
-    fn phase(&self) -> HandshakePhase {
-        match self {
-            HandshakeState::ReadingRequest(_) => HandshakePhase::ReadingRequest,
-            HandshakeState::Pending { .. } => HandshakePhase::Pending,
-            HandshakeState::ProvingKey { .. } => HandshakePhase::ProvingKey,
-            HandshakeState::Deciding { .. } => HandshakePhase::Deciding,
-            HandshakeState::Rejecting => HandshakePhase::Rejecting,
-            HandshakeState::Done => HandshakePhase::Done,
-        }
-    }
-
     /// Moves along a legal edge.
     fn go(&mut self, to: HandshakeState) {
-        check_edge(self.phase(), to.phase());
+        check_edge(self, &to);
         *self = to;
     }
 }

@@ -48,8 +48,6 @@ use crate::sync::TicketHolder;
 use crate::transport::{Clock, Executor, Listener, RawLink, Transport};
 
 pub(crate) use events::EventHandler;
-#[cfg(test)]
-pub(super) use handshake::HandshakePhase;
 use task::ListenTask;
 use wake::ListenWake;
 

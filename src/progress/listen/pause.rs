@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::limits::{
     ACCEPT_PAUSE_TICKS, ACCEPT_PAUSE_TICKS_SILENT, EVICTING_TIME, HANDSHAKE_TIMEOUT_DEFAULT,
 };
@@ -34,17 +34,11 @@ enum PauseState {
     Evicting,
 }
 
-impl MachineState for PauseState {
-    const EDGES: &'static [(PauseState, PauseState)] = {
-        use PauseState::{Accepting, Evicting, Pausing};
-        &[
-            (Accepting, Pausing),
-            (Pausing, Accepting),
-            (Pausing, Evicting),
-            (Evicting, Accepting),
-        ]
-    };
-}
+state_machine! { PauseState {
+    Accepting => [Pausing],
+    Pausing => [Accepting, Evicting],
+    Evicting => [Accepting],
+}}
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -73,7 +67,7 @@ impl AcceptPause {
     }
 
     fn go(&mut self, to: PauseState, due: Instant) {
-        check_edge(self.state, to);
+        check_edge(&self.state, &to);
         (self.state, self.due) = (to, Some(due));
         self.silent = 0;
     }
@@ -152,7 +146,7 @@ mod tests {
     /// Silent strangers delay others once, and then, for minutes, no more.
     #[test]
     fn a_pause_in_which_nothing_is_decided_ends() {
-        let coverage = EdgeCoverage::<PauseState>::begin();
+        let coverage = EdgeCoverage::begin("PauseState");
         let (mut pause, mut now) = pausing();
         assert!(!ticks(&mut pause, &mut now, ACCEPT_PAUSE_TICKS_SILENT - 1));
         assert!(pause.pauses(now), "not yet");

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use super::config::Liveness;
 use super::peers::PeerStatus;
 use super::timer::HeartbeatTimer;
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::limits::{
     LIVENESS_CLOCK_SLACK, LIVENESS_INTERVAL_MAX, LIVENESS_INTERVAL_MIN,
     LIVENESS_PEER_INTERVAL_DEFAULT, SHARED_INTERVALS_MAX,
@@ -43,17 +43,12 @@ pub(in crate::progress) enum LivenessState {
     Dead,
 }
 
-impl MachineState for LivenessState {
-    const EDGES: &'static [(LivenessState, LivenessState)] = &[
-        (LivenessState::Suspended, LivenessState::Watching),
-        (LivenessState::Watching, LivenessState::Suspended),
-        (LivenessState::Watching, LivenessState::Probing),
-        (LivenessState::Watching, LivenessState::Dead),
-        (LivenessState::Probing, LivenessState::Watching),
-        (LivenessState::Probing, LivenessState::Suspended),
-        (LivenessState::Probing, LivenessState::Dead),
-    ];
-}
+state_machine! { LivenessState {
+    Suspended => [Watching],
+    Watching => [Suspended, Probing, Dead],
+    Probing => [Watching, Suspended, Dead],
+    Dead => [],
+}}
 
 /// How often the peer has to be heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -481,7 +476,7 @@ impl LivenessMachine {
 
     /// Moves along a legal edge.
     fn go(&mut self, to: LivenessState) {
-        check_edge(self.state, to);
+        check_edge(&self.state, &to);
         self.state = to;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::PeerAddr;
 use crate::limits::{RDM_STRANGERS_MAX, RDM_UNPIN_MIN};
@@ -35,14 +35,12 @@ pub(super) enum EndpointState {
     Gone,
 }
 
-impl MachineState for EndpointState {
-    const EDGES: &'static [(EndpointState, EndpointState)] = &[
-        (EndpointState::Open, EndpointState::Closing),
-        (EndpointState::Open, EndpointState::Gone),
-        (EndpointState::Closing, EndpointState::Ended),
-        (EndpointState::Closing, EndpointState::Gone),
-    ];
-}
+state_machine! { EndpointState {
+    Open => [Closing, Gone],
+    Closing => [Ended, Gone],
+    Ended => [],
+    Gone => [],
+}}
 
 #[derive(Debug)]
 pub(super) struct Table {
@@ -126,7 +124,7 @@ impl Table {
 
     /// Moves along a legal edge.
     fn go(&mut self, to: EndpointState) {
-        check_edge(self.state, to);
+        check_edge(&self.state, &to);
         self.state = to;
     }
 

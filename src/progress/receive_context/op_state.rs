@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::proto::{OpKey, ReceiveKey};
 use crate::slab::Slab;
 
@@ -37,51 +37,16 @@ pub(super) enum ReceiveOpState {
     Claimed,
 }
 
-/// The kinds of [states](ReceiveOpState).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReceiveOpStateKind {
-    Backlogged,
-    Posted,
-    Multi,
-    Matched,
-    MatchedCanceled,
-    Claimed,
-    Ended,
-}
+state_machine! { ReceiveOpState {
+    Backlogged => [Posted, Multi, Matched],
+    Posted => [Matched],
+    Multi => [],
+    Matched => [Posted, Matched, MatchedCanceled],
+    MatchedCanceled => [],
+    Claimed => [],
+}}
 
-impl MachineState for ReceiveOpStateKind {
-    const EDGES: &'static [(ReceiveOpStateKind, ReceiveOpStateKind)] = {
-        use ReceiveOpStateKind::*;
-        &[
-            (Backlogged, Posted),
-            (Backlogged, Multi),
-            (Backlogged, Matched),
-            (Backlogged, Ended),
-            (Posted, Matched),
-            (Posted, Ended),
-            (Multi, Ended),
-            (Matched, Posted),
-            (Matched, Matched),
-            (Matched, MatchedCanceled),
-            (Matched, Ended),
-            (MatchedCanceled, Ended),
-            (Claimed, Ended),
-        ]
-    };
-}
-
-impl ReceiveOpState {
-    fn kind(&self) -> ReceiveOpStateKind {
-        match self {
-            ReceiveOpState::Backlogged => ReceiveOpStateKind::Backlogged,
-            ReceiveOpState::Posted(_) => ReceiveOpStateKind::Posted,
-            ReceiveOpState::Multi(..) => ReceiveOpStateKind::Multi,
-            ReceiveOpState::Matched => ReceiveOpStateKind::Matched,
-            ReceiveOpState::MatchedCanceled => ReceiveOpStateKind::MatchedCanceled,
-            ReceiveOpState::Claimed => ReceiveOpStateKind::Claimed,
-        }
-    }
-}
+impl ReceiveOpState {}
 
 /// The receives of a context that have not ended, by their keys.
 #[derive(Debug)]
@@ -112,16 +77,14 @@ impl ReceiveTable {
     /// Moves a receive along a legal edge, if it has not ended.
     pub(super) fn set(&mut self, key: OpKey, to: ReceiveOpState) {
         if let Some(state) = self.receives.get_mut(key) {
-            check_edge(state.kind(), to.kind());
+            check_edge(state, &to);
             *state = to;
         }
     }
 
     /// Ends a receive; returns its last state.
     pub(super) fn remove(&mut self, key: OpKey) -> Option<ReceiveOpState> {
-        let state = self.receives.remove(key)?;
-        check_edge(state.kind(), ReceiveOpStateKind::Ended);
-        Some(state)
+        self.receives.remove(key)
     }
 
     pub(super) fn keys_by_age(&self) -> Vec<OpKey> {

@@ -8,7 +8,6 @@ use crate::edges::EdgeCoverage;
 use crate::endpoint::RdmEndpoint;
 use crate::eq::Event;
 use crate::info::AuthKey;
-use crate::progress::listen::HandshakePhase;
 use crate::testing::{Net, Peer};
 use crate::transport::{Link, Transport};
 
@@ -83,7 +82,7 @@ async fn connectionless(a: &Peer, b: &Peer, ours: &[u8], theirs: &[u8]) {
 #[test]
 fn every_edge_of_a_handshake_is_walked() {
     run(|net: Net| async move {
-        let coverage = EdgeCoverage::<HandshakePhase>::begin();
+        let coverage = EdgeCoverage::begin("HandshakeState");
         let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
         passive(&a, &b).await;
         connectionless(&a, &b, b"", b"").await;

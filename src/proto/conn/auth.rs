@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 
 use bytes::Bytes;
 
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{MachineState, check_edge, check_step, state_machine};
 use crate::error::{Error, ErrorKind};
 use crate::identity::ChannelBinding;
 use crate::mr::{AuthSecret, Sealed, SessionKey};
@@ -45,38 +45,15 @@ enum AuthState {
     Refusing,
 }
 
-/// The states of an [`AuthState`], without the keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proto) enum AuthPhase {
-    Idle,
-    Awaiting,
-    Answered,
-    Proven,
-    Refusing,
-}
+state_machine! { AuthState {
+    Idle => [Awaiting],
+    Awaiting => [Answered, Proven, Refusing],
+    Answered => [Proven, Refusing],
+    Proven => [],
+    Refusing => [],
+}}
 
-impl MachineState for AuthPhase {
-    const EDGES: &'static [(AuthPhase, AuthPhase)] = &[
-        (AuthPhase::Idle, AuthPhase::Awaiting),
-        (AuthPhase::Awaiting, AuthPhase::Answered),
-        (AuthPhase::Awaiting, AuthPhase::Proven),
-        (AuthPhase::Awaiting, AuthPhase::Refusing),
-        (AuthPhase::Answered, AuthPhase::Proven),
-        (AuthPhase::Answered, AuthPhase::Refusing),
-    ];
-}
-
-impl AuthState {
-    fn phase(&self) -> AuthPhase {
-        match self {
-            AuthState::Idle => AuthPhase::Idle,
-            AuthState::Awaiting => AuthPhase::Awaiting,
-            AuthState::Answered(_) => AuthPhase::Answered,
-            AuthState::Proven(_) => AuthPhase::Proven,
-            AuthState::Refusing => AuthPhase::Refusing,
-        }
-    }
-}
+impl AuthState {}
 
 /// An endpoint's key, and what became of it on a connection.
 pub(super) struct AuthExchange {
@@ -283,9 +260,9 @@ impl Extension {
         }
     }
 
-    fn auth_phase(&self) -> AuthPhase {
+    fn auth_state(&self) -> &'static str {
         let auth = self.auth.as_ref();
-        auth.map_or(AuthPhase::Idle, |auth| auth.state.phase())
+        auth.map_or(AuthState::Idle.name(), |auth| auth.state.name())
     }
 
     /// What will read the peer's HELLO.
@@ -367,7 +344,7 @@ impl<T> Connection<T> {
         };
         auth.agreed = Some(agreed);
         auth.decoder = Some(ProofDecoder::new(self.byte_order));
-        check_edge(auth.state.phase(), AuthPhase::Awaiting);
+        check_edge(&auth.state, &AuthState::Awaiting);
         auth.state = AuthState::Awaiting;
         auth.data = data;
         if let (Lifecycle::Accepting, Some(ours)) = (self.lifecycle, self.extension.auth_hello()) {
@@ -389,11 +366,11 @@ impl<T> Connection<T> {
         let ProofDecoded::Proof { proof, consumed } = decoder.feed(input)? else {
             return Ok(input.len());
         };
-        let before = self.extension.auth_phase();
+        let before = self.extension.auth_state();
         let taken = self.take_proof(proof);
-        let after = self.extension.auth_phase();
+        let after = self.extension.auth_state();
         if before != after {
-            check_edge(before, after);
+            check_step::<AuthState>(before, after);
         }
         taken.map(|()| consumed)
     }

@@ -12,7 +12,7 @@
 //! connection begins with None again.
 
 use crate::buf::Payload;
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::op::OpKey;
@@ -35,15 +35,13 @@ pub(in crate::proto) enum CloseExchange {
     InOrder,
 }
 
-impl MachineState for CloseExchange {
-    const EDGES: &'static [(CloseExchange, CloseExchange)] = &[
-        (CloseExchange::None, CloseExchange::Sent),
-        (CloseExchange::None, CloseExchange::Received),
-        (CloseExchange::Sent, CloseExchange::Exchanged),
-        (CloseExchange::Received, CloseExchange::Exchanged),
-        (CloseExchange::Exchanged, CloseExchange::InOrder),
-    ];
-}
+state_machine! { CloseExchange {
+    None => [Sent, Received],
+    Sent => [Exchanged],
+    Received => [Exchanged],
+    Exchanged => [InOrder],
+    InOrder => [],
+}}
 
 /// The exchange, and whether this side wants it.
 #[derive(Debug, Default)]
@@ -108,7 +106,7 @@ impl CloseState {
 
     /// Moves along a legal edge.
     fn go(&mut self, to: CloseExchange) {
-        check_edge(self.exchange, to);
+        check_edge(&self.exchange, &to);
         self.exchange = to;
     }
 }

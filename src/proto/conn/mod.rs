@@ -62,11 +62,7 @@ use crate::sync::OwnedRecord;
 use crate::wire::{ByteOrder, CmDecoder};
 
 use acks::AwaitedRead;
-#[cfg(test)]
-pub(in crate::proto) use auth::AuthPhase;
 pub(crate) use auth::{Challenge, ChallengeResult, ProvenKey};
-#[cfg(test)]
-pub(in crate::proto) use close::CloseExchange;
 use close::CloseState;
 use credit::ReceiveCredit;
 use extension::Extension;
@@ -75,14 +71,8 @@ pub(crate) use rdm_binding::{RdmParams, no_contexts};
 pub(crate) use receive::ReceivePlan;
 pub(crate) use receive_side::{ConnIds, LongMessages, SharedParams};
 use receive_side::{OwnReceives, ReceiveSide, SharedBinding};
-#[cfg(test)]
-pub(in crate::proto) use receive_state::ReceiveStateKind;
 use receive_state::{PartialHeader, ReceiveState};
 use refusal::Refusals;
-#[cfg(test)]
-pub(in crate::proto) use rendezvous_receiver::IncomingState;
-#[cfg(test)]
-pub(in crate::proto) use rendezvous_sender::OutgoingState;
 pub(crate) use state::Lifecycle;
 use tx::Tx;
 pub(crate) use tx::{InjectedEnds, UnsentMessages};

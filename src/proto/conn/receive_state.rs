@@ -19,7 +19,7 @@
 //! paused nothing is consumed.
 
 use crate::buf::Payload;
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::error::Refusal;
 use crate::limits::HEADER_SIZE_MAX;
 use crate::proto::matching::Arrival;
@@ -143,64 +143,22 @@ pub(super) enum ReceiveState {
     Closed,
 }
 
-/// The states of [`ReceiveState`], without what they hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::proto) enum ReceiveStateKind {
-    Header,
-    Payload,
-    Collecting,
-    AwaitReceive,
-    AwaitRoom,
-    AwaitReport,
-    AwaitCommit,
-    Closed,
-}
-
-impl MachineState for ReceiveStateKind {
-    /// An attempt that is given up begins with a new [`ReceiveState`].
-    const EDGES: &'static [(ReceiveStateKind, ReceiveStateKind)] = {
-        use ReceiveStateKind::*;
-        &[
-            (Header, Payload),
-            (Header, Collecting),
-            (Header, AwaitReceive),
-            (Header, AwaitRoom),
-            (Header, AwaitReport),
-            (Header, AwaitCommit),
-            (Payload, Header),
-            (Collecting, Header),
-            (AwaitReceive, Header),
-            (AwaitRoom, Header),
-            (AwaitReport, Header),
-            (AwaitCommit, Header),
-            (Header, Closed),
-            (Payload, Closed),
-            (Collecting, Closed),
-            (AwaitReceive, Closed),
-            (AwaitRoom, Closed),
-            (AwaitReport, Closed),
-            (AwaitCommit, Closed),
-        ]
-    };
-}
+// An attempt that is given up begins with a new [`ReceiveState`].
+state_machine! { ReceiveState {
+    Header => [Payload, Collecting, AwaitReceive, AwaitRoom, AwaitReport, AwaitCommit, Closed],
+    Payload => [Header, Closed],
+    Collecting => [Header, Closed],
+    AwaitReceive => [Header, Closed],
+    AwaitRoom => [Header, Closed],
+    AwaitReport => [Header, Closed],
+    AwaitCommit => [Header, Closed],
+    Closed => [],
+}}
 
 impl ReceiveState {
-    fn state(&self) -> ReceiveStateKind {
-        match self {
-            ReceiveState::Header => ReceiveStateKind::Header,
-            ReceiveState::Payload(_) => ReceiveStateKind::Payload,
-            ReceiveState::Collecting { .. } => ReceiveStateKind::Collecting,
-            ReceiveState::AwaitReceive { .. } => ReceiveStateKind::AwaitReceive,
-            ReceiveState::AwaitRoom { .. } => ReceiveStateKind::AwaitRoom,
-            ReceiveState::AwaitReport(_) => ReceiveStateKind::AwaitReport,
-            ReceiveState::AwaitCommit { .. } => ReceiveStateKind::AwaitCommit,
-            ReceiveState::Closed => ReceiveStateKind::Closed,
-        }
-    }
-
     /// Moves along a legal edge; returns the state before.
     pub(super) fn go(&mut self, to: ReceiveState) -> ReceiveState {
-        check_edge(self.state(), to.state());
+        check_edge(self, &to);
         std::mem::replace(self, to)
     }
 

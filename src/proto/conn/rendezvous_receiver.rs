@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use crate::buf::Payload;
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::proto::Host;
 use crate::proto::matching::{Announcement, Arrival, ArrivalOutcome, ClearToSend, PostedReceive};
@@ -46,18 +46,11 @@ pub(in crate::proto) enum IncomingState {
     Requested,
 }
 
-impl MachineState for IncomingState {
-    const EDGES: &'static [(IncomingState, IncomingState)] = {
-        use IncomingState::*;
-        &[
-            (Free, Announced),
-            (Free, Requested),
-            (Announced, Requested),
-            (Announced, Free),
-            (Requested, Free),
-        ]
-    };
-}
+state_machine! { IncomingState {
+    Free => [Announced, Requested],
+    Announced => [Requested, Free],
+    Requested => [Free],
+}}
 
 impl IncomingState {
     fn of(message: Option<&IncomingMessage>) -> Self {
@@ -110,7 +103,7 @@ impl IncomingAnnouncements {
             Some(message) => self.messages.insert(index, message),
             None => self.messages.remove(&index),
         };
-        check_edge(IncomingState::of(before.as_ref()), next);
+        check_edge(&IncomingState::of(before.as_ref()), &next);
         before
     }
 }

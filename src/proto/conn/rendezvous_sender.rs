@@ -20,7 +20,7 @@
 //! peer has confirmed the withdrawal.
 
 use crate::buf::Payload;
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::error::Error;
 use crate::proto::op::OpKey;
 use crate::wire::{FrameHeader, INDEX_MAX, INDEX_MIN};
@@ -52,59 +52,20 @@ enum OutgoingMessage {
     Crossed,
 }
 
-/// The states of an [`OutgoingMessage`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proto) enum OutgoingState {
-    /// The index names no message.
-    Free,
-    /// The peer may ask for it.
-    Announced,
-    /// The same, but its operation has ended.
-    GivenUp,
-    /// The peer has asked for it.
-    Requested,
-    /// The peer's confirmation is awaited.
-    Withdrawn,
-    /// The same; the peer asked for it before the withdrawal reached it.
-    Crossed,
-}
-
-impl MachineState for OutgoingState {
-    /// An attempt that is given up begins with new [`OutgoingAnnouncements`].
-    const EDGES: &'static [(OutgoingState, OutgoingState)] = {
-        use OutgoingState::*;
-        &[
-            (Free, Announced),
-            (Announced, Requested),
-            (Announced, GivenUp),
-            (Announced, Withdrawn),
-            (Announced, Free),
-            (GivenUp, Requested),
-            (GivenUp, Free),
-            (Requested, Free),
-            (Requested, Crossed),
-            (Withdrawn, Crossed),
-            (Withdrawn, Free),
-            (Crossed, Free),
-        ]
-    };
-}
+// An attempt that is given up begins with new [`OutgoingAnnouncements`].
+state_machine! { OutgoingMessage {
+    Free => [Announced],
+    Announced => [Requested, GivenUp, Withdrawn, Free],
+    GivenUp => [Requested, Free],
+    Requested => [Free, Crossed],
+    Withdrawn => [Crossed, Free],
+    Crossed => [Free],
+}}
 
 impl OutgoingMessage {
-    fn state(&self) -> OutgoingState {
-        match self {
-            OutgoingMessage::Free => OutgoingState::Free,
-            OutgoingMessage::Announced(_) => OutgoingState::Announced,
-            OutgoingMessage::GivenUp(_) => OutgoingState::GivenUp,
-            OutgoingMessage::Requested => OutgoingState::Requested,
-            OutgoingMessage::Withdrawn => OutgoingState::Withdrawn,
-            OutgoingMessage::Crossed => OutgoingState::Crossed,
-        }
-    }
-
     /// Moves along a legal edge.
     fn go(&mut self, to: OutgoingMessage) {
-        check_edge(self.state(), to.state());
+        check_edge(self, &to);
         *self = to;
     }
 

@@ -51,8 +51,6 @@ pub(crate) use address::host_of;
 pub(crate) use command::{Answer, Close, Command, Failure, GiveUp, PeerSettings, Request};
 use schedule::pause_after;
 pub(crate) use shares::HostShares;
-#[cfg(test)]
-use state::PeerStateKind;
 use state::{Peer, PeerState, RequestProof};
 use verification::Verdict;
 pub(crate) use verification::VerificationOutcome;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::AttemptId;
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::limits::{RDM_CLAIM_PARTS, RDM_CLAIM_TIMEOUT};
 
 /// The state of the connection to a peer, drawn in the [module](super).
@@ -47,43 +47,15 @@ pub(super) enum RequestProof {
     Retracted,
 }
 
-/// The names of the [states](PeerState).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PeerStateKind {
-    Disconnected,
-    Dialling,
-    Accepting,
-    Up,
-    Ending,
-}
-
-impl MachineState for PeerStateKind {
-    const EDGES: &'static [(PeerStateKind, PeerStateKind)] = {
-        use PeerStateKind::*;
-        &[
-            (Disconnected, Dialling),
-            (Disconnected, Accepting),
-            (Disconnected, Up),
-            // Given up, or paused anew.
-            (Disconnected, Disconnected),
-            (Dialling, Accepting),
-            (Dialling, Up),
-            (Dialling, Disconnected),
-            // Another incarnation's request.
-            (Accepting, Accepting),
-            (Accepting, Up),
-            (Accepting, Disconnected),
-            (Up, Accepting),
-            // A verification shows that the peer has restarted.
-            (Up, Up),
-            (Up, Ending),
-            (Up, Disconnected),
-            (Ending, Accepting),
-            (Ending, Up),
-            (Ending, Disconnected),
-        ]
-    };
-}
+// A peer is given up, or paused anew, while it is Disconnected; another incarnation asks while one
+// is Accepting; a verification shows that a peer which is Up has restarted.
+state_machine! { PeerState {
+    Disconnected => [Dialling, Accepting, Up, Disconnected],
+    Dialling => [Accepting, Up, Disconnected],
+    Accepting => [Accepting, Up, Disconnected],
+    Up => [Accepting, Up, Ending, Disconnected],
+    Ending => [Accepting, Up, Disconnected],
+}}
 
 impl PeerState {
     pub(super) fn attempt(&self) -> Option<AttemptId> {
@@ -93,16 +65,6 @@ impl PeerState {
             | PeerState::Accepting { attempt, .. }
             | PeerState::Up { attempt, .. }
             | PeerState::Ending { attempt, .. } => Some(*attempt),
-        }
-    }
-
-    fn kind(&self) -> PeerStateKind {
-        match self {
-            PeerState::Disconnected { .. } => PeerStateKind::Disconnected,
-            PeerState::Dialling { .. } => PeerStateKind::Dialling,
-            PeerState::Accepting { .. } => PeerStateKind::Accepting,
-            PeerState::Up { .. } => PeerStateKind::Up,
-            PeerState::Ending { .. } => PeerStateKind::Ending,
         }
     }
 }
@@ -180,7 +142,7 @@ impl Peer {
 
     /// Moves along a legal edge.
     pub(super) fn go(&mut self, to: PeerState) {
-        check_edge(self.state.kind(), to.kind());
+        check_edge(&self.state, &to);
         self.state = to;
     }
 

@@ -8,7 +8,6 @@ use crate::error::ErrorKind;
 use crate::limits::CM_DATA_SIZE_MAX;
 use crate::mr::AuthSecret;
 use crate::proto::ExtensionParams;
-use crate::proto::conn::AuthPhase;
 use crate::wire::{ByteOrder, Capabilities};
 
 const PAGE: &str = include_str!("../../../docs/extension.md");
@@ -134,7 +133,7 @@ fn assert_refused(pair: &mut Pair) {
 /// Both sides prove the key; the initiator's proof is wrong; the acceptor's is.
 #[test]
 fn every_edge_of_proving_a_key_is_walked() {
-    let coverage = EdgeCoverage::<AuthPhase>::begin();
+    let coverage = EdgeCoverage::begin("AuthState");
     connect(&mut pair_of(KEY, KEY));
     connect(&mut pair_of(KEY, b"another key"));
     let mut frames = 0;

@@ -4,7 +4,6 @@ use super::extension::EXTENDED;
 use super::pair::{Pair, REMOTE, Rng, TestConnection, sizes};
 use crate::edges::EdgeCoverage;
 use crate::error::ErrorKind;
-use crate::proto::conn::CloseExchange;
 use crate::proto::{SendOrder, Sizes};
 use crate::wire::{ByteOrder, CloseReason, FrameHeader};
 
@@ -40,7 +39,7 @@ fn last_event(side: &TestConnection) -> &str {
 /// Whichever side begins: the other's CLOSE follows, then both ends of stream.
 #[test]
 fn every_edge_of_the_close_exchange_is_walked() {
-    let coverage = EdgeCoverage::<CloseExchange>::begin();
+    let coverage = EdgeCoverage::begin("CloseExchange");
     let mut pair = connected();
     pair.a.machine.request_close();
     finish(&mut pair);

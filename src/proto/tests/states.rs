@@ -11,7 +11,6 @@ use crate::buf::{
 };
 use crate::edges::EdgeCoverage;
 use crate::limits::READ_REQUESTS_MAX;
-use crate::proto::conn::{IncomingState, OutgoingState, ReceiveStateKind};
 use crate::proto::{LongMessages, MatchCriteria, OpKind};
 use crate::wire::{ByteOrder, FrameHeader};
 
@@ -120,7 +119,7 @@ fn await_commit() -> Reached {
 /// Each state is reached, left for the next frame, and left by the end of the connection.
 #[test]
 fn every_edge_of_receiving_is_walked() {
-    let coverage = EdgeCoverage::<ReceiveStateKind>::begin();
+    let coverage = EdgeCoverage::begin("ReceiveState");
     let all = [
         header,
         payload,
@@ -144,7 +143,7 @@ fn every_edge_of_receiving_is_walked() {
 fn every_edge_of_an_announced_message_is_walked_by_its_receiver() {
     let setup = extended();
     let (mut stored, mut matched) = (setup.connected(), setup.connected());
-    let coverage = EdgeCoverage::<IncomingState>::begin();
+    let coverage = EdgeCoverage::begin("IncomingState");
     let key = stored.a.send_tagged(1, 1, &[1; 5000]);
     stored.run();
     stored.a.machine.cancel(key);
@@ -189,7 +188,7 @@ fn unreadable(len: usize) -> Payload {
 /// or a clear-to-send crosses its withdrawal.
 #[test]
 fn every_edge_of_an_announced_message_is_walked_by_its_sender() {
-    let coverage = EdgeCoverage::<OutgoingState>::begin();
+    let coverage = EdgeCoverage::begin("OutgoingMessage");
     let announce = |setup: Setup| {
         let mut pair = setup.connected();
         let key = pair.a.send_tagged(1, 1, &[1; 5000]);

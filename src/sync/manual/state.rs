@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use super::{TaskSlot, Turn};
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 
 /// What is known of the need to drive, and of who does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,21 +19,12 @@ pub(super) enum ProgressPhase {
     DrivingWoken,
 }
 
-impl MachineState for ProgressPhase {
-    const EDGES: &'static [(ProgressPhase, ProgressPhase)] = {
-        use ProgressPhase::*;
-        &[
-            (Parked, Woken),
-            (Parked, Driving),
-            (Woken, Driving),
-            (Driving, DrivingWoken),
-            (Driving, Parked),
-            (Driving, Woken),
-            (DrivingWoken, Driving),
-            (DrivingWoken, Woken),
-        ]
-    };
-}
+state_machine! { ProgressPhase {
+    Parked => [Woken, Driving],
+    Woken => [Driving],
+    Driving => [DrivingWoken, Parked, Woken],
+    DrivingWoken => [Driving, Woken],
+}}
 
 #[derive(Default)]
 pub(super) struct ProgressState {
@@ -55,7 +46,7 @@ pub(super) struct ProgressState {
 
 impl ProgressState {
     pub(super) fn go(&mut self, to: ProgressPhase) {
-        check_edge(self.phase, to);
+        check_edge(&self.phase, &to);
         self.phase = to;
     }
 

@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 use std::task::Waker;
 
 use crate::buf::Stage;
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, check_step, state_machine};
 use crate::error::{Error, OperationKind, Result};
 use crate::transport::{DirectBuffer, IoSizes, Outcome, Receive, Received, SendBatch};
 
@@ -43,19 +43,13 @@ pub(in crate::transport) enum ConnPhase {
     Broken,
 }
 
-impl MachineState for ConnPhase {
-    const EDGES: &'static [(ConnPhase, ConnPhase)] = {
-        use ConnPhase::*;
-        &[
-            (Connecting, Established),
-            (Connecting, Failed),
-            (Established, Open),
-            (Established, Broken),
-            (Open, Broken),
-            (Failed, Broken),
-        ]
-    };
-}
+state_machine! { ConnPhase {
+    Connecting => [Established, Failed],
+    Established => [Open, Broken],
+    Open => [Broken],
+    Failed => [Broken],
+    Broken => [],
+}}
 
 /// The batch, wherever it is.
 pub(super) enum SendSlot {
@@ -68,45 +62,18 @@ pub(super) enum SendSlot {
     Ended(Box<SendBatch>, Result<usize>),
 }
 
-/// The states of a send, without what they hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transport) enum SendPhase {
-    Idle,
-    Submitted,
-    InFlight,
-    Cancelling,
-    Ended,
-}
-
-impl MachineState for SendPhase {
-    const EDGES: &'static [(SendPhase, SendPhase)] = {
-        use SendPhase::*;
-        &[
-            (Idle, Submitted),
-            (Submitted, Ended),
-            (Submitted, InFlight),
-            (InFlight, Submitted),
-            (InFlight, Cancelling),
-            (Cancelling, Submitted),
-            (Ended, Idle),
-        ]
-    };
-}
+state_machine! { SendSlot {
+    Idle => [Submitted],
+    Submitted => [Ended, InFlight],
+    InFlight => [Submitted, Cancelling],
+    Cancelling => [Submitted],
+    Ended => [Idle],
+}}
 
 impl SendSlot {
-    pub(super) fn phase(&self) -> SendPhase {
-        match self {
-            SendSlot::Idle => SendPhase::Idle,
-            SendSlot::Submitted(_) => SendPhase::Submitted,
-            SendSlot::InFlight => SendPhase::InFlight,
-            SendSlot::Cancelling => SendPhase::Cancelling,
-            SendSlot::Ended(..) => SendPhase::Ended,
-        }
-    }
-
     /// Moves along a legal edge; gives what was there.
     pub(super) fn go(&mut self, to: SendSlot) -> SendSlot {
-        check_edge(self.phase(), to.phase());
+        check_edge(self, &to);
         mem::replace(self, to)
     }
 }
@@ -124,53 +91,20 @@ pub(super) enum RecvSlot {
     Ended(Outcome),
 }
 
-/// The states of a receive, without what they hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transport) enum RecvPhase {
-    Idle,
-    Watching,
-    Armed,
-    InFlight,
-    Cancelling,
-    Ended,
-}
-
-impl MachineState for RecvPhase {
-    const EDGES: &'static [(RecvPhase, RecvPhase)] = {
-        use RecvPhase::*;
-        &[
-            (Idle, Armed),
-            (Idle, Watching),
-            (Watching, Armed),
-            (Watching, Idle),
-            (Watching, Ended),
-            (Armed, Ended),
-            (Armed, InFlight),
-            (InFlight, Armed),
-            (InFlight, Cancelling),
-            (Cancelling, Armed),
-            (Ended, Idle),
-            // A watch that has ended, unreported: the receive will find the same end.
-            (Ended, Armed),
-        ]
-    };
-}
+// A receive is armed where a watch has ended, unreported: it will find the same end.
+state_machine! { RecvSlot {
+    Idle => [Armed, Watching],
+    Watching => [Armed, Idle, Ended],
+    Armed => [Ended, InFlight],
+    InFlight => [Armed, Cancelling],
+    Cancelling => [Armed],
+    Ended => [Idle, Armed],
+}}
 
 impl RecvSlot {
-    pub(super) fn phase(&self) -> RecvPhase {
-        match self {
-            RecvSlot::Idle => RecvPhase::Idle,
-            RecvSlot::Watching => RecvPhase::Watching,
-            RecvSlot::Armed(_) => RecvPhase::Armed,
-            RecvSlot::InFlight => RecvPhase::InFlight,
-            RecvSlot::Cancelling => RecvPhase::Cancelling,
-            RecvSlot::Ended(_) => RecvPhase::Ended,
-        }
-    }
-
     /// Moves along a legal edge; gives what was there.
     pub(super) fn go(&mut self, to: RecvSlot) -> RecvSlot {
-        check_edge(self.phase(), to.phase());
+        check_edge(self, &to);
         mem::replace(self, to)
     }
 }
@@ -214,7 +148,7 @@ impl Submissions {
     }
 
     fn set_conn(&mut self, to: ConnPhase) {
-        check_edge(self.conn, to);
+        check_edge(&self.conn, &to);
         self.conn = to;
     }
 
@@ -310,7 +244,7 @@ impl Submissions {
         }
         let result = result.map_err(|error| error.with_peer(self.peer));
         if let SendSlot::Submitted(batch) = mem::replace(&mut self.send, SendSlot::Idle) {
-            check_edge(SendPhase::Submitted, SendPhase::Ended);
+            check_step::<SendSlot>("Submitted", "Ended");
             self.send = SendSlot::Ended(batch, result);
         }
     }
@@ -414,7 +348,7 @@ impl Submissions {
                 Receive::Stage | Receive::StageOf { .. } => None,
                 Receive::Direct(direct) => Some(direct),
             };
-            check_edge(RecvPhase::Armed, RecvPhase::Ended);
+            check_step::<RecvSlot>("Armed", "Ended");
             self.recv = RecvSlot::Ended(Outcome::Received(received(returned)));
         }
     }

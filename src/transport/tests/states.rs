@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::edges::EdgeCoverage;
-use crate::transport::stream::{ConnPhase, RecvPhase, SendPhase};
 
 fn receive_into(len: usize) -> Receive {
     Receive::Direct(direct(Payload::from_vec(vec![0; len]), 0, len))
@@ -86,9 +85,9 @@ async fn walk_receive(world: &TestTransport) {
 /// Without a ring nothing is in flight; all else is walked on every backend.
 #[tokio::test]
 async fn every_edge_of_a_link_is_walked() {
-    let conn = EdgeCoverage::<ConnPhase>::begin();
-    let send = EdgeCoverage::<SendPhase>::begin();
-    let recv = EdgeCoverage::<RecvPhase>::begin();
+    let conn = EdgeCoverage::begin("ConnPhase");
+    let send = EdgeCoverage::begin("SendSlot");
+    let recv = EdgeCoverage::begin("RecvSlot");
     let ring = TestTransport::io_uring();
     let has_ring = ring.is_some();
     let worlds = [TestTransport::epoll(), TestTransport::loopback()];
@@ -113,8 +112,6 @@ fn every_edge_of_a_ring_is_walked() {
     use crate::transport::select::runtime_for;
     use crate::transport::uring::UringTransport;
     use crate::transport::uring::filter::refuse;
-    use crate::transport::uring::op::OpPhase;
-    use crate::transport::uring::ring::RingPhase;
 
     /// A ring with a receive in flight, after another that was cancelled.
     async fn busy() -> Option<(TestTransport, Arc<UringTransport>, (Peer, Peer))> {
@@ -133,8 +130,8 @@ fn every_edge_of_a_ring_is_walked() {
     }
 
     let thread = std::thread::spawn(|| {
-        let ops = EdgeCoverage::<OpPhase>::begin();
-        let rings = EdgeCoverage::<RingPhase>::begin();
+        let ops = EdgeCoverage::begin("OpSlot");
+        let rings = EdgeCoverage::begin("RingPhase");
         for shuts_down in [true, false] {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()

@@ -12,7 +12,7 @@
 mod incoming;
 mod outgoing;
 
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::error::Error;
 use crate::transport::stream::Submissions;
 use crate::transport::{Link, Outcome, RawLink, Received};
@@ -31,18 +31,12 @@ pub(in crate::transport) enum ChannelPhase {
     Failed,
 }
 
-impl MachineState for ChannelPhase {
-    const EDGES: &'static [(ChannelPhase, ChannelPhase)] = {
-        use ChannelPhase::*;
-        &[
-            (Dialing, Shaking),
-            (Dialing, Failed),
-            (Shaking, Open),
-            (Shaking, Failed),
-            (Open, Failed),
-        ]
-    };
-}
+state_machine! { ChannelPhase {
+    Dialing => [Shaking, Failed],
+    Shaking => [Open, Failed],
+    Open => [Failed],
+    Failed => [],
+}}
 
 /// What of the link's receive is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +120,7 @@ impl Channel {
     }
 
     fn set_phase(&mut self, to: ChannelPhase) {
-        check_edge(self.phase, to);
+        check_edge(&self.phase, &to);
         self.phase = to;
     }
 

@@ -5,7 +5,6 @@ mod records;
 
 use std::sync::{Arc, OnceLock};
 
-use super::channel::ChannelPhase;
 use super::session::Session;
 use crate::buf::Stage;
 use crate::edges::EdgeCoverage;
@@ -191,7 +190,7 @@ async fn shake_by_hand(far: &mut Peer, near: &mut Peer) -> Session {
 /// Refused before it is connected, within the handshake, and when it is open.
 #[tokio::test]
 async fn every_edge_of_a_channel_is_walked() {
-    let walked = EdgeCoverage::<ChannelPhase>::begin();
+    let walked = EdgeCoverage::begin("ChannelPhase");
     let (secure, open) = (TestTransport::epoll_tls(), TestTransport::epoll());
     let mut listener = open.transport.listen(localhost()).unwrap();
     let to = listener.local_addr();

@@ -23,7 +23,7 @@ use io_uring::{opcode, types};
 use super::bufs::GROUP;
 use super::thread_id::ThreadId;
 use crate::buf::SpanList;
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::limits::RING_BUFFER_SIZE;
 use crate::slab::Key;
 use crate::transport::{DirectBuffer, SendBatch};
@@ -67,37 +67,15 @@ pub(super) enum OpSlot {
     Cancelling(Key),
 }
 
-/// The states of an [`OpSlot`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transport) enum OpPhase {
-    Idle,
-    InFlight,
-    Cancelling,
-}
-
-impl MachineState for OpPhase {
-    const EDGES: &'static [(OpPhase, OpPhase)] = {
-        use OpPhase::*;
-        &[
-            (Idle, InFlight),
-            (InFlight, Cancelling),
-            (InFlight, Idle),
-            (Cancelling, Idle),
-        ]
-    };
-}
+state_machine! { OpSlot {
+    Idle => [InFlight],
+    InFlight => [Cancelling, Idle],
+    Cancelling => [Idle],
+}}
 
 impl OpSlot {
-    fn phase(self) -> OpPhase {
-        match self {
-            OpSlot::Idle => OpPhase::Idle,
-            OpSlot::InFlight(_) => OpPhase::InFlight,
-            OpSlot::Cancelling(_) => OpPhase::Cancelling,
-        }
-    }
-
     fn go(&mut self, to: OpSlot) {
-        check_edge(self.phase(), to.phase());
+        check_edge(self, &to);
         *self = to;
     }
 

@@ -48,7 +48,7 @@ use super::submit::EnterRefusals;
 use super::thread::RingOwner;
 use super::thread_id::ThreadId;
 use crate::buf::Stage;
-use crate::edges::{MachineState, check_edge};
+use crate::edges::{check_edge, state_machine};
 use crate::error::{Error, Result};
 use crate::limits::RING_ROUNDS_PER_DRIVE;
 use crate::slab::{Key, Slab};
@@ -82,18 +82,12 @@ pub(in crate::transport) enum RingPhase {
     Retired,
 }
 
-impl MachineState for RingPhase {
-    const EDGES: &'static [(RingPhase, RingPhase)] = {
-        use RingPhase::*;
-        &[
-            (Driven, Undriven),
-            (Driven, Failed),
-            (Driven, Retired),
-            (Undriven, Failed),
-            (Undriven, Retired),
-        ]
-    };
-}
+state_machine! { RingPhase {
+    Driven => [Undriven, Failed, Retired],
+    Undriven => [Failed, Retired],
+    Failed => [],
+    Retired => [],
+}}
 
 /// What the lock guards.
 pub(super) struct State {
@@ -359,7 +353,7 @@ impl State {
 
     /// Moves along a legal edge.
     pub(super) fn set_phase(&mut self, to: RingPhase) {
-        check_edge(self.phase, to);
+        check_edge(&self.phase, &to);
         self.phase = to;
     }
 

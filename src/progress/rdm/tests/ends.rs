@@ -3,7 +3,6 @@
 use super::*;
 use crate::edges::EdgeCoverage;
 use crate::progress::engine::Engine;
-use crate::progress::rdm::table::EndpointState;
 
 /// "idle connections kept or closed by policy": closed when nothing has gone over them for the
 /// time, and made again by the next use.
@@ -161,7 +160,7 @@ fn everything_ends_with_the_runtime() {
 /// An endpoint is closed in order, or ends with its runtime: while it is open, or closes.
 #[test]
 fn every_edge_of_an_endpoints_life_is_walked() {
-    let coverage = EdgeCoverage::<EndpointState>::begin();
+    let coverage = EdgeCoverage::begin("EndpointState");
     run(|net| async move {
         let (a, b) = net.rdm_pair().unwrap();
         a.endpoint.shutdown().await.unwrap();

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::edges::EdgeCoverage;
-use crate::progress::receive_context::op_state::ReceiveOpStateKind;
 
 /// Every drawn edge is walked.
 #[test]
@@ -10,7 +9,7 @@ fn every_edge_of_a_receives_states_is_walked() {
     let fixture = Fixture::new(1, 1 << 16, 4);
     let mut sender = fixture.sender(1, 1);
     let gone = || Error::new(ErrorKind::PeerClosed, "");
-    let coverage = EdgeCoverage::<ReceiveOpStateKind>::begin();
+    let coverage = EdgeCoverage::begin("ReceiveOpState");
 
     // Posted and canceled; in the backlog and canceled.
     let posted = fixture.post(tagged(1), 8);

@@ -2,13 +2,12 @@
 
 use super::*;
 use crate::edges::EdgeCoverage;
-use crate::proto::peers::PeerStateKind;
 
 const PEER: u16 = GREATER;
 
 #[test]
 fn every_edge_of_a_peers_states_is_walked() {
-    let coverage = EdgeCoverage::<PeerStateKind>::begin();
+    let coverage = EdgeCoverage::begin("PeerState");
     let fresh = || Endpoint::new(settings());
     let (peer, second) = (at(PEER), Duration::from_secs(1));
 
