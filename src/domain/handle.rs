@@ -3,10 +3,7 @@
 use crate::buf::{IoBuf, RegionContents};
 use crate::eq::Event;
 use crate::id::UserContext;
-use crate::mr::{
-    Access, FreshRegion, KEY_NOT_AVAILABLE, MemoryRegion, PreparedRegion, ReadOnlyRegion,
-    RegisterError,
-};
+use crate::mr::{Access, MemoryRegion, PreparedRegion, ReadOnlyRegion, RegisterError};
 
 /// The handle of a region: a [`MemoryRegion`] or a [`ReadOnlyRegion`].
 ///
@@ -46,42 +43,6 @@ pub trait RegionHandle: Clone + Send + Sized + 'static {
 
     #[doc(hidden)]
     fn region_key(&self) -> u64;
-}
-
-/// What a [`RegisterTask`](super::register_task::RegisterTask) gives: a region's handle, or the
-/// registration that a cache takes in, which no event reports.
-pub(super) trait RegistrationOutput: Send + Sized + 'static {
-    fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>>;
-    fn event(&self, context: UserContext) -> Option<Event>;
-    fn key(&self) -> u64;
-}
-
-impl<R: RegionHandle> RegistrationOutput for R {
-    fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
-        <R as RegionHandle>::create(parts)
-    }
-
-    fn event(&self, context: UserContext) -> Option<Event> {
-        Some(self.complete_event(context))
-    }
-
-    fn key(&self) -> u64 {
-        self.region_key()
-    }
-}
-
-impl RegistrationOutput for FreshRegion {
-    fn create(parts: PreparedRegion) -> Result<Self, Box<RegisterError>> {
-        FreshRegion::create(parts)
-    }
-
-    fn event(&self, _context: UserContext) -> Option<Event> {
-        None
-    }
-
-    fn key(&self) -> u64 {
-        KEY_NOT_AVAILABLE
-    }
 }
 
 impl<B: RegionContents> RegionHandle for MemoryRegion<B> {

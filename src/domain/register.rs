@@ -29,7 +29,7 @@ use crate::mr::{Access, MemoryRegion, MrFlags, ReadOnlyRegion};
 use crate::op_error::Failed;
 
 use super::handle::RegionHandle;
-use super::register_task::{RegisterTask, register_now, start_task};
+use super::register_task::{RegisterEnd, register_now, start_task};
 use super::registration::Registration;
 use super::request::{RegisterBufs, Request, give_buffers, show, take_buffers};
 use super::{Domain, RegistrationProgress};
@@ -190,7 +190,7 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
             ..
         } = self;
         let owned = take_buffers(&domain, buffers, &request)?;
-        register_now(domain, owned, request).map_err(give_buffers)
+        register_now(domain, owned, request, R::create).map_err(give_buffers)
     }
 
     #[cold]
@@ -226,8 +226,8 @@ impl<B: RegisterBufs, R: RegionHandle> Register<B, R> {
             ..
         } = self;
         let owned = take_buffers(&domain, buffers, &request)?;
-        let task = RegisterTask::<R>::submitted(slot, context);
-        start_task(domain, owned, request, task);
+        let end = RegisterEnd::submitted(slot, context);
+        start_task(domain, owned, request, R::create, end);
         Ok(())
     }
 }

@@ -1,32 +1,36 @@
 //! The steps of a registration, within the call or a chunk at a time on a blocking thread, and the
 //! delivery of its result.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
 
 use crate::buf::{OwnedBuffers, RegionMemory};
-use crate::edges::{check_edge, state_machine};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::UserContext;
 use crate::limits::FAULT_CHUNK;
-use crate::mr::{KEY_NOT_AVAILABLE, RegisterError, prepare};
+use crate::mr::{PreparedRegion, RegisterError, prepare};
 use crate::progress::Engine;
 use crate::sync::WakeList;
 
 use super::Domain;
 use super::available::MemoryLimits;
 use super::blocking::BlockingPool;
-use super::handle::RegistrationOutput;
+use super::handle::RegionHandle;
 use super::request::{PageWork, Request};
 
 pub(super) type RegisterResult<R> = Result<R, Box<RegisterError>>;
 
+/// Makes the handle of a region that is ready.
+pub(super) type Create<R> = fn(PreparedRegion) -> RegisterResult<R>;
+
 /// Registers within this call.
-pub(super) fn register_now<R: RegistrationOutput>(
+pub(super) fn register_now<R>(
     domain: Domain,
     buffers: OwnedBuffers,
     request: Request,
+    create: Create<R>,
 ) -> RegisterResult<R> {
     // 1. The buffers become one range of memory, which has no other owner yet.
     let mut unfinished = UnfinishedRegion::new(domain, buffers, request)?;
@@ -37,7 +41,7 @@ pub(super) fn register_now<R: RegistrationOutput>(
         }
     }
     // 3. It is entered into the domain's table under a key, by which peers find it from now on.
-    unfinished.enter()
+    unfinished.enter(create)
 }
 
 /// Memory that is being registered.
@@ -94,10 +98,10 @@ impl UnfinishedRegion {
         Ok(())
     }
 
-    fn enter<R: RegistrationOutput>(self) -> RegisterResult<R> {
+    fn enter<R>(self, create: Create<R>) -> RegisterResult<R> {
         let left = self.memory.len() - self.ready;
         let parts = self.domain.prepared_region(self.memory, &self.request);
-        let region = R::create(parts).map_err(|mut refused| {
+        let region = create(parts).map_err(|mut refused| {
             refused.error = refused.error.with_phase(Phase::Ended);
             refused
         })?;
@@ -110,150 +114,94 @@ impl UnfinishedRegion {
     }
 }
 
-/// A registration in progress, shared by its future and the thread that does the work.
-pub(super) struct RegisterTask<R> {
-    state: Mutex<TaskState<R>>,
+/// Where the end of a registration is reported: to its future, by an event, or both. Reports
+/// `DriverGone` if it is dropped before that.
+pub(super) struct RegisterEnd<R> {
+    /// `None` if no future awaits the registration, or once it was reported.
+    future: Option<oneshot::Sender<RegisterResult<R>>>,
+    event: Option<EndEvent<R>>,
 }
 
-struct TaskState<R> {
-    registration: RegisterState<R>,
-    /// The event that reports its end.
-    event: Option<(EventSlot, UserContext)>,
-    /// A future takes the result; else the event alone has it.
-    is_awaited: bool,
+struct EndEvent<R> {
+    slot: EventSlot,
+    context: UserContext,
+    /// Makes the event of a registration that succeeded.
+    complete: fn(&R, UserContext) -> Event,
 }
 
-/// ```text
-///   Running ──finish──> Finished ──poll──> Taken
-///      └─────────drop of the future──┴───> Abandoned
-/// ```
-/// What no future awaits goes from Running to Taken.
-enum RegisterState<R> {
-    /// With the waker of its future, once that has been polled.
-    Running(Option<Waker>),
-    Finished(RegisterResult<R>),
-    Taken,
-    /// The work ends before its next chunk, and reports that it was canceled.
-    Abandoned,
-}
-
-state_machine! { RegisterState<R> {
-    Running => [Finished, Taken, Abandoned],
-    Finished => [Taken, Abandoned],
-    Taken => [],
-    Abandoned => [],
-}}
-
-impl<R> RegisterState<R> {
-    /// Moves along a legal edge, and returns the state that is left.
-    fn go(&mut self, to: Self) -> Self {
-        check_edge(self, &to);
-        std::mem::replace(self, to)
-    }
-}
-
-impl<R: RegistrationOutput> RegisterTask<R> {
-    /// Of a future, which also has an event if the application asked for one.
-    pub(super) fn awaited(event: Option<(EventSlot, UserContext)>) -> Arc<Self> {
-        RegisterTask::new(event, true)
-    }
-
-    /// Reported by an event alone.
-    pub(super) fn submitted(slot: EventSlot, context: UserContext) -> Arc<Self> {
-        RegisterTask::new(Some((slot, context)), false)
-    }
-
-    fn new(event: Option<(EventSlot, UserContext)>, is_awaited: bool) -> Arc<Self> {
-        let state = TaskState {
-            registration: RegisterState::Running(None),
-            event,
-            is_awaited,
+impl<R> RegisterEnd<R> {
+    /// The end of a registration that a future awaits, which gets the result from the receiver.
+    /// Dropping the receiver undoes the registration.
+    pub(super) fn awaited() -> (Self, oneshot::Receiver<RegisterResult<R>>) {
+        let (future, result) = oneshot::channel();
+        let end = RegisterEnd {
+            future: Some(future),
+            event: None,
         };
-        Arc::new(RegisterTask {
-            state: Mutex::new(state),
-        })
+        (end, result)
     }
 
-    fn lock(&self) -> MutexGuard<'_, TaskState<R>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The end of a registration that an event reports alone.
+    pub(super) fn submitted(slot: EventSlot, context: UserContext) -> Self
+    where
+        R: RegionHandle,
+    {
+        let end = RegisterEnd {
+            future: None,
+            event: None,
+        };
+        end.with_event(slot, context)
     }
 
-    fn is_abandoned(&self) -> bool {
-        matches!(self.lock().registration, RegisterState::Abandoned)
-    }
-
-    /// The future is dropped: a finished registration is undone, a running one ends early.
-    pub(super) fn abandon(&self) {
-        let mut state = self.lock();
-        if let RegisterState::Taken = state.registration {
-            return;
-        }
-        let undone = state.registration.go(RegisterState::Abandoned);
-        drop(state);
-        // Dropping the region removes its key. Its event, if any, was written before.
-        drop(undone);
-    }
-
-    pub(super) fn poll(&self, waker: &Waker) -> Poll<RegisterResult<R>> {
-        let mut state = self.lock();
-        match &mut state.registration {
-            RegisterState::Running(registered) => {
-                let stale = registered.replace(waker.clone());
-                // With the lock released: the last waker of a task may run its destructor.
-                drop(state);
-                drop(stale);
-                Poll::Pending
-            }
-            registration => match registration.go(RegisterState::Taken) {
-                RegisterState::Finished(result) => Poll::Ready(result),
-                _ => unreachable!("a registration is polled until its end, and not after"),
-            },
-        }
-    }
-
-    /// The key of the region, while its future has not taken that.
-    pub(super) fn key(&self) -> u64 {
-        match &self.lock().registration {
-            RegisterState::Finished(Ok(region)) => region.key(),
-            _ => KEY_NOT_AVAILABLE,
-        }
-    }
-
-    /// Stores the result, then writes the event, then wakes.
-    pub(super) fn finish(&self, outcome: RegisterResult<R>) {
-        // Declared before the guard, so that they are dropped after it.
-        let mut wakes = WakeList::new();
-        let _undelivered;
-        let mut guard = self.lock();
-        let state = &mut *guard;
-        let event = state.event.take();
-        let event = event.and_then(|(slot, context)| {
-            let event = match (&state.registration, &outcome) {
-                (RegisterState::Abandoned, _) => Some(failure(canceled(), context)),
-                (_, Ok(region)) => region.event(context),
-                (_, Err(refused)) => Some(failure(refused.error.clone(), context)),
-            };
-            Some((slot, event?))
+    /// Reports the end by this event too.
+    pub(super) fn with_event(mut self, slot: EventSlot, context: UserContext) -> Self
+    where
+        R: RegionHandle,
+    {
+        self.event = Some(EndEvent {
+            slot,
+            context,
+            complete: R::complete_event,
         });
-        let next = match (&mut state.registration, state.is_awaited) {
-            (RegisterState::Running(waker), true) => {
-                wakes.extend(waker.take());
-                Some(RegisterState::Finished(outcome))
-            }
-            (RegisterState::Running(_), false) => {
-                _undelivered = outcome;
-                Some(RegisterState::Taken)
-            }
-            _ => {
-                _undelivered = outcome;
-                None
-            }
-        };
-        if let Some(next) = next {
-            state.registration.go(next);
-        }
-        if let Some((slot, event)) = event {
+        self
+    }
+
+    /// True until the future is dropped.
+    fn is_wanted(&self) -> bool {
+        (self.future.as_ref()).is_none_or(|future| !future.is_closed())
+    }
+
+    fn finish(mut self, outcome: RegisterResult<R>) {
+        self.report(outcome);
+    }
+
+    /// Writes the event before the future is ready: a task that awaited it finds the event.
+    fn report(&mut self, outcome: RegisterResult<R>) {
+        let mut wakes = WakeList::new();
+        let is_wanted = self.is_wanted();
+        if let Some(EndEvent {
+            slot,
+            context,
+            complete,
+        }) = self.event.take()
+        {
+            let event = match &outcome {
+                _ if !is_wanted => failure(canceled(), context),
+                Ok(region) => complete(region, context),
+                Err(refused) => failure(refused.error.clone(), context),
+            };
             slot.fill(event, &mut wakes);
+        }
+        // A region whose future was dropped is dropped here, which removes its key.
+        let _unwanted = self.future.take().map(|future| future.send(outcome));
+    }
+}
+
+impl<R> Drop for RegisterEnd<R> {
+    fn drop(&mut self) {
+        if self.future.is_some() || self.event.is_some() {
+            let gone = RegisterError::new(Engine::gone_error(), OwnedBuffers::new());
+            self.report(Err(gone));
         }
     }
 }
@@ -267,27 +215,31 @@ fn canceled() -> Error {
 }
 
 /// Runs a registration, on a blocking thread if there is work with its pages.
-pub(super) fn start_task<R: RegistrationOutput>(
+pub(super) fn start_task<R: Send + 'static>(
     domain: Domain,
     buffers: OwnedBuffers,
     request: Request,
-    task: Arc<RegisterTask<R>>,
+    create: Create<R>,
+    end: RegisterEnd<R>,
 ) {
     let pool = domain.inner.blocking.clone();
     match UnfinishedRegion::new(domain, buffers, request) {
-        Ok(unfinished) if !unfinished.has_pages_left() => task.finish(unfinished.enter()),
-        Ok(unfinished) => {
-            let end = FinishGuard(Some(task));
-            run_in_chunks(&pool, Work { unfinished, end });
-        }
-        Err(refused) => task.finish(Err(refused)),
+        Ok(unfinished) if !unfinished.has_pages_left() => end.finish(unfinished.enter(create)),
+        Ok(unfinished) => run_in_chunks(
+            &pool,
+            Work {
+                unfinished,
+                create,
+                end,
+            },
+        ),
+        Err(refused) => end.finish(Err(refused)),
     }
 }
 
 /// Queues one chunk at a time, so that a short registration does not wait for the end of a long
-/// one. A pool whose runtime has ended drops the work, and with it the guard, which finishes the
-/// task.
-fn run_in_chunks<R: RegistrationOutput>(pool: &BlockingPool, work: Work<R>) {
+/// one. A pool whose runtime has ended drops the work, whose end reports that.
+fn run_in_chunks<R: Send + 'static>(pool: &BlockingPool, work: Work<R>) {
     let again = pool.clone();
     pool.run(move || {
         if let Some(rest) = work.step() {
@@ -296,39 +248,14 @@ fn run_in_chunks<R: RegistrationOutput>(pool: &BlockingPool, work: Work<R>) {
     });
 }
 
-/// Finishes the task with `DriverGone` if the work is dropped before its end.
-struct FinishGuard<R: RegistrationOutput>(Option<Arc<RegisterTask<R>>>);
-
-impl<R: RegistrationOutput> FinishGuard<R> {
-    fn finish(mut self, outcome: RegisterResult<R>) {
-        if let Some(task) = self.0.take() {
-            task.finish(outcome);
-        }
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.0.as_ref().is_some_and(|task| !task.is_abandoned())
-    }
-}
-
-impl<R: RegistrationOutput> Drop for FinishGuard<R> {
-    fn drop(&mut self) {
-        if let Some(task) = self.0.take() {
-            task.finish(Err(RegisterError::new(
-                Engine::gone_error(),
-                OwnedBuffers::new(),
-            )));
-        }
-    }
-}
-
 /// A registration that faults its pages in on blocking threads.
-struct Work<R: RegistrationOutput> {
+struct Work<R> {
     unfinished: UnfinishedRegion,
-    end: FinishGuard<R>,
+    create: Create<R>,
+    end: RegisterEnd<R>,
 }
 
-impl<R: RegistrationOutput> Work<R> {
+impl<R> Work<R> {
     /// Does one chunk and returns the rest, if any. What ends here is freed here too, on the
     /// blocking thread.
     fn step(mut self) -> Option<Self> {
@@ -338,7 +265,7 @@ impl<R: RegistrationOutput> Work<R> {
         };
         let outcome = match prepared {
             Ok(()) if self.unfinished.has_pages_left() => return Some(self),
-            Ok(()) => self.unfinished.enter(),
+            Ok(()) => self.unfinished.enter(self.create),
             Err(error) => Err(self.unfinished.fail(error)),
         };
         self.end.finish(outcome);
@@ -348,35 +275,28 @@ impl<R: RegistrationOutput> Work<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::edges::EdgeCoverage;
-    use crate::mr::MemoryRegion;
+    use futures::FutureExt;
 
-    fn failed() -> RegisterResult<MemoryRegion> {
-        let error = Error::new(ErrorKind::LimitReached, "");
-        Err(RegisterError::new(error, OwnedBuffers::new()))
+    use super::*;
+
+    fn kind(result: RegisterResult<u8>) -> ErrorKind {
+        result.unwrap_err().error.kind()
     }
 
+    /// `RegisterEnd`: it is reported once, however it comes to its end.
     #[test]
-    fn a_registration_moves_along_every_edge() {
-        let coverage = EdgeCoverage::begin("RegisterState");
-        let taken = RegisterTask::awaited(None);
-        assert!(taken.poll(Waker::noop()).is_pending());
-        taken.finish(failed());
-        assert!(taken.poll(Waker::noop()).is_ready());
-        taken.abandon();
-        for finish_first in [true, false] {
-            let abandoned = RegisterTask::awaited(None);
-            if finish_first {
-                abandoned.finish(failed());
-            }
-            abandoned.abandon();
-            assert!(abandoned.is_abandoned());
-            abandoned.finish(failed());
-            assert!(abandoned.is_abandoned());
-        }
-        let submitted = RegisterTask::<MemoryRegion>::new(None, false);
-        submitted.finish(failed());
-        coverage.expect_all();
+    fn a_future_gets_the_end_of_its_registration() {
+        let (end, mut result) = RegisterEnd::awaited();
+        assert!((&mut result).now_or_never().is_none() && end.is_wanted());
+        end.finish(Ok(7));
+        assert!(matches!(result.now_or_never(), Some(Ok(Ok(7)))));
+        let (end, result) = RegisterEnd::awaited();
+        drop(end);
+        let ended = result.now_or_never().unwrap().unwrap();
+        assert_eq!(kind(ended), ErrorKind::DriverGone);
+        let (end, result) = RegisterEnd::awaited();
+        drop(result);
+        assert!(!end.is_wanted());
+        end.finish(Ok(7));
     }
 }

@@ -4,9 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 
+use futures::FutureExt;
+use tokio::sync::oneshot;
 use tokio::task::coop;
 
 use crate::eq::EventSlot;
@@ -17,7 +19,7 @@ use crate::sync::ProgressWaiter;
 
 use super::handle::RegionHandle;
 use super::register::Register;
-use super::register_task::{RegisterTask, start_task};
+use super::register_task::{RegisterEnd, RegisterResult, start_task};
 use super::request::{PageWork, RegisterBufs, give_buffers, take_buffers};
 
 /// The future of a registration.
@@ -65,8 +67,35 @@ enum State<B: RegisterBufs, R: RegionHandle> {
 }
 
 struct Running<R: RegionHandle> {
-    task: Arc<RegisterTask<R>>,
+    /// Locked by those who ask for the key alone.
+    end: Mutex<RunningEnd<R>>,
     waiter: ProgressWaiter,
+}
+
+/// The end of a registration, which its key may be asked of before its future is polled.
+struct RunningEnd<R> {
+    receiver: oneshot::Receiver<RegisterResult<R>>,
+    ended: Option<RegisterResult<R>>,
+}
+
+impl<R: RegionHandle> RunningEnd<R> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RegisterResult<R>> {
+        if let Some(ended) = self.ended.take() {
+            return Poll::Ready(ended);
+        }
+        let ended = ready!(self.receiver.poll_unpin(cx));
+        Poll::Ready(ended.expect("the end of a registration is reported before it is dropped"))
+    }
+
+    fn key(&mut self) -> u64 {
+        if self.ended.is_none() {
+            self.ended = self.receiver.try_recv().ok();
+        }
+        match &self.ended {
+            Some(Ok(region)) => region.region_key(),
+            _ => KEY_NOT_AVAILABLE,
+        }
+    }
 }
 
 struct AwaitSlot<B: RegisterBufs, R: RegionHandle> {
@@ -116,10 +145,15 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
         } = register;
         match take_buffers(&domain, buffers, &request) {
             Ok(owned) => {
-                let task = RegisterTask::awaited(slot.zip(request.context));
+                let (mut end, receiver) = RegisterEnd::awaited();
+                if let Some((slot, context)) = slot.zip(request.context) {
+                    end = end.with_event(slot, context);
+                }
                 let waiter = ProgressWaiter::new(domain.progress_by_hand());
-                start_task(domain, owned, request, Arc::clone(&task));
-                State::Running(Box::new(Running { task, waiter }))
+                start_task(domain, owned, request, R::create, end);
+                let ended = None;
+                let end = Mutex::new(RunningEnd { receiver, ended });
+                State::Running(Box::new(Running { end, waiter }))
             }
             // The slot goes back unused: a submission that fails writes no event.
             Err(failed) => State::Ready(Err(Box::new(failed))),
@@ -132,7 +166,10 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     /// [`MrMode::RAW`](crate::info::MrMode::RAW), [`KEY_NOT_AVAILABLE`].
     pub fn key(&self) -> u64 {
         match &self.state {
-            State::Running(running) => running.task.key(),
+            State::Running(running) => {
+                let end = running.end.lock();
+                end.unwrap_or_else(PoisonError::into_inner).key()
+            }
             State::Ready(Ok(region)) => region.region_key(),
             _ => KEY_NOT_AVAILABLE,
         }
@@ -142,7 +179,7 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
 impl<B: RegisterBufs, R: RegionHandle> Future for Registration<B, R> {
     type Output = Result<R, Failed<B>>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
         let ended = match mem::replace(&mut self.state, State::Done) {
             State::Ready(ended) => ended.map_err(|failed| *failed),
@@ -158,7 +195,7 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     fn poll_others(
         &mut self,
         state: State<B, R>,
-        cx: &mut std::task::Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Result<R, Failed<B>>> {
         match state {
             State::Ready(ended) => Poll::Ready(ended.map_err(|failed| *failed)),
@@ -179,8 +216,9 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
                 }
             },
             State::Running(mut running) => {
-                let Running { task, waiter } = &mut *running;
-                match waiter.poll(cx, |cx| task.poll(cx.waker())) {
+                let Running { end, waiter } = &mut *running;
+                let end = end.get_mut().unwrap_or_else(PoisonError::into_inner);
+                match waiter.poll(cx, |cx| end.poll(cx)) {
                     Poll::Pending => {
                         self.state = State::Running(running);
                         Poll::Pending
@@ -189,14 +227,6 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
                 }
             }
             State::Done => panic!("a registration was polled after it ended"),
-        }
-    }
-}
-
-impl<B: RegisterBufs, R: RegionHandle> Drop for Registration<B, R> {
-    fn drop(&mut self) {
-        if let State::Running(running) = &self.state {
-            running.task.abandon();
         }
     }
 }

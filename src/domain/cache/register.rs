@@ -8,12 +8,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
+use futures::FutureExt;
 use smallvec::smallvec;
+use tokio::sync::oneshot;
 use tokio::task::coop;
 
 use crate::buf::{OwnedBuffer, OwnedBuffers, SharedMemory};
 use crate::domain::RegistrationProgress;
-use crate::domain::register_task::{RegisterResult, RegisterTask, register_now, start_task};
+use crate::domain::register_task::{RegisterEnd, RegisterResult, register_now, start_task};
 use crate::domain::request::{Request, check_address_ranges};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::mr::{Access, CacheKind, CacheShared, CachedRegion, FreshRegion};
@@ -123,8 +125,8 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
             return Err(error.with_operation(OperationKind::Register));
         }
         let miss = self.miss()?;
-        let registered: Result<FreshRegion, _> =
-            register_now(domain.clone(), miss.windows, miss.request);
+        let create = FreshRegion::create;
+        let registered = register_now(domain.clone(), miss.windows, miss.request, create);
         // A failed registration drops its windows.
         let fresh = registered.map_err(|it| it.error.with_operation(OperationKind::Register))?;
         Ok(shared.insert(miss.kind, &miss.asked, miss.addresses, fresh))
@@ -163,15 +165,11 @@ impl<'a, M: SharedMemory> CacheRegister<'a, M> {
     fn start(self) -> Result<Waiting<M>> {
         let RegistrationCache { domain, shared } = self.cache;
         let miss = self.miss()?;
-        let task = RegisterTask::awaited(None);
-        start_task(
-            domain.clone(),
-            miss.windows,
-            miss.request,
-            Arc::clone(&task),
-        );
+        let (end, registered) = RegisterEnd::awaited();
+        let (buffers, create) = (miss.windows, FreshRegion::create);
+        start_task(domain.clone(), buffers, miss.request, create, end);
         Ok(Waiting {
-            task,
+            registered,
             waiter: ProgressWaiter::new(domain.progress_by_hand()),
             kind: miss.kind,
             asked: miss.asked,
@@ -245,7 +243,7 @@ enum State<M> {
 
 /// A registration that will be entered into the cache.
 struct Waiting<M> {
-    task: Arc<RegisterTask<FreshRegion>>,
+    registered: oneshot::Receiver<RegisterResult<FreshRegion>>,
     waiter: ProgressWaiter,
     kind: CacheKind,
     asked: Range<usize>,
@@ -263,21 +261,18 @@ impl<M> Waiting<M> {
     }
 }
 
-impl<M> Drop for Waiting<M> {
-    fn drop(&mut self) {
-        self.task.abandon();
-    }
-}
-
 impl<M: SharedMemory> Future for CacheRegistration<M> {
     type Output = Result<CachedRegion>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let budget = ready!(coop::poll_proceed(cx));
         if let State::Waiting(waiting) = &mut self.state {
-            let Waiting { task, waiter, .. } = &mut *waiting;
-            let registered = ready!(waiter.poll(cx, |cx| task.poll(cx.waker())));
-            self.state = State::Ready(waiting.enter(registered));
+            let Waiting {
+                registered, waiter, ..
+            } = &mut *waiting;
+            let ended = ready!(waiter.poll(cx, |cx| registered.poll_unpin(cx)));
+            let ended = ended.expect("the end of a registration is reported before it is dropped");
+            self.state = State::Ready(waiting.enter(ended));
         }
         let State::Ready(result) = mem::replace(&mut self.state, State::Done) else {
             panic!("a request was polled after it ended");
