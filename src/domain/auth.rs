@@ -1,4 +1,5 @@
-//! Authorization keys of a domain and of what is opened in it (`auth_key` of `fi_domain(3)`).
+//! Authorization keys of a domain and of the objects that are opened in it (`auth_key` of
+//! `fi_domain(3)`).
 
 use super::Domain;
 use crate::error::{Error, ErrorKind, Result};
@@ -6,8 +7,9 @@ use crate::info::{AuthKey, Caps};
 use crate::mr::AuthSecret;
 
 impl Domain {
-    /// The key of an endpoint or a region to which this one was given: its own, if it has bytes;
-    /// else the domain's. `None`: there is none, or the fabric is older than such keys.
+    /// Returns the key of an endpoint or a region that was given the key `own`: `own` if it has
+    /// bytes, otherwise the domain's. `None`: there is no key, or the fabric's version is older
+    /// than such keys.
     #[inline]
     pub(crate) fn auth_secret(&self, own: Option<&AuthKey>) -> Option<AuthSecret> {
         if !self.counts_auth_keys() {
@@ -17,14 +19,14 @@ impl Domain {
         own.or_else(|| self.inner.auth_secret.clone())
     }
 
-    /// True if an endpoint that was given this key has those of its address vector: fi_domain(3),
-    /// "all endpoints and memory regions will be configured to use authorization keys associated
-    /// with the AV".
+    /// Returns whether an endpoint that was given this key uses the keys of its address vector:
+    /// fi_domain(3), "all endpoints and memory regions will be configured to use authorization keys
+    /// associated with the AV".
     pub(crate) fn has_keys_of_vector(&self, own: Option<&AuthKey>) -> bool {
         self.inner.info.has_keys_of_vectors() && own.and_then(AuthKey::bytes).is_none()
     }
 
-    /// Judges the key of an endpoint that has one key, or none.
+    /// Checks the key of an endpoint that has one key, or none.
     pub(crate) fn check_endpoint_key(&self, own: Option<&AuthKey>) -> Result<()> {
         let is_of_vector = own.is_some_and(AuthKey::is_of_address_vector);
         if is_of_vector && self.counts_auth_keys() || self.has_keys_of_vector(own) {
@@ -35,9 +37,9 @@ impl Domain {
         Ok(())
     }
 
-    /// Judges a key that a region is given. In a domain with keys of address vectors, limiting a
-    /// region to one of them takes [`Caps::DIRECTED_RECV`] (`fi_domain(3)`); without a key all
-    /// peers may reach it that its endpoints connect with.
+    /// Checks the key that a region is given. In a domain with keys of address vectors, limiting a
+    /// region to one of them takes [`Caps::DIRECTED_RECV`] (`fi_domain(3)`); a region without a key
+    /// can be reached by every peer that its endpoints are connected to.
     #[inline]
     pub(crate) fn check_region_key(&self, own: Option<&AuthKey>) -> Result<()> {
         match own {
@@ -69,7 +71,8 @@ impl Domain {
     }
 }
 
-/// The domain's own, when it is opened; none where peers have keys of their own.
+/// Returns the secret of the key that the domain is opened with; `None` if peers have keys of their
+/// own.
 pub(super) fn domain_secret(key: Option<&AuthKey>) -> Option<AuthSecret> {
     key.and_then(AuthKey::bytes).map(AuthSecret::of)
 }

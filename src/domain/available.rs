@@ -6,7 +6,7 @@ use std::fs;
 use super::control_groups::ControlGroup;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What `/proc/meminfo` says, in bytes, swap included.
+/// Sizes that `/proc/meminfo` gives, in bytes; `total` and `available` include swap.
 struct Memory {
     total: u64,
     available: u64,
@@ -43,13 +43,13 @@ impl Memory {
     }
 }
 
-/// The limits of the registration of one region.
+/// The control groups that limit the registration of one region; `None` until they are read.
 #[derive(Default)]
 pub(super) struct MemoryLimits(Option<Vec<ControlGroup>>);
 
 impl MemoryLimits {
     /// Checks that there is memory for the next `chunk` bytes of a region of `total` bytes, all of
-    /// whose pages will be faulted in. What cannot be read limits nothing.
+    /// whose pages will be faulted in. A limit that cannot be read is ignored.
     pub(super) fn check(&mut self, chunk: usize, total: usize) -> Result<()> {
         let Some(memory) = Memory::now() else {
             return Ok(());
@@ -62,7 +62,7 @@ impl MemoryLimits {
                 let what = "a control group of this process has in all";
                 return Err(too_much(total, what, limit));
             }
-            // As much again for tables of pages, and for what others take meanwhile.
+            // Twice the chunk: page tables, and memory that others take meanwhile, need room too.
             let room = group.room(memory.swap);
             if let Some(room) = room.filter(|room| 2 * chunk as u64 > *room) {
                 let what = "a control group of this process has left";

@@ -1,4 +1,5 @@
-//! What is bound to a region, and its enabling (`fi_mr_bind`, `fi_mr_enable`; `fi_mr(3)`).
+//! Objects that are bound to a region, and the region's enabling (`fi_mr_bind`, `fi_mr_enable`;
+//! `fi_mr(3)`).
 
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ impl<B: 'static> MemoryRegion<B> {
         Ok(())
     }
 
-    /// As `bind_endpoint`, which `endpoint` adds.
+    /// Binds an endpoint to the region, for `bind_endpoint` of the module `endpoint`.
     pub(crate) fn bind_opened(
         &self,
         domain: &Domain,
@@ -84,7 +85,7 @@ impl<B: 'static> MemoryRegion<B> {
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         let attached = self.memory().attached();
-        // Bound again it counts once.
+        // An endpoint that is bound already is not counted again.
         let regions = regions.filter(|_| !attached.admits(id));
         let counted = regions.map(EndpointRegions::bind).transpose()?;
         let counted = counted.map(|counted| Box::new(counted) as Keep);
@@ -99,18 +100,19 @@ fn enabled_already() -> Error {
 }
 
 impl Domain {
-    /// Whether this memory is of a region that endpoints of this domain may use as their own.
+    /// Returns whether this memory belongs to a region that endpoints of this domain may use as a
+    /// local buffer.
     pub(crate) fn has_registered(&self, memory: &RegionMemory) -> bool {
         let domain = memory.traits().domain;
         domain.is_some_and(|domain| self.scope().contains(domain))
     }
 
-    /// The rights of regions that the capabilities of its endpoints leave a use for.
+    /// Returns the access rights that are of use to the domain's endpoints, by their capabilities.
     pub(super) fn rights(&self) -> Access {
         self.inner.rights
     }
 
-    /// Whether peers' accesses are counted for regions.
+    /// Returns whether peers' accesses to regions are counted.
     pub(crate) fn counts_rma_events(&self) -> bool {
         self.inner.caps.has(Caps::RMA_EVENT)
     }

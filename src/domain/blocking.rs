@@ -16,7 +16,7 @@ use crate::progress::run_blocking_on;
 
 #[derive(Clone)]
 pub(super) struct BlockingPool {
-    /// `None`: threads of the pool's own.
+    /// `None`: the pool has threads of its own.
     runtime: Option<Handle>,
     /// Tasks of the runtime do the work, in the order of the calls, so that a seed decides what
     /// happens when.
@@ -56,7 +56,7 @@ impl BlockingPool {
         }
     }
 
-    /// A pool of the same kind with a queue of its own.
+    /// Returns a pool of the same kind with a queue of its own.
     pub(super) fn others(&self) -> Self {
         BlockingPool {
             runtime: self.runtime.clone(),
@@ -65,7 +65,7 @@ impl BlockingPool {
         }
     }
 
-    /// Queues the work. If the runtime ends before its turn, it is dropped.
+    /// Queues the work. If the runtime ends before the work has run, it is dropped.
     pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) {
         if let (Some(runtime), true) = (&self.runtime, self.as_tasks) {
             drop(runtime.spawn(async move { work() }));
@@ -86,7 +86,7 @@ impl BlockingPool {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a thread that has been counted.
+    /// Starts a thread that `threads` counts already.
     fn start_thread(&self) {
         let Some(runtime) = &self.runtime else {
             let pool = self.clone();
@@ -116,7 +116,7 @@ impl BlockingPool {
                     }
                 }
             };
-            // Work that panics reports that by the drop of what it owns.
+            // Work that panics is reported when what it owns is dropped.
             let _ = catch_unwind(AssertUnwindSafe(work));
             if self.runtime.is_some() && begin.elapsed() > BLOCKING_TURN_MAX {
                 return self.start_thread();
@@ -125,8 +125,8 @@ impl BlockingPool {
     }
 }
 
-/// A call of a blocking thread. If the runtime drops it, because it has ended or has no thread, all
-/// queued work is dropped too, which reports that by its own drop.
+/// One run of a blocking thread. If the runtime drops it, because the runtime has ended or has no
+/// thread for it, all queued work is dropped too, and its owners report that on drop.
 struct ThreadTurn(Option<BlockingPool>);
 
 impl ThreadTurn {

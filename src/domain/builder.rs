@@ -286,7 +286,8 @@ impl DomainBuilder {
 }
 
 impl DomainBuilder {
-    /// What runs the domain's transports: what runs its peer's, where the application drives.
+    /// Returns what runs the domain's transports: if the application drives it, the runner of its
+    /// peer, if there is one.
     fn runner(&self, driver: Driver) -> Result<Runner> {
         let Some(peer) = &self.peer else {
             return runner_of(driver, self.transport.backend);
@@ -311,7 +312,7 @@ impl DomainBuilder {
     }
 }
 
-/// What runs the transports of a domain, or of a listener, with this driver.
+/// Returns what runs the transports of a domain, or of a listener, with this driver.
 ///
 /// # Errors
 /// [`ErrorKind::LimitReached`] when no descriptor or thread is left.
@@ -350,9 +351,9 @@ mod tests {
             regions >= 100_000 && cached >= 100_000,
             "{regions}, {cached}"
         );
-        // What every domain may have is made when it is needed.
+        // Tables for the default number of regions are allocated only when they are needed.
         assert_eq!(capacity(Hints::new()), (0, 0));
-        // An exaggeration costs no more than a large program.
+        // An excessive count allocates no more than a large program needs.
         let (regions, _) = capacity(Hints::new().domain(|domain| domain.mr_cnt(1 << 23)));
         assert!(regions < 4 << 20);
     }

@@ -1,28 +1,28 @@
-//! The control groups that limit this process's memory (cgroups(7), both versions), as containers
-//! have one. The kernel ends a process of a group that touches more.
+//! The control groups that limit this process's memory (cgroups(7), both versions), as in a
+//! container. The kernel kills a process of a group that exceeds its limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A group with a limit.
+/// A control group with a memory limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ControlGroup {
     directory: PathBuf,
     files: &'static Files,
-    /// Bytes of it and of the groups in it.
+    /// Limit in bytes, for this group and the groups in it.
     limit: u64,
 }
 
-/// What the files of a version of control groups are called.
+/// Names of the files in one version of control groups.
 #[derive(Debug, PartialEq, Eq)]
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// In `memory.stat`: caches of files, which give way.
+    /// Fields of `memory.stat`: file caches, which the kernel can reclaim.
     caches: [&'static str; 2],
-    /// How much may be swapped out: a limit, and what counts against it.
+    /// The limit of swap, and the usage that counts against it.
     swap: [&'static str; 2],
-    /// The limit of swap is of memory and swap together.
+    /// The limit of swap covers memory and swap together.
     is_joint: bool,
 }
 
@@ -42,7 +42,7 @@ const SECOND: Files = Files {
 };
 
 impl ControlGroup {
-    /// The groups that limit this process, from its own outward.
+    /// Returns the groups that limit this process, from its own group outward.
     pub(super) fn of_this_process() -> Vec<ControlGroup> {
         let read =
             |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
@@ -53,7 +53,7 @@ impl ControlGroup {
         directories.filter_map(|it| Self::at(it, files)).collect()
     }
 
-    /// The group of this directory, if it has a limit.
+    /// Returns the group of this directory, if it has a limit.
     fn at(directory: &Path, files: &'static Files) -> Option<ControlGroup> {
         let limit = number_in(&directory.join(files.limit))?;
         Some(ControlGroup {
@@ -67,7 +67,8 @@ impl ControlGroup {
         self.limit
     }
 
-    /// Bytes that it has room for, where the system has this much swap left. `None`: it is gone.
+    /// Returns how many bytes the group can still take, if the system has `swap_left` bytes of swap
+    /// left. `None`: the group no longer exists.
     pub(super) fn room(&self, swap_left: u64) -> Option<u64> {
         let number = |name| number_in(&self.directory.join(name));
         let left = self.limit.saturating_sub(number(self.files.usage)?);
@@ -78,7 +79,7 @@ impl ControlGroup {
             .map(|name| field(&stat, name).unwrap_or(0));
         let room = left.saturating_add(caches.iter().sum());
         let [limit, usage] = self.files.swap.map(number);
-        // Without a limit, as much as there is.
+        // `None`: the group may use all swap that is left.
         let swap = limit.map(|limit| limit.saturating_sub(usage.unwrap_or(0)));
         let both = room.saturating_add(swap_left);
         Some(match (swap, self.files.is_joint) {
@@ -89,16 +90,16 @@ impl ControlGroup {
     }
 }
 
-/// Where the memory of this process is accounted for: how the files are called there, the outermost
-/// directory that this process sees, and that of its own group.
+/// Finds the groups that account for this process's memory: the names of their files, the outermost
+/// directory that this process sees, and the directory of its own group.
 fn find(groups: &str, mounts: &str) -> Option<(&'static Files, PathBuf, PathBuf)> {
     let mut groups = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         Some((parts.next()?, parts.next()?))
     });
     let has_memory = |controllers: &str| controllers.split(',').any(|it| it == "memory");
-    // The second version has one line without controllers, which counts if the first has not the
-    // memory's.
+    // The second version has one line without controllers. It counts only if no line of the first
+    // version names the controller `memory`.
     let all: Vec<_> = groups.by_ref().collect();
     let first = all.iter().find(|(controllers, _)| has_memory(controllers));
     let (files, path, kind) = match first {
@@ -117,7 +118,7 @@ fn find(groups: &str, mounts: &str) -> Option<(&'static Files, PathBuf, PathBuf)
         }
         let mut mount = mount.split(' ').skip(3);
         let (inside, at) = (mount.next()?, PathBuf::from(mount.next()?));
-        // The path is as seen from the root of the hierarchy, of which a container may see a part.
+        // The path starts at the root of the hierarchy, of which a container may see only a part.
         let path = Path::new(path).strip_prefix(inside).ok();
         let is_inside = |it: &&Path| !it.components().any(|part| part.as_os_str() == "..");
         let own = path
@@ -127,8 +128,8 @@ fn find(groups: &str, mounts: &str) -> Option<(&'static Files, PathBuf, PathBuf)
     })
 }
 
-/// The number that is all of a file; `None` for no limit: the word, or the first version's number
-/// beyond any memory.
+/// Returns the number that a file consists of; `None` if there is no limit, which the second
+/// version writes as a word and the first as a number larger than any memory.
 fn number_in(file: &Path) -> Option<u64> {
     let number: u64 = fs::read_to_string(file).ok()?.trim().parse().ok()?;
     (number < 1 << 62).then_some(number)
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!(found("0::/a\n", first), None);
     }
 
-    /// What caches of files hold gives way, and what can be swapped out makes room.
+    /// File caches can be reclaimed, and memory that can be swapped out makes room.
     #[test]
     fn the_room_of_a_group_is_what_it_can_still_take() {
         let directory = tempfile::tempdir().unwrap();

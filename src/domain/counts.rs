@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::error::{Error, ErrorKind, Result};
 use crate::info::{DomainAttr, MrMode, SideCaps};
 
-/// The objects of one kind.
+/// Number of open objects of one kind, and its limit.
 #[derive(Debug)]
 struct Count {
     open: AtomicUsize,
     max: usize,
-    /// The attribute that bounds them.
+    /// Name of the attribute that sets the limit.
     attribute: &'static str,
 }
 
@@ -26,9 +26,9 @@ impl Count {
         })
     }
 
-    /// Counts one more until the returned value is dropped.
+    /// Counts one more object until the returned value is dropped.
     fn take(self: &Arc<Self>) -> Result<Counted> {
-        // Nothing is read or written by leave of this number.
+        // Relaxed, since the count orders no other memory accesses.
         let more = |open| (open < self.max).then_some(open + 1);
         let taken = (self.open).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         match taken {
@@ -38,7 +38,7 @@ impl Count {
     }
 }
 
-/// The error of one object more than a domain offers.
+/// Returns the error for opening one object more than the domain offers.
 #[cold]
 fn beyond(attribute: &str, max: usize, open: usize) -> Error {
     let what = format!(
@@ -58,19 +58,19 @@ impl Drop for Counted {
     }
 }
 
-/// How many regions are bound to one endpoint, where that is limited (`mr_cnt` with
+/// Number of regions that are bound to one endpoint, if that is limited (`mr_cnt` with
 /// `FI_MR_ENDPOINT`).
 #[derive(Debug)]
 pub(crate) struct EndpointRegions(Arc<Count>);
 
 impl EndpointRegions {
-    /// Counts one more until the returned value is dropped.
+    /// Counts one more region until the returned value is dropped.
     pub(super) fn bind(&self) -> Result<Counted> {
         self.0.take()
     }
 }
 
-/// What a domain has open, by kind.
+/// Numbers of a domain's open objects, by kind.
 #[derive(Debug)]
 pub(super) struct OpenCounts {
     endpoints: Arc<Count>,
@@ -78,12 +78,13 @@ pub(super) struct OpenCounts {
     receive_contexts: Arc<Count>,
     queues: Arc<Count>,
     counters: Arc<Count>,
-    /// Regions that may be bound to each endpoint.
+    /// How many regions may be bound to each endpoint; `None`: any number.
     endpoint_regions_max: Option<usize>,
 }
 
 impl OpenCounts {
-    /// Nothing is open in a domain with these attributes, of which all may be limits.
+    /// Starts with no open objects. `are_limits` makes all counts of the attributes limits, not
+    /// only `ep_cnt`.
     pub(super) fn new(offered: &DomainAttr, are_limits: bool) -> Self {
         let advised = |attribute, count| match are_limits {
             true => Count::new(attribute, count),
@@ -100,20 +101,20 @@ impl OpenCounts {
         }
     }
 
-    /// Of an endpoint that is opened now; `None`: its regions are not limited.
+    /// Returns the count for an endpoint that is opened now; `None`: its regions are not limited.
     pub(super) fn endpoint_regions(&self) -> Option<EndpointRegions> {
         let max = self.endpoint_regions_max?;
         Some(EndpointRegions(Count::new("mr_cnt for each endpoint", max)))
     }
 
-    /// An endpoint, with a context for each side on which there is something to do.
+    /// Counts an endpoint, and a context for each direction that its capabilities use.
     pub(super) fn endpoint(&self, caps: SideCaps) -> Result<[Option<Counted>; 3]> {
         let endpoint = self.endpoints.take()?;
         let [transmit, receive] = self.contexts(caps)?;
         Ok([Some(endpoint), transmit, receive])
     }
 
-    /// A context for each side on which there is something to do.
+    /// Counts a context for each direction that the capabilities use.
     pub(super) fn contexts(&self, caps: SideCaps) -> Result<[Option<Counted>; 2]> {
         let context = |count: &Arc<Count>, is_used: bool| is_used.then(|| count.take()).transpose();
         Ok([
@@ -122,7 +123,7 @@ impl OpenCounts {
         ])
     }
 
-    /// Endpoints, completion queues and counters that are open.
+    /// Returns how many endpoints, completion queues and counters are open.
     pub(super) fn open(&self) -> [usize; 3] {
         let counts = [&self.endpoints, &self.queues, &self.counters];
         counts.map(|count| count.open.load(Ordering::Relaxed))

@@ -27,7 +27,7 @@ pub trait OpenOps<T>: Sized {
     fn open_ops(of: &T, seal: OpenSeal) -> Result<Self>;
 }
 
-/// What only the library can pass.
+/// Seals [`OpenOps`]: only the library can construct it.
 pub(crate) struct OpenSeal;
 
 impl Domain {

@@ -125,29 +125,29 @@ bitflags::bitflags! {
 #[derive(Clone)]
 pub struct Domain {
     inner: Arc<Inner>,
-    /// Of the handles that the application has: with the last of them, and of its endpoints, the
-    /// progress ends that it makes by hand.
+    /// Ends manual progress when the application drops its last handle of the domain and of its
+    /// endpoints.
     _hand: Option<Arc<ManualHand>>,
 }
 
 struct Inner {
     info: Info,
-    /// What its endpoints can do, of all kinds together.
+    /// Capabilities of the domain's endpoints, of all kinds together.
     caps: SideCaps,
-    /// The rights of regions that they leave a use for.
+    /// Access rights of regions that are of use with these capabilities.
     rights: Access,
-    /// What listeners of the domain's endpoints are opened with.
+    /// Options for the transports of the listeners of the domain's endpoints.
     transport: TransportOptions,
-    /// Where the application makes it by hand.
+    /// The progress, with [`Driver::Manual`].
     progress: Option<Arc<ManualProgress>>,
-    /// Where connections leave from, if the application chose; else routing decides.
+    /// Source address of connections, if the application chose one; otherwise routing decides.
     source: Option<SocketAddr>,
     shards: Shards,
     regions: SharedTable,
-    /// Where registrations fault pages in.
+    /// The threads or tasks on which registrations fault pages in.
     blocking: BlockingPool,
     binding: Mutex<Binding>,
-    /// Bound with `REG_MR`.
+    /// Whether an event queue is bound with `REG_MR`.
     registers: AtomicBool,
     dependents: Dependents,
     counts: OpenCounts,
@@ -156,27 +156,28 @@ struct Inner {
     /// How the memory of devices is copied (`FI_SET_OPS_HMEM_OVERRIDE`).
     hmem: OnceLock<SharedHmemOps>,
     scope: DomainScope,
-    /// What discovery finds it by.
+    /// The entry by which discovery finds the domain.
     opened: OnceLock<Arc<Opened>>,
     /// The key of endpoints and regions that have none of their own.
     auth_secret: Option<AuthSecret>,
     mapped: Arc<MappedKeys>,
-    /// The fabric outlives its domains.
+    /// Keeps the fabric alive as long as the domain.
     _fabric: Keep,
 }
 
-/// What the domain is bound to until it is closed.
+/// Objects that the domain is bound to until it is closed.
 #[derive(Default)]
 struct Binding {
     events: Option<WeakEventQueue>,
-    /// The queue cannot be closed while the domain is bound to it.
+    /// Keeps the queue from being closed while the domain is bound to it.
     dependence: Option<Dependence>,
-    /// Nor can the fabric while the domain is open.
+    /// Keeps the fabric from being closed while the domain is open.
     _fabric: Option<Dependence>,
 }
 
-/// How many regions to be ready for from the start: what the application asked for (`mr_cnt` of
-/// `fi_domain(3)`), since tables for what every domain may have would be wasted on most.
+/// Returns how many regions to make tables for in advance: as many as the application asked for
+/// (`mr_cnt` of `fi_domain(3)`). Otherwise none, since most domains would waste tables for the
+/// default number.
 fn expected_regions(info: &Info) -> usize {
     match info.domain.mr_cnt {
         asked if asked < MR_COUNT_MAX => asked.min(MR_CAPACITY_AHEAD_MAX),
@@ -185,8 +186,8 @@ fn expected_regions(info: &Info) -> usize {
 }
 
 impl Inner {
-    /// Closes the domain if nothing depends on it, else returns the names of what does. Regions are
-    /// not among the dependents: their table counts them.
+    /// Closes the domain if nothing depends on it, otherwise returns the names of the dependents.
+    /// Regions are not among the dependents: their table counts them.
     fn close(&self) -> std::result::Result<(), String> {
         let mut regions = self.regions.lock("close a domain");
         match regions.len() {
@@ -195,7 +196,7 @@ impl Inner {
         }
     }
 
-    /// The names of what is open in the domain; `None` if nothing is.
+    /// Returns the names of the objects that are open in the domain; `None` if there are none.
     fn open_names(&self) -> Option<String> {
         match self.regions.lock("name what is open").len() {
             0 => self.dependents.names(),
@@ -203,7 +204,7 @@ impl Inner {
         }
     }
 
-    /// The names of what depends on the domain, so many regions among it.
+    /// Returns the names of the domain's dependents, including this number of regions.
     fn names_with(&self, regions: usize) -> String {
         let open = match regions {
             1 => "a memory region".to_owned(),
@@ -215,8 +216,8 @@ impl Inner {
         }
     }
 
-    /// Waits until the drivers of a closed domain have ended, then unbinds what the domain was
-    /// bound to; when the future is dropped, at once.
+    /// Waits until the drivers of a closed domain have ended, then unbinds the domain from its
+    /// event queue and its fabric. If the future is dropped, it unbinds at once.
     async fn ended(&self) {
         let _bound = Bound(self);
         self.shards.stop();
@@ -224,7 +225,7 @@ impl Inner {
     }
 }
 
-/// Unbinds what a closed domain was bound to when it is dropped.
+/// Unbinds a closed domain from its event queue and its fabric on drop.
 struct Bound<'a>(&'a Inner);
 
 impl Drop for Bound<'_> {
@@ -307,7 +308,8 @@ impl Domain {
         Ok(())
     }
 
-    /// Places for the events of the domain itself, if it has a context to know them by.
+    /// Reserves slots for the domain's own events, one for each driver, if the domain has a
+    /// context, which identifies them.
     fn end_reports(&self, events: &EventQueue) -> Result<Vec<EndReport>> {
         let Some(context) = self.inner.context else {
             return Ok(Vec::new());
@@ -420,7 +422,7 @@ impl Domain {
         self.inner.progress.as_ref()
     }
 
-    /// Runs work that blocks beside the driver.
+    /// Runs blocking work apart from the driver, with a queue of its own.
     pub(crate) fn run_blocking(&self, work: impl FnOnce() + Send + 'static) {
         self.inner.blocking.others().run(work);
     }
@@ -498,7 +500,7 @@ impl Domain {
         }
     }
 
-    /// A handle that is not the application's.
+    /// Returns a handle that does not count as one of the application's.
     fn without_hand(&self) -> Domain {
         Domain {
             inner: Arc::clone(&self.inner),
@@ -506,12 +508,12 @@ impl Domain {
         }
     }
 
-    /// A value that keeps the domain open and is named in a Busy answer.
+    /// Returns a value that keeps the domain open and that the Busy error of `close` names.
     pub(crate) fn keep(&self, name: &'static str) -> Result<Keep> {
         self.keep_counted(name.into(), ())
     }
 
-    /// As [`Domain::keep`], of an object that counts as open meanwhile.
+    /// As [`Domain::keep`], for an object that `counted` counts as open meanwhile.
     fn keep_counted(&self, name: Arc<str>, counted: impl Any + Send + Sync) -> Result<Keep> {
         let dependence = self
             .inner
@@ -521,32 +523,32 @@ impl Domain {
         Ok(Box::new((dependence, self.without_hand(), counted)))
     }
 
-    /// As [`Domain::keep`], of an endpoint with these capabilities.
+    /// As [`Domain::keep`], for an endpoint with these capabilities.
     pub(crate) fn keep_endpoint(&self, name: &Arc<str>, caps: SideCaps) -> Result<Keep> {
         let counted = self.inner.counts.endpoint(caps)?;
         self.keep_counted(Arc::clone(name), counted)
     }
 
-    /// The same of one more context of an endpoint that is open already.
+    /// As [`Domain::keep`], for one more context of an endpoint that is open already.
     pub(crate) fn keep_context(&self, name: &Arc<str>, caps: SideCaps) -> Result<Keep> {
         let counted = self.inner.counts.contexts(caps)?;
         self.keep_counted(Arc::clone(name), counted)
     }
 
-    /// What limits the regions of an endpoint that is opened now.
+    /// Returns the limit of the regions of an endpoint that is opened now.
     pub(crate) fn endpoint_regions(&self) -> Option<EndpointRegions> {
         self.inner.counts.endpoint_regions()
     }
 
-    /// A completion queue for an endpoint that was given none.
+    /// Opens a completion queue for an endpoint that was given none.
     pub(crate) fn internal_queue(&self) -> Result<CompletionQueue> {
         let builder = CompletionQueue::builder(self.scope().own(), Ok(None));
         let builder = builder.driving(self.progress_by_hand());
         builder.size(CQ_INTERNAL_SIZE).open()
     }
 
-    /// An address vector for an endpoint that was given none: it is part of the endpoint, and so
-    /// not named beside it while the domain is busy.
+    /// Opens an address vector for an endpoint that was given none. It is part of the endpoint, so
+    /// a Busy error of the domain names only the endpoint.
     pub(crate) fn internal_vector(&self) -> Result<AddressVector> {
         let keep = Box::new(self.without_hand());
         self.vector_builder(Some(keep)).open()
@@ -560,35 +562,35 @@ impl Domain {
         builder.driving(self.progress_by_hand())
     }
 
-    /// The local address of connections, when the application chose one.
+    /// Returns the local address of connections, if the application chose one.
     pub(crate) fn source(&self) -> Option<SocketAddr> {
         self.inner.source
     }
 
-    /// A transport for a listener in this domain's backend, and its runner: of the same kind as the
-    /// domain's driver.
+    /// Opens a transport for a listener, in this domain's backend, with a runner of the same kind
+    /// as the domain's driver.
     pub(crate) fn listener_transport(&self) -> Result<Selection> {
         let mut options = self.inner.transport.clone();
         options.backend = Some(self.backend());
         transport::open(&options)
     }
 
-    /// What makes the progress of so many contexts of an endpoint that is opened now.
+    /// Returns the engines for this number of contexts of an endpoint that is opened now.
     pub(crate) fn engines_for_contexts(&self, contexts: usize) -> Vec<Arc<Engine>> {
         self.inner.shards.spread(contexts)
     }
 
-    /// What makes the progress of an endpoint that is opened now.
+    /// Returns the engine for an endpoint that is opened now.
     pub(crate) fn engine_for_endpoint(&self) -> &Arc<Engine> {
         self.inner.shards.least_busy()
     }
 
-    /// Whose objects can be bound to its own.
+    /// Returns the scope: the domains whose objects can be bound to this domain's.
     pub(crate) fn scope(&self) -> DomainScope {
         self.inner.scope
     }
 
-    /// True if local buffers must be registered (`FI_MR_LOCAL`).
+    /// Returns whether local buffers must be registered (`FI_MR_LOCAL`).
     pub(crate) fn wants_local_registration(&self) -> bool {
         self.inner.mr_mode.contains(MrMode::LOCAL)
     }

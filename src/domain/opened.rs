@@ -9,10 +9,10 @@ use crate::sync::ProgressHold;
 
 use super::{Domain, Inner};
 
-/// Ends the progress of a domain that is driven by hand as it is dropped.
+/// Ends the progress of a domain with manual progress when it is dropped.
 pub(super) struct ManualHand {
     pub(super) inner: Arc<Inner>,
-    /// Ends the progress after the drivers were asked to stop, unless a peer goes on with it.
+    /// Ends the progress, after the drivers were asked to stop, unless a peer continues it.
     pub(super) _hold: ProgressHold,
 }
 
@@ -22,14 +22,14 @@ impl Drop for ManualHand {
     }
 }
 
-/// What a [`WeakDomain`] is found by.
+/// The entry by which a [`WeakDomain`] finds its domain.
 pub(super) struct Opened {
     name: String,
     inner: Weak<Inner>,
     hand: Option<Weak<ManualHand>>,
 }
 
-/// In the order in which they were opened.
+/// Open domains, in the order in which they were opened.
 static OPENED: Mutex<Vec<Weak<Opened>>> = Mutex::new(Vec::new());
 
 fn lock_opened() -> MutexGuard<'static, Vec<Weak<Opened>>> {
@@ -45,7 +45,8 @@ impl Opened {
             hand: hand.map(Arc::downgrade),
         });
         let listed = Arc::downgrade(&opened);
-        // The domain has it before others find the domain, whose name it gives.
+        // Set before the domain is listed, since one that is found in the list is asked for this
+        // entry.
         let _ = inner.opened.set(opened);
         let mut all = lock_opened();
         all.retain(|it| it.strong_count() > 0);
@@ -81,9 +82,9 @@ impl WeakDomain {
     }
 }
 
-/// The domain of this name that was opened first of those that are open.
+/// Returns the domain that was opened first among the open domains of this name.
 fn first_opened(name: &str) -> Option<WeakDomain> {
-    // No domain is dropped while the list is locked, which takes that lock again.
+    // Dropping a domain takes the list's lock again, so none is dropped while it is locked.
     let named: Vec<_> = {
         let all = lock_opened();
         let all = all.iter().filter_map(Weak::upgrade);
@@ -93,8 +94,8 @@ fn first_opened(name: &str) -> Option<WeakDomain> {
     first.map(|domain| domain.downgrade())
 }
 
-/// The open domain that the hints name, if they do; refused beside any other hint about the domain,
-/// since its attributes are settled.
+/// Returns the open domain that the hints name, if they name one. Refuses any other hint about the
+/// domain next to it, since the attributes of an open domain cannot change.
 pub(crate) fn check_opened(hints: &Hints) -> Result<Option<Domain>> {
     let Some(weak) = &hints.domain.domain else {
         return Ok(None);
@@ -111,7 +112,8 @@ pub(crate) fn check_opened(hints: &Hints) -> Result<Option<Domain>> {
     weak.upgrade().map(Some).ok_or_else(gone)
 }
 
-/// Names the open domains in the answers; leaves those that are of `only`, if that is asked for.
+/// Names the open domain of each result; if `only` is given, keeps only the results on its
+/// interface and backend, with its attributes.
 pub(crate) fn name_opened(infos: &mut Vec<Info>, only: Option<&Domain>) -> Result<()> {
     let Some(only) = only else {
         for info in infos {

@@ -99,7 +99,7 @@ impl Domain {
         set.map_err(|_| Error::new(ErrorKind::Busy, "these functions have been set already"))
     }
 
-    /// How the memory of a device is copied, if that was said.
+    /// Returns the functions that copy device memory, if the application has set any.
     pub(super) fn hmem(&self) -> Option<SharedHmemOps> {
         self.inner.hmem.get().cloned()
     }

@@ -76,12 +76,12 @@ impl UnfinishedRegion {
         self.page_work != PageWork::None && self.ready < self.memory.len()
     }
 
-    /// Does the next chunk of pages.
+    /// Pins, records or faults in the next chunk of pages.
     fn prepare_chunk(&mut self) -> Result<()> {
         let memory = &self.memory;
         let step = FAULT_CHUNK.min(memory.len() - self.ready);
         let touches = self.request.pinned || self.page_work == PageWork::FaultIn;
-        // A region of one chunk is small beside what a system has.
+        // A region of one chunk is small compared to any system's memory.
         if touches && memory.len() > FAULT_CHUNK && !memory.is_kernel_only() {
             self.limits.check(step, memory.len())?;
         }
@@ -114,8 +114,8 @@ impl UnfinishedRegion {
     }
 }
 
-/// Where the end of a registration is reported: to its future, by an event, or both. Reports
-/// `DriverGone` if it is dropped before that.
+/// The destinations to which the end of a registration is reported: its future, an event, or both.
+/// Reports `DriverGone` if it is dropped without a report.
 pub(super) struct RegisterEnd<R> {
     /// `None` if no future awaits the registration, or once it was reported.
     future: Option<oneshot::Sender<RegisterResult<R>>>,
@@ -130,8 +130,8 @@ struct EndEvent<R> {
 }
 
 impl<R> RegisterEnd<R> {
-    /// The end of a registration that a future awaits, which gets the result from the receiver.
-    /// Dropping the receiver undoes the registration.
+    /// Creates the end of a registration that a future awaits. The future gets the result from the
+    /// receiver; dropping the receiver undoes the registration.
     pub(super) fn awaited() -> (Self, oneshot::Receiver<RegisterResult<R>>) {
         let (future, result) = oneshot::channel();
         let end = RegisterEnd {
@@ -141,7 +141,7 @@ impl<R> RegisterEnd<R> {
         (end, result)
     }
 
-    /// The end of a registration that an event reports alone.
+    /// Creates the end of a registration that only an event reports.
     pub(super) fn submitted(slot: EventSlot, context: UserContext) -> Self
     where
         R: RegionHandle,
@@ -153,7 +153,7 @@ impl<R> RegisterEnd<R> {
         end.with_event(slot, context)
     }
 
-    /// Reports the end by this event too.
+    /// Adds an event that reports the end.
     pub(super) fn with_event(mut self, slot: EventSlot, context: UserContext) -> Self
     where
         R: RegionHandle,
@@ -166,7 +166,7 @@ impl<R> RegisterEnd<R> {
         self
     }
 
-    /// True until the future is dropped.
+    /// Returns true until the future is dropped.
     fn is_wanted(&self) -> bool {
         (self.future.as_ref()).is_none_or(|future| !future.is_closed())
     }
@@ -192,7 +192,7 @@ impl<R> RegisterEnd<R> {
             };
             slot.fill(event, &mut wakes);
         }
-        // A region whose future was dropped is dropped here, which removes its key.
+        // If the future was dropped, the region is dropped here, which removes its key.
         let _unwanted = self.future.take().map(|future| future.send(outcome));
     }
 }
@@ -256,8 +256,8 @@ struct Work<R> {
 }
 
 impl<R> Work<R> {
-    /// Does one chunk and returns the rest, if any. What ends here is freed here too, on the
-    /// blocking thread.
+    /// Does one chunk and returns the remaining work, if any. Work that ends here is freed here
+    /// too, on the blocking thread.
     fn step(mut self) -> Option<Self> {
         let prepared = match self.end.is_wanted() {
             true => self.unfinished.prepare_chunk(),

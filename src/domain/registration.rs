@@ -55,24 +55,24 @@ pub struct Registration<B: RegisterBufs, R: RegionHandle = MemoryRegion<B>> {
 /// ```
 /// A registration begins in any of the first four.
 enum State<B: RegisterBufs, R: RegionHandle> {
-    /// Faults pages in within its first poll.
+    /// Works on the pages within the first poll.
     Deferred(Box<Register<B, R>>),
     /// Waits for a slot in the event queue.
     AwaitSlot(Box<AwaitSlot<B, R>>),
-    /// Pages are faulted in, or the event is written.
+    /// A task works on the pages, or has only the event to write.
     Running(Box<Running<R>>),
-    /// It ended when it was submitted.
+    /// The registration ended within its submission.
     Ready(Result<R, Box<Failed<B>>>),
     Done,
 }
 
 struct Running<R: RegionHandle> {
-    /// Locked by those who ask for the key alone.
+    /// Only `key` locks it; polling has exclusive access.
     end: Mutex<RunningEnd<R>>,
     waiter: ProgressWaiter,
 }
 
-/// The end of a registration, which its key may be asked of before its future is polled.
+/// The end of a registration. It may be asked for the region's key before the future is polled.
 struct RunningEnd<R> {
     receiver: oneshot::Receiver<RegisterResult<R>>,
     ended: Option<RegisterResult<R>>,
@@ -104,13 +104,13 @@ struct AwaitSlot<B: RegisterBufs, R: RegionHandle> {
 }
 
 impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
-    /// Submits.
+    /// Submits the registration.
     pub(super) fn begin(register: Register<B, R>) -> Self {
         let (domain, request) = (&register.domain, &register.request);
         let is_bound = domain.registers_asynchronously();
         let has_event = is_bound && request.context.is_some();
         let state = if !has_event && domain.page_work(request) == PageWork::None {
-            // There is no work, and no event to be written.
+            // There are no pages to work on and no event to write.
             State::Ready(register.within().map_err(Box::new))
         } else if is_bound {
             Self::submit(register)

@@ -1,4 +1,4 @@
-//! What a registration asks for, and how buffers go into it and come back.
+//! The parameters of a registration, and the conversion of its buffers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,21 +40,20 @@ pub trait RegisterBufs: ConvertMany + Send + Sized + 'static {}
 
 impl<B: ConvertMany + Send + Sized + 'static> RegisterBufs for B {}
 
-/// What a region is to be.
+/// The description of the region that a registration asks for.
 pub(super) struct Request {
     pub(super) access: Access,
     pub(super) key: Option<u64>,
-    /// Instead of the domain's.
+    /// The region's key, in place of the domain's.
     pub(super) auth_key: Option<AuthKey>,
     pub(super) flags: MrFlags,
     pub(super) offset: u64,
     pub(super) context: Option<UserContext>,
-    /// Its pages are faulted in where that does not hold the runtime up: in a domain that registers
-    /// asynchronously.
+    /// Faults pages in, if the domain registers asynchronously, so that the runtime is not blocked.
     pub(super) fault_in: bool,
-    /// Its pages stay in memory.
+    /// Keeps the region's pages in memory.
     pub(super) pinned: bool,
-    /// Counts the bytes that are ready.
+    /// Counts the bytes whose registration is done.
     pub(super) progress: Option<RegistrationProgress>,
 }
 
@@ -73,7 +72,7 @@ impl Request {
         }
     }
 
-    /// Checks what can be checked without the memory.
+    /// Checks everything that does not need the memory.
     pub(super) fn check(&self, domain: &Domain) -> Result<()> {
         if self.offset != 0 {
             let message = "offset is reserved and must be 0 (fi_mr(3))";
@@ -115,7 +114,7 @@ impl Request {
         if self.flags.contains(MrFlags::RMA_PMEM) {
             check_files(owned)?;
         }
-        // Neither kind is mixed with others.
+        // Ranges and device memory are not mixed with other buffers, so the first one decides.
         match owned.first() {
             Some(first) if first.is_range() => check_address_ranges(),
             Some(first) if first.is_of_device() => check_device_memory(domain),
@@ -130,11 +129,11 @@ impl Request {
     }
 }
 
-/// The rights of regions that the capabilities of a domain's endpoints leave a use for.
+/// Returns the access rights of regions that are of use to endpoints with these capabilities.
 pub(super) fn rights_within(caps: SideCaps) -> Access {
     let mut rights = Access::empty();
     for right in Access::all() {
-        // Both have the same bits.
+        // `Access` and `Caps` have the same bits.
         let direction = Caps::from_bits_retain(right.bits());
         let kinds = [Caps::MSG, Caps::TAGGED, Caps::RMA, Caps::ATOMIC];
         if kinds.iter().any(|kind| caps.has(*kind | direction)) {
@@ -144,7 +143,7 @@ pub(super) fn rights_within(caps: SideCaps) -> Access {
     rights
 }
 
-/// Refuses rights that nothing could ever use: peers would be given what the domain does not have.
+/// Returns the error for rights that no endpoint of the domain could use.
 #[cold]
 fn useless(rights: Access) -> Error {
     let mut names = String::new();
@@ -156,21 +155,22 @@ fn useless(rights: Access) -> Error {
     Error::new(ErrorKind::NoCapability, message)
 }
 
-/// What a registration does with the pages of its memory, besides pinning them if that is asked
-/// for. All but `None` takes longer the larger the memory is.
+/// Work of a registration on the pages of its memory, besides pinning them if that is asked for.
+/// Every variant but `None` takes time proportional to the size of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageWork {
     None,
-    /// Nothing but pinning, which faults them in.
+    /// Only pins the pages, which faults them in.
     Pin,
-    /// Records which are present. With FI_MR_MMU_NOTIFY the application says when others are.
+    /// Records which pages are present. With FI_MR_MMU_NOTIFY the application reports when others
+    /// are.
     Record,
-    /// Faults all in: with FI_MR_ALLOCATED, or by default in a domain that registers
+    /// Faults all pages in: with FI_MR_ALLOCATED, or by default in a domain that registers
     /// asynchronously.
     FaultIn,
 }
 
-/// The key is what protects the region, and the bytes are the user's: neither is shown.
+/// Shows neither the key, which protects the region, nor the bytes, which are the user's.
 pub(super) fn show(
     f: &mut fmt::Formatter<'_>,
     name: &str,
@@ -189,12 +189,12 @@ pub(super) fn show(
 }
 
 impl Domain {
-    /// True if an event queue was bound with `REG_MR`.
+    /// Returns whether an event queue was bound with `REG_MR`.
     pub(super) fn registers_asynchronously(&self) -> bool {
         self.inner.registers.load(Ordering::Acquire)
     }
 
-    /// All that makes a region of this memory; takes the domain, which the region keeps.
+    /// Collects the parts of a region of this memory. Takes the domain, which the region keeps.
     pub(super) fn prepared_region(
         self,
         memory: Arc<RegionMemory>,
@@ -209,12 +209,12 @@ impl Domain {
         }
     }
 
-    /// How many regions the application said it will have, for tables made ahead.
+    /// Returns the number of regions that the application announced, for tables made in advance.
     pub(super) fn expected_regions(&self) -> usize {
         super::expected_regions(&self.inner.info)
     }
 
-    /// What the registration does with the pages of its memory.
+    /// Returns the work of the registration on the pages of its memory.
     pub(super) fn page_work(&self, request: &Request) -> PageWork {
         let mode = self.inner.mr_mode;
         if mode.contains(MrMode::ALLOCATED) {
@@ -230,7 +230,7 @@ impl Domain {
         }
     }
 
-    /// What a region asked for so is, by the domain's modes.
+    /// Returns the properties of a region with this request, by the domain's modes.
     pub(super) fn traits(&self, request: &Request) -> RegionTraits {
         let mode = self.inner.mr_mode;
         let by_endpoint = mode.contains(MrMode::ENDPOINT);
@@ -250,7 +250,7 @@ impl Domain {
     }
 }
 
-/// Checks the request, and takes the buffers apart.
+/// Checks the request and converts the buffers to owned ones.
 pub(super) fn take_buffers<B: RegisterBufs>(
     domain: &Domain,
     buffers: B,
@@ -288,7 +288,7 @@ fn too_many(count: usize, limit: usize) -> Error {
     Error::new(ErrorKind::TooLarge, message)
 }
 
-/// Whether all of it is of files, which keep what is written.
+/// Checks that all buffers are shared mappings of files, which persist what is written.
 fn check_files(owned: &[OwnedBuffer]) -> Result<()> {
     for buffer in owned {
         let is_file = buffer.is_shared_file();
@@ -300,7 +300,7 @@ fn check_files(owned: &[OwnedBuffer]) -> Result<()> {
     Ok(())
 }
 
-/// Whether device memory can be registered in this domain.
+/// Checks that device memory can be registered in this domain.
 fn check_device_memory(domain: &Domain) -> Result<()> {
     if !domain.inner.info.caps.contains(Caps::HMEM) {
         let message =
@@ -315,7 +315,7 @@ fn check_device_memory(domain: &Domain) -> Result<()> {
     Ok(())
 }
 
-/// Whether address ranges can be registered here.
+/// Checks that this system supports the registration of address ranges.
 pub(super) fn check_address_ranges() -> Result<()> {
     check_kernel_copies().map_err(|error| {
         let message =

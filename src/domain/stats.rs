@@ -1,4 +1,4 @@
-//! What a domain has open, and what its drivers have done.
+//! Statistics of a domain: its open objects, and the work of its drivers.
 
 use crate::stats::{DomainStats, DriverStats};
 

@@ -140,7 +140,7 @@ impl fmt::Debug for RegistrationCache {
     }
 }
 
-/// The addresses of a range of memory; `None` if it is not all within.
+/// Returns the addresses of a range of the memory; `None` if it is not entirely within.
 fn resolve(memory: Range<usize>, range: impl RangeBounds<usize>) -> Option<Range<usize>> {
     let part = range_within(memory.len(), range)?;
     Some(memory.start + part.start..memory.start + part.end)

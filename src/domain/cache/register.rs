@@ -46,7 +46,7 @@ pub struct CacheRegister<'a, M: SharedMemory> {
     progress: Option<RegistrationProgress>,
 }
 
-/// A range that was not found, and all it takes to register it.
+/// A range that the cache does not have, and what is needed to register it.
 struct Miss {
     kind: CacheKind,
     asked: Range<usize>,
@@ -56,7 +56,8 @@ struct Miss {
 }
 
 impl<'a, M: SharedMemory> CacheRegister<'a, M> {
-    /// A request for checked addresses: `None` is not all within the memory.
+    /// Creates a request for checked addresses; `None`: the range is not entirely within the
+    /// memory.
     pub(super) fn new(
         cache: &'a RegistrationCache,
         memory: &'a M,
@@ -193,7 +194,8 @@ impl<M: SharedMemory> IntoFuture for CacheRegister<'_, M> {
     type Output = Result<CachedRegion>;
     type IntoFuture = CacheRegistration<M>;
 
-    /// Looks, and begins the registration if it takes one; polling only waits.
+    /// Looks the range up and starts its registration if the cache does not have it; polling only
+    /// waits.
     fn into_future(self) -> CacheRegistration<M> {
         let state = match self.find() {
             Ok(None) if self.cache.domain.registers_asynchronously() => match self.start() {
@@ -249,7 +251,8 @@ struct Waiting<M> {
     asked: Range<usize>,
     addresses: Range<usize>,
     shared: Arc<CacheShared>,
-    /// Keeps the memory, so that its release is notified after the cache has the registration.
+    /// Keeps the memory alive, so that the cache is notified of its release only after the cache
+    /// has the registration.
     _memory: M,
 }
 
@@ -282,7 +285,7 @@ impl<M: SharedMemory> Future for CacheRegistration<M> {
     }
 }
 
-// Nothing in it is pinned.
+// Nothing in the future is pinned.
 impl<M: SharedMemory> Unpin for CacheRegistration<M> {}
 
 impl<M: SharedMemory> fmt::Debug for CacheRegistration<M> {
