@@ -1,5 +1,5 @@
-//! What an endpoint of any kind is bound to, as its builder collects it (`fi_ep_bind`;
-//! `fi_endpoint(3)`).
+//! The objects that an endpoint of any kind is bound to, as its builder collects them
+//! (`fi_ep_bind`; `fi_endpoint(3)`).
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use super::OnRefusal;
 use super::common::Common;
 use super::defaults::{Defaults, SelectiveQueues};
 
-/// What builders of endpoints have in common.
+/// The settings that builders of all kinds of endpoints have in common.
 #[derive(Debug)]
 pub(super) struct Binding {
     pub(super) domain: Domain,
-    /// What it can do, by its kind and the domain's Info.
+    /// Capabilities, by the endpoint's kind and the domain's Info.
     pub(super) caps: SideCaps,
-    /// Its default flags, likewise, of both sides.
+    /// Default flags of the transmit and receive side, likewise.
     pub(super) op_flags: (OpFlags, OpFlags),
     pub(super) selective: SelectiveQueues,
     pub(super) transmit_queue: Option<CompletionQueue>,
@@ -34,12 +34,12 @@ pub(super) struct Binding {
     pub(super) on_refusal: OnRefusal,
     pub(super) auth_key: Option<AuthKey>,
     pub(super) traffic_class: TrafficClass,
-    /// It is a context of an endpoint that has others, and not the first of them.
+    /// Whether this is a further context of an endpoint, not its first.
     pub(super) is_further_context: bool,
 }
 
 impl Binding {
-    /// Nothing is bound; capabilities and sizes are those of the domain's Info.
+    /// Creates a binding to nothing, with the capabilities and sizes of the domain's Info.
     pub(super) fn new(domain: &Domain, kind: EndpointType) -> Self {
         let info = domain.info();
         let or_default = |size| {
@@ -72,11 +72,12 @@ impl Binding {
         }
     }
 
-    /// What is offered to peers beyond the plain protocol, once all that was asked for is judged.
+    /// Checks the settings and returns what to offer peers beyond the plain protocol.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] names what is out of range, or asks for a key without what
-    /// proves it; [`ErrorKind::Unsupported`] for keys of an address vector.
+    /// [`ErrorKind::InvalidArgument`] for a setting that is out of range, which the message names,
+    /// or for a key without the extension, which proves it; [`ErrorKind::Unsupported`] for keys of
+    /// an address vector.
     pub(super) fn judged(&self) -> Result<ExtensionConfig> {
         self.domain.check_endpoint_key(self.auth_key.as_ref())?;
         let auth_key = self.domain.auth_secret(self.auth_key.as_ref());
@@ -89,7 +90,7 @@ impl Binding {
         })
     }
 
-    /// The same, of an endpoint whose peers have keys of their own.
+    /// As `judged`, for an endpoint whose peers have keys of their own.
     pub(super) fn judged_without_key(&self) -> Result<ExtensionConfig> {
         for (size, max, name) in [
             (self.sizes.tx_size, TRANSMIT_SIZE_MAX, "transmit_size"),
@@ -109,13 +110,13 @@ impl Binding {
         })
     }
 
-    /// The mark of what the endpoint sends.
+    /// Returns the mark of the packets that the endpoint sends.
     pub(super) fn traffic(&self) -> Result<Option<TrafficMark>> {
         traffic_mark(self.traffic_class, &self.domain)
     }
 
-    /// Binds the endpoint, of this name, to its queues and counters, and opens a queue for what
-    /// no operation posted if it was given none.
+    /// Binds the endpoint of this name to its queues and counters. If it was given no receive
+    /// queue, opens one for completions without a posted operation.
     pub(super) fn bind(self, id: EndpointId, name: &Arc<str>) -> Result<Common> {
         let keep = match self.is_further_context {
             false => self.domain.keep_endpoint(name, self.caps)?,
@@ -148,12 +149,13 @@ impl Binding {
     }
 }
 
-/// What an endpoint is called in the lists of what depends on other objects.
+/// Returns the endpoint's name in the Busy errors of the objects that it depends on.
 pub(super) fn endpoint_name(id: EndpointId) -> Arc<str> {
     format!("endpoint {id:?}").into()
 }
 
-/// The mark of this class of traffic, of the domain's if it is none; `None`: the system's own.
+/// Returns the mark of this traffic class, or of the domain's class for `Unspec`. `None`: the
+/// system's default.
 pub(super) fn traffic_mark(class: TrafficClass, domain: &Domain) -> Result<Option<TrafficMark>> {
     let class = match class {
         TrafficClass::Unspec => domain.info().tx.traffic_class,
@@ -172,7 +174,7 @@ pub(super) fn key_without_extension() -> Error {
     Error::new(ErrorKind::InvalidArgument, what)
 }
 
-/// The setters of a builder that has a [`Binding`].
+/// Defines the setters of a builder that has a [`Binding`].
 macro_rules! binding_setters {
     ($builder:ident) => {
         impl $builder {

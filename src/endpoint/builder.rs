@@ -178,7 +178,7 @@ impl EndpointBuilder {
     }
 }
 
-/// Binds an endpoint to what counts and reports the receives that it shares.
+/// Binds an endpoint to the counter and the queue of the receives that it shares.
 fn bind_receives(binding: &mut Binding, receives: &SharedReceiveContext) -> Result<()> {
     if binding.counters.receive.is_some() {
         let what = "receive_counter: receives are the receive context's, whose counter counts them";

@@ -35,7 +35,7 @@ impl Endpoint {
     #[doc(alias = "fi_connect")]
     pub fn connect(&self, to: SocketAddr) -> Connect {
         let to = canonical(to);
-        // The source of another IP version cannot reach the peer; the system chooses then.
+        // A source of the other IP version cannot reach the peer; then the system chooses.
         let source = self.domain().source().and_then(at_any_port);
         Connect {
             endpoint: self.clone(),
@@ -167,7 +167,7 @@ impl Connect {
     }
 }
 
-/// This address with any port; `None` for one that chooses nothing.
+/// Returns this address with any port; `None` if the address is unspecified.
 fn at_any_port(mut address: SocketAddr) -> Option<SocketAddr> {
     address.set_port(0);
     (!address.ip().is_unspecified()).then_some(address)
@@ -272,7 +272,8 @@ impl IntoFuture for Accept {
 }
 
 impl Accept {
-    /// Also returns what drives the endpoint and the listener, if the application does.
+    /// Starts to accept. Also returns the waiters that drive the endpoint and the listener if their
+    /// progress is manual.
     fn start(self) -> Result<(Endpoint, [ProgressWaiter; 2])> {
         let Accept {
             endpoint,
@@ -283,7 +284,7 @@ impl Accept {
         let endpoint = endpoint?;
         check_data(&data)?;
         let peer = request.peer_addr();
-        // Only who has a key has one to prove. Dropping the request rejects it.
+        // Either both sides have a key or neither has. Dropping the request rejects it.
         let what = match (endpoint.inner.port.auth_key(), request.has_auth_key()) {
             (Some(_), false) => Some("the peer has no authorization key"),
             (None, true) => Some("the peer has an authorization key, this endpoint has none"),
@@ -297,7 +298,7 @@ impl Accept {
         let progress = endpoint.domain().progress_by_hand();
         let waiters = [progress, request.progress()].map(ProgressWaiter::new);
         let taker = LinkTaker::new(move |link| port.take_link(link, &data));
-        // Of a listener that has ended it comes back, and gets no connection.
+        // If the listener has ended, the taker comes back and gets no connection.
         let _ = request.take_ticket().decide(Verdict::Accept(taker));
         Ok((endpoint, waiters))
     }

@@ -1,4 +1,4 @@
-//! What endpoints of every kind have, as far as their operations look at it.
+//! The part of an endpoint that all kinds have, as its operations use it.
 
 use crate::buf::{IoBufs, Payload};
 use crate::cq::CompletionQueue;
@@ -11,24 +11,24 @@ use crate::sync::{Dependence, Keep};
 
 use super::defaults::Defaults;
 
-/// The part of an endpoint that is the same whatever kind it is of.
+/// The part of an endpoint that is the same for all kinds.
 pub(super) struct Common {
     pub(super) id: EndpointId,
     pub(super) domain: Domain,
-    /// What it can do: asked by every post.
+    /// The endpoint's capabilities, which every post checks.
     pub(super) caps: SideCaps,
-    /// What its operations do when their call says nothing.
+    /// Default flags, for operations whose call specifies none.
     pub(super) defaults: Defaults,
     pub(super) transmit_queue: Option<CompletionQueue>,
     pub(super) receive_queue: CompletionQueue,
     pub(super) _keep: Keep,
     pub(super) dependences: Vec<Dependence>,
-    /// Bound to it, where their number is limited.
+    /// Regions that are bound to the endpoint, if their number is limited.
     pub(super) regions: Option<EndpointRegions>,
 }
 
 impl Common {
-    /// Where an operation posted with a context reports.
+    /// Returns the queue to which an operation posted with a context reports.
     pub(super) fn queue_for(&self, operation: OperationKind) -> Option<&CompletionQueue> {
         match operation {
             OperationKind::Receive => Some(&self.receive_queue),
@@ -36,7 +36,7 @@ impl Common {
         }
     }
 
-    /// Judges buffers that an operation is given.
+    /// Checks the buffers of an operation.
     #[inline]
     pub(super) fn check_buffers<B: IoBufs>(&self, buffers: &B) -> Result<()> {
         let count = buffers.count();
@@ -52,13 +52,13 @@ impl Common {
         Ok(())
     }
 
-    /// Memory for a message of at most `max` bytes, which no region has.
+    /// Returns memory for a message of at most `max` bytes, allocated outside of regions.
     pub(super) fn memory_on_arrival(&self, max: usize) -> Result<Payload> {
         self.check_unregistered()?;
         Ok(Payload::on_arrival(max))
     }
 
-    /// Judges the use of memory that no region has.
+    /// Checks that operations may use memory outside of regions.
     pub(super) fn check_unregistered(&self) -> Result<()> {
         match self.domain.wants_local_registration() {
             true => Err(unregistered()),
@@ -66,8 +66,8 @@ impl Common {
         }
     }
 
-    /// Judges the regions among the buffers of an operation: with `FI_MR_LOCAL` they are of this
-    /// domain, with `FI_MR_ENDPOINT` bound to this endpoint.
+    /// Checks the regions among the buffers of an operation: with `FI_MR_LOCAL` they must be
+    /// regions of this domain, with `FI_MR_ENDPOINT` be bound to this endpoint.
     #[inline]
     pub(super) fn check_regions(&self, payload: &Payload) -> Result<()> {
         for memory in payload.regions() {
@@ -90,7 +90,7 @@ fn unregistered() -> Error {
     Error::new(ErrorKind::InvalidArgument, what)
 }
 
-/// Refuses what is too long to be copied.
+/// Refuses bytes that are too many to be copied.
 pub(super) fn check_inject(bytes: &[u8]) -> Result<()> {
     if bytes.len() > INJECT_SIZE_MAX {
         return Err(Error::new(

@@ -1,33 +1,33 @@
-//! What operations do when their call says nothing (`op_flags` of `fi_endpoint(3)`).
+//! Defaults of operations whose call specifies nothing (`op_flags` of `fi_endpoint(3)`).
 
 use crate::error::OperationKind;
 use crate::info::OpFlags;
 
-/// When an operation that transmits has ended (`fi_cq(3)`, completion levels).
+/// The moment at which an operation that transmits has ended (`fi_cq(3)`, completion levels).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CompletionLevel {
-    /// When its buffers may be used again (`FI_INJECT_COMPLETE`).
+    /// Its buffers may be used again (`FI_INJECT_COMPLETE`).
     Injected,
-    /// When the peer has acknowledged it: it is in the peer's memory. `FI_TRANSMIT_COMPLETE` wants
-    /// no more than that it no longer depends on the network or this side; over TCP only the peer
-    /// can know.
+    /// The peer has acknowledged it: it is in the peer's memory. `FI_TRANSMIT_COMPLETE` asks only
+    /// that it no longer depends on the network or this side, but over TCP only the peer knows
+    /// that.
     Acknowledged,
-    /// When it is persistent there (`FI_COMMIT_COMPLETE`).
+    /// It is persistent at the peer (`FI_COMMIT_COMPLETE`).
     Persistent,
 }
 
-/// The default flags of an endpoint, as its operations look at them.
+/// The default flags of an endpoint, in the form in which its operations use them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Defaults {
-    /// Of messages, which are made persistent nowhere.
+    /// Level of messages, which are never made persistent.
     pub(super) sends: CompletionLevel,
     pub(super) writes: CompletionLevel,
-    /// Receives that report to a queue take several messages (`FI_MULTI_RECV`).
+    /// Receives that report to a queue are buffers for several messages (`FI_MULTI_RECV`).
     pub(super) multi_recv: bool,
-    /// Peers are multicast groups (`FI_MULTICAST`).
+    /// Destinations are multicast groups (`FI_MULTICAST`).
     pub(super) multicast: bool,
-    /// Of the transmit and of the receive queue: what ends well is reported only if it asks for it
-    /// (`FI_SELECTIVE_COMPLETION`, unless `FI_COMPLETION` is a default flag).
+    /// Whether the transmit queue, and below the receive queue, reports a success only if the
+    /// operation asks for it (`FI_SELECTIVE_COMPLETION`, unless `FI_COMPLETION` is a default flag).
     transmit_errors_only: bool,
     receive_errors_only: bool,
 }
@@ -40,7 +40,7 @@ pub(super) struct SelectiveQueues {
 }
 
 impl Defaults {
-    /// Those of an endpoint with these default flags and bindings.
+    /// Returns the defaults of an endpoint with these default flags and bindings.
     pub(super) fn new((tx, rx): (OpFlags, OpFlags), selective: SelectiveQueues) -> Self {
         let acknowledged = OpFlags::DELIVERY_COMPLETE | OpFlags::TRANSMIT_COMPLETE;
         let sends = match tx.intersects(acknowledged) {
@@ -61,7 +61,7 @@ impl Defaults {
         }
     }
 
-    /// True if such an operation is reported only if it fails, unless it asks for more.
+    /// Returns whether such an operation is reported only if it fails, unless it asks for more.
     pub(super) fn errors_only(&self, operation: OperationKind) -> bool {
         match operation {
             OperationKind::Receive => self.receive_errors_only,

@@ -1,5 +1,5 @@
-//! The kinds of operations that a [`Posting`](super::Posting) describes, as types: which calls it
-//! has, and what its future returns. All traits are sealed.
+//! The kinds of operations that a [`Posting`](super::Posting) describes, as types. A kind
+//! determines which calls the posting has and what its future returns. All traits are sealed.
 
 use super::Received;
 use super::op::OpOutput;

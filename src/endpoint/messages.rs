@@ -1,5 +1,6 @@
-//! Messages as a stream. Those of a connected endpoint are taken as they come
-//! (`progress/inbox.rs`); elsewhere receives are kept posted, and posted again as they are read.
+//! Messages as a stream. The stream of a connected endpoint takes messages as they arrive
+//! (`progress/inbox.rs`); other streams keep receives posted and post another one for each that is
+//! read.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -122,17 +123,17 @@ pub struct Messages {
     ended: bool,
 }
 
-/// Where messages come from.
+/// Source of the stream's messages.
 enum MessageSource {
-    /// A connected endpoint, which takes them in as they come.
+    /// The inbox of a connected endpoint, which takes messages as they arrive.
     Inbox(InboxReader),
-    /// Receives.
+    /// Posted receives.
     Posted(ReceiveReader),
-    /// Nowhere, for this reason, until it is given.
+    /// No source, for this reason, which the stream returns once.
     Refused(Option<Error>),
 }
 
-/// Buffers that lie ready for the next messages.
+/// Free buffers for the next messages.
 struct Buffers {
     size: usize,
     depth: usize,
@@ -147,13 +148,13 @@ impl Buffers {
 
     fn put(&self, buffer: Vec<u8>) {
         let mut free = self.lock();
-        // That of a message that there was no memory for is empty.
+        // The buffer is empty if there was no memory for its message.
         if free.len() < self.depth && buffer.len() == self.size {
             free.push(buffer);
         }
     }
 
-    /// Gives all to a list that is empty.
+    /// Swaps the free buffers with `list`, which is empty.
     fn swap(&self, list: &mut Vec<Vec<u8>>) {
         std::mem::swap(&mut *self.lock(), list);
     }
@@ -185,7 +186,8 @@ impl Messages {
         };
         let mut messages = Messages::new(MessageSource::Posted(receives), size, depth);
         if let MessageSource::Posted(receives) = &mut messages.source {
-            // What refuses it now does so again when the stream is read, which gives the error.
+            // If posting is refused now, it is refused again when the stream is read, which returns
+            // the error.
             let _ = receives.post(&messages.buffers);
         }
         messages
@@ -229,22 +231,22 @@ impl FusedStream for Messages {
     }
 }
 
-/// What a stream has next.
+/// The next result of a stream.
 enum Next {
     Message(Result<Message>),
-    /// Nothing any more; an error if the end was none in order.
+    /// The stream's end, with an error if the connection was not closed gracefully.
     End(Option<Error>),
 }
 
-/// What reads the messages that a connected endpoint has taken in.
+/// The reader of the messages that a connected endpoint takes in.
 struct InboxReader {
     endpoint: Endpoint,
     inbox: InboxId,
-    /// Taken and not read yet, oldest first.
+    /// Messages taken from the inbox and not read yet, oldest first.
     unread: VecDeque<InboxMessage>,
-    /// More are taken when only so many are left.
+    /// Takes more messages when no more than this many are unread.
     refill_at: usize,
-    /// Of who waits for messages.
+    /// Key under which the reader waits for messages.
     waiting: Option<WaiterKey>,
     waiter: ProgressWaiter,
 }
@@ -297,7 +299,7 @@ impl InboxReader {
         })))
     }
 
-    /// Takes more messages; waits only where none is left.
+    /// Takes more messages; waits only if none is left.
     fn refill(&mut self, cx: &mut Context<'_>, buffers: &Arc<Buffers>) -> Poll<Result<()>> {
         let InboxReader {
             endpoint,
@@ -315,7 +317,7 @@ impl InboxReader {
                 port.poll_messages(*inbox, unread, returned, waiting, cx.waker())
             }))?,
         }
-        // Half of what there is, so that the peer may go on meanwhile.
+        // Refill at half of them, so that the peer can continue meanwhile.
         self.refill_at = self.unread.len() / 2;
         Poll::Ready(Ok(()))
     }
@@ -338,22 +340,22 @@ impl Drop for InboxReader {
     }
 }
 
-/// Receives that are kept posted.
+/// A number of receives that are kept posted.
 struct ReceiveReader {
     from: Incoming,
-    /// Oldest first.
+    /// The posted receives, oldest first.
     posted: VecDeque<Op<Vec<u8>, Received>>,
     depth: usize,
 }
 
-/// What receives are posted to.
+/// The object that receives are posted to.
 enum Incoming {
     Peers(RdmEndpoint),
     Shared(SharedReceiveContext),
 }
 
 impl ReceiveReader {
-    /// Keeps `depth` receives posted, as far as they can be; else the reason.
+    /// Posts receives until `depth` are posted; returns the error if one is refused.
     fn post(&mut self, buffers: &Buffers) -> Result<()> {
         while self.posted.len() < self.depth {
             let buffer = buffers.take();
@@ -373,7 +375,7 @@ impl ReceiveReader {
         Ok(())
     }
 
-    /// The end of the first receive that has ended.
+    /// Returns the result of the first receive in the list that has ended.
     fn poll_posted(
         &mut self,
         cx: &mut Context<'_>,
@@ -419,12 +421,12 @@ impl ReceiveReader {
         }
     }
 
-    /// Whether a receive's failure is the end of all.
+    /// Returns whether a receive's failure ends the stream.
     fn is_last(&self, error: &Error) -> bool {
         error.kind() == ErrorKind::DriverGone || self.is_closing()
     }
 
-    /// Nothing is to be received any more, for this reason.
+    /// Ends the stream for this reason: cancels the posted receives.
     fn end(&mut self, error: Error) -> Next {
         let in_order = self.is_closing() && error.kind() != ErrorKind::DriverGone;
         self.posted.clear();
@@ -492,12 +494,12 @@ impl AsRef<[u8]> for Message {
 
 impl Drop for Message {
     fn drop(&mut self) {
-        // Given away, there is none.
+        // Empty if the bytes were given away.
         if !self.buffer.is_empty() {
             self.buffers.put(std::mem::take(&mut self.buffer));
         }
     }
 }
 
-// Shows how much, never what: the bytes are the user's.
+// Shows the length, never the bytes, which are the user's.
 debug_fields!(Message, self => received: self.received);

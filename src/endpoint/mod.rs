@@ -70,8 +70,7 @@ pub use rma::{RmaRead, RmaWrite};
 pub use shared::{SharedReceiveContext, SharedReceiveContextBuilder};
 pub use tagged::RecvTagged;
 
-/// Frees the memory of operations that have ended, which is kept for the next: the process's, and
-/// this thread's.
+/// Frees memory of ended operations that is kept for later ones: the process's, and this thread's.
 #[cfg(feature = "test-util")]
 pub(crate) fn drop_kept() {
     crate::progress::drop_kept();
@@ -112,7 +111,8 @@ pub struct Endpoint {
 struct Inner {
     port: Arc<Port>,
     common: Common,
-    /// Whose receives take its messages; `None`: its own.
+    /// The shared receive context whose receives take its messages; `None`: it has its own
+    /// receives.
     _receives: Option<SharedReceiveContext>,
 }
 

@@ -81,7 +81,7 @@ impl sealed::FromCompletion for Received {
 impl OpOutput for Received {}
 
 impl Received {
-    /// Of a connected endpoint, which has one peer.
+    /// Creates the description for a connected endpoint, which has only one peer.
     #[inline]
     pub(super) fn of_connection(len: usize, data: Option<u64>) -> Self {
         Received {
@@ -268,7 +268,7 @@ impl RdmEndpoint {
     }
 }
 
-/// Describes a message, which completes as the endpoint's messages do by default.
+/// Describes a message that completes by the endpoint's default level for messages.
 pub(super) fn send<B: IoBufs>(target: PostTarget, buffers: B, tag: Option<u64>) -> SendMessage<B> {
     let ack = target.common().defaults.sends != CompletionLevel::Injected;
     let data = None;

@@ -1,4 +1,4 @@
-//! What a refused operation does to its connection.
+//! The policy for connections on which operations are refused.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::REFUSALS_MAX;
@@ -40,7 +40,8 @@ pub enum OnRefusal {
 }
 
 impl OnRefusal {
-    /// As it is offered to the peer; 0: the first one ends the connection.
+    /// Returns the limit in the form that is offered to the peer; 0: the first refusal ends the
+    /// connection.
     pub(super) fn refusals_max(self) -> Result<u32> {
         match self {
             OnRefusal::Disconnect => Ok(0),

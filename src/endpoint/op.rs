@@ -44,7 +44,7 @@ use super::target::{CopiedSend, OpHandle};
 pub trait OpOutput: sealed::FromCompletion + Send {}
 
 pub(super) mod sealed {
-    /// How the end of an operation becomes a value.
+    /// Turns the end of an operation into the value that its future returns.
     pub trait FromCompletion: Sized {
         #[doc(hidden)]
         #[allow(private_interfaces, reason = "the trait is sealed by this")]
@@ -52,7 +52,7 @@ pub(super) mod sealed {
     }
 }
 
-/// What the end of an operation says besides its success.
+/// Fields of a successful operation's completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompletionFields {
     pub(super) len: usize,
@@ -107,21 +107,21 @@ pub struct Op<B: IoBufs, R: OpOutput = usize> {
     output: PhantomData<fn() -> R>,
 }
 
-/// Where an operation's future looks.
+/// The place where an operation's future looks for its end.
 enum OpState<B> {
     Recorded {
         handle: OpHandle,
-        /// Until it is dropped.
+        /// `None` once it was detached or withdrawn.
         awaited: Option<AwaitedOp>,
     },
-    /// A small message that was copied: its buffers have stayed here.
+    /// A small message that was copied; its buffers stay with the future.
     Copied {
         send: CopiedSend,
         buffers: Option<B>,
     },
 }
 
-/// Nothing in it is pinned.
+/// Nothing in the future is pinned.
 impl<B: IoBufs, R: OpOutput> Unpin for Op<B, R> {}
 
 impl<B: IoBufs, R: OpOutput> Op<B, R> {
@@ -131,7 +131,7 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
         Op::with_state(OpState::Recorded { handle, awaited }, waiter)
     }
 
-    /// Of a small message that was copied.
+    /// Creates the future of a small message that was copied.
     pub(super) fn copied(send: CopiedSend, buffers: B) -> Self {
         let waiter = send.waiter();
         let buffers = Some(buffers);
@@ -185,7 +185,7 @@ impl<B: IoBufs, R: OpOutput> Op<B, R> {
     /// [`shutdown`](crate::Endpoint::shutdown) or when the endpoint is dropped. A detached receive
     /// takes a message, which is dropped.
     pub fn detach(mut self) {
-        // Its buffers, if it has ended, are dropped here, with nothing locked.
+        // If the operation has ended, its buffers are dropped here, with no lock held.
         if let OpState::Recorded { awaited, .. } = &mut self.state {
             drop(awaited.take().and_then(AwaitedOp::detach));
         }
@@ -229,7 +229,7 @@ impl<B: IoBufs, R: OpOutput> Future for Op<B, R> {
     }
 }
 
-/// What the future of a small message gives that was copied and sent.
+/// Returns the output of a small message that was copied and has been sent.
 fn sent_output<B: IoBufs, R: OpOutput>(buffers: &mut Option<B>) -> (R, B) {
     let buffers = (buffers.take()).expect("a future is not polled after its end");
     let fields = CompletionFields {
@@ -242,7 +242,8 @@ fn sent_output<B: IoBufs, R: OpOutput>(buffers: &mut Option<B>) -> (R, B) {
     (R::from_completion(fields), buffers)
 }
 
-/// Sorts an operation's end into the result its future gives: the other move of its buffers.
+/// Turns an operation's end into its future's result, and moves its buffers back (the second of
+/// their two moves).
 #[inline]
 fn into_output<B: IoBufs, R: OpOutput>(
     op: &mut Operation<Report>,
@@ -252,7 +253,7 @@ fn into_output<B: IoBufs, R: OpOutput>(
     let end = &op.end;
     match (&end.result, buffers) {
         (Ok(()), Some(buffers)) => {
-            // A connected endpoint has one peer, and no sender is looked up.
+            // A connected endpoint has only one peer, so it looks no sender up.
             let names = handle.names_sources();
             let fields = CompletionFields {
                 len: end.len,
@@ -309,7 +310,7 @@ debug_fields!([B: IoBufs, R: OpOutput] Op<B, R>, self => id: self.id(), phase: s
 pub struct Queued<D> {
     pub(super) builder: D,
     pub(super) context: crate::id::UserContext,
-    /// It is reported however it ends.
+    /// Reports the operation also if it succeeds.
     pub(super) completion: bool,
 }
 

@@ -184,7 +184,7 @@ pub struct PassiveEndpoint {
 
 struct Inner {
     listening: ListenHandle,
-    /// Where the application makes it by hand.
+    /// The progress, if it is manual.
     progress: Option<Arc<ManualProgress>>,
     id: EndpointId,
     context: Option<UserContext>,

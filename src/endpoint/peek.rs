@@ -1,5 +1,5 @@
-//! Looking at messages that came before their receive (`FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`;
-//! `fi_tagged(3)`, `fi_msg(3)`): of a connectionless endpoint, or of connected endpoints that share
+//! Looks at messages that arrived before their receive (`FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`;
+//! `fi_tagged(3)`, `fi_msg(3)`), at a connectionless endpoint or at connected endpoints that share
 //! a receive context.
 
 use std::fmt;
@@ -56,7 +56,7 @@ impl SharedReceiveContext {
     }
 }
 
-/// Where messages wait for receives that can be looked at.
+/// The owner of the unexpected messages that a peek looks at.
 #[derive(Clone)]
 enum MessageStore {
     Rdm(RdmEndpoint),
@@ -78,7 +78,7 @@ impl MessageStore {
         }
     }
 
-    /// What a selector means to the receives, if the endpoint may receive such messages.
+    /// Resolves a selector for the receives, if the endpoint may receive such messages.
     fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
         self.common().caps.check(selector.caps())?;
         match self {
@@ -87,7 +87,7 @@ impl MessageStore {
         }
     }
 
-    /// Where the receive of a claimed message is posted.
+    /// Returns the target to which the receive of a claimed message is posted.
     fn target(&self, claim: ClaimGuard) -> PostTarget {
         let scope = Scope::Claimed(claim);
         match self {
@@ -120,7 +120,7 @@ impl MessageStore {
         }
     }
 
-    /// The completion of a look that found nothing, or this message.
+    /// Returns the completion of a peek that found this message, or none.
     fn completion(
         &self,
         context: UserContext,
@@ -275,7 +275,7 @@ impl IntoFuture for Peek {
     type Output = Result<MessageInfo>;
     type IntoFuture = Ready<Result<MessageInfo>>;
 
-    /// Looks at once.
+    /// Looks immediately.
     fn into_future(self) -> Self::IntoFuture {
         ready(self.now())
     }
@@ -283,7 +283,7 @@ impl IntoFuture for Peek {
 
 debug_fields!(Peek, self => endpoint: self.store.common().id, selector: self.selector);
 
-/// Of which interface messages are, with a tag or without.
+/// Returns the completion flag of tagged or of untagged messages.
 fn interface(is_tagged: bool) -> CompletionFlags {
     match is_tagged {
         true => CompletionFlags::TAGGED,
@@ -397,7 +397,7 @@ impl ClaimedMessage {
 /// ```
 pub type RecvClaimed<B> = Posting<B, RecvClaimedKind>;
 
-/// The right to a claimed message, until it is used.
+/// The right to receive a claimed message. If it is dropped unused, the claim is released.
 pub(super) struct ClaimGuard {
     store: MessageStore,
     claimed: Option<ClaimId>,
@@ -409,7 +409,7 @@ impl ClaimGuard {
         self.is_tagged
     }
 
-    /// Uses it up.
+    /// Uses the claim.
     pub(super) fn take(mut self) -> ClaimId {
         let claimed = self.claimed.take();
         claimed.expect("a claim is used once, by value")

@@ -96,7 +96,7 @@ impl RdmEndpoint {
 /// [`next`](Self::next) and polling lose no event.
 #[must_use = "a stream that is not read reports nothing"]
 pub struct Peers {
-    /// `None`: all is read.
+    /// `None`: the stream has ended.
     reader: Option<PeerReader>,
     vector: Option<AddressVector>,
     waiter: ProgressWaiter,

@@ -1,4 +1,4 @@
-//! An operation before it is posted, and the forms in which it is.
+//! Operations before they are posted, and the forms in which they are posted.
 //!
 //! # The way of a post
 //!
@@ -66,9 +66,9 @@ use super::target::{OpHandle, PostTarget};
 pub struct Posting<B: IoBufs, K: PostingKind> {
     pub(super) target: PostTarget,
     pub(super) buffers: B,
-    /// What the connection is asked for, or why it cannot be: the post fails with that.
+    /// The operation, or why there is none: then the post fails with this error.
     pub(super) operation: Result<OpKind>,
-    /// Of a receive: the most bytes of a message whose memory is allocated when it arrives.
+    /// For a receive that allocates memory when its message arrives: the most bytes that it takes.
     max: Option<usize>,
     pub(super) options: PostOptions,
     kind: PhantomData<fn() -> K>,
@@ -86,7 +86,8 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
         }
     }
 
-    /// A receive, into `buffers`, or of any length up to `max`.
+    /// Describes a receive into `buffers`, or, with `max`, of a message of at most this many bytes
+    /// whose memory is allocated when it arrives.
     pub(super) fn receive(target: PostTarget, buffers: B, max: Option<usize>) -> Self {
         Posting {
             max,
@@ -144,8 +145,8 @@ impl<B: IoBufs, K: AwaitedKind> Posting<B, K> {
         self
     }
 
-    /// Posts to a future. `wait`: a full context makes the operation wait instead of failing with
-    /// Again.
+    /// Posts with a future. With `wait`, the operation waits if the context is full, instead of
+    /// failing with Again.
     pub(super) fn post_op(mut self, wait: bool) -> Result<Op<B, K::Output>, Failed<B>> {
         self.options.wait = wait;
         match self
@@ -227,7 +228,8 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
         }
     }
 
-    /// What may be posted: the endpoint has the capabilities, and takes such buffers.
+    /// Checks that the endpoint has the capabilities and accepts the buffers; returns the
+    /// operation.
     #[inline]
     fn check(&self) -> Result<&OpKind> {
         let operation = self.operation.as_ref().map_err(Error::clone)?;
@@ -239,9 +241,9 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
         }
     }
 
-    /// Posts a small message by a copy of its bytes, if nothing but its future awaits it: then it
-    /// takes no record, and its buffers stay with the future. Gives its number. `None`: it is no
-    /// such message, or there is no room for it now.
+    /// Posts a copy of a small message that only its future awaits, and returns its number. Such a
+    /// message needs no record, and its buffers stay with the future. `None`: the message does not
+    /// qualify, or there is no room for it now.
     #[inline]
     fn post_copied(&self, operation: &OpKind) -> Result<Option<u64>> {
         let &OpKind::Send {
@@ -270,7 +272,7 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
         }
     }
 
-    /// Posts to the completion queue of its direction.
+    /// Posts an operation that reports to the completion queue of its direction.
     pub(super) fn post_queued(
         mut self,
         context: UserContext,
@@ -306,8 +308,8 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
         })
     }
 
-    /// Makes the record of what was checked, and posts it. What comes with the handle awaits its
-    /// end, or its acceptance, where it reports elsewhere and waits for room.
+    /// Makes the record of a checked operation and posts it. The returned `AwaitedOp` awaits the
+    /// operation's end; or, if the operation reports elsewhere and waits for room, its acceptance.
     fn post_record(self, report: Report) -> Result<(OpHandle, Option<AwaitedOp>), Failed<B>> {
         let Posting {
             target,
@@ -356,10 +358,10 @@ impl<B: IoBufs, K: PostingKind> Posting<B, K> {
     }
 }
 
-/// What is done with the buffers of an operation.
+/// Returns how an operation uses its local buffers.
 fn local_use(operation: &OpKind, max: Option<usize>) -> LocalUse {
     match operation {
-        // A receive of a message of any length gives no memory.
+        // A receive with `max` is given no memory.
         OpKind::Receive if max.is_none() => LocalUse::Receive,
         OpKind::Send { .. } | OpKind::Inject { .. } | OpKind::Receive => LocalUse::Send,
         OpKind::Write { .. } => LocalUse::Write,
@@ -369,7 +371,7 @@ fn local_use(operation: &OpKind, max: Option<usize>) -> LocalUse {
     }
 }
 
-/// Posts what has been copied: its end is only counted, and it never waits.
+/// Posts copied bytes. The operation never waits, and only counters count its end.
 pub(super) fn inject(target: PostTarget, mut operation: OpKind, bytes: &[u8]) -> Result<()> {
     let options = PostOptions::default();
     let need = target.caps(&operation, &options);
@@ -391,7 +393,7 @@ impl<B: IoBufs, K: AwaitedKind> IntoFuture for Posting<B, K> {
     }
 }
 
-/// Shows how much, never what: the bytes are the user's.
+/// Shows the lengths, never the bytes, which are the user's.
 impl<B: IoBufs, K: PostingKind> fmt::Debug for Posting<B, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Posting")

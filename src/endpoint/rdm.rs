@@ -87,11 +87,12 @@ pub(super) struct Inner {
     vector: AddressVector,
     ports: Ports,
     sources: Arc<dyn Sources>,
-    /// Completions of receives name the sender (`FI_SOURCE`).
+    /// Whether completions of receives name the sender (`FI_SOURCE`).
     tells_sources: bool,
-    /// The authorization keys of its peers, where they have keys of their own.
+    /// The authorization keys of the peers, if peers have keys of their own.
     key_names: Box<[AuthKeyAddr]>,
-    /// What buffers for several messages keep free for the next (`FI_OPT_MIN_MULTI_RECV`).
+    /// Bytes that a buffer for several messages keeps free for the next one
+    /// (`FI_OPT_MIN_MULTI_RECV`).
     pub(super) free_min: usize,
     pub(super) common: Common,
 }
@@ -138,7 +139,7 @@ impl PostEndpoint for Inner {
     }
 }
 
-/// The receives.
+/// Owns the receives.
 impl OpOwner for Inner {
     fn phase(&self, key: OpKey) -> Phase {
         self.receives.phase(key)
@@ -148,8 +149,8 @@ impl OpOwner for Inner {
         self.receives.cancel(key)
     }
 
-    /// When this returns, the message of the receive is in its place again, or will be as soon as
-    /// it has come in full.
+    /// On return the message of the receive is back in its place, or will be as soon as all of it
+    /// has arrived.
     fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
         if self.receives.withdraw(key, awaited) {
             self.rdm.detach_receive(key);
@@ -250,7 +251,7 @@ impl RdmEndpoint {
             let what = format!("{node:?} is no name or number with a port");
             return Err(Error::new(ErrorKind::InvalidArgument, what));
         };
-        // Of an interface's name as the zone, the system knows the number.
+        // The system's resolver also knows the number of a zone that is an interface's name.
         let bare = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
         let name = bare.unwrap_or(name).to_owned();
         let own = self.local_addr();
@@ -336,12 +337,12 @@ impl RdmEndpoint {
         self.inner.rdm.read_peers()
     }
 
-    /// True once its orderly end has begun.
+    /// Returns whether the graceful close has begun.
     pub(super) fn is_closing(&self) -> bool {
         self.inner.rdm.is_closing()
     }
 
-    /// A sender as completions name it, if they do.
+    /// Returns a sender in the form that completions name it, if they do.
     pub(super) fn source(&self, source: SourceId) -> Option<Source> {
         let sources = self.inner.tells_sources.then_some(&self.inner.sources)?;
         Some(Source::Numbered(source.0, Arc::clone(sources)))
@@ -356,8 +357,8 @@ impl Inner {
         }
     }
 
-    /// Posts to a peer, over the connection there is or a new one. A connection that ends in this
-    /// moment refuses, having done nothing, and the post goes to the next.
+    /// Posts to a peer, over the existing connection or a new one. A connection that is just ending
+    /// refuses the post without any effect, and the post goes to the next connection.
     fn post_to(
         &self,
         peer: FabricAddr,
@@ -380,8 +381,8 @@ impl Inner {
         }
     }
 
-    /// True if a receive is a buffer for several messages by the endpoint's default flags: one
-    /// that is awaited ends with its message, so it can only take one.
+    /// Returns whether the endpoint's default flags make a receive a buffer for several messages. A
+    /// receive with a future takes only one, because it ends with its message.
     fn takes_many(&self, selector: &Selector, operation: &OpRecord) -> bool {
         let memory = operation.payload.as_ref();
         self.common.defaults.multi_recv
@@ -390,7 +391,7 @@ impl Inner {
             && !memory.is_some_and(Payload::is_on_arrival)
     }
 
-    /// What a selector means to the receives.
+    /// Resolves a selector for the receives.
     pub(super) fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
         let Selector {
             wanted,
@@ -410,20 +411,20 @@ impl Inner {
         Ok(ReceiveSelector { wanted, source })
     }
 
-    /// All peers of one of the endpoint's keys.
+    /// Returns the source that stands for all peers of one of the endpoint's keys.
     fn all_of_key(&self, key: AuthKeyAddr) -> Result<SourceId> {
         let at = self.key_names.iter().position(|it| *it == key);
         let Some(at) = at else {
             let what = format!("{key:?} is no key that the endpoint was opened with");
             return Err(Error::new(ErrorKind::InvalidArgument, what));
         };
-        // There are at most `EP_AUTH_KEY_MAX`.
+        // The number of keys is at most `EP_AUTH_KEY_MAX`.
         Ok(SourceId::all_of_key(at as u16 + 1))
     }
 
-    /// The peer's port, by one table access if the peer was posted to before.
+    /// Returns the peer's port, by one table access if there was a post to the peer before.
     fn port_to(&self, peer: FabricAddr) -> Result<Arc<Port>> {
-        // Read first: an address that is removed from now on is looked up again by the next post.
+        // Read first: if an address is removed from now on, the next post looks it up again.
         let removals = self.vector.removals();
         if let Some(port) = removals.and_then(|removals| self.ports.get(peer, removals)) {
             return Ok(port);
@@ -439,12 +440,12 @@ impl Inner {
         Ok(port)
     }
 
-    /// True once it is closed, with all its connections.
+    /// Returns whether the endpoint is closed, with all its connections.
     pub(super) fn is_closed(&self) -> bool {
         self.rdm.is_closed()
     }
 
-    /// True if another port is to be asked for since this one's connection ends.
+    /// Returns whether to ask for another port, because this port's connection ends.
     fn forget_ended(&self, peer: FabricAddr, port: &Arc<Port>) -> bool {
         let is_known = self.vector.peer_addr(peer).is_ok();
         let moved = is_known && port.is_superseded();
@@ -455,7 +456,7 @@ impl Inner {
     }
 }
 
-/// Runs a look-up beside the driver.
+/// Runs a look-up apart from the driver.
 async fn look_up<T: Send + 'static>(
     domain: &Domain,
     look: impl FnOnce() -> Result<T> + Send + 'static,

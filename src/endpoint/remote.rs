@@ -1,4 +1,4 @@
-//! Where an RMA reaches: ranges of the peer's memory.
+//! The target of an RMA operation: ranges of the peer's memory.
 
 use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
@@ -27,9 +27,9 @@ use crate::wire::{RemoteSegment, Segments};
 /// ```
 #[derive(Clone, Debug)]
 pub struct RemoteRegions {
-    /// The first of those that were given.
+    /// The given ranges, as far as there is room for them.
     regions: [Option<RemoteRegion>; RMA_IOV_LIMIT],
-    /// How many were given, which may be too many.
+    /// Number of ranges that were given, which may be too many.
     count: usize,
 }
 
@@ -59,8 +59,8 @@ impl From<&[RemoteRegion]> for RemoteRegions {
 }
 
 impl RemoteRegions {
-    /// The segments of an operation, as long as any memory of this side can be: they are cut to its
-    /// length when it is posted.
+    /// Returns the segments of an operation, as long as local memory could be at most. Posting cuts
+    /// them to the operation's length.
     pub(super) fn segments(&self, need: Access, domain: &Domain) -> Result<Segments> {
         if !(1..=RMA_IOV_LIMIT).contains(&self.count) {
             return Err(Error::new(
@@ -104,7 +104,8 @@ impl RemoteRegions {
     }
 }
 
-/// The empty segment behind one whose key's domain demands proof (`FI_MR_RAW`).
+/// Returns the empty segment that carries the tag of the segment before it, if the domain of that
+/// one's key demands proof (`FI_MR_RAW`).
 fn proof(tag: Tag) -> RemoteSegment {
     let (mut addr, mut key) = ([0; 8], [0; 8]);
     addr.copy_from_slice(&tag[..8]);

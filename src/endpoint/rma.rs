@@ -143,7 +143,7 @@ impl RdmEndpoint {
     }
 }
 
-/// Describes a write, which completes as the endpoint's writes do by default.
+/// Describes a write that completes by the endpoint's default level for writes.
 fn write<B: IoBufs>(target: PostTarget, buffers: B, remote: &RemoteRegions) -> RmaWrite<B> {
     let common = target.common();
     let level = common.defaults.writes;

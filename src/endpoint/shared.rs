@@ -85,7 +85,8 @@ pub struct SharedReceiveContext {
 pub(super) struct ContextInner {
     context: Arc<SharedContext>,
     dependents: Dependents,
-    /// What buffers for several messages keep free for the next (`FI_OPT_MIN_MULTI_RECV`).
+    /// Bytes that a buffer for several messages keeps free for the next one
+    /// (`FI_OPT_MIN_MULTI_RECV`).
     free_min: usize,
     receive_counter: Option<Counter>,
     pub(super) common: Common,
@@ -132,8 +133,8 @@ impl OpOwner for ContextInner {
         self.context.receives().cancel(key)
     }
 
-    /// When this returns, the message of the receive is in its place again, or will be as soon as
-    /// it has come in full.
+    /// On return the message of the receive is back in its place, or will be as soon as all of it
+    /// has arrived.
     fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
         if self.context.receives().withdraw(key, awaited) {
             self.context.detach_receive(key);
@@ -146,12 +147,12 @@ impl OpOwner for ContextInner {
 }
 
 impl ContextInner {
-    /// True once it is closed.
+    /// Returns whether the context is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.dependents.is_closed()
     }
 
-    /// What a selector means to the receives.
+    /// Resolves a selector for the receives.
     pub(super) fn resolve_selector(&self, selector: Selector) -> Result<ReceiveSelector> {
         if selector.source.is_some() || selector.key.is_some() {
             let what = "from: receives that endpoints share take the messages of all of them";
@@ -247,17 +248,17 @@ impl SharedReceiveContext {
         Ok(())
     }
 
-    /// True once it is closed.
+    /// Returns whether the context is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.inner.is_closed()
     }
 
-    /// The counter of its receives.
+    /// Returns the counter of the context's receives.
     pub(super) fn receive_counter(&self) -> Option<&Counter> {
         self.inner.receive_counter.as_ref()
     }
 
-    /// Keeps it from being closed for as long as the returned value lives.
+    /// Keeps the context from being closed until the returned value is dropped.
     pub(super) fn depend(&self, scope: DomainScope, name: Arc<str>) -> Result<Dependence> {
         scope.check("receive context", self.domain().scope().own())?;
         let closed = || Error::new(ErrorKind::BadState, "the receive context is closed");

@@ -1,5 +1,5 @@
-//! Where operations are posted, and what owns them until they end: each kind of endpoint posts by
-//! [`PostEndpoint`], and what owns posted operations is an [`OpOwner`].
+//! The targets that operations are posted to, and their owners until they end: each kind of
+//! endpoint posts by [`PostEndpoint`], and an [`OpOwner`] owns posted operations.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -21,26 +21,26 @@ use crate::sync::ProgressWaiter;
 use super::common::Common;
 use super::peek::ClaimGuard;
 
-/// A post, and the port that has the operation, if that is not the endpoint's own; or why not, and
+/// A posted operation, with the port that owns it if it is not the endpoint's own; or the error and
 /// the memory.
 pub(super) type PostResult = Result<(PostedOp, Option<Arc<Port>>), (Error, Payload)>;
 
-/// Owns posted operations until they end.
+/// An owner of posted operations until they end.
 pub(super) trait OpOwner: Send + Sync {
-    /// How far an operation has come.
+    /// Returns how far an operation has got.
     fn phase(&self, key: OpKey) -> Phase;
 
     /// Asks an operation to end early.
     fn cancel(&self, key: OpKey) -> Withdrawn;
 
-    /// The future of an operation is dropped (ruling 4).
+    /// Handles the drop of an operation's future (ruling 4).
     fn withdraw(&self, key: OpKey, awaited: AwaitedOp);
 
-    /// The waiter for the acceptance of an operation goes away.
+    /// Handles the drop of a future that waits for an operation's acceptance.
     fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp);
 }
 
-/// A port owns its operations: the kinds of port do the same by the same names.
+/// Makes a port the owner of its operations, by the port's methods of the same names.
 macro_rules! port_owns_operations {
     ($port:ty) => {
         impl OpOwner for $port {
@@ -65,70 +65,70 @@ macro_rules! port_owns_operations {
 port_owns_operations!(Port);
 port_owns_operations!(DgramPort);
 
-/// What a kind of endpoint does with what is posted to it. Operations that a connectionless
-/// endpoint posts to a peer are owned by the peer's port.
+/// The operations of a kind of endpoint as a target of posts. If a connectionless endpoint posts an
+/// operation to a peer, the peer's port owns it.
 pub(super) trait PostEndpoint: Send + Sync {
-    /// What endpoints of every kind have.
+    /// Returns the part that endpoints of every kind have.
     fn common(&self) -> &Common;
 
-    /// The owner of all other operations.
+    /// Returns the owner of all other operations.
     fn own_operations(&self) -> &dyn OpOwner;
 
-    /// The port that copies small messages: a connected endpoint's.
+    /// Returns the port that copies small messages; only a connected endpoint has one.
     fn copying_port(&self) -> Option<&Port> {
         None
     }
 
-    /// The port to a peer by the name that operation names have of it.
+    /// Returns the port to a peer, by the number that operation ids contain for it.
     fn port_named(&self, _name: u64) -> Option<Arc<Port>> {
         None
     }
 
-    /// Posts an operation, which was checked.
+    /// Posts an operation that has been checked.
     fn post(&self, scope: Scope, operation: OpRecord) -> PostResult;
 
-    /// True if messages come from several peers, so that a receive reports from which.
+    /// Returns whether messages come from several peers, so that a receive reports its sender.
     fn names_sources(&self) -> bool {
         false
     }
 
-    /// The endpoint whose connection brought a message, where several share receives.
+    /// Returns the endpoint whose connection brought a message, if several share receives.
     fn endpoint_of(&self, _end: &OpEnd) -> Option<EndpointId> {
         None
     }
 
-    /// What is known of the sender of a message that was received here.
+    /// Returns the known names of the sender of a message that was received here.
     fn source_name(&self, _end: &OpEnd) -> Option<SourceName> {
         None
     }
 }
 
-/// Which peer an operation of an endpoint concerns.
+/// The peer or peers that an operation of an endpoint concerns.
 pub(super) enum Scope {
     /// The one peer of a connected endpoint.
     Connection,
-    /// A peer that is sent to, written to or read from.
+    /// The destination of a send, or the target of an RMA or atomic operation.
     Peer(FabricAddr),
-    /// All peers, or one: what is received.
+    /// All peers or one, for a receive.
     Receives(Selector),
-    /// A message that came before.
+    /// A claimed message, which arrived before its receive.
     Claimed(ClaimGuard),
 }
 
-/// Which messages a receive takes.
+/// Criteria for the messages that a receive takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Selector {
     pub(super) wanted: MatchCriteria,
-    /// Of this peer only.
+    /// Takes messages from this peer only.
     pub(super) source: Option<FabricAddr>,
-    /// Of the peers of this key only.
+    /// Takes messages from the peers of this key only.
     pub(super) key: Option<AuthKeyAddr>,
-    /// One after another in the same buffer, until fewer bytes than these are left.
+    /// Takes several messages into the buffer, until fewer bytes than this are free.
     pub(super) free_min: Option<usize>,
 }
 
 impl Selector {
-    /// Of any peer.
+    /// Creates a selector for messages from any peer.
     pub(super) fn any(wanted: MatchCriteria) -> Self {
         Selector {
             wanted,
@@ -138,8 +138,8 @@ impl Selector {
         }
     }
 
-    /// The capabilities that receiving these takes. Directed at one peer or key it is never
-    /// ignored, as fi_msg(3) has it without `FI_DIRECTED_RECV`: that would deliver another peer's
+    /// Returns the capabilities that such a receive needs. A source or a key is never ignored, as
+    /// fi_msg(3) would have it without `FI_DIRECTED_RECV`: the receive would get another peer's
     /// message.
     #[inline]
     pub(super) fn caps(&self) -> Caps {
@@ -158,7 +158,7 @@ impl Selector {
         message | Caps::RECV | directed | many
     }
 
-    /// These bits of the tag do not matter.
+    /// Ignores these bits of the tag.
     pub(super) fn ignore(&mut self, mask: u64) {
         if let MatchCriteria::Tagged { ignore, .. } = &mut self.wanted {
             *ignore = mask;
@@ -166,7 +166,7 @@ impl Selector {
     }
 }
 
-/// What an operation is to be posted to.
+/// The endpoint and the scope that an operation is posted to.
 pub(super) struct PostTarget {
     endpoint: Arc<dyn PostEndpoint>,
     scope: Scope,
@@ -181,7 +181,7 @@ impl PostTarget {
         }
     }
 
-    /// Changes which messages are received.
+    /// Changes the criteria of a receive.
     pub(super) fn select(&mut self, select: impl FnOnce(&mut Selector)) {
         if let Scope::Receives(selector) = &mut self.scope {
             select(selector);
@@ -192,8 +192,9 @@ impl PostTarget {
         self.endpoint.common()
     }
 
-    /// Posts a small message that is copied, and awaited, and gives its number. `None`: it is an
-    /// operation, here or now.
+    /// Posts a copy of a small message that is awaited, and returns its number. `None`: the
+    /// endpoint copies no messages, or has no room for one now, so the message is posted as an
+    /// operation.
     #[inline]
     pub(super) fn post_copied(
         &self,
@@ -207,13 +208,13 @@ impl PostTarget {
         }
     }
 
-    /// Where the future of a copied message looks.
+    /// Returns the handle by which the future of a copied message finds its end.
     pub(super) fn into_copied_send(self, number: u64) -> CopiedSend {
         let PostTarget { endpoint, .. } = self;
         CopiedSend { endpoint, number }
     }
 
-    /// The capabilities that an operation takes which is posted to it.
+    /// Returns the capabilities that an operation needs which is posted to this target.
     #[inline]
     pub(super) fn caps(&self, operation: &OpKind, options: &PostOptions) -> Caps {
         fence_caps(options)
@@ -239,7 +240,8 @@ impl PostTarget {
         }
     }
 
-    /// Of which interface an operation is: what its completion's flags say beside the direction.
+    /// Returns the interface that an operation belongs to, as the flags of its completion name it
+    /// beside the direction.
     pub(super) fn interface(&self, operation: &OpKind) -> CompletionFlags {
         let message = |is_tagged| match is_tagged {
             true => CompletionFlags::TAGGED,
@@ -257,7 +259,7 @@ impl PostTarget {
         }
     }
 
-    /// Posts, and says where to ask after the operation.
+    /// Posts the operation, and returns the handle to ask about it.
     #[inline]
     pub(super) fn post(
         self,
@@ -277,16 +279,16 @@ impl PostTarget {
     }
 }
 
-/// An operation that was posted, and where to find its owner.
+/// A posted operation, by its key and its owner.
 pub(super) struct OpHandle {
     endpoint: Arc<dyn PostEndpoint>,
-    /// Of an operation that a connectionless endpoint posted to a peer.
+    /// The owner, if a connectionless endpoint posted the operation to a peer.
     port: Option<Arc<Port>>,
     key: OpKey,
 }
 
 impl OpHandle {
-    /// The operation's name within its endpoint.
+    /// Returns the operation's id within its endpoint.
     pub(super) fn name(&self) -> OperationId {
         let key = self.key.to_bits();
         match &self.port {
@@ -306,27 +308,27 @@ impl OpHandle {
         self.owner().phase(self.key)
     }
 
-    /// True if the operation has ended by this.
+    /// Requests cancellation; returns whether the operation has ended by it.
     pub(super) fn cancel(&self) -> bool {
         self.owner().cancel(self.key) == Withdrawn::Ended
     }
 
-    /// The operation's future is dropped (ruling 4).
+    /// Handles the drop of the operation's future (ruling 4).
     pub(super) fn withdraw(&self, awaited: AwaitedOp) {
         self.owner().withdraw(self.key, awaited);
     }
 
-    /// The waiter for its acceptance goes away.
+    /// Handles the drop of a future that waits for the operation's acceptance.
     pub(super) fn withdraw_waiting(&self, awaited: &AwaitedOp) {
         self.owner().withdraw_waiting(self.key, awaited);
     }
 
-    /// True if a receive reports who sent its message.
+    /// Returns whether a receive reports the sender of its message.
     pub(super) fn names_sources(&self) -> bool {
         self.endpoint.names_sources()
     }
 
-    /// Of who awaits it.
+    /// Creates the waiter of the operation's future.
     #[inline]
     pub(super) fn waiter(&self) -> ProgressWaiter {
         ProgressWaiter::new(self.endpoint.common().domain.progress_by_hand())
@@ -341,8 +343,8 @@ impl OpHandle {
     }
 }
 
-/// A small message that was copied when it was posted: its end is a number that its connection
-/// passes.
+/// A small message that was copied when it was posted. It has ended when its connection has passed
+/// its number.
 pub(super) struct CopiedSend {
     endpoint: Arc<dyn PostEndpoint>,
     number: u64,
@@ -358,7 +360,7 @@ impl CopiedSend {
         OperationId::copied(self.number)
     }
 
-    /// Of who awaits it.
+    /// Creates the waiter of the message's future.
     pub(super) fn waiter(&self) -> ProgressWaiter {
         ProgressWaiter::new(self.endpoint.common().domain.progress_by_hand())
     }
@@ -367,7 +369,7 @@ impl CopiedSend {
         self.port().sent_phase(self.number)
     }
 
-    /// True if it has ended by this.
+    /// Requests cancellation; returns whether the message has ended by it.
     pub(super) fn cancel(&self) -> bool {
         self.port().cancel_sent(self.number) == Withdrawn::Ended
     }
@@ -377,13 +379,13 @@ impl CopiedSend {
         self.port().poll_sent(self.number, waker)
     }
 
-    /// Its future is dropped (ruling 4), or has ended with a failure.
+    /// Handles the drop of its future (ruling 4), or the end of its future with a failure.
     pub(super) fn forget(&self, ended: bool) {
         self.port().forget_sent(self.number, ended);
     }
 }
 
-/// Posts a receive, or a buffer for several messages, to receives that connections share.
+/// Posts a receive, or a buffer for several messages, to receives that several connections share.
 pub(super) fn post_receive(
     receives: &ReceiveContext,
     selector: ReceiveSelector,
@@ -408,7 +410,7 @@ pub(super) fn post_claimed(
     Ok((receives.receive_claimed(claim.take(), operation)?, None))
 }
 
-/// What a fence takes besides.
+/// Returns the capabilities that a fence needs in addition.
 #[inline]
 pub(super) fn fence_caps(options: &PostOptions) -> Caps {
     match options.fence {
@@ -417,7 +419,8 @@ pub(super) fn fence_caps(options: &PostOptions) -> Caps {
     }
 }
 
-/// The capabilities that an atomic operation takes here: the directions in which it moves numbers.
+/// Returns the capabilities that an atomic operation needs here: the directions in which it moves
+/// numbers.
 pub(super) fn atomic_caps(call: AtomicCall) -> Caps {
     let only_reads = call.operation == AtomicOp::Read.to_number();
     Caps::ATOMIC
@@ -428,8 +431,8 @@ pub(super) fn atomic_caps(call: AtomicCall) -> Caps {
         }
 }
 
-/// Cancels the operation of this name, which the endpoint or one of its ports owns. True if it has
-/// ended by that.
+/// Cancels the operation with this id, which the endpoint or one of its ports owns. Returns whether
+/// the operation has ended by it.
 pub(super) fn cancel_named(endpoint: &impl PostEndpoint, operation: OperationId) -> bool {
     let key = OpKey::from_bits(operation.key());
     if let Some(number) = operation.copied_number() {

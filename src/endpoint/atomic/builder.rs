@@ -1,4 +1,4 @@
-//! From a described atomic operation to one that can be posted.
+//! Turns the description of an atomic operation into one that can be posted.
 
 use crate::buf::{ConvertMany, LocalUse, Payload};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
@@ -15,15 +15,15 @@ use super::super::remote::RemoteRegions;
 use super::super::target::{PostTarget, atomic_caps, fence_caps};
 use super::operands::{AtomicMemory, AtomicValue, Operands};
 
-/// An atomic operation as it was asked for.
+/// The description of an atomic operation, as the calls of an endpoint fill it in.
 pub(super) struct Described {
     target: PostTarget,
     call: AtomicCall,
-    /// What is offered of it; nothing: it is not.
+    /// The numbers that one operation may have; `None`: the operation is not offered.
     attr: Option<AtomicAttr>,
     operands: AtomicMemory,
     compare: Option<AtomicMemory>,
-    /// Where results go, if not to its future.
+    /// The memory that results are written to, if they do not go to the operation's future.
     results: Option<AtomicMemory>,
     remote: RemoteRegions,
     pub(super) options: PostOptions,
@@ -113,7 +113,7 @@ impl Described {
         }
     }
 
-    /// Judges what can be known without looking at memory.
+    /// Checks everything that does not need the memory.
     fn check(&self) -> Result<()> {
         let error = |kind, message: String| Err(Error::new(kind, message));
         let need = atomic_caps(self.call) | fence_caps(&self.options);
@@ -144,7 +144,7 @@ impl Described {
         Ok(())
     }
 
-    /// The operation with all that is copied for it.
+    /// Builds the operation, with a copy of everything that it takes by value.
     pub(super) fn prepare(self) -> Result<Posting<AtomicMemory, AtomicKind>> {
         let operation = self.operation_kind();
         self.try_prepare()
@@ -189,7 +189,7 @@ impl Described {
         Ok(posting)
     }
 
-    /// Posts a copy, whose end is only counted.
+    /// Posts a copy of the operands. Only counters count its end.
     pub(super) fn inject(self) -> Result<()> {
         let operation = self.operation_kind();
         let inject = || {
@@ -216,7 +216,7 @@ debug_fields!(Described, self =>
     endpoint: self.target.common().id, call: self.call, len: self.operands.len()
 );
 
-/// What the numbers of this machine are on the wire.
+/// Returns the number type as the wire names it, with this machine's byte order.
 fn numbers_here(datatype: AtomicType) -> u64 {
     let order = if cfg!(target_endian = "big") {
         BIG_ENDIAN
@@ -226,7 +226,7 @@ fn numbers_here(datatype: AtomicType) -> u64 {
     u64::from(datatype.to_number()) | order
 }
 
-/// Appends the bytes of operands, if this endpoint may have them.
+/// Appends the bytes of the operands, if this endpoint may use their memory.
 fn copy_out(memory: AtomicMemory, common: &Common, into: &mut Vec<u8>) -> Result<()> {
     common.check_buffers(&memory)?;
     if let Some(own) = memory.own() {

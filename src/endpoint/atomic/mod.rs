@@ -256,7 +256,7 @@ impl<R> FetchAtomic<R> {
     }
 }
 
-/// What both builders have: setters, and the forms in which they post.
+/// The methods of both builders: setters, and the forms in which they post.
 macro_rules! atomic_forms {
     ($builder:ident $(<$results:ident>)?, $output:ty) => {
         impl$(<$results: AtomicResults>)? $builder$(<$results>)? {

@@ -1,4 +1,4 @@
-//! What atomic operations are given, and what they give: numbers by value, or in regions.
+//! Operands and results of atomic operations: numbers by value, or in regions.
 
 use std::marker::PhantomData;
 
@@ -180,7 +180,7 @@ impl AtomicMemory {
         }
     }
 
-    /// The bytes, if they are its own.
+    /// Returns the bytes, unless they are in a region.
     pub(super) fn own(&self) -> Option<&[u8]> {
         match &self.0 {
             Kind::Own(bytes) => Some(bytes),
@@ -188,7 +188,7 @@ impl AtomicMemory {
         }
     }
 
-    /// The numbers that were put into it.
+    /// Returns the numbers that this memory holds by value; none for a region.
     fn numbers<T: AtomicValue>(&self) -> Vec<T> {
         let size = size_of::<T>();
         let own = self.own().unwrap_or_default().chunks_exact(size);
@@ -232,7 +232,7 @@ impl Convert for AtomicMemory {
     }
 }
 
-/// The refusal of what it is made of, as its own.
+/// Turns the refusal of the buffer inside into a refusal of the `AtomicMemory`.
 fn again<B>(kind: fn(B) -> Kind) -> impl FnOnce(Refused<B>) -> Refused<AtomicMemory> {
     move |(error, back)| (error, AtomicMemory(kind(back)))
 }
@@ -245,7 +245,7 @@ impl sealed::FromMemory for () {
     fn from_memory(_memory: AtomicMemory) {}
 }
 
-/// Of an operation whose results went into a region: the slice, back.
+/// Results that went into a region: the operation returns the slice.
 impl AtomicResults for RegionSlice {}
 impl sealed::FromMemory for RegionSlice {
     fn from_memory(memory: AtomicMemory) -> Self {

@@ -244,7 +244,7 @@ impl DgramEndpointBuilder {
         let (message_max, inject_size) = limits(&domain);
         let mut sizes = self.sizes;
         if !caps.has(Caps::MSG | Caps::RECV) {
-            // Nothing can ask for what comes: it is dropped, and counted.
+            // No receive can ask for datagrams that arrive: they are dropped, and counted.
             sizes.unexpected_bytes = 0;
         }
         let config = DgramConfig {
@@ -284,7 +284,7 @@ impl DgramEndpointBuilder {
     }
 }
 
-/// Bytes of a message, and of an injected one.
+/// Returns the largest size in bytes of a message, and of an injected one.
 fn limits(domain: &Domain) -> (usize, usize) {
     let info = domain.info();
     match info.endpoint.endpoint_type {

@@ -79,7 +79,7 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    /// True once it is closed.
+    /// Returns whether the endpoint is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.port.is_closed()
     }

@@ -161,11 +161,11 @@ impl MulticastGroup {
 impl Drop for MulticastGroup {
     fn drop(&mut self) {
         if let Some(membership) = self.membership {
-            // Fails only when the interface, and the membership with it, has gone.
+            // Fails only if the interface no longer exists, and with it the membership.
             let _ = self.endpoint.port.leave_group(membership);
         }
         if self.inserted {
-            // Fails only if the application has taken it out itself.
+            // Fails only if the application has removed the address itself.
             let _ = self.endpoint.vector.remove(self.address);
         }
     }

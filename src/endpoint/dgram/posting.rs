@@ -41,7 +41,8 @@ impl PostEndpoint for Inner {
 }
 
 impl Inner {
-    /// The address that a datagram goes to, or the only one that it may come from.
+    /// Returns the destination of a datagram, or the only source that a receive takes; `None`: any
+    /// source.
     fn peer_of(&self, scope: &Scope) -> Result<Option<SocketAddr>> {
         let peer = match scope {
             Scope::Peer(peer) => Some(*peer),

@@ -204,7 +204,7 @@ impl RdmEndpointBuilder {
         Ok(opened.remove(0))
     }
 
-    /// Binds what is to be opened, and checks it.
+    /// Checks the settings and binds the context to be opened.
     pub(super) fn prepare(self) -> Result<PreparedContext> {
         let by_vector = (self.binding.domain).has_keys_of_vector(self.binding.auth_key.as_ref());
         let extension = match by_vector {

@@ -1,4 +1,5 @@
-//! Opening what a builder has bound: the one context of an endpoint, or those of a scalable one.
+//! Opens the contexts that a builder has bound: the one context of an endpoint, or those of a
+//! scalable endpoint.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use crate::info::Caps;
 use crate::limits::{HALF_OPEN_MAX_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::progress::{Engine, ListenConfig, Rdm, RdmConfig, ReceiveContext};
 
-/// A context that is bound, and does not listen yet.
+/// A context that is bound and does not listen yet.
 pub(super) struct PreparedContext {
     pub(super) config: RdmConfig,
     pub(super) rest: ContextRest,
 }
 
-/// What an endpoint has beside its part in the progress.
+/// The part of a context that the progress engine does not have.
 pub(super) struct ContextRest {
     pub(super) receives: Arc<ReceiveContext>,
     pub(super) vector: AddressVector,

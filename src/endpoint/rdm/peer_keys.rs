@@ -1,5 +1,5 @@
-//! The authorization keys of an endpoint whose peers have keys of their own (`FI_AV_AUTH_KEY`):
-//! those that its address vector has when it is opened.
+//! The authorization keys of an endpoint whose peers have keys of their own (`FI_AV_AUTH_KEY`): the
+//! keys that are in its address vector when the endpoint is opened.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub(super) struct VectorKeys {
 }
 
 impl VectorKeys {
-    /// All keys of this vector, for the endpoint of this name; they stay in the vector until what
-    /// is returned beside them is dropped.
+    /// Takes all keys of this vector for the endpoint of this name. The keys stay in the vector
+    /// until the returned dependences are dropped.
     ///
     /// # Errors
-    /// `LimitReached` if there are more than an endpoint may have.
+    /// `LimitReached` if there are more keys than an endpoint may have.
     pub(super) fn enable(
         vector: &AddressVector,
         name: &Arc<str>,
@@ -56,7 +56,7 @@ impl VectorKeys {
 }
 
 impl VectorKeys {
-    /// The names of the keys, by their numbers less one.
+    /// Returns the names of the keys; the key with number `n` is at index `n - 1`.
     pub(super) fn names(&self) -> &[AuthKeyAddr] {
         &self.names
     }
@@ -73,7 +73,7 @@ impl PeerKeys for VectorKeys {
 
     fn number_of(&self, key: Option<&AuthSecret>) -> u16 {
         let at = key.and_then(|key| self.secrets.iter().position(|it| it == key));
-        // There are at most `EP_AUTH_KEY_MAX`.
+        // The number of keys is at most `EP_AUTH_KEY_MAX`.
         at.map_or(0, |at| at as u16 + 1)
     }
 

@@ -1,8 +1,8 @@
-//! Which port leads to which peer, found by the index of the peer's address, so that a post costs
-//! one table access.
+//! Maps peers to ports by the index of the peer's address, so that a post costs one table access.
 //!
-//! An entry may be stale, which shows by the address vector's count of removals when it was made (a
-//! removed address is to be refused), and by a port that is gone.
+//! An entry may be stale: if an address was removed since the entry was made (then the address
+//! vector's count of removals differs, and the removed address must be refused), or if the port no
+//! longer exists.
 
 use std::sync::{Arc, Weak};
 
@@ -15,19 +15,19 @@ use crate::sync::Lock;
 pub(super) struct Ports {
     /// The highest bits of addresses, which name a context of the peer.
     context_bits: u32,
-    /// By context, and by index: those of most endpoints are all of context 0.
+    /// By context, then by index. Most endpoints use only context 0.
     slots: Lock<SmallVec<[Vec<Option<Slot>>; 1]>>,
 }
 
 struct Slot {
     addr: FabricAddr,
     removals: u64,
-    /// Weak: a peer that is not posted to any more costs no more than this.
+    /// Weak, so that a peer without further posts keeps only this entry.
     port: Weak<Port>,
 }
 
 impl Ports {
-    /// For the addresses of a vector that keeps so many bits for contexts.
+    /// Creates the table for the addresses of a vector that uses this many bits for contexts.
     pub(super) fn new(context_bits: u32) -> Self {
         Ports {
             context_bits,
@@ -41,7 +41,7 @@ impl Ports {
         (usize::from(context), addr.index())
     }
 
-    /// The port that was noted for this address, if no address was removed since.
+    /// Returns the port of this address, if no address was removed since it was noted.
     pub(super) fn get(&self, addr: FabricAddr, removals: u64) -> Option<Arc<Port>> {
         let slots = self.slots.lock("find a port");
         let (context, index) = self.place_of(addr);
@@ -52,7 +52,7 @@ impl Ports {
         slot.port.upgrade()
     }
 
-    /// Notes the port of an address that the vector has, which bounds the index, and the context.
+    /// Notes the port of an address that is in the vector, so its index and context are bounded.
     pub(super) fn put(&self, addr: FabricAddr, removals: u64, port: &Arc<Port>) {
         let mut slots = self.slots.lock("note a port");
         let (context, index) = self.place_of(addr);

@@ -13,7 +13,7 @@ use crate::domain::Domain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::info::{ContextCount, EndpointType};
 
-/// Binds one context of a scalable endpoint, of this index.
+/// A function that binds the context of this index of a scalable endpoint.
 type BindContext = Box<dyn FnMut(usize, RdmEndpointBuilder) -> RdmEndpointBuilder + Send>;
 
 /// An endpoint with several contexts behind one address (`fi_scalable_ep`).
@@ -264,7 +264,7 @@ debug_fields!(ScalableEndpointBuilder, self =>
     contexts: self.contexts, listen_at: self.listen_at
 );
 
-/// What one of so many contexts may not be bound to.
+/// Refuses settings that belong to the scalable endpoint, for one of `count` contexts.
 fn check_context(context: &RdmEndpointBuilder, count: usize) -> Result<()> {
     let what = if context.vector.is_some() {
         "address_vector: it is the scalable endpoint's (fi_scalable_ep_bind)"

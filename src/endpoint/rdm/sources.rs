@@ -1,4 +1,4 @@
-//! Who the senders are whose messages the endpoint's receives got (`FI_SOURCE`).
+//! Names of the senders of received messages (`FI_SOURCE`).
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::cq::{SourceName, Sources};
 use crate::progress::SourceAddresses;
 use crate::proto::SourceId;
 
-/// Names senders by their addresses, and by what the endpoint's address vector says of those.
-/// Unread completions hold this, but not the endpoint.
+/// Names senders by their addresses and by the entries of the endpoint's address vector. Unread
+/// completions hold this instead of the endpoint.
 pub(super) struct SourceNames {
     pub(super) addresses: Arc<SourceAddresses>,
     pub(super) vector: AddressVector,
