@@ -44,8 +44,8 @@ pub enum Event {
         context: Option<UserContext>,
         /// What the accepting side sent along; empty on the accepting side itself.
         data: Bytes,
-        /// The certificates that the peer proved itself by. `None` without TLS, and of a peer that
-        /// was not asked for any.
+        /// The certificates with which the peer proved its identity. `None` without TLS, and for a
+        /// peer that was not asked for any.
         peer_certificates: Option<PeerCertificates>,
     },
     /// A connection has ended, by this side, the peer or a loss (`FI_SHUTDOWN`). It comes once,
@@ -55,10 +55,10 @@ pub enum Event {
         endpoint: EndpointId,
         /// The context the endpoint was opened with, if any.
         context: Option<UserContext>,
-        /// Why, if the connection was lost. `None`: both sides have said that they end, and know
-        /// that all they sent has arrived; or this side closed a connection to a peer without this
-        /// library's extension. Such a peer cannot say that it ends: its end is a loss
-        /// ([`ErrorKind::PeerClosed`]).
+        /// The cause, if the connection was lost. `None`: both sides have announced their end and
+        /// know that everything they sent has arrived; or this side closed a connection to a peer
+        /// without this library's extension. Such a peer cannot announce its end, which is
+        /// therefore a loss ([`ErrorKind::PeerClosed`]).
         ///
         /// [`ErrorKind::PeerClosed`]: crate::ErrorKind::PeerClosed
         error: Option<Error>,
@@ -70,7 +70,7 @@ pub enum Event {
         /// The region, ready for use.
         region: MemoryRegion,
     },
-    /// The same of a read-only region (`FI_MR_COMPLETE`).
+    /// As `MrComplete`, for a read-only region (`FI_MR_COMPLETE`).
     MrReadOnlyComplete {
         /// The context given with the registration.
         context: UserContext,
@@ -85,10 +85,11 @@ pub enum Event {
         context: UserContext,
         /// How many addresses were inserted.
         count: usize,
-        /// What names each address, in the order in which they were given, or why it failed.
+        /// The name of each address, in the order in which they were given, or the error if it
+        /// failed.
         addresses: Vec<Result<FabricAddr>>,
     },
-    /// What the application wrote by [`EventQueue::write`](super::EventQueue::write).
+    /// An event that the application wrote with [`EventQueue::write`](super::EventQueue::write).
     User {
         /// The application's code.
         code: u32,
@@ -156,7 +157,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Which control operation failed, and why (`fi_eq_err_entry` of `fi_eq(3)`).
+/// The failure of a control operation, with its cause (`fi_eq_err_entry` of `fi_eq(3)`).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -194,7 +195,7 @@ pub struct EventError {
 }
 
 impl EventError {
-    /// The event of this error. Its `err_data` is the error's own, cut at the limit.
+    /// Creates the event for this error. Its `err_data` is the error's own, cut at the limit.
     pub(crate) fn new(error: Error) -> Self {
         let mut data = error.data().clone();
         data.truncate(ERR_DATA_SIZE_MAX);

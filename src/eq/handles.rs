@@ -1,4 +1,4 @@
-//! The handles of an event queue: without the last of them it has no reader any more.
+//! The handles of an event queue: once the last of them is dropped, the queue has no reader.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,14 +10,14 @@ use crate::sync::{
 
 use super::Event;
 
-/// Shared by all handles of one queue.
+/// State that all handles of one queue share.
 pub(super) struct Handles {
     ring: Ring<Event>,
     watching: Lock<Waiters>,
-    /// What reading the queue drives: of the domains and listeners that report here those whose
-    /// progress the application makes.
+    /// Progress that reading the queue drives: that of the domains and listeners with manual
+    /// progress that report here.
     driven: Lock<Vec<Weak<ManualProgress>>>,
-    /// Steps with each change of that.
+    /// Number of changes of `driven`; 0: reading drives nothing.
     driven_changes: AtomicUsize,
 }
 
@@ -31,7 +31,7 @@ impl Handles {
         }
     }
 
-    /// Reading the queue drives this from now on, also by those who wait already.
+    /// Lets reading the queue drive this progress from now on, also for readers that wait already.
     pub(super) fn add_driven(&self, progress: &Arc<ManualProgress>) {
         let mut driven = self.driven.lock("report to an event queue");
         driven.retain(|held| held.strong_count() > 0);
@@ -46,12 +46,12 @@ impl Handles {
         self.ring.wake_readers();
     }
 
-    /// 0 where nothing is to be driven by reading.
+    /// Returns the number of changes; 0 if reading drives nothing.
     pub(super) fn driven_changes(&self) -> usize {
         self.driven_changes.load(Ordering::Acquire)
     }
 
-    /// What is to be driven.
+    /// Returns the progress objects to drive.
     pub(super) fn driven(&self) -> Vec<Arc<ManualProgress>> {
         let driven = self.driven.lock("read an event queue");
         driven.iter().filter_map(Weak::upgrade).collect()
@@ -75,11 +75,11 @@ impl Drop for Handles {
     }
 }
 
-/// One reader of an event queue, which drives what reports there.
+/// One reader of an event queue, which drives the progress of the objects that report there.
 pub(super) struct EventReader {
     reader: Reader<Event>,
     waiters: Vec<ProgressWaiter>,
-    /// The change that `waiters` are of.
+    /// The value of `driven_changes` from which `waiters` was made.
     change: usize,
 }
 
@@ -112,7 +112,7 @@ impl EventReader {
         }
         let reader = &mut self.reader;
         let polled = poll_driving(&mut self.waiters, cx, |cx| reader.poll_pop(cx));
-        // What was added since found no reader to wake.
+        // An object that was added since then has found no reader to wake.
         if polled.is_pending() && handles.driven_changes() != change {
             cx.waker().wake_by_ref();
         }
@@ -126,7 +126,7 @@ impl Clone for EventReader {
     }
 }
 
-/// Notifies a task once no handle of an event queue is left; does not keep the queue itself.
+/// Notifies a task when no handle of an event queue is left. Does not keep the queue alive.
 pub(crate) struct HandleWatch {
     handles: Weak<Handles>,
     key: Option<WaiterKey>,
@@ -137,10 +137,10 @@ impl HandleWatch {
         HandleWatch { handles, key: None }
     }
 
-    /// True once the queue has no reader any more; until then the task is registered.
+    /// Returns whether the queue has no reader any more; otherwise registers the task.
     pub(crate) fn is_gone(&mut self, cx: &Context<'_>) -> bool {
         let handles: Option<Arc<Handles>> = self.handles.upgrade();
-        // If the others have gone meanwhile, dropping this one wakes the task.
+        // If all other handles were dropped meanwhile, dropping this one wakes the task.
         handles.is_none_or(|handles| {
             handles.register(&mut self.key, cx.waker());
             false

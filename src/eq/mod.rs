@@ -85,7 +85,7 @@ pub struct EventQueue {
 }
 
 impl EventQueue {
-    /// Reading the queue drives this from now on.
+    /// Lets reading the queue drive this progress from now on.
     pub(crate) fn add_driven(&self, progress: Option<&Arc<ManualProgress>>) {
         if let Some(progress) = progress {
             self.handles.add_driven(progress);
@@ -222,39 +222,38 @@ impl EventQueue {
         self.ring().is_closed()
     }
 
-    /// Takes a place for one event; `None` when the queue is full (or closed).
+    /// Takes a slot for one event; `None` if the queue is full (or closed).
     pub(crate) fn try_reserve(&self) -> Option<EventSlot> {
         self.ring().try_reserve().map(|slot| EventSlot { slot })
     }
 
-    /// Waits for a place; `None` once the queue is closed. May be dropped at any time.
+    /// Waits for a slot; `None` once the queue is closed. May be dropped at any time.
     pub(crate) fn reserve(&self) -> EventReserve {
         EventReserve {
             reserve: self.ring().reserve(),
         }
     }
 
-    /// Takes places for so many events, or none when they are not all free (or the queue is
-    /// closed).
+    /// Takes slots for `count` events; `None` if they are not all free (or the queue is closed).
     pub(crate) fn try_reserve_many(&self, count: usize) -> Option<Vec<EventSlot>> {
         self.ring().try_reserve_many(count).map(event_slots)
     }
 
-    /// Waits for so many places at the same time, which the queue must have; `None` once it is
-    /// closed. May be dropped at any time.
+    /// Waits until `count` slots are free at the same time; the queue must have so many. `None`
+    /// once it is closed. May be dropped at any time.
     pub(crate) fn reserve_many(&self, count: usize) -> EventReserveMany {
         EventReserveMany {
             reserve: self.ring().reserve_many(count),
         }
     }
 
-    /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
+    /// Binds the object of this name, so that `close` returns Busy until the result is dropped.
     pub(crate) fn depend(&self, name: Arc<str>) -> Result<Dependence> {
         self.ring().depend(name).ok_or_else(closed)
     }
 
-    /// A handle that does not keep the queue: an event may hold a region, a region its domain, and
-    /// the domain must not hold the queue in turn.
+    /// Returns a handle that does not keep the queue alive: an event may hold a region and a region
+    /// its domain, so the domain must not hold the queue.
     pub(crate) fn downgrade(&self) -> WeakEventQueue {
         WeakEventQueue {
             ring: self.ring().downgrade(),
@@ -268,7 +267,7 @@ impl EventQueue {
     }
 }
 
-/// An event queue that is there as long as it has a reader.
+/// A reference to an event queue that is valid as long as the queue has a reader.
 pub(crate) struct WeakEventQueue {
     ring: WeakRing<Event>,
     handles: Weak<Handles>,
@@ -286,7 +285,7 @@ impl WeakEventQueue {
         })
     }
 
-    /// Notifies a task once the last handle has gone.
+    /// Returns a watch that notifies a task once the last handle is dropped.
     pub(crate) fn watch(&self) -> HandleWatch {
         HandleWatch::new(self.handles.clone())
     }
@@ -315,7 +314,7 @@ impl Stream for EventQueue {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // Other readers may take whatever is there now.
+        // Other readers may take the events that are there now.
         (0, None)
     }
 }
@@ -344,7 +343,7 @@ debug_fields!(EventQueue, self =>
 /// ```
 #[must_use = "nothing is opened before `open`"]
 pub struct EventQueueBuilder {
-    /// Places; 0 is the default.
+    /// Number of slots; 0: the default.
     size: usize,
     writable: bool,
     keep: Option<Keep>,
@@ -376,7 +375,6 @@ impl EventQueueBuilder {
             0 => EQ_SIZE_DEFAULT,
             size => size,
         };
-        // The fabric is used from any thread, whatever its domains are opened for.
         let ring = Ring::new(size, self.keep)?;
         Ok(EventQueue {
             handles: Arc::new(Handles::new(ring.clone())),
@@ -388,7 +386,7 @@ impl EventQueueBuilder {
 
 debug_fields!(EventQueueBuilder, self => size: self.size, writable: self.writable);
 
-/// A reserved place for one event. Dropping it frees the place.
+/// A reserved slot for one event. Dropping it frees the slot.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped frees its place"]
 pub(crate) struct EventSlot {
@@ -402,7 +400,7 @@ impl EventSlot {
     }
 }
 
-/// Waits for a place; `None` once the queue is closed. May be dropped at any time.
+/// Waits for a slot; `None` once the queue is closed. May be dropped at any time.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct EventReserve {
@@ -422,7 +420,7 @@ fn event_slots(slots: Vec<Slot<Event>>) -> Vec<EventSlot> {
     slots.into_iter().map(|slot| EventSlot { slot }).collect()
 }
 
-/// Waits for several places; `None` once the queue is closed. May be dropped at any time.
+/// Waits for several slots; `None` once the queue is closed. May be dropped at any time.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct EventReserveMany {

@@ -1,8 +1,8 @@
 //! A peer's request for a connection (`FI_CONNREQ` of `fi_eq(3)`, `fi_cm(3)`), and the verdict on
 //! it.
 //!
-//! The listener's side keeps the connection and waits for the verdict; the request is only a ticket
-//! to decide. So a request may be kept, moved to other tasks and dropped at will.
+//! The listener's task keeps the connection and waits for the verdict; the request is only the
+//! ticket by which it is given. So a request may be kept, moved to other tasks and dropped at will.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::sync::{ManualProgress, Ticket, TicketHolder};
 use crate::transport::RawLink;
 use crate::wire::{ByteOrder, ExtensionOffer};
 
-/// What the endpoint that accepts a request needs of it, beside the application's data.
+/// The parameters of a request that the accepting endpoint needs, beside the application's data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectParams {
     pub(crate) order: ByteOrder,
@@ -28,16 +28,16 @@ pub(crate) struct ConnectParams {
 pub(crate) struct AcceptedLink {
     pub(crate) raw: RawLink,
     pub(crate) params: ConnectParams,
-    /// How long what is left of the handshake may take.
+    /// How long the remaining handshake may take.
     pub(crate) timeout: Duration,
 }
 
-/// Takes over the connection of an accepted request, in the listener's task: the application that
-/// has accepted need not be there. Dropped, it gets none.
+/// Takes the connection of an accepted request over, in the listener's task: the application that
+/// has accepted need not wait for it. If it is dropped, it gets no connection.
 pub(crate) struct LinkTaker(Option<Box<dyn FnOnce(Option<AcceptedLink>) + Send>>);
 
 impl LinkTaker {
-    /// `take` is called once, with `None` if the listener has ended, or the peer has gone.
+    /// `take` is called once, with `None` if the listener has ended or the peer is gone.
     pub(crate) fn new(take: impl FnOnce(Option<AcceptedLink>) + Send + 'static) -> Self {
         LinkTaker(Some(Box::new(take)))
     }
@@ -58,7 +58,7 @@ impl Drop for LinkTaker {
     }
 }
 
-/// What became of a connection request.
+/// The decision on a connection request.
 pub(crate) enum Verdict {
     /// Accepted: the listener hands the connection over to this.
     Accept(LinkTaker),
@@ -107,12 +107,13 @@ pub struct ConnRequest {
     has_auth_key: bool,
     certificates: Option<PeerCertificates>,
     ticket: Ticket<Verdict>,
-    /// What drives the listener, if the application does.
+    /// The progress of the listener, if it is manual.
     progress: Option<Arc<ManualProgress>>,
 }
 
 impl ConnRequest {
-    /// A request, and the place where its verdict arrives (`None` when it was dropped undecided).
+    /// Creates a request and the place where its verdict arrives (`None` if the request was dropped
+    /// undecided).
     pub(crate) fn new(
         listener: EndpointId,
         peer_addr: SocketAddr,
@@ -134,12 +135,12 @@ impl ConnRequest {
         (request, holder)
     }
 
-    /// The same, of a listener that the application drives.
+    /// Adds the progress of a listener with manual progress.
     pub(crate) fn driven_by(self, progress: Option<Arc<ManualProgress>>) -> Self {
         ConnRequest { progress, ..self }
     }
 
-    /// The same, of a peer that has shown these certificates.
+    /// Adds the certificates that the peer has shown.
     pub(crate) fn with_certificates(self, certificates: Option<PeerCertificates>) -> Self {
         ConnRequest {
             certificates,
@@ -147,7 +148,7 @@ impl ConnRequest {
         }
     }
 
-    /// What drives the listener, if the application does.
+    /// Returns the progress of the listener, if it is manual.
     pub(crate) fn progress(&self) -> Option<&Arc<ManualProgress>> {
         self.progress.as_ref()
     }
@@ -191,7 +192,7 @@ impl ConnRequest {
         self.ticket.is_abandoned()
     }
 
-    /// The right to decide, without the rest.
+    /// Takes the right to decide, and drops the rest.
     pub(crate) fn take_ticket(self) -> Ticket<Verdict> {
         self.ticket
     }
