@@ -1,4 +1,4 @@
-//! One completion: which operation ended, how, and the buffers it gives back.
+//! One completion: the operation that ended, its result, and the buffers that it returns.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -128,7 +128,7 @@ impl Completion {
         self.source.as_ref()?.name().address
     }
 
-    /// A success without length, data or buffers.
+    /// Creates a success without length, data or buffers.
     pub(crate) fn new(
         endpoint: EndpointId,
         context: UserContext,
@@ -169,7 +169,7 @@ impl Completion {
         self
     }
 
-    /// Sets the data and the flag that announces it.
+    /// Sets the data and the flag for it.
     pub(crate) fn with_data(mut self, data: u64) -> Self {
         self.data = Some(data);
         self.flags |= CompletionFlags::REMOTE_CQ_DATA;
@@ -205,7 +205,7 @@ impl Completion {
     }
 }
 
-/// Why an operation failed, and how far it got (`fi_cq_err_entry`).
+/// The cause of an operation's failure, and how far the operation got (`fi_cq_err_entry`).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {

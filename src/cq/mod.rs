@@ -68,13 +68,13 @@ pub(crate) use source::{Source, SourceName, Sources};
 pub struct CompletionQueue {
     domain: DomainId,
     reader: Reader<Completion>,
-    /// Drives the domain's progress where the application does.
+    /// Drives the domain's progress, if it is manual.
     waiter: ProgressWaiter,
 }
 
 impl CompletionQueue {
-    /// Starts a queue of this domain; `keep` stays alive until the queue is closed, an error of it
-    /// is that of opening the queue.
+    /// Starts building a queue of this domain. `keep` stays alive until the queue is closed; if it
+    /// is an error, opening the queue returns it.
     pub(crate) fn builder(domain: DomainId, keep: Result<Option<Keep>>) -> CompletionQueueBuilder {
         CompletionQueueBuilder {
             domain,
@@ -194,25 +194,26 @@ impl CompletionQueue {
         self.ring().is_closed()
     }
 
-    /// Takes a place for one completion; `None` when the queue is full (or closed).
+    /// Takes a slot for one completion; `None` if the queue is full (or closed).
     pub(crate) fn try_reserve(&self) -> Option<CqSlot> {
         self.ring().try_reserve().map(CqSlot::new)
     }
 
-    /// The same; if none is free, `waker` is woken once when one is.
+    /// As `try_reserve`, but if no slot is free, `waker` is woken once when one becomes free.
     pub(crate) fn reserve_or_wake(&self, waker: &Waker) -> Option<CqSlot> {
         self.ring().reserve_or_wake(waker).map(CqSlot::new)
     }
 
-    /// For who fills the queue and never reads it: a handle is five times as large.
+    /// Returns the slots only, for an object that fills the queue and never reads it: a handle is
+    /// five times as large.
     pub(crate) fn places(&self) -> Ring<Completion> {
         self.ring().clone()
     }
 
-    /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
+    /// Binds the object of this name, so that `close` returns Busy until the result is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the queue is of no domain of `scope`,
+    /// [`ErrorKind::InvalidArgument`] if the queue belongs to no domain of `scope`,
     /// [`ErrorKind::BadState`] if it is closed.
     pub(crate) fn depend(&self, scope: DomainScope, name: Arc<str>) -> Result<Dependence> {
         scope.check("completion queue", self.domain)?;
@@ -220,7 +221,7 @@ impl CompletionQueue {
         self.ring().depend(name).ok_or_else(closed)
     }
 
-    /// Whether both are handles to one queue.
+    /// Returns whether both are handles to one queue.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.ring().is_same(other.ring())
     }
@@ -249,7 +250,7 @@ impl Stream for CompletionQueue {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // Other readers may take whatever is there now.
+        // Other readers may take the completions that are there now.
         (0, None)
     }
 }
@@ -280,14 +281,14 @@ debug_fields!(CompletionQueue, self =>
 #[must_use = "nothing is opened before `open`"]
 pub struct CompletionQueueBuilder {
     domain: DomainId,
-    /// Places; 0 is the default.
+    /// Number of slots; 0: the default.
     size: usize,
     keep: Result<Option<Keep>>,
     progress: Option<Arc<ManualProgress>>,
 }
 
 impl CompletionQueueBuilder {
-    /// Whose progress reading drives, if the application makes it.
+    /// Sets the progress that reading drives, if it is manual.
     pub(crate) fn driving(mut self, progress: Option<&Arc<ManualProgress>>) -> Self {
         self.progress = progress.cloned();
         self

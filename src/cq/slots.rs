@@ -1,10 +1,10 @@
-//! A completion's place in its queue: reserved when the operation is accepted, filled when it ends.
-//! Between the two the queue keeps the place free, so that reporting cannot fail.
+//! The slot of a completion in its queue: reserved when the operation is accepted, filled when it
+//! ends. In between the queue keeps the slot free, so that reporting cannot fail.
 
 use super::Completion;
 use crate::sync::{Slot, WakeList};
 
-/// A reserved place for one completion. Dropping it frees the place.
+/// A reserved slot for one completion. Dropping it frees the slot.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped frees its place"]
 pub(crate) struct CqSlot {
@@ -21,7 +21,7 @@ impl CqSlot {
         self.slot.fill(completion, wakes);
     }
 
-    /// Frees the place of an operation that is not reported. The caller drops `wakes` with no lock
+    /// Frees the slot of an operation that is not reported. The caller drops `wakes` with no lock
     /// held.
     pub(crate) fn free(self, wakes: &mut WakeList) {
         self.slot.free(wakes);

@@ -1,5 +1,5 @@
-//! Who sent a message that a connectionless endpoint received (`FI_SOURCE`; `fi_cq_readfrom` of
-//! `fi_cq(3)`).
+//! The sender of a message that a connectionless endpoint received (`FI_SOURCE`; `fi_cq_readfrom`
+//! of `fi_cq(3)`).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,19 +7,20 @@ use std::sync::Arc;
 
 use crate::id::FabricAddr;
 
-/// What is known of a sender.
+/// The known names of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceName {
-    /// Where it listens.
+    /// The address at which it listens.
     pub(crate) address: Option<SocketAddr>,
-    /// What names it in the endpoint's address vector, if it is there.
+    /// Its name in the endpoint's address vector, if it is there.
     pub(crate) fabric: Option<FabricAddr>,
-    /// What the application calls it (`FI_AV_USER_ID`).
+    /// The application's identifier of it (`FI_AV_USER_ID`).
     pub(crate) user_id: Option<u64>,
 }
 
 impl SourceName {
-    /// The sender at this address, and what the endpoint's address vector has of it.
+    /// Creates the names of the sender at this address from its entry in the endpoint's address
+    /// vector.
     pub(crate) fn new(
         address: SocketAddr,
         found: Option<(Option<FabricAddr>, Option<u64>)>,
@@ -32,19 +33,19 @@ impl SourceName {
     }
 }
 
-/// Knows the senders of one endpoint by their numbers.
+/// Finds the names of one endpoint's senders by their numbers.
 pub(crate) trait Sources: Send + Sync {
-    /// What is known of this sender now.
+    /// Returns the names of this sender that are known now.
     fn name(&self, number: u64) -> SourceName;
 }
 
-/// A sender.
+/// A sender, by its names or by its number.
 #[derive(Clone)]
 pub(crate) enum Source {
-    /// As it was known when its message came.
+    /// Its names at the time when its message arrived.
     Named(SourceName),
-    /// By its number. It is looked up when it is asked for, so that a message whose sender is
-    /// not asked for costs no look-up.
+    /// Its number. The names are looked up when they are asked for, so that a message whose sender
+    /// is of no interest costs no look-up.
     Numbered(u64, Arc<dyn Sources>),
 }
 
