@@ -18,7 +18,7 @@ use crate::sync::{
 
 pub use wait::{CounterError, CounterWait};
 
-/// One future that waits for the value to reach its threshold.
+/// A future that waits for the value to reach its threshold.
 struct Waiting {
     key: u64,
     threshold: u64,
@@ -28,7 +28,7 @@ struct Waiting {
 struct State {
     value: u64,
     errors: u64,
-    /// How often `errors` changed, so that a change is seen also when it was changed back.
+    /// Number of changes of `errors`, so that a change is noticed even if it was changed back.
     error_changes: u64,
     closed: bool,
     next_key: u64,
@@ -37,8 +37,9 @@ struct State {
 }
 
 impl State {
-    /// Sets the value and takes out the waiters it satisfies. Each waits for a condition of its
-    /// own, so the others can sleep on, and a woken one that goes away costs the others nothing.
+    /// Sets the value and removes the waiters that it satisfies. Each waiter has a condition of its
+    /// own, so the others need not be woken, and a woken one that is dropped costs the others
+    /// nothing.
     fn set_value(&mut self, value: u64, wakes: &mut WakeList) {
         self.value = value;
         for satisfied in self
@@ -49,7 +50,7 @@ impl State {
         }
     }
 
-    /// Sets the error value; a change wakes all.
+    /// Sets the error value; a change wakes all waiters.
     fn set_errors(&mut self, errors: u64, wakes: &mut WakeList) {
         if self.errors != errors {
             self.errors = errors;
@@ -69,12 +70,12 @@ struct Shared {
     domain: DomainId,
     state: Lock<State>,
     dependents: Dependents,
-    /// What reading drives, where the application does.
+    /// The progress that reading drives, if it is manual.
     progress: Option<Arc<ManualProgress>>,
 }
 
 impl Shared {
-    /// One turn before the values are read.
+    /// Makes one turn of manual progress before the values are read.
     fn turn(&self) {
         if let Some(progress) = &self.progress {
             progress.turn();
@@ -127,7 +128,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// A counter of this domain at 0; `keep` stays alive until it is closed. Reading drives
+    /// Opens a counter of this domain at 0. `keep` stays alive until it is closed. Reading drives
     /// `progress`.
     pub(crate) fn open(
         domain: DomainId,
@@ -269,10 +270,10 @@ impl Counter {
         state.set_errors(errors, wakes);
     }
 
-    /// The counter as a region sees it to which it is bound.
+    /// Returns the counter in the form in which it is bound to a region.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the counter is of no domain of `scope`,
+    /// [`ErrorKind::InvalidArgument`] if the counter belongs to no domain of `scope`,
     /// [`ErrorKind::BadState`] if it is closed.
     pub(crate) fn attachable(&self, scope: DomainScope) -> Result<Weak<dyn Attachable>> {
         scope.check("counter", self.shared.domain)?;
@@ -283,7 +284,7 @@ impl Counter {
         Ok(shared)
     }
 
-    /// Binds the object of this name, which makes `close` answer Busy until the result is dropped.
+    /// Binds the object of this name, so that `close` returns Busy until the result is dropped.
     ///
     /// # Errors
     /// As for [`attachable`](Self::attachable).

@@ -12,7 +12,7 @@ use super::{Shared, Waiting};
 use crate::error::{Error, ErrorKind};
 use crate::sync::ProgressWaiter;
 
-/// Why a wait for a counter ended before its threshold was reached.
+/// The reason why a wait for a counter ended before its threshold was reached.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tokio_fabric::Result<()> {
@@ -94,10 +94,10 @@ impl From<CounterError> for Error {
 pub struct CounterWait {
     shared: Arc<Shared>,
     threshold: u64,
-    /// `State::error_changes` when the wait began; `None` when the caller had seen another error
-    /// value than that of the time, which is a change already.
+    /// `State::error_changes` when the wait began; `None` if the caller had seen an error value
+    /// that differed from the current one, which counts as a change.
     changes_seen: Option<u64>,
-    /// The place in `State::waiting`, if there was one; a wake takes it out.
+    /// The key of the entry in `State::waiting`, if there was one; a wake removes the entry.
     key: Option<u64>,
     waiter: ProgressWaiter,
 }
