@@ -1,8 +1,8 @@
 //! The authorization keys of an address vector (`fi_av_insert_auth_key`; `fi_av(3)`), where the
 //! domain has `FI_AV_AUTH_KEY`.
 //!
-//! Invariant: an address names a key that is in the vector: a key is not removed before its
-//! addresses. Locks: that of the addresses is taken under this one, never the other way round.
+//! Invariant: the key that an address names is in the vector, since a key is not removed before its
+//! addresses. Locks: the lock of the addresses is taken under this one, never the other way round.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,11 +20,11 @@ pub(super) struct AuthKeys {
 
 struct KeyEntry {
     key: AuthKey,
-    /// The endpoints that were opened with it.
+    /// The endpoints that were opened with the key.
     endpoints: Dependents,
 }
 
-/// While it exists, no key is removed.
+/// A guard while which no key is removed.
 pub(super) struct HeldKeys<'a> {
     _keys: MutexGuard<'a, BTreeMap<AuthKeyAddr, KeyEntry>>,
 }
@@ -33,7 +33,7 @@ pub(super) struct HeldKeys<'a> {
 pub(crate) struct EnabledKey {
     pub(crate) addr: AuthKeyAddr,
     pub(crate) key: AuthKey,
-    /// The key is not removed before the endpoint has ended.
+    /// Keeps the key from being removed before the endpoint has ended.
     pub(crate) dependence: Dependence,
 }
 
@@ -44,7 +44,7 @@ impl AuthKeys {
         }
     }
 
-    /// The name of this key, which is inserted if it is not there.
+    /// Returns the name of this key, after inserting it if it is not there.
     fn insert(&self, key: AuthKey) -> AuthKeyAddr {
         let mut keys = self.keys.lock("insert an authorization key");
         let known = keys.iter().find(|(_, entry)| entry.key == key);
@@ -133,7 +133,7 @@ impl AddressVector {
         Ok(())
     }
 
-    /// All keys, for an endpoint of this name that is opened now.
+    /// Returns all keys, for an endpoint of this name that is opened now.
     pub(crate) fn enable_auth_keys(&self, name: &Arc<str>) -> Result<Vec<EnabledKey>> {
         let keys = self.auth_keys()?.keys.lock("enable authorization keys");
         let enabled = keys.iter().map(|(addr, entry)| {
@@ -149,7 +149,8 @@ impl AddressVector {
         enabled.collect()
     }
 
-    /// The key that the peer at this address was inserted with; `None`: no such peer is in it.
+    /// Returns the key that the peer at this address was inserted with, if any; `None`: the peer is
+    /// not in the vector.
     pub(crate) fn auth_key_at(&self, address: SocketAddr) -> Option<Option<AuthKeyAddr>> {
         let found = self.inner.store.find(address);
         let found = found.unwrap_or_else(super::unreadable);

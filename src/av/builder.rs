@@ -17,10 +17,10 @@ use crate::limits::{AV_CAPACITY_AHEAD_MAX, RX_CTX_BITS_MAX};
 use crate::stats::AddressVectorStats;
 use crate::sync::{Dependents, Keep, Lock, ManualProgress};
 
-/// Runs work that blocks beside the runtime.
+/// Runs blocking work off the runtime's workers.
 pub(crate) type Run = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
-/// Finds a node's address, one that fits if there is one.
+/// Looks up a node's address, preferably one that fits.
 pub(super) type Resolver =
     Arc<dyn Fn(&str, &dyn Fn(SocketAddr) -> bool) -> Result<SocketAddr> + Send + Sync>;
 
@@ -83,7 +83,7 @@ impl AddressVectorBuilder {
         }
     }
 
-    /// What who awaits an insertion drives, if the application makes the progress.
+    /// Sets the progress that the future of an insertion drives, if it is manual.
     pub(crate) fn driving(mut self, progress: Option<&Arc<ManualProgress>>) -> Self {
         self.progress = progress.cloned();
         self
@@ -211,7 +211,8 @@ impl AddressVectorBuilder {
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         match self.name.take() {
-            // The values of such a vector are the same in all processes, whatever each asks for.
+            // All processes use the same names for the addresses of such a vector, whatever
+            // `rx_ctx_bits` each asks for.
             Some(_) if bits > 0 => {
                 let message = "rx_ctx_bits: a vector with a name keeps no bits for contexts";
                 Err(Error::new(ErrorKind::Unsupported, message))
@@ -290,7 +291,7 @@ impl AddressVectorBuilder {
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// What was asked for, as far as the domain's attribute leaves it open.
+/// Returns the type that was asked for, if the domain's attribute allows it.
 fn allowed_type(asked: AvType, offered: AvType) -> Result<AvType> {
     match (asked, offered) {
         (AvType::Unspec, offered) => Ok(offered),

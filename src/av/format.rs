@@ -1,5 +1,5 @@
-//! Which addresses a vector takes: peers', in the form of the domain's (`addr_format` of
-//! `fi_getinfo(3)`).
+//! The addresses that a vector accepts: addresses of peers, in the domain's format (`addr_format`
+//! of `fi_getinfo(3)`).
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ impl Format {
         Format(format)
     }
 
-    /// True for an address of the domain's own family.
+    /// Returns whether the address belongs to the domain's own family.
     pub(super) fn prefers(self, address: SocketAddr) -> bool {
         match self.0 {
             AddressFormat::SockaddrIn => canonical(address).is_ipv4(),
@@ -24,8 +24,8 @@ impl Format {
         }
     }
 
-    /// The address as it is kept. In a `sockaddr_in6`, IPv4 has the form `::ffff:a.b.c.d`, so a
-    /// domain of that format takes it in either.
+    /// Returns the address in its canonical form, if a peer can have it. In a `sockaddr_in6`, IPv4
+    /// has the form `::ffff:a.b.c.d`, so a domain of that format accepts both forms.
     pub(super) fn check(self, address: SocketAddr) -> Result<SocketAddr> {
         let address = canonical(address);
         let invalid = |why: &str| {

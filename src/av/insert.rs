@@ -1,4 +1,5 @@
-//! Insertion being described (`fi_av_insert`, `fi_av_insertsvc`, `fi_av_insertsym`; `fi_av(3)`).
+//! The description of an insertion (`fi_av_insert`, `fi_av_insertsvc`, `fi_av_insertsym`;
+//! `fi_av(3)`).
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -11,12 +12,12 @@ use super::names::Grid;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AuthKeyAddr, FabricAddr, UserContext};
 
-/// What is to be inserted.
+/// The addresses to be inserted.
 #[derive(Clone, Debug)]
 pub(super) enum InsertSource {
-    /// In numbers, each on its own.
+    /// Numeric addresses, each of which may be wrong by itself.
     Addresses(Vec<Result<SocketAddr>>),
-    /// Names in it have to be looked up.
+    /// Nodes and ports, with names that have to be looked up.
     Grid(Grid),
 }
 
@@ -216,7 +217,7 @@ impl<T: Inserted> Insert<T> {
         InsertionTask::start(vector, request, slots, false).map(drop)
     }
 
-    /// What cannot be right whatever the vector has room for.
+    /// Checks everything that does not depend on the vector's free slots.
     fn check(self) -> Result<(AddressVector, Request)> {
         let inner = &self.vector.inner;
         inner.check_open()?;
@@ -261,7 +262,7 @@ impl<T: Inserted> IntoFuture for Insert<T> {
     type Output = Result<T>;
     type IntoFuture = Insertion<T>;
 
-    /// Begins the insertion: places are taken for its addresses. Polling only waits.
+    /// Begins the insertion: reserves slots for its addresses. Polling only waits.
     fn into_future(self) -> Insertion<T> {
         Insertion::begin(self.check())
     }

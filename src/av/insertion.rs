@@ -52,9 +52,9 @@ enum State {
         reserve: EventReserveMany,
         parts: Option<(AddressVector, Request)>,
     },
-    /// Lookups run, or the result is there.
+    /// Lookups are running, or the result is available.
     Running(Arc<InsertionTask>),
-    /// It could not begin.
+    /// The insertion could not begin.
     Refused(Error),
     Done,
 }
@@ -80,7 +80,7 @@ fn submit(vector: AddressVector, request: Request) -> State {
         Ok(wanted) => wanted,
         Err(error) => return State::Refused(error),
     };
-    // Without a context, or without a reader of the queue, there are no events.
+    // Without a context, or without a handle of the queue, there are no events.
     let wanted = wanted.and_then(|wanted| Some((wanted.queue?, wanted.count)));
     let Some((events, count)) = wanted.filter(|_| request.context.is_some()) else {
         return start(vector, request, Vec::new());

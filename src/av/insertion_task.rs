@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AuthKeyAddr, FabricAddr, UserContext};
 use crate::sync::{Dependence, WakeList};
 
-/// What was asked for, checked.
+/// The checked description of an insertion.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) what: InsertSource,
@@ -30,35 +30,35 @@ pub(super) struct InsertionTask {
     auth_key: Option<AuthKeyAddr>,
     /// The context of the events, if there are any.
     event_context: Option<UserContext>,
-    /// A future awaits the result; else the events alone carry it.
+    /// A future awaits the result; otherwise only the events carry it.
     awaited: bool,
     state: Mutex<InsertionState>,
 }
 
 struct InsertionState {
-    /// Until it ends.
+    /// The state of the lookups, until the insertion ends.
     open: Option<PendingLookups>,
     slots: Vec<EventSlot>,
     result: Option<Vec<Result<FabricAddr>>>,
-    /// The future is gone.
+    /// Whether the future was dropped.
     abandoned: bool,
     waker: Option<Waker>,
 }
 
-/// What is needed until the insertion ends.
+/// State that is needed until the insertion ends.
 struct PendingLookups {
     reserved: ReservedSlots,
     grid: Grid,
-    /// By node.
+    /// Results of the lookups, by node.
     found: Vec<Option<Result<SocketAddr>>>,
     missing: usize,
-    /// A vector with insertions under way is not closed.
+    /// Keeps the vector from being closed while the insertion is in progress.
     _dependence: Dependence,
 }
 
 impl InsertionTask {
     /// Reserves the slots of the addresses, and inserts them unless names have to be looked up
-    /// first. A failure to do so is no event.
+    /// first. A failure to start is returned, and no event reports it.
     pub(super) fn start(
         vector: AddressVector,
         request: Request,
@@ -138,7 +138,7 @@ impl InsertionTask {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lookup has ended. The last one completes the insertion.
+    /// Takes the result of a lookup. The last one completes the insertion.
     fn answer(&self, at: usize, found: Result<SocketAddr>) {
         let mut state = self.lock();
         let Some(open) = &mut state.open else {
@@ -165,8 +165,8 @@ impl InsertionTask {
         self.end(open.reserved, addresses);
     }
 
-    /// The future is dropped: what is not inserted yet will not be, and what is inserted is removed
-    /// again, unless events have reported it.
+    /// Handles the drop of the future: addresses that are not inserted yet will not be, and
+    /// inserted ones are removed again, unless events have reported them.
     pub(super) fn abandon(&self) {
         let mut state = self.lock();
         state.abandoned = true;
@@ -238,7 +238,7 @@ impl InsertionTask {
     }
 }
 
-/// An error for each address that failed, then the completion.
+/// Returns an error event for each address that failed, then the completion event.
 fn events(context: UserContext, results: &[Result<FabricAddr>]) -> Vec<Event> {
     let failed = results.iter().enumerate().filter_map(|(index, result)| {
         let error = result.as_ref().err()?.clone();

@@ -76,37 +76,37 @@ pub struct AddressVector {
 struct Inner {
     domain: DomainId,
     store: Store,
-    /// What this process has inserted and removed.
+    /// Counts of the addresses that this process has inserted and removed.
     stats: Lock<AddressVectorStats>,
     av_type: AvType,
     map_addr: u64,
     format: Format,
-    /// Opened with `FI_EVENT`.
+    /// Whether the vector was opened with `FI_EVENT`.
     asynchronous: bool,
     symmetric: bool,
-    /// Each insertion must give user ids along.
+    /// Whether each insertion must give user ids.
     user_ids: bool,
-    /// The highest bits of its addresses, which name a context of the peer.
+    /// Number of the highest bits of its addresses, which name a context of the peer.
     rx_ctx_bits: u32,
-    /// Where the domain has `FI_AV_AUTH_KEY`.
+    /// `None` unless the domain has `FI_AV_AUTH_KEY`.
     auth_keys: Option<AuthKeys>,
     context: Option<UserContext>,
-    /// Weak, as a domain's: an unread event may lead to what holds the vector.
+    /// Weak, as in a domain: an unread event may lead to an object that holds the vector.
     events: Mutex<Option<(WeakEventQueue, Dependence)>>,
     run: Run,
     resolver: Resolver,
-    /// Of the domain, where the application makes it.
+    /// The domain's progress, if it is manual.
     progress: Option<Arc<ManualProgress>>,
     dependents: Dependents,
-    /// What the vector was opened in, and its name, until it is closed.
+    /// Keeps the domain open, under the vector's name, until the vector is closed.
     keep: Mutex<Option<Keep>>,
 }
 
 /// The events of one insertion.
 struct WantedEvents {
-    /// `None`: all handles of it are dropped.
+    /// `None`: all handles of the queue are dropped.
     queue: Option<EventQueue>,
-    /// Slots to be reserved.
+    /// Number of slots to reserve.
     count: usize,
 }
 
@@ -125,7 +125,7 @@ impl Inner {
         }
     }
 
-    /// The entry of this name, whichever context it names.
+    /// Returns the entry of this name, whichever context it names.
     fn entry(&self, addr: FabricAddr) -> Result<Option<Entry>> {
         self.store.get(addr.split(self.rx_ctx_bits).0)
     }
@@ -143,7 +143,7 @@ impl Inner {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes those that are there; returns for each whether it was.
+    /// Removes the addresses that are in the vector; returns for each whether it was.
     fn remove(&self, addrs: &[FabricAddr]) -> Result<Vec<bool>> {
         let removed = self.store.remove(addrs)?;
         let count = removed.iter().filter(|removed| **removed).count();
@@ -151,7 +151,7 @@ impl Inner {
         Ok(removed)
     }
 
-    /// Inserts what is a peer's address.
+    /// Inserts the addresses that a peer can have.
     fn commit(
         &self,
         reserved: ReservedSlots,
@@ -444,28 +444,28 @@ impl AddressVector {
         Ok(())
     }
 
-    /// Binds what has this name, which makes `close` answer Busy until the result is dropped.
+    /// Binds the object of this name, so that `close` returns Busy until the result is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the vector is of no domain of `scope`,
+    /// [`ErrorKind::InvalidArgument`] if the vector belongs to no domain of `scope`,
     /// [`ErrorKind::BadState`] if it is closed.
     pub(crate) fn depend(&self, scope: DomainScope, name: Arc<str>) -> Result<Dependence> {
         scope.check("address vector", self.inner.domain)?;
         self.keep_open(name)
     }
 
-    /// The same of what works for the vector itself.
+    /// As `depend`, for work of the vector itself.
     fn keep_open(&self, name: impl Into<Arc<str>>) -> Result<Dependence> {
         self.inner.dependents.depend(name).ok_or_else(closed)
     }
 
-    /// How often addresses were removed: what was looked up since the last removal is still so.
-    /// `None`: other processes remove too, which is not counted.
+    /// Returns how often addresses were removed: a result that was looked up since the last removal
+    /// is still valid. `None`: other processes remove addresses too, which is not counted.
     pub(crate) fn removals(&self) -> Option<u64> {
         self.inner.store.removals()
     }
 
-    /// Where the peer of this name is, for one that knows no contexts.
+    /// Returns the socket address of this peer, for an endpoint whose peers have no contexts.
     pub(crate) fn socket_addr(&self, addr: FabricAddr) -> Result<SocketAddr> {
         match self.peer_addr(addr)? {
             PeerAddr { socket, context: 0 } => Ok(socket),
@@ -476,7 +476,7 @@ impl AddressVector {
         }
     }
 
-    /// The peer of this name, and which of its contexts.
+    /// Returns the socket address of the peer with this name, and the index of its context.
     pub(crate) fn peer_addr(&self, addr: FabricAddr) -> Result<PeerAddr> {
         let (_, context) = addr.split(self.inner.rx_ctx_bits);
         let entry = self.inner.entry(addr)?.ok_or_else(|| unknown(addr))?;
@@ -484,8 +484,8 @@ impl AddressVector {
         Ok(PeerAddr { socket, context })
     }
 
-    /// The name of this peer, unless it is of a context for which there is no room, and its user
-    /// id: for completions that name their source.
+    /// Returns the name and the user id of this peer, for completions that name their source. The
+    /// name is `None` if its bits for contexts cannot hold the peer's context.
     pub(crate) fn find(&self, peer: PeerAddr) -> Option<(Option<FabricAddr>, Option<u64>)> {
         let found = (self.inner.store)
             .find(peer.socket)
@@ -498,13 +498,13 @@ impl AddressVector {
         })
     }
 
-    /// The domain's, where the application makes it.
+    /// Returns the domain's progress, if it is manual.
     fn progress(&self) -> Option<&Arc<ManualProgress>> {
         self.inner.progress.as_ref()
     }
 
-    /// The events of an insertion, besides its future; `None` of a vector that inserts
-    /// synchronously.
+    /// Returns the events of an insertion, in addition to its future; `None` for a vector that
+    /// inserts synchronously.
     fn events_of(&self, request: &Request) -> Result<Option<WantedEvents>> {
         if !self.inner.asynchronous {
             return Ok(None);
@@ -539,7 +539,7 @@ fn no_shared_user_ids() -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// A question that has no error among its answers was asked of a shared vector that cannot be read.
+/// Returns the default for a query that cannot return an error, if a shared vector cannot be read.
 fn unreadable<T: Default>(error: Error) -> T {
     tracing::warn!(%error, "a shared address vector cannot be read");
     T::default()

@@ -1,4 +1,5 @@
-//! Which addresses node and service mean (`fi_av_insertsvc`, `fi_av_insertsym`; `fi_av(3)`).
+//! The addresses that a node and a service stand for (`fi_av_insertsvc`, `fi_av_insertsym`;
+//! `fi_av(3)`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,16 +7,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::FabricAddr;
 use crate::info::{self, address_of_text};
 
-/// A node, of which every port of an insertion gives one address.
+/// A node. Together with each port of the insertion it gives one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
-    /// In numbers; the port means nothing yet.
+    /// A numeric address, whose port is not set yet.
     Known(SocketAddr),
-    /// To be looked up.
+    /// A name to be looked up.
     Named(String),
 }
 
-/// Every one of the nodes with every one of the ports.
+/// All combinations of the nodes and the ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     pub(super) nodes: Vec<Node>,
@@ -23,7 +24,8 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// One node and one service; or an address in libfabric's text form, and no service.
+    /// Combines one node and one service; or takes an address in libfabric's text form, without a
+    /// service.
     pub(super) fn service(node: &str, service: Option<&str>) -> Result<Grid> {
         if !node.starts_with("fi_sockaddr") {
             let service = service.ok_or_else(|| invalid("service: the node has no port".into()))?;
@@ -40,7 +42,7 @@ impl Grid {
         })
     }
 
-    /// The ranges {node, node + nodes - 1} and {service, service + services - 1}.
+    /// Combines the ranges {node, node + nodes - 1} and {service, service + services - 1}.
     pub(super) fn symmetric(
         node: &str,
         nodes: usize,
@@ -74,8 +76,8 @@ impl Grid {
         self.nodes.len() * self.ports.len()
     }
 
-    /// The addresses if none has to be looked up, in the order of insertion: "All service addresses
-    /// for a node will be inserted before the next node is inserted."
+    /// Returns the addresses in the order of insertion, if no name has to be looked up: "All
+    /// service addresses for a node will be inserted before the next node is inserted."
     pub(super) fn known(&self) -> Option<Vec<SocketAddr>> {
         let nodes: Option<Vec<SocketAddr>> = self.nodes.iter().map(Node::known).collect();
         let with_ports = |node: SocketAddr| self.ports.iter().map(move |port| at(node, *port));
@@ -92,7 +94,7 @@ impl Node {
     }
 }
 
-/// The same node at this port.
+/// Returns the node with this port.
 pub(super) fn at(mut node: SocketAddr, port: u16) -> SocketAddr {
     node.set_port(port);
     node
@@ -131,8 +133,8 @@ fn numeric_nodes(first: IpAddr, nodes: usize) -> Result<Vec<Node>> {
     })
 }
 
-/// The number at the end counts up, in its width: host09, host10. A host's name may have a domain
-/// behind it.
+/// Counts the number at the end of a name up, in its width: host09, host10. A domain may follow the
+/// host's name.
 fn named_nodes(first: &str, nodes: usize) -> Result<Vec<Node>> {
     if first.is_empty() {
         return Err(invalid("node: an empty name".into()));
@@ -148,7 +150,7 @@ fn named_nodes(first: &str, nodes: usize) -> Result<Vec<Node>> {
     let stem = host.trim_end_matches(|digit: char| digit.is_ascii_digit());
     let suffix = &host[stem.len()..];
     let number = match suffix.parse::<u64>() {
-        // The zone of an IPv6 address is no number of a host's.
+        // The zone of an IPv6 address is not the number of a host.
         Ok(number) if !first.contains('%') => number,
         _ => {
             let message = format!("node: {first:?} has no number at its end to count up from");
@@ -172,8 +174,8 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// Asks the system's resolver, for as long as that takes: the first address that fits, or else the
-/// first.
+/// Asks the system's resolver, and blocks until it answers. Returns the first address that fits,
+/// otherwise the first one.
 pub(crate) fn look_up(name: &str, fits: impl Fn(SocketAddr) -> bool) -> Result<SocketAddr> {
     let found = info::look_up(name, 0)?;
     let fitting = found.iter().copied().find(|address| fits(*address));

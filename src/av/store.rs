@@ -1,4 +1,4 @@
-//! Where the addresses of a vector are: in this process, or in a file that several share.
+//! The storage of a vector's addresses: in this process, or in a file that several processes share.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ impl Store {
         }
     }
 
-    /// How often addresses were removed; `None` if others remove too.
+    /// Returns how often addresses were removed; `None` if other processes remove addresses too.
     pub(super) fn removals(&self) -> Option<u64> {
         match self {
             Store::Own { removals, .. } => Some(removals.load(Ordering::Acquire)),
@@ -33,7 +33,7 @@ impl Store {
         }
     }
 
-    /// Reserves slots for so many addresses, in their order.
+    /// Reserves slots for `count` addresses, in their order.
     pub(super) fn reserve(&self, count: usize) -> Result<ReservedSlots> {
         match self {
             Store::Own { table, .. } => table.lock("reserve addresses").reserve(count),
@@ -53,7 +53,7 @@ impl Store {
         }
     }
 
-    /// Removes those that are there; returns for each whether it was.
+    /// Removes the addresses that are in the vector; returns for each whether it was.
     pub(super) fn remove(&self, addrs: &[FabricAddr]) -> Result<Vec<bool>> {
         match self {
             Store::Own { table, removals } => {
@@ -88,7 +88,7 @@ impl Store {
         }
     }
 
-    /// How many were inserted with this key; none of a vector that processes share.
+    /// Returns how many addresses were inserted with this key; 0 for a vector that processes share.
     pub(super) fn count_of_key(&self, key: AuthKeyAddr) -> usize {
         let is_of_key = |(_, entry): &(FabricAddr, Entry)| entry.auth_key == Some(key);
         match self {

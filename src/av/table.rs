@@ -1,12 +1,13 @@
-//! The addresses of one vector: by index, guarded by generations, and by address. Pure.
+//! The addresses of one vector, by index and by address; generations guard the indices. Pure.
 //!
 //! Invariants: a slot is free, reserved, or used by one entry; `by_address` has exactly the used
-//! ones; `free` has exactly the free ones that have a generation left, since a generation of an
-//! index is never given out twice.
+//! slots; `free` has exactly the free slots that have a generation left, since a generation of an
+//! index is never used twice.
 //!
-//! An insertion (`insertion_task.rs`) takes the slots of all its addresses when it begins, so that
-//! indices follow the order of the calls. Names are looked up on blocking threads, and the last one
-//! found puts the addresses into their places. Then: result stored, events readable, wakers woken.
+//! An insertion (`insertion_task.rs`) reserves the slots of all its addresses when it begins, so
+//! that indices follow the order of the calls. Names are looked up on blocking threads, and the
+//! last lookup to end puts the addresses into their slots. Then: result stored, events readable,
+//! wakers woken.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -15,11 +16,11 @@ use std::net::SocketAddr;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{AuthKeyAddr, FabricAddr, canonical};
 
-/// An address, what the application calls it (`FI_AV_USER_ID`), and the authorization key of the
-/// peer (`FI_AUTH_KEY`).
+/// An address, the application's identifier of it (`FI_AV_USER_ID`), and the authorization key of
+/// the peer (`FI_AUTH_KEY`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Canonical.
+    /// In its canonical form.
     pub(super) address: SocketAddr,
     pub(super) user_id: Option<u64>,
     pub(super) auth_key: Option<AuthKeyAddr>,
@@ -28,14 +29,14 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotState {
     Free,
-    /// For an insertion that is under way.
+    /// Reserved for an insertion in progress.
     Reserved,
     Used(Entry),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AddressSlot {
-    /// Of the entry that is here, or else of the next one.
+    /// The generation of the entry in this slot, or of the next one if there is none.
     pub(super) generation: u32,
     pub(super) state: SlotState,
 }
@@ -45,7 +46,7 @@ impl AddressSlot {
         generation: 0,
         state: SlotState::Free,
     };
-    /// It is never used again.
+    /// A slot that is never used again.
     pub(super) const RETIRED: AddressSlot = AddressSlot {
         generation: FabricAddr::GENERATION_COUNT,
         state: SlotState::Free,
@@ -55,7 +56,7 @@ impl AddressSlot {
         self.state == SlotState::Free && self.generation < FabricAddr::GENERATION_COUNT
     }
 
-    /// The entry of this name.
+    /// Returns the entry, if its generation is this one.
     pub(super) fn entry(&self, generation: u32) -> Option<&Entry> {
         match &self.state {
             SlotState::Used(entry) if generation == self.generation => Some(entry),
@@ -73,7 +74,7 @@ pub(super) struct ReservedSlots {
 
 #[derive(Debug)]
 pub(super) struct Table {
-    /// The id of the vector, part of its values.
+    /// The id of the vector, which is a part of its addresses' names.
     vector: u32,
     count_max: u32,
     slots: Vec<AddressSlot>,
@@ -103,7 +104,7 @@ impl Table {
         self.slots.get(index as usize).copied()
     }
 
-    /// Takes the lowest free indices for so many addresses, or none.
+    /// Takes the lowest free indices for `count` addresses, or none.
     pub(super) fn reserve(&mut self, count: usize) -> Result<ReservedSlots> {
         let room = self.free.len() + (self.count_max as usize - self.slots.len());
         if count > room {
@@ -125,8 +126,8 @@ impl Table {
         Ok(ReservedSlots { indices })
     }
 
-    /// Puts each entry into the slot that was reserved for it, and frees the slots of those that
-    /// failed before, or fail here.
+    /// Puts each entry into the slot that was reserved for it, and frees the slots of addresses
+    /// that have failed before or fail here.
     pub(super) fn commit(
         &mut self,
         reserved: ReservedSlots,
@@ -153,7 +154,7 @@ impl Table {
         }
         let slot = self.slots.get_mut(index as usize);
         let Some(slot) = slot.filter(|slot| slot.state == SlotState::Reserved) else {
-            // Only a shared vector's file can say so.
+            // Only the file of a shared vector can have this state.
             let message = "the place in the address vector was taken away";
             return Err(Error::new(ErrorKind::Canceled, message));
         };
@@ -194,7 +195,7 @@ impl Table {
         self.at(index as usize)
     }
 
-    /// Who has this index now.
+    /// Returns the entry that has this index now.
     pub(super) fn at(&self, index: usize) -> Option<(FabricAddr, Entry)> {
         let slot = self.slots.get(index)?;
         match slot.state {
@@ -206,20 +207,20 @@ impl Table {
         }
     }
 
-    /// All that are in the vector, by index.
+    /// Returns all entries of the vector, by index.
     pub(super) fn entries(&self) -> impl Iterator<Item = (FabricAddr, Entry)> {
         (0..self.slots.len()).filter_map(|index| self.at(index))
     }
 
-    /// Forgets everything; what is there instead comes by [`Table::load`], by index.
+    /// Removes everything. [`Table::load`] then loads the new slots, by index.
     pub(super) fn clear(&mut self) {
         self.slots.clear();
         self.free.clear();
         self.by_address.clear();
     }
 
-    /// Loads the next slot from a file. An address that is there already stays known by its first
-    /// slot.
+    /// Loads the next slot from a file. An address that another slot has already is found by the
+    /// first one.
     pub(super) fn load(&mut self, slot: AddressSlot) {
         let index = self.slots.len() as u32;
         if slot.can_be_reserved() {
@@ -250,7 +251,7 @@ mod tests {
         table.commit(reserved, vec![Ok(entry(port))]).remove(0)
     }
 
-    /// A name is never given out again: a place that has had all its names is not used any more.
+    /// A name is never used again: a slot that has had all its generations is retired.
     #[test]
     fn a_place_without_a_generation_left_is_not_used_again() {
         let mut table = Table::new(0, 2, 0);

@@ -1,4 +1,4 @@
-//! Lookups that a test answers by hand: what an insertion is while they run.
+//! Insertions while lookups are running; the tests answer the lookups by hand.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -136,7 +136,7 @@ async fn a_name_that_is_not_found_fails_all_its_addresses() {
         (5, ErrorKind::AddressInUse),
     ];
     assert_eq!(events_of(&events).await, (failed, UserContext(1), 2));
-    // The places of those that failed are free again.
+    // The slots of the failed addresses are free again.
     assert_eq!(vector.insert(address(8, 8)).await.unwrap().index(), 2);
 }
 
@@ -186,7 +186,7 @@ async fn host_names_are_inserted_in_the_order_of_the_example() {
     assert!(added.eq(wanted.map(|(last, port)| address(last, port))));
 }
 
-/// Lookups run beside the runtime: its only worker goes on.
+/// Lookups run on blocking threads: the runtime's only worker continues.
 #[tokio::test(flavor = "current_thread")]
 async fn a_slow_resolver_blocks_no_worker() {
     let (resolver, answers, _) = TestResolver::new(&["slow"]);
@@ -211,9 +211,9 @@ fn an_insertion_whose_runtime_ends_has_an_end() {
     let mut insertions: Vec<_> = ["a", "b", "c"]
         .map(|name| vector.insert_service(name, "5").into_future())
         .into();
-    // Two are with the resolver, the third waits for its turn.
+    // Two lookups are with the resolver, the third waits for its turn.
     let running: Vec<String> = asked.iter().take(2).collect();
-    // Who has looked one up goes on with the next, unless that took long.
+    // A thread that has ended a lookup continues with the next one, unless that took long.
     std::thread::sleep(std::time::Duration::from_millis(5));
     first.shutdown_background();
     drop(answers);

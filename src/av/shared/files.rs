@@ -1,9 +1,10 @@
 //! The files of shared vectors, and the processes that have one open.
 //!
-//! The files of one user are in a directory that only this user may enter. Each vector has two:
-//! its records, and an empty one on which everybody who has it open keeps a shared lock. Who can
-//! have that lock alone knows that all who had the vector open are gone, by a close or by a crash.
-//! Opening and closing happen one at a time, under the directory's lock.
+//! The files of one user are in a directory that only this user may enter. Each vector has two
+//! files: its records, and an empty file on which each process that has the vector open keeps a
+//! shared lock. A process that gets this lock exclusively knows that all processes that had the
+//! vector open have closed it or crashed. Opening and closing happen one at a time, under the
+//! directory's lock.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -18,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Whether a vector existed when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileOrigin {
-    /// No process had it open: what was left of it is removed.
+    /// No process had it open: the files that were left of it are removed.
     Created,
     Existing,
 }
@@ -29,7 +30,7 @@ pub(super) struct Opening {
     pub(super) found: FileOrigin,
     members: File,
     paths: Paths,
-    /// Locked until it is dropped.
+    /// Locked until the opening is dropped.
     _gate: File,
 }
 
@@ -40,7 +41,7 @@ struct Paths {
     members: PathBuf,
 }
 
-/// Opens the file of records, too.
+/// Starts to open a vector, and opens its file of records.
 pub(super) fn open(wanted: &SharedVectorConfig<'_>) -> Result<(Opening, File)> {
     let directory = private_directory(wanted.directory)?;
     let mut hasher = blake3::Hasher::new();
@@ -84,9 +85,9 @@ pub(super) fn open(wanted: &SharedVectorConfig<'_>) -> Result<(Opening, File)> {
 }
 
 impl Opening {
-    /// From now on this process is one of those who have it open.
+    /// Makes this process one of those that have the vector open.
     pub(super) fn finish(self) -> Result<Membership> {
-        // No process takes it exclusively meanwhile: that needs the gate.
+        // No other process can take the lock exclusively meanwhile: that needs the gate.
         if !try_lock(&self.members, FlockOperation::NonBlockingLockShared)? {
             let message = "name: the shared address vector is locked by no member of it";
             return Err(Error::new(ErrorKind::Again, message));
@@ -99,11 +100,11 @@ impl Opening {
     }
 }
 
-/// Keeps a vector there. The last one to be dropped removes its files; if it is not, because its
-/// process is killed, the next process that opens the name does.
+/// Keeps a vector in existence. The last membership to be dropped removes the vector's files; if
+/// its process is killed, the next process that opens the name does.
 ///
-/// A forked child inherits its parent's lock with the descriptor, and could have it alone, as if
-/// no process had the vector open: what it inherits is the parent's to remove.
+/// A forked child inherits its parent's lock with the descriptor, and could get it exclusively, as
+/// if no process had the vector open. So it removes nothing: the files are its parent's to remove.
 #[derive(Debug)]
 pub(in crate::av) struct Membership {
     members: File,
@@ -135,7 +136,7 @@ fn lock_gate(paths: &Paths) -> Result<File> {
     Ok(gate)
 }
 
-/// A directory that no other user can write to.
+/// Returns a directory that no other user can write to, and creates it if necessary.
 fn private_directory(base: &Path) -> Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let path = base.join(format!("tokio-fabric-{user}"));
@@ -151,7 +152,7 @@ fn private_directory(base: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Never blocks: not even for the writer of a pipe that was put there.
+/// Opens a file without blocking, not even for the writer of a pipe that was put in its place.
 fn open_file(path: &Path, options: &mut OpenOptions) -> Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = options.mode(0o600).custom_flags(flags).open(path);

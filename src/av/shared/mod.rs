@@ -7,16 +7,17 @@
 //! which the kernel releases when the process dies. `files.rs` opens the files, and tracks which
 //! processes have one open.
 //!
-//! What is read is not trusted. Each record has a checksum over its place, the vector it belongs to
-//! and its contents, so that a record that is torn, or of another vector, is retired: it is
-//! not used again. Sizes are bounded before anything is allocated for them.
+//! The contents of the file are not trusted. Each record has a checksum over its index, the vector
+//! that it belongs to and its contents: a record that is torn, or belongs to another vector, is
+//! retired, that is, not used again. Sizes are bounded before anything is allocated for them.
 //!
-//! A name is looked up by one read of its record. For questions about all records there is a copy
-//! of them in memory, read anew when the header's count of changes is not the one it was made at.
-//! The header says `changing` while records are being written: a process that finds that while it
-//! holds the lock knows that the writer died, and reads all records again.
+//! A name is looked up by one read of its record. Queries about all records use a copy of them in
+//! memory, which is read anew if the header's count of changes differs from the count at which it
+//! was made. The header says `changing` while records are being written: a process that finds this
+//! while it holds the lock knows that the writer died, and reads all records again.
 //!
-//! What a process has reserved and not committed when it dies stays reserved until the vector ends.
+//! Slots that a process has reserved and not committed when it dies stay reserved until the vector
+//! ends.
 
 mod files;
 mod record;
@@ -45,13 +46,13 @@ use files::FileOrigin;
 pub(super) use files::Membership;
 use record::{Header, RECORD_SIZE};
 
-/// Where named vectors are.
+/// The directory of named vectors.
 pub(super) const DIRECTORY: &str = "/dev/shm";
 
-/// What a process asks for when it opens a named vector.
+/// The parameters with which a process opens a named vector.
 pub(super) struct SharedVectorConfig<'a> {
     pub(super) directory: &'a Path,
-    /// Vectors of the same name belong to different domains where these differ.
+    /// Name of the domain: vectors of the same name in different domains are different vectors.
     pub(super) domain: &'a str,
     pub(super) name: &'a str,
     pub(super) av_type: AvType,
@@ -59,7 +60,7 @@ pub(super) struct SharedVectorConfig<'a> {
     pub(super) read_only: bool,
 }
 
-/// A shared vector as one process has it open.
+/// A shared vector, as one process has it open.
 #[derive(Debug)]
 pub(super) struct SharedStore {
     file: File,
@@ -68,15 +69,15 @@ pub(super) struct SharedStore {
     snapshot: Lock<TableSnapshot>,
 }
 
-/// The records as they were at some moment.
+/// A copy of the records at some moment.
 #[derive(Debug)]
 struct TableSnapshot {
     table: Table,
-    /// The header's count of changes when they were read; `None`: they have to be read.
+    /// The header's count of changes when they were read; `None`: they have to be read again.
     read_at: Option<u64>,
 }
 
-/// A shared vector, its type and `map_addr`, and what must be dropped when it is closed.
+/// A shared vector, its type and `map_addr`, and the objects to drop when it is closed.
 pub(super) struct OpenedStore {
     pub(super) shared: SharedStore,
     pub(super) av_type: AvType,
@@ -147,7 +148,7 @@ impl SharedStore {
         }))
     }
 
-    /// One record, as it is now. `None` behind the end.
+    /// Reads one record as it is now. `None` beyond the end of the file.
     fn read_slot(&self, index: usize) -> Result<Option<AddressSlot>> {
         if index >= SHARED_ADDRESSES_MAX as usize {
             return Ok(None);
@@ -166,13 +167,14 @@ impl SharedStore {
         Ok(Some(AddressSlot::RETIRED))
     }
 
-    /// Asks the copy of all records, which is read anew if it has to be.
+    /// Queries the copy of all records, which is read anew first if necessary.
     pub(super) fn with_table<R>(&self, ask: impl FnOnce(&Table) -> R) -> Result<R> {
         let mut snapshot = self.snapshot.lock("read a shared vector");
         let header = self.header()?;
         if !snapshot.is_of(&header) {
             snapshot.read_all(&self.file, self.vector)?;
-            // What is being written, or was until a moment ago, may be seen in part.
+            // Records that are being written, or were until a moment ago, may have been read in
+            // part.
             let settled = !header.changing && self.header()? == header;
             snapshot.read_at = settled.then_some(header.changes);
         }
@@ -211,8 +213,8 @@ impl SharedStore {
         })
     }
 
-    /// Changes the copy and then the records that `change` says it has touched, under the lock of
-    /// the file.
+    /// Changes the copy under the lock of the file, and then the records that `change` has listed
+    /// as touched.
     fn change<R>(&self, change: impl FnOnce(&mut Table, &mut Vec<u32>) -> Result<R>) -> Result<R> {
         self.check_writable()?;
         let mut snapshot = self.snapshot.lock("change a shared vector");
@@ -221,7 +223,7 @@ impl SharedStore {
         if !snapshot.is_of(&header) {
             snapshot.read_all(&self.file, self.vector)?;
         }
-        // Until all is written: read again whatever comes of it.
+        // Until everything is written; after a failure the records are read again.
         snapshot.read_at = None;
         let mut touched = Vec::new();
         let result = change(&mut snapshot.table, &mut touched)?;
@@ -234,7 +236,7 @@ impl SharedStore {
         Ok(result)
     }
 
-    /// Neighbours go by one call.
+    /// Writes the touched records, adjacent ones in one call.
     fn write_slots(&self, table: &Table, touched: &mut [u32]) -> Result<()> {
         touched.sort_unstable();
         let neighbours = |a: &u32, b: &u32| a.checked_add(1) == Some(*b);
@@ -306,7 +308,7 @@ fn damaged(why: &'static str) -> Error {
     Error::new(ErrorKind::Incompatible, message)
 }
 
-/// Reads as much as there is.
+/// Reads as many bytes as there are.
 fn read(file: &File, bytes: &mut [u8], offset: u64) -> Result<usize> {
     let mut read = 0;
     while read < bytes.len() {
@@ -325,7 +327,7 @@ fn write(file: &File, bytes: &[u8], offset: u64) -> Result<()> {
     written.map_err(|error| Error::from_io(&error, "writing a shared address vector"))
 }
 
-/// A lock between processes, until it is dropped. The kernel takes it from one that dies.
+/// A lock between processes, until it is dropped. The kernel releases it if its process dies.
 #[derive(Debug)]
 struct FileLock<'a> {
     file: &'a File,
@@ -340,12 +342,12 @@ impl<'a> FileLock<'a> {
 
 impl Drop for FileLock<'_> {
     fn drop(&mut self) {
-        // Fails for no lock that is held.
+        // Cannot fail for a lock that is held.
         let _ = flock(self.file, FlockOperation::Unlock);
     }
 }
 
-/// Takes the lock of a file, for as long as it is open or until it is unlocked.
+/// Locks a file exclusively, until it is closed or unlocked.
 fn lock(file: &File) -> Result<()> {
     let until = Instant::now() + SHARED_AV_LOCK_TIMEOUT;
     while !try_lock(file, FlockOperation::NonBlockingLockExclusive)? {
@@ -374,7 +376,8 @@ fn try_lock(file: &File, operation: FlockOperation) -> Result<bool> {
     }
 }
 
-/// True for an address that this library never inserts: the file was written by other software.
+/// Returns whether this library never inserts such an address, so that other software must have
+/// written the file.
 pub(super) fn is_invalid_peer(address: SocketAddr) -> bool {
     address.ip().is_unspecified() || address.port() == 0
 }

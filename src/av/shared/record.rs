@@ -26,7 +26,7 @@ const FREE: u8 = 1;
 const RESERVED: u8 = 2;
 const USED: u8 = 3;
 
-/// Where the record of an index is.
+/// Returns the offset of the record of this index.
 pub(super) fn offset(index: u32) -> u64 {
     (u64::from(index) + 1) * RECORD_SIZE as u64
 }
@@ -59,14 +59,14 @@ pub(super) struct Header {
     pub(super) vector: u32,
     pub(super) av_type: AvType,
     pub(super) map_addr: u64,
-    /// Grows with each change.
+    /// Increases with each change.
     pub(super) changes: u64,
-    /// Records are being written, or their writer has died.
+    /// Whether records are being written, or were when their writer died.
     pub(super) changing: bool,
 }
 
 impl Header {
-    /// The header of a new vector, with a random id.
+    /// Creates the header of a new vector, with a random id.
     pub(super) fn new(av_type: AvType, map_addr: u64) -> Result<Self> {
         let random = getrandom::u64().map_err(|error| {
             let message = format!("random bits for a shared address vector: {error}");
@@ -157,7 +157,8 @@ pub(super) fn encode(slot: &AddressSlot, vector: u32, index: u32) -> [u8; RECORD
     seal(bytes)
 }
 
-/// The place at this index; `None` for what this vector's owners did not write there.
+/// Returns the slot of this index; `None` if the bytes were not written for this index by an owner
+/// of this vector.
 pub(super) fn decode(bytes: &[u8], vector: u32, index: u32) -> Option<AddressSlot> {
     let bytes: &[u8; RECORD_SIZE] = bytes.try_into().ok()?;
     if *bytes == [0; RECORD_SIZE] {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::av::table::SlotState;
 
-/// A vector in a directory of the test's own.
+/// A vector in a directory of its test's own.
 struct Stage {
     directory: tempfile::TempDir,
 }
@@ -53,7 +53,7 @@ impl Stage {
             .collect()
     }
 
-    /// The records, to be written as another process might.
+    /// The file of records, to be written to as another process might.
     fn data(&self) -> File {
         let path = self.files("av").remove(0);
         fs::OpenOptions::new()
@@ -88,8 +88,8 @@ fn ports(shared: &SharedStore) -> Vec<u16> {
     shared.with_table(ports).unwrap()
 }
 
-/// Whatever bytes are in the file: no panic, no allocation by a length of the file, and the
-/// addresses that are whole stay.
+/// Whatever bytes are in the file: nothing panics, no length in the file is allocated, and intact
+/// addresses stay.
 #[test]
 fn a_damaged_record_is_skipped_and_harms_no_other() {
     let stage = Stage::new();
@@ -120,7 +120,7 @@ fn a_damaged_record_is_skipped_and_harms_no_other() {
     let foreign = record::encode(&slot, shared.vector ^ 2, 1);
     data.write_all_at(&foreign, record::offset(1)).unwrap();
     assert_eq!(shared.get(addrs[1]).unwrap(), None);
-    // Who opens it anew sees the same; the damaged place is not used again.
+    // A process that opens it anew sees the same; the damaged slot is not used again.
     let second = stage.open();
     assert_eq!(ports(&second.shared), [1, 3, 4]);
     assert_eq!(insert(&second.shared, 7).unwrap().index(), 4);
@@ -178,7 +178,7 @@ fn a_huge_file_is_read_to_the_bound_only() {
     assert_eq!(opened.shared.at(usize::MAX).unwrap(), None);
 }
 
-/// A file that became shorter loses what is gone, and says so of the rest.
+/// A truncated file loses the records beyond its end; if its header is gone too, the calls fail.
 #[test]
 fn a_truncated_file_is_an_error_and_no_end_of_the_process() {
     let stage = Stage::new();
@@ -198,15 +198,15 @@ fn a_truncated_file_is_an_error_and_no_end_of_the_process() {
     }
 }
 
-/// A writer that died in the middle has left its mark: the next one goes through all records, and
-/// those that read see what was whole.
+/// A writer that died in the middle has left its mark: the next writer reads all records, and
+/// readers see the records that were intact.
 #[test]
 fn a_writer_that_died_in_the_middle_is_noticed() {
     let stage = Stage::new();
     let (opened, reader) = (stage.open(), stage.try_open(true).unwrap());
     let addr = insert(&opened.shared, 1).unwrap();
     assert_eq!(ports(&reader.shared), [1]);
-    // It has begun, written one record in full and half of another, and is gone.
+    // The writer has begun, written one record in full and half of another, and died.
     let mut header = opened.shared.header().unwrap();
     header.begin_change();
     let data = stage.data();
@@ -236,8 +236,8 @@ fn a_writer_that_died_in_the_middle_is_noticed() {
     }
 }
 
-/// What a vector has left behind that no process has open is not found again, whatever it is; and
-/// who leaves as the last one leaves nothing.
+/// Files that were left of a vector that no process has open are not found again, whatever they
+/// are; and the last process to close a vector leaves none.
 #[test]
 fn leftovers_are_removed() {
     let stage = Stage::new();
@@ -245,7 +245,7 @@ fn leftovers_are_removed() {
     insert(&opened.shared, 1).unwrap();
     drop(opened.membership);
     assert!(stage.files("av").is_empty() && stage.files("members").is_empty());
-    // As a process leaves it that is killed.
+    // As a process that is killed leaves it.
     let opened = stage.open();
     insert(&opened.shared, 1).unwrap();
     let old = opened.shared.vector;
@@ -273,7 +273,7 @@ fn leftovers_are_removed() {
     assert_ne!(opened.shared.vector, old);
 }
 
-/// A directory that others may write to is not trusted, nor a file that is none.
+/// A directory that others may write to is not trusted, nor is a file that is not one.
 #[test]
 fn what_others_may_have_made_is_not_trusted() {
     let stage = Stage::new();
