@@ -1,4 +1,4 @@
-//! Which addresses the hints mean, and which interfaces they leave.
+//! The addresses that the hints stand for, and the interfaces that match the hints.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
@@ -9,17 +9,17 @@ use super::kinds::AddressFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::canonical;
 
-/// An interface that fits, with the addresses an endpoint has on it.
+/// An interface that matches, with the addresses that an endpoint has on it.
 pub(super) struct Route<'a> {
     pub(super) interface: &'a Interface,
     pub(super) source: Option<SocketAddr>,
     pub(super) dest: Option<SocketAddr>,
 }
 
-/// A source or destination, as far as the hints name it in numbers.
+/// A source or destination that the hints give in numeric form.
 #[derive(Clone, Copy)]
 struct AddressHint {
-    /// The hint it came from, for messages.
+    /// Name of the hint that it came from, for messages.
     hint: &'static str,
     /// `None`: only the port was given.
     ip: Option<IpAddr>,
@@ -27,7 +27,7 @@ struct AddressHint {
     scope_id: u32,
 }
 
-/// The routes that fit the hints, best first.
+/// Returns the routes that match the hints, best first.
 pub(super) fn routes<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<Route<'a>>> {
     let (source, dest) = address_hints(hints)?;
     if offers.is_empty() {
@@ -77,13 +77,14 @@ pub(super) fn routes<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<R
         })?;
     }
 
-    // The sort is stable, so equals stay in the order in which the system lists them.
+    // The sort is stable: equal interfaces stay in the order in which the system lists them.
     left.sort_by_key(|offer| {
         let near = dest
             .and_then(|side| side.ip)
             .is_none_or(|ip| offer.contains(ip));
         let speed = offer.speed_mbps.unwrap_or(0);
-        // What is reached on one link only comes behind everything else.
+        // Link-local addresses, which only one link reaches, come after all others of the same
+        // distance.
         (
             !near,
             is_link_local(offer.address),
@@ -103,8 +104,8 @@ pub(super) fn routes<'a>(hints: &Hints, offers: &'a [Interface]) -> Result<Vec<R
         .collect())
 }
 
-/// Source and destination, by the rules of `fi_getinfo(3)` on which of node, service and address
-/// hints counts.
+/// Returns source and destination, by the rules of `fi_getinfo(3)` on the precedence of the hints
+/// for node, service and addresses.
 fn address_hints(hints: &Hints) -> Result<(Option<AddressHint>, Option<AddressHint>)> {
     let given = |hint, address: Option<SocketAddr>| {
         address.map(|address| AddressHint {
@@ -138,7 +139,8 @@ fn address_hints(hints: &Hints) -> Result<(Option<AddressHint>, Option<AddressHi
     Ok((source, dest))
 }
 
-/// What node and service say in numbers; `None` when there is a name in them, or neither.
+/// Returns the address that node and service give in numeric form; `None` if one of them is a name
+/// or both are missing.
 fn named_address(hints: &Hints) -> Result<Option<AddressHint>> {
     let node = hints.node.as_deref();
     if let Some(text) = node.filter(|node| node.starts_with("fi_sockaddr")) {
@@ -176,7 +178,8 @@ fn named_address(hints: &Hints) -> Result<Option<AddressHint>> {
     }))
 }
 
-/// `fi_sockaddr://10.31.6.12:7471`, with `_in` or `_in6`, the port and a query optional.
+/// Parses text such as `fi_sockaddr://10.31.6.12:7471`, with `_in` or `_in6`, the port and a query
+/// optional.
 fn address_text(text: &str, has_service: bool) -> Result<AddressHint> {
     if has_service {
         return Err(invalid("service: the node is an address with its own port"));
@@ -230,13 +233,14 @@ impl AddressHint {
         }
     }
 
-    /// False for an address of another link than the interface's.
+    /// Returns false for a link-local address of another link than the interface's.
     fn is_in_zone_of(&self, interface: &Interface) -> bool {
         let ip = self.ip.filter(|ip| ip.is_ipv6() && is_link_local(*ip));
         ip.is_none() || [0, interface.scope_id].contains(&self.scope_id)
     }
 
-    /// This side on that interface, whose zone a link-local address without one belongs to.
+    /// Returns this side's address on the interface. A link-local address without a zone gets the
+    /// interface's.
     fn on(&self, interface: &Interface, otherwise: IpAddr) -> SocketAddr {
         let ip = self.ip.unwrap_or(otherwise);
         let scope_id = match self.scope_id {
@@ -247,9 +251,9 @@ impl AddressHint {
     }
 }
 
-/// The address to bind: what was asked for, else the interface's own. Toward a peer beyond the
-/// subnet it is left open unless the interface was chosen by a hint, since the fastest interface
-/// need not be the one that routing takes.
+/// Returns the address to bind: the given one, otherwise the interface's own. Toward a peer outside
+/// of the subnet it is `None`, unless a hint chose the interface, since the fastest interface need
+/// not be the one that routing takes.
 fn local_address(
     interface: &Interface,
     source: Option<AddressHint>,
@@ -275,15 +279,16 @@ fn socket_address(ip: IpAddr, port: u16, scope_id: u32) -> SocketAddr {
     })
 }
 
-/// A wildcard may be bound everywhere in its family, and the loopback interface answers to its
-/// whole subnet.
+/// Returns whether the address can be bound on the interface: its own address, a wildcard of the
+/// same family, or, on the loopback interface, any address of its subnet.
 fn may_bind(offer: &Interface, ip: IpAddr) -> bool {
     offer.address == ip
         || ip.is_unspecified() && ip.is_ipv4() == offer.address.is_ipv4()
         || offer.loopback && ip.is_loopback() && offer.contains(ip)
 }
 
-/// Loopback addresses are reached from loopback addresses, and others from others.
+/// Returns whether the interface can reach the destination: loopback addresses reach only loopback
+/// addresses, and other addresses only others.
 fn may_reach(offer: &Interface, dest: AddressHint) -> bool {
     let loopback = offer.address.is_loopback();
     match dest.ip {
@@ -314,7 +319,7 @@ fn by_address(offer: &Interface) -> String {
     format!("{} ({})", offer.address, offer.name)
 }
 
-/// Keeps the offers that fit. If none does, the error lists what there was just before.
+/// Keeps the offers that fit. If none fits, the error lists those that were left before.
 fn keep(
     left: &mut Vec<&Interface>,
     hint: &str,
@@ -331,8 +336,8 @@ fn keep(
     Ok(())
 }
 
-/// Asks the system's resolver, for as long as that takes, which addresses a name has: at least one,
-/// each with this port.
+/// Asks the system's resolver for the addresses of a name, and blocks until it answers. Returns at
+/// least one address, each with this port.
 pub(crate) fn look_up(name: &str, port: u16) -> Result<Vec<SocketAddr>> {
     let failed = |why: &dyn std::fmt::Display| {
         let message = format!("node {name:?}: {why}");
@@ -350,14 +355,14 @@ pub(crate) fn look_up(name: &str, port: u16) -> Result<Vec<SocketAddr>> {
 }
 
 impl Hints {
-    /// True if they say which local side is to be used, by address, interface or name.
+    /// Returns whether the hints choose the local side, by address, interface or name.
     pub(crate) fn choose_source(&self) -> bool {
         let names = [&self.interface, &self.domain.name, &self.fabric.name];
         self.source.is_some() || self.node_is_source || names.iter().any(|name| name.is_some())
     }
 
-    /// The node and service that must be looked up, if a name is in them, before the hints can be
-    /// resolved in full: `(node, service)`, as given.
+    /// Returns the node and service as given, if one of them is a name that must be looked up
+    /// before the hints can be resolved in full.
     pub(crate) fn unresolved(&self) -> Result<Option<(Option<&str>, Option<&str>)>> {
         let named = self.node.is_some() || self.service.is_some();
         match named && named_address(self)?.is_none() {
@@ -366,7 +371,7 @@ impl Hints {
         }
     }
 
-    /// The same hints with node and service replaced by one address they were found to mean.
+    /// Returns the hints with node and service replaced by an address that was found for them.
     pub(crate) fn resolved_to(mut self, address: SocketAddr) -> Self {
         self.node = None;
         self.service = None;

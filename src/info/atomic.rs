@@ -1,5 +1,5 @@
-//! Atomic operations (`fi_atomic(3)`): which there are, on numbers of which types, and on how many
-//! of them at once.
+//! Atomic operations (`fi_atomic(3)`): the operations, the types of their numbers, and how many
+//! numbers one operation can have.
 
 use crate::limits::ATOMIC_SIZE_MAX;
 
@@ -193,7 +193,7 @@ impl AtomicType {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// Bytes of a number that is offered.
+    /// Returns the size in bytes of a number; `None` if the type is not offered.
     pub(crate) fn size(self) -> Option<usize> {
         Some(match self {
             AtomicType::Int8 | AtomicType::Uint8 => 1,
@@ -208,7 +208,8 @@ impl AtomicType {
         !matches!(self, AtomicType::Float | AtomicType::Double)
     }
 
-    /// What is offered for this type, and for integers only if `bits` are looked at.
+    /// Returns the limits for this type; `None` if it is not offered. Operations on `bits` are
+    /// offered for integers only.
     fn attr(self, bits: bool) -> Option<AtomicAttr> {
         let size = self.size().filter(|_| self.is_integer() || !bits)?;
         Some(AtomicAttr {
@@ -243,7 +244,8 @@ impl AtomicOp {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// What is offered of it on this type, with `fi_fetch_atomic` or with `fi_atomic`.
+    /// Returns the limits of the operation on this type, with `fi_fetch_atomic` or with
+    /// `fi_atomic`; `None` if it is not offered.
     pub(crate) fn attr(self, datatype: AtomicType, fetches: bool) -> Option<AtomicAttr> {
         let bits = matches!(self, AtomicOp::BitOr | AtomicOp::BitAnd | AtomicOp::BitXor);
         let reads = self == AtomicOp::Read;
@@ -261,7 +263,7 @@ impl CompareOp {
         CompareOp::SwapGreater,
         CompareOp::SwapMasked,
     ];
-    /// The number of the first one: they stand behind all of [`AtomicOp`].
+    /// Number of the first comparison: comparisons follow all of [`AtomicOp`].
     const FIRST: u8 = AtomicOp::ALL.len() as u8;
 
     /// libfabric's number of the operation (`enum fi_op`).
@@ -274,7 +276,7 @@ impl CompareOp {
         Self::ALL.get(usize::from(at)).copied()
     }
 
-    /// What is offered of it on this type.
+    /// Returns the limits of the comparison on this type; `None` if it is not offered.
     pub(crate) fn attr(self, datatype: AtomicType) -> Option<AtomicAttr> {
         datatype.attr(self == CompareOp::SwapMasked)
     }

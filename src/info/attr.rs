@@ -142,7 +142,7 @@ pub struct DomainAttr {
 }
 
 impl DomainAttr {
-    /// Has the progress made by this driver.
+    /// Sets the driver, and the progress that goes with it.
     pub(crate) fn set_driver(&mut self, driver: Driver) {
         self.driver = driver;
         let is_manual = driver == Driver::Manual;
@@ -323,7 +323,7 @@ impl AuthKey {
         matches!(&self.0, Source::Bytes(bytes) if bytes.is_empty())
     }
 
-    /// The bytes of a key that has any.
+    /// Returns the bytes of the key, if it has any.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match &self.0 {
             Source::Bytes(bytes) => Some(bytes.as_ref().as_ref()).filter(|it| !it.is_empty()),
@@ -331,14 +331,14 @@ impl AuthKey {
         }
     }
 
-    /// True if keys are those of the address vector.
+    /// Returns whether the keys are those of the address vector.
     pub(crate) fn is_of_address_vector(&self) -> bool {
         matches!(self.0, Source::AddressVector)
     }
 }
 
 impl PartialEq for AuthKey {
-    /// Takes the same time wherever two keys differ.
+    /// Takes the same time wherever the two keys differ.
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Source::Bytes(one), Source::Bytes(two)) => blake3::hash(one) == blake3::hash(two),

@@ -1,4 +1,4 @@
-//! One hint against one offer, and the words for a hint that is not met.
+//! Checks of one hint against one offer, and the messages for a hint that is not met.
 
 use std::borrow::Cow;
 use std::fmt::{Debug, Display};
@@ -8,13 +8,13 @@ use bitflags::parser::{WriteHex, to_writer};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// How many of something can be opened: as many as were asked for, by default as many as can be.
+/// Returns a number of objects: as many as were asked for, by default `max`. Fails beyond `max`.
 pub(super) fn count(hint: &'static str, asked: Option<usize>, max: usize) -> Result<usize> {
     limit(hint, asked, max)?;
     Ok(asked.filter(|count| *count != 0).unwrap_or(max))
 }
 
-/// The whole of what is offered, if it is enough. Asking for nothing asks for 0.
+/// Returns the offered value if it is at least the value asked for. A missing hint asks for 0.
 pub(super) fn limit<T>(hint: &'static str, asked: Option<T>, offered: T) -> Result<T>
 where
     T: Copy + Default + PartialOrd + Display,
@@ -25,7 +25,8 @@ where
     }
 }
 
-/// What was asked for if it is offered; the first offered for the default value, which is no wish.
+/// Returns the value asked for if it is offered. A missing hint, or the default value, gets the
+/// first value offered.
 pub(super) fn choose<T>(hint: &'static str, asked: Option<T>, offered: &[T]) -> Result<T>
 where
     T: Copy + Default + PartialEq + Debug,
@@ -41,8 +42,8 @@ where
     Err(no_match(hint, format!("{asked:?}"), list))
 }
 
-/// A list for a message, in its order; what comes several times (an interface has several
-/// addresses) is named once.
+/// Joins a list for a message, in its order, and names repeated entries once (an interface with
+/// several addresses is listed several times).
 pub(super) fn each_once(all: impl Iterator<Item = String>) -> String {
     let mut list: Vec<String> = Vec::new();
     for one in all {
@@ -64,7 +65,8 @@ where
     }
 }
 
-/// The bits asked for beyond those of the other set, unknown ones included.
+/// Returns the bits asked for beyond the allowed ones, unknown bits included; `None` if there are
+/// none.
 pub(super) fn beyond<B: Flags + Copy>(asked: B, allowed: B) -> Option<B> {
     let rest = asked.difference(allowed);
     (!rest.is_empty()).then_some(rest)

@@ -412,7 +412,7 @@ impl ApiVersion {
     /// From here on an empty `mr_mode` means scalable, and authorization keys count.
     pub(super) const MODE_BITS: ApiVersion = ApiVersion::new(1, 5);
 
-    /// Whether authorization keys are looked at.
+    /// Returns whether authorization keys are in force in this version.
     pub(crate) fn counts_auth_keys(self) -> bool {
         self >= ApiVersion::MODE_BITS
     }

@@ -88,13 +88,14 @@ pub struct Info {
     /// The I/O backend that the hints requested; `None`: `epoll`. Whether it is available is
     /// determined when a domain is opened.
     pub backend: Option<String>,
-    /// The capabilities that the hints asked for: what endpoints of other kinds get in a domain of
-    /// this Info.
+    /// The capabilities that the hints asked for, from which the capabilities of endpoints of other
+    /// kinds in a domain of this Info are computed.
     pub(crate) asked: Caps,
 }
 
 impl Info {
-    /// Where an endpoint listens that is given no address: at the source, or at every address.
+    /// Returns the address at which an endpoint listens that is given none: the source, or any
+    /// address.
     pub(crate) fn listen_address(&self) -> SocketAddr {
         let any = match self.address_format {
             AddressFormat::SockaddrIn6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -103,7 +104,8 @@ impl Info {
         self.source.unwrap_or_else(|| SocketAddr::new(any, 0))
     }
 
-    /// The domain moves bytes within this process, whatever interface it is named by.
+    /// Removes the capability to reach other machines, for a domain whose transport works within
+    /// this process.
     pub(crate) fn reaches_this_process_only(&mut self) {
         self.caps.remove(Caps::REMOTE_COMM);
         self.domain.caps.remove(Caps::REMOTE_COMM);
@@ -111,14 +113,15 @@ impl Info {
 }
 
 impl Info {
-    /// True if the keys of the domain's endpoints are those of address vectors (`FI_AV_AUTH_KEY`).
+    /// Returns whether the keys of the domain's endpoints are those of address vectors
+    /// (`FI_AV_AUTH_KEY`).
     pub(crate) fn has_keys_of_vectors(&self) -> bool {
         let key = self.domain.auth_key.as_ref();
         self.fabric.api_version.counts_auth_keys() && key.is_some_and(AuthKey::is_of_address_vector)
     }
 }
 
-/// One line: endpoint type, interface and addresses.
+/// Shows one line: endpoint type, interface and addresses.
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (provider, kind) = (&self.fabric.provider, self.endpoint.endpoint_type);
@@ -171,12 +174,13 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Bytes of the largest UDP datagram that goes as one packet by this interface.
+    /// Returns the size in bytes of the largest UDP datagram that this interface sends as one
+    /// packet.
     pub(crate) fn datagram_max(&self) -> usize {
-        /// The usual MTU of an Ethernet.
+        /// The usual MTU of Ethernet.
         const MTU_USUAL: u32 = 1500;
         const UDP_HEADER: u32 = 8;
-        // A length field has 16 bits: that of IPv4 counts its own header too.
+        // Length fields have 16 bits; the one of IPv4 also counts the IP header.
         let (ip_header, max) = match self.address {
             IpAddr::V4(_) => (20, 0xffff - 20 - UDP_HEADER),
             IpAddr::V6(_) => (40, 0xffff - UDP_HEADER),
@@ -220,7 +224,7 @@ impl Interface {
     }
 }
 
-// A shift by the full width is what `checked_shl` refuses; it means "no bit of the address counts".
+// `checked_shl` refuses a shift by the full width, which means that no bit of the address counts.
 fn mask_v4(prefix_len: u8) -> u32 {
     u32::MAX
         .checked_shl(32 - u32::from(prefix_len.min(32)))

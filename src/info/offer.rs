@@ -1,37 +1,39 @@
-//! What each kind of endpoint offers, attribute by attribute, with the values of libfabric's
-//! providers wherever ours need not differ. A new kind is one more row of [`OFFERS`].
+//! The offer of each kind of endpoint, attribute by attribute, with the values of libfabric's
+//! providers unless ours have to differ. A new kind is one more row of [`OFFERS`].
 
 use super::Interface;
 use super::caps::{Caps, CompOrder, MsgOrder, OpFlags};
 use super::kinds::{EndpointType, Protocol};
 use crate::limits;
 
-/// What endpoints of one kind offer.
+/// The attributes that endpoints of one kind offer.
 #[derive(Debug)]
 pub(super) struct Offer {
     pub(super) endpoint_type: EndpointType,
-    /// The name of the C provider with this protocol.
+    /// Name of the C provider with this protocol.
     pub(super) provider: &'static str,
     pub(super) protocol: Protocol,
     pub(super) protocol_version: u32,
-    /// All there is; an answer has what was asked for of it.
+    /// All capabilities. A result has those of them that were asked for.
     pub(super) caps: Caps,
-    /// Enabled whether or not they are asked for.
+    /// Capabilities that are enabled whether or not they are asked for.
     pub(super) caps_always: Caps,
-    /// Order kept in any case, and more of it that is kept when it is asked for.
+    /// The order that is always kept, and below the order that is also kept if it is asked for.
     pub(super) msg_order: MsgOrder,
     pub(super) msg_order_on_demand: MsgOrder,
     /// The order of transmit completions.
     pub(super) tx_comp_order: CompOrder,
-    /// Bytes of one transfer.
+    /// Largest transfer, in bytes.
     pub(super) max_msg_size: u64,
-    /// A message is one packet: the interface bounds it, and what is injected with it.
+    /// A message is one packet: the interface limits its size, and that of an injected message.
     pub(super) is_packet: bool,
-    /// Bytes up to which reads after writes, and writes after writes, are ordered.
+    /// Largest transfer, in bytes, for which reads after writes, and writes after writes, are
+    /// ordered.
     pub(super) max_order_size: u64,
     /// The bits of a tag, in the form of `mem_tag_format`; 0 without tags.
     pub(super) mem_tag_format: u64,
-    /// Default flags that operations may be given, those that take a capability if it is asked for.
+    /// Default flags that operations can have. Flags that need a capability are offered with it
+    /// only.
     pub(super) tx_op_flags: OpFlags,
     pub(super) rx_op_flags: OpFlags,
     pub(super) inject_size: usize,
@@ -41,7 +43,7 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// The offer on this interface, where that makes a difference.
+    /// Returns the offer on this interface, if it depends on the interface.
     pub(super) fn on(&self, interface: &Interface) -> Option<Offer> {
         let max = interface.datagram_max();
         self.is_packet.then_some(Offer {
@@ -52,10 +54,10 @@ impl Offer {
     }
 }
 
-/// Every kind, in the order in which they are offered to hints that name none.
+/// All kinds, in the order in which they are offered if the hints name none.
 pub(super) const OFFERS: &[Offer] = &[MSG, RDM, DGRAM];
 
-/// What a domain can do; enabled in any case.
+/// Capabilities of a domain that are always enabled.
 pub(super) const DOMAIN_CAPS: Caps = Caps::LOCAL_COMM.union(Caps::REMOTE_COMM);
 
 const MSG: Offer = Offer {
@@ -76,7 +78,7 @@ const MSG: Offer = Offer {
     caps_always: DOMAIN_CAPS,
     msg_order: STREAM_ORDER,
     msg_order_on_demand: BEHIND_SENDS,
-    // A read is reported when its data is here, a later send when it has left.
+    // Empty: a read is reported when its data has arrived, a later send when it has been sent.
     tx_comp_order: CompOrder::empty(),
     max_msg_size: u64::MAX,
     is_packet: false,
@@ -93,11 +95,11 @@ const MSG: Offer = Offer {
     cq_data_size: CQ_DATA_SIZE,
 };
 
-/// Bytes of CQ data, as on libfabric's `tcp` wire.
+/// Bytes of CQ data, as in the protocol of libfabric's `tcp`.
 const CQ_DATA_SIZE: usize = 8;
 
-/// Bare UDP payloads (`fi_udp(7)`): nothing is ordered nor answered on the way, and there is no
-/// room for data beside a message.
+/// Bare UDP payloads (`fi_udp(7)`): nothing is ordered or acknowledged, and there is no room for
+/// data beside a message.
 const DGRAM: Offer = Offer {
     endpoint_type: EndpointType::Dgram,
     provider: "udp",
@@ -128,7 +130,7 @@ const DGRAM: Offer = Offer {
     cq_data_size: 0,
 };
 
-/// Over the same connections, one per peer.
+/// Connectionless endpoints over the same connections, one per peer.
 const RDM: Offer = Offer {
     endpoint_type: EndpointType::Rdm,
     protocol: Protocol::XNET,
@@ -150,9 +152,9 @@ const RDM: Offer = Offer {
 /// (`FI_TAG_GENERIC`).
 const TAG_GENERIC: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
-/// One TCP stream per peer keeps everything in order but what follows a read: the data of a read is
-/// fetched when its answer is sent, and later frames may have been processed by then. Atomic
-/// operations are processed one after the other, their results included.
+/// One TCP stream per peer keeps everything in order except operations after a read: the data of a
+/// read is fetched when its response is sent, and later frames may have been processed by then.
+/// Atomic operations are processed one after the other, including their results.
 const STREAM_ORDER: MsgOrder = MsgOrder::RAR
     .union(MsgOrder::RAW)
     .union(MsgOrder::WAW)
@@ -166,5 +168,5 @@ const STREAM_ORDER: MsgOrder = MsgOrder::RAR
     .union(MsgOrder::ATOMIC_WAR)
     .union(MsgOrder::ATOMIC_WAW);
 
-/// RMA then waits with a message for which the peer has no room.
+/// With this order RMA waits behind a message for which the peer has no room.
 const BEHIND_SENDS: MsgOrder = MsgOrder::RAS.union(MsgOrder::WAS);

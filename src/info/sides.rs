@@ -1,4 +1,5 @@
-//! What an endpoint of each kind can do that is opened with an Info: the one place that decides.
+//! Capabilities of an endpoint of each kind that is opened with an Info: this is the one place that
+//! decides them.
 
 use super::Info;
 use super::caps::{Caps, OpFlags};
@@ -8,33 +9,32 @@ use super::offer::{OFFERS, Offer};
 use super::resolve::{flags_within, side_of, with_directions};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The capabilities of an endpoint: what may be posted to it, and what its peers may ask of it.
-/// Computed when it is opened, and asked with each operation.
+/// The capabilities of an endpoint: for the operations that may be posted to it, and for its peers'
+/// accesses. Computed when it is opened, and checked with each operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SideCaps {
     tx: Caps,
     rx: Caps,
 }
 
-/// What only the receive side has: it decides whose capability something is.
+/// Capabilities that only the receive side has: they decide which side a check is about.
 const RECEIVES: Caps = Caps::RECEIVE.difference(Caps::TRANSMIT);
 
 impl SideCaps {
-    /// All there are.
+    /// All capabilities.
     #[cfg(any(test, feature = "__instructions"))]
     pub(crate) const ALL: SideCaps = SideCaps {
         tx: Caps::all(),
         rx: Caps::all(),
     };
 
-    /// These on both sides.
+    /// Creates these capabilities on both sides.
     #[cfg(test)]
     pub(crate) fn of_both(caps: Caps) -> Self {
         SideCaps { tx: caps, rx: caps }
     }
 
-    /// The same with buffers for several messages, which receives that are shared can be in any
-    /// case.
+    /// Adds buffers for several messages, which shared receives may always be.
     pub(crate) fn with_multi_recv(self) -> Self {
         SideCaps {
             rx: self.rx | Caps::MULTI_RECV,
@@ -42,24 +42,25 @@ impl SideCaps {
         }
     }
 
-    /// True if there is something to do on the transmit side.
+    /// Returns whether any capability uses the transmit side.
     pub(crate) fn transmits(&self) -> bool {
         !self.tx.is_empty()
     }
 
-    /// True if there is something to do on the receive side.
+    /// Returns whether any capability uses the receive side.
     pub(crate) fn receives(&self) -> bool {
         !self.rx.is_empty()
     }
 
-    /// True if the side that `need` is of has all of it: the receive side if any of it can be of
-    /// that side only (to receive, to be read, to be written), else the transmit side.
+    /// Returns whether one side has all of `need`: the receive side if `need` contains anything
+    /// that only this side can have (to receive, to be read, to be written), otherwise the transmit
+    /// side.
     #[inline]
     pub(crate) fn has(&self, need: Caps) -> bool {
         self.of(need).contains(need)
     }
 
-    /// As [`has`](Self::has), with the error that names what is missing.
+    /// As [`has`](Self::has), with an error that names the missing capabilities.
     #[inline]
     pub(crate) fn check(&self, need: Caps) -> Result<()> {
         match self.has(need) {
@@ -76,7 +77,7 @@ impl SideCaps {
         }
     }
 
-    /// The error of what takes capabilities that are not all there.
+    /// Returns the error of an operation that needs capabilities of which some are missing.
     #[cold]
     pub(crate) fn missing(&self, need: Caps) -> Error {
         let side = match need.intersects(RECEIVES) {
@@ -101,9 +102,10 @@ impl SideCaps {
 }
 
 impl Info {
-    /// What an endpoint of this kind can do in a domain of this Info. One of the Info's own kind
-    /// does what [`caps`](Info::caps) and the capabilities of both sides say; one of another kind
-    /// what an Info of that kind had said that answered the same hints.
+    /// Returns the capabilities of an endpoint of this kind in a domain of this Info. An endpoint
+    /// of the Info's own kind has [`caps`](Info::caps) as limited by the capabilities of both
+    /// sides; one of another kind has those that an Info of that kind would have for the same
+    /// hints.
     pub(crate) fn caps_of(&self, kind: EndpointType) -> SideCaps {
         let (Some(offer), Some(own)) = (offer_of(kind), offer_of(self.endpoint.endpoint_type))
         else {
@@ -114,7 +116,8 @@ impl Info {
         };
         let caps = match offer.endpoint_type == own.endpoint_type {
             true => self.caps & own.caps,
-            // What the application has taken out of an answer is out for every kind.
+            // Capabilities that the application has removed from a result are removed for every
+            // kind.
             false => self.caps_asked_of(offer) - (own.caps - self.caps),
         };
         let side = |applicable: Caps, left: Caps| {
@@ -127,8 +130,8 @@ impl Info {
         }
     }
 
-    /// What operations of an endpoint of this kind do when their call says nothing, on its transmit
-    /// and its receive side: the Info's default flags, as far as they make sense there.
+    /// Returns the default flags of operations of an endpoint of this kind, on its transmit and its
+    /// receive side: those of the Info that its capabilities allow.
     pub(crate) fn op_flags_of(&self, kind: EndpointType) -> (OpFlags, OpFlags) {
         let caps = self.caps_of(kind);
         let offer = offer_of(kind);
@@ -139,7 +142,7 @@ impl Info {
         )
     }
 
-    /// What an endpoint of any kind can do in a domain of this Info.
+    /// Returns the capabilities of endpoints of all kinds together in a domain of this Info.
     pub(crate) fn caps_of_all_kinds(&self) -> SideCaps {
         let kinds = OFFERS.iter().map(|offer| self.caps_of(offer.endpoint_type));
         kinds.fold(self.caps_of(self.endpoint.endpoint_type), SideCaps::union)

@@ -1,4 +1,4 @@
-//! An opened domain, as hints and answers name it.
+//! An opened domain, in the form in which hints and results name it.
 
 use std::any::Any;
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::id::DomainId;
 #[derive(Clone)]
 pub struct WeakDomain {
     id: DomainId,
-    /// What the domain is found by, which keeps nothing of it.
+    /// The entry by which the domain is found, which keeps no part of it alive.
     pub(crate) found_by: Arc<dyn Any + Send + Sync>,
 }
 
@@ -34,7 +34,7 @@ impl WeakDomain {
     }
 }
 
-/// Of the same domain.
+/// References are equal if they refer to the same domain.
 impl PartialEq for WeakDomain {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id

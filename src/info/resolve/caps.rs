@@ -6,7 +6,7 @@ use crate::info::check::{bad_flags, beyond, names, within};
 use crate::info::hints::Hints;
 use crate::info::offer::Offer;
 
-/// Capabilities that mean something only beside at least one of some others.
+/// Capabilities that are valid only together with at least one of some others.
 const CAPS_NEED: [(Caps, Caps); 8] = [
     (Caps::RMA_DIRECTIONS, Caps::RMA.union(Caps::ATOMIC)),
     (Caps::MESSAGE_DIRECTIONS, Caps::MSG.union(Caps::TAGGED)),
@@ -38,7 +38,7 @@ pub(super) fn caps(hints: &Hints, offer: &Offer) -> Result<Caps> {
     Ok(full | offer.caps_always)
 }
 
-/// Without a direction, a primary capability has them all.
+/// Adds all directions to the primary capabilities that have none.
 pub(in crate::info) fn with_directions(caps: Caps) -> Caps {
     let mut full = caps;
     if caps.intersects(Caps::MSG | Caps::TAGGED) && !caps.intersects(Caps::MESSAGE_DIRECTIONS) {
@@ -50,8 +50,9 @@ pub(in crate::info) fn with_directions(caps: Caps) -> Caps {
     full
 }
 
-/// The capabilities of one side of an endpoint: those of the endpoint that apply to the side, or
-/// the subset asked for. A primary capability that has no direction left on this side is dropped.
+/// Returns the capabilities of one side of an endpoint: the endpoint's capabilities that apply to
+/// this side, or the subset asked for. A primary capability without a direction on this side is
+/// dropped.
 pub(super) fn side_caps(
     hint: &'static str,
     asked: Option<Caps>,
@@ -80,8 +81,8 @@ pub(super) fn side_caps(
     Ok(side_of(caps, applicable))
 }
 
-/// The capabilities of an endpoint that apply to one of its sides. A primary capability that has no
-/// direction on this side is dropped.
+/// Returns the capabilities of an endpoint that apply to one of its sides. A primary capability
+/// without a direction on this side is dropped.
 pub(in crate::info) fn side_of(endpoint: Caps, applicable: Caps) -> Caps {
     let mut caps = endpoint & applicable;
     if !caps.intersects(Caps::MESSAGE_DIRECTIONS) {

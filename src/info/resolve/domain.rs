@@ -26,16 +26,16 @@ const REQUIRABLE_MR_MODE: MrMode = MrMode::BASIC
 
 /// Bytes of a key, as on the wire.
 const MR_KEY_SIZE: usize = 8;
-/// Bytes of a raw key, which headers do not carry whole.
+/// Bytes of a raw key, of which headers carry only a part.
 const MR_RAW_KEY_SIZE: usize = limits::RAW_KEY_SIZE;
 
-/// All but the name, which is the interface's.
+/// Returns all attributes but the name, which is the interface's.
 pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<DomainAttr> {
     let (control_progress, data_progress) = progress(hints)?;
     let asked_caps = hints.domain.caps.unwrap_or_default();
     let is_rdm = offer.endpoint_type == EndpointType::Rdm;
-    // Primary capabilities are had when they are asked for. Regions of every domain can be limited
-    // to authorization keys, which is what directed receives add to a domain.
+    // Primary capabilities are enabled only if asked for. For a domain, directed receives mean that
+    // its regions can be limited to authorization keys.
     let primary = Caps::AV_USER_ID | (offer.caps & Caps::DIRECTED_RECV);
     let domain_caps = DOMAIN_CAPS | Caps::SHARED_AV | (asked_caps & primary);
     within("domain.caps", asked_caps, domain_caps | primary)?;
@@ -44,7 +44,7 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
         true => MR_RAW_KEY_SIZE,
         false => MR_KEY_SIZE,
     };
-    // Those of a connectionless endpoint are shared by its own connections already.
+    // Connections of a connectionless endpoint share its receive context already.
     let sharers = match offer.endpoint_type {
         EndpointType::Msg => count("domain.ep_cnt", hints.domain.ep_cnt, EP_COUNT_MAX)?,
         _ => 0,
@@ -120,8 +120,8 @@ pub(super) fn domain(hints: &Hints, offer: &Offer, api: ApiVersion) -> Result<Do
     })
 }
 
-/// Control and data progress: by one driver, so both are automatic or neither is. Automatic
-/// progress is also what a program gets that would have done without on one of the two.
+/// Returns control and data progress. One driver makes both, so either both are automatic or
+/// neither is. If only one of the hints asks for automatic progress, both are automatic.
 fn progress(hints: &Hints) -> Result<(Progress, Progress)> {
     let asked = |it: Option<Progress>| it.unwrap_or_default();
     let control = asked(hints.domain.control_progress);
@@ -130,7 +130,7 @@ fn progress(hints: &Hints) -> Result<(Progress, Progress)> {
         (_, Progress::ControlUnified) => Err(invalid(
             "hint data_progress: ControlUnified is for control progress only",
         )),
-        // fi_domain(3) has it beside manual data progress.
+        // fi_domain(3) allows ControlUnified only with manual data progress.
         (Progress::ControlUnified, Progress::Auto) => Err(invalid(
             "hint control_progress: ControlUnified goes with Manual data progress, asked for Auto",
         )),
@@ -144,8 +144,8 @@ fn progress(hints: &Hints) -> Result<(Progress, Progress)> {
     }
 }
 
-/// What is left of the modes. Of those the application can cope with, the library needs none and
-/// clears all but BASIC, which is a request; those it wants to be held to stay.
+/// Returns the modes in force. The library needs none of the modes that the application supports,
+/// and clears them, except BASIC, which is a request. The modes that the application requires stay.
 fn mr_mode(hints: &Hints, api: ApiVersion) -> Result<MrMode> {
     let copes = hints.domain.mr_mode.unwrap_or_default();
     let required = hints.domain.required_mr_mode.unwrap_or_default();
@@ -154,7 +154,7 @@ fn mr_mode(hints: &Hints, api: ApiVersion) -> Result<MrMode> {
     check_pairing("mr_mode with required_mr_mode", copes | required, api)?;
     within("domain.required_mr_mode", required, REQUIRABLE_MR_MODE)?;
     let left = (copes & MrMode::BASIC) | required;
-    // Before 1.5 empty was no answer but a question, so the answer there has a name.
+    // Before 1.5 the empty set means that either may be chosen, so a result names the chosen one.
     match (api < ApiVersion::MODE_BITS, left.contains(MrMode::BASIC)) {
         (true, false) => Ok(MrMode::SCALABLE),
         _ => Ok(left - MrMode::SCALABLE),
@@ -196,8 +196,8 @@ pub(super) fn traffic_class(
     })
 }
 
-/// A packet has no room for a proof, and a key that would be taken and not honoured is worse than
-/// none.
+/// Refuses a key for datagrams: a packet has no room for a proof, and a key that is accepted but
+/// not enforced is worse than none.
 pub(super) fn no_key(hint: &'static str, asked: Option<&AuthKey>) -> Result<()> {
     match asked {
         Some(key) => Err(no_match(hint, format!("{key:?}"), "none, for datagrams")),
@@ -205,7 +205,8 @@ pub(super) fn no_key(hint: &'static str, asked: Option<&AuthKey>) -> Result<()> 
     }
 }
 
-/// There is no DTLS here, and hints that demand secure connections are not met by plain datagrams.
+/// Refuses TLS for datagrams: there is no DTLS here, and plain datagrams do not meet hints that
+/// demand secure connections.
 #[cfg(feature = "tls")]
 pub(super) fn no_tls(hints: &Hints) -> Result<()> {
     match &hints.tls {
@@ -214,8 +215,8 @@ pub(super) fn no_tls(hints: &Hints) -> Result<()> {
     }
 }
 
-/// The key in force: none without bytes, and none before there were keys. `by_vector`: it may be
-/// those of an address vector.
+/// Returns the key in force: none for a key without bytes, and none in versions that are older than
+/// keys. With `by_vector`, the keys may be those of an address vector.
 pub(super) fn auth_key(
     hint: &'static str,
     asked: Option<&AuthKey>,

@@ -1,4 +1,4 @@
-//! The attributes of an endpoint, of its transmit and its receive side.
+//! The attributes of an endpoint, its transmit side and its receive side.
 
 use super::caps::side_caps;
 use super::domain::{auth_key, traffic_class};
@@ -85,7 +85,7 @@ pub(super) fn transmit(
         hints.tx.comp_order.unwrap_or_default(),
         offer.tx_comp_order,
     )?;
-    // The proof of a raw key takes a segment behind each.
+    // The proof of a raw key takes an additional segment.
     let rma_iov_limit = match domain.mr_mode.contains(MrMode::RAW) {
         true => offer.rma_iov_limit / 2,
         false => offer.rma_iov_limit,
@@ -145,7 +145,8 @@ pub(super) fn receive(hints: &Hints, offer: &Offer, endpoint: Caps) -> Result<Rx
     })
 }
 
-/// All bits of a tag may be matched by one by one, so any division of them into fields is had.
+/// Returns the format of tags. Each bit of a tag can be matched separately, so any division into
+/// fields is supported.
 fn tag_format(hints: &Hints, offer: &Offer) -> Result<u64> {
     match hints
         .endpoint_attr
@@ -160,8 +161,8 @@ fn tag_format(hints: &Hints, offer: &Offer) -> Result<u64> {
     }
 }
 
-/// The contexts of both sides. A context is one of each, so of several there are as many on either
-/// side that has something to do.
+/// Returns the numbers of contexts on both sides. A context has both directions, so if both sides
+/// are in use they have the same number of contexts.
 fn context_counts(
     hints: &Hints,
     offer: &Offer,
@@ -198,8 +199,8 @@ fn context_counts(
     })
 }
 
-/// One, or none when the capabilities leave nothing to do on this side; more, up to this number, or
-/// a shared one where they are asked for and may be.
+/// Returns the contexts of one side: by default one, or none if the capabilities leave the side
+/// unused; if asked for, up to `max`, or a shared one if `may_share`.
 fn contexts(
     hint: &'static str,
     asked: Option<ContextCount>,
@@ -216,13 +217,13 @@ fn contexts(
     }
 }
 
-/// The order kept: both sides of an endpoint keep the same.
+/// Returns the order that is kept, which is the same on both sides of an endpoint.
 fn msg_order(hints: &Hints, offer: &Offer) -> MsgOrder {
     let asked = hints.tx.msg_order.unwrap_or_default() | hints.rx.msg_order.unwrap_or_default();
     offer.msg_order | (asked & offer.msg_order_on_demand)
 }
 
-/// The flags that make sense with these capabilities of a side.
+/// Returns the offered flags that these capabilities of a side allow.
 pub(in crate::info) fn flags_within(offered: OpFlags, caps: Caps) -> OpFlags {
     let takes = [
         (OpFlags::COMMIT_COMPLETE, Caps::RMA_PMEM),

@@ -1,9 +1,9 @@
-//! Hints against the offer: the answer, or the reason why there is none.
+//! Matches hints against the offers: returns the results, or the reason why there are none.
 //!
-//! Each kind of endpoint has an offer (`offer.rs`); hints that name no kind get all that fit. A
-//! hint is met when what is offered is at least what was asked; the first that is not met ends the
-//! search with an error of its name, what was asked and what is offered. A hint that contradicts
-//! itself is `InvalidArgument` or `BadFlags`.
+//! Each kind of endpoint has an offer (`offer.rs`); hints that name no kind get all kinds that
+//! match. A hint is met if the offer is at least what was asked for. The first hint that is not met
+//! ends the search with an error that names it, the value asked for and the values offered. A hint
+//! that contradicts itself is `InvalidArgument` or `BadFlags`.
 
 mod caps;
 mod domain;
@@ -33,13 +33,14 @@ const PROVIDER_VERSION: ApiVersion = ApiVersion::new(
     number(env!("CARGO_PKG_VERSION_MINOR")),
 );
 
-/// Every way to meet the hints on these interfaces, best first: those on the destination's subnet
-/// before others, the loopback interface after others, faster before slower, and otherwise in the
-/// order given. The answer is never empty.
+/// Returns every way to meet the hints on these interfaces, best first: interfaces on the
+/// destination's subnet before others, the loopback interface after others, faster before slower,
+/// and otherwise in the given order. The result is never empty.
 ///
 /// # Errors
 ///
-/// `NoMatch`: nothing fits; the message names the hint, what was asked and what is offered.
+/// `NoMatch`: nothing matches; the message names the hint, the value asked for and the values
+/// offered.
 /// `InvalidArgument`, `BadFlags`: a hint makes no sense whatever is offered.
 pub(crate) fn resolve(hints: &Hints, interfaces: &[Interface]) -> Result<Vec<Info>> {
     let mut infos = Vec::new();
@@ -56,8 +57,8 @@ pub(crate) fn resolve(hints: &Hints, interfaces: &[Interface]) -> Result<Vec<Inf
     }
 }
 
-/// The kinds of endpoint that may be meant, best first. If none of them fits, the first has the
-/// reason: it is the one that can do most of what was asked for.
+/// Returns the kinds of endpoint that the hints may mean, best first. If none of them matches, the
+/// error is that of the first, which has the most of the capabilities asked for.
 fn candidates(hints: &Hints) -> Result<Vec<&'static Offer>> {
     let named = hints.endpoint.unwrap_or_default();
     let is_meant = |offer: &&Offer| match named {
@@ -74,8 +75,8 @@ fn candidates(hints: &Hints) -> Result<Vec<&'static Offer>> {
     Ok(meant)
 }
 
-/// Unreliable messages are offered only if the hints name their kind, provider or protocol, or ask
-/// for multicast.
+/// Returns whether the hints ask for unreliable messages: by their provider or protocol, or by
+/// multicast.
 fn wants_packets(hints: &Hints, offer: &Offer) -> bool {
     let names_it = |filter: &str| {
         !filter.starts_with('^') && !filter.is_empty() && names_provider(filter, offer.provider)
@@ -85,7 +86,7 @@ fn wants_packets(hints: &Hints, offer: &Offer) -> bool {
         || (hints.caps).is_some_and(|caps| caps.contains(Caps::MULTICAST))
 }
 
-/// The answers of one kind of endpoint.
+/// Returns the results for one kind of endpoint.
 fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<Vec<Info>> {
     let fabric = fabric(hints, offer)?;
     let api = fabric.api_version;
@@ -162,13 +163,13 @@ fn resolve_as(offer: &Offer, hints: &Hints, interfaces: &[Interface]) -> Result<
     }
 }
 
-/// False where only this machine's endpoints can be reached, or this process's.
+/// Returns false if only endpoints of this machine, or of this process, can be reached.
 fn reaches_others(hints: &Hints, interface: &Interface) -> bool {
     let in_process = hints.backend.as_deref() == Some("loopback");
     !interface.loopback && !in_process
 }
 
-/// All but the name, which is the interface's.
+/// Returns all attributes but the name, which is the interface's.
 fn fabric(hints: &Hints, offer: &Offer) -> Result<FabricAttr> {
     let api_version = hints.fabric.api_version.unwrap_or_default();
     if !(ApiVersion::OLDEST..=ApiVersion::NEWEST).contains(&api_version) {
@@ -200,7 +201,8 @@ fn fabric(hints: &Hints, offer: &Offer) -> Result<FabricAttr> {
     })
 }
 
-/// `tcp`, `udp,tcp`, `^udp`: a list of those allowed, or of those left out.
+/// Returns whether a filter allows this provider: a list such as `tcp` or `udp,tcp` of allowed
+/// ones, or one such as `^udp` of excluded ones.
 fn names_provider(filter: &str, provider: &str) -> bool {
     let (list, wanted) = match filter.strip_prefix('^') {
         Some(list) => (list, false),

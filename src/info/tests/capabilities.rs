@@ -165,7 +165,7 @@ fn contexts_are_named_and_counted_where_endpoints_are_connectionless() {
     };
     let own = ContextCount::Own;
     assert_eq!(counts(rdm()), ((64, 64), own(1), own(1)));
-    // A context is both: of the other side there are as many, where it has something to do.
+    // A context has both directions: the other side has as many, if it is in use.
     let two = rdm().endpoint_attr(|endpoint| endpoint.tx_ctx_cnt(own(2)));
     assert_eq!(counts(two.clone()), ((64, 64), own(2), own(2)));
     let sending = two.caps(Caps::MSG | Caps::SEND);
@@ -337,7 +337,7 @@ fn default_flags_are_offered_where_they_mean_something() {
         rx(OpFlags::MULTI_RECV).caps(Caps::TAGGED),
         &["rx.op_flags", "MULTI_RECV"],
     );
-    // Another kind of endpoint has those that mean something there.
+    // An endpoint of another kind has the flags that apply to it.
     let many = best(rx(OpFlags::MULTI_RECV | OpFlags::COMPLETION));
     let (_, rx) = many.op_flags_of(EndpointType::Msg);
     assert_eq!(rx, OpFlags::COMPLETION);

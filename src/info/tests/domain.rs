@@ -49,8 +49,8 @@ fn unified_progress_is_for_control_only() {
 /// fi_domain(3): `FI_PROGRESS_CONTROL_UNIFIED`, enumeration value.
 /// fi_domain(3): "Setting control=FI_PROGRESS_CONTROL_UNIFIED, data=FI_PROGRESS_MANUAL, and
 /// threading=FI_THREAD_DOMAIN/FI_THREAD_COMPLETION allows Libfabric"
-/// One driver makes all progress: what is answered is what happens, and who asks one of the two to
-/// be automatic gets both so.
+/// One driver makes all progress, as the result states: a program that asks for automatic progress
+/// of one kind gets both.
 #[test]
 fn manual_progress_is_hinted_and_told() {
     use Progress::{Auto, ControlUnified, Manual, Unspec};
@@ -338,8 +338,8 @@ fn a_domain_has_directed_receives_where_endpoints_have_them() {
     );
 }
 
-/// What is reported follows the interface and the backend: the loopback interface, and what moves
-/// bytes within the process, reach no other machine.
+/// The capabilities follow the interface and the backend: neither the loopback interface nor a
+/// backend within the process reaches another machine.
 /// fi_domain(3): "this field indicates that the underlying device supports loopback communication."
 /// fi_domain(3): "the underlying provider supports communication with nodes that are reachable over
 /// the network."

@@ -52,8 +52,8 @@ fn before_1_5_mr_mode_of_zero_asks_for_either_and_the_answer_has_a_name() {
 #[test]
 fn mr_mode_unspec_is_met_by_what_is_offered() {
     assert_eq!(MrMode::UNSPEC.bits(), 0, "as in C");
-    // It supports whatever is offered: nothing is left out, and nothing is asked for by it. To a
-    // program of 1.4 the answer has the name of the mode that it is to use.
+    // Modes that a program supports exclude nothing and request nothing. For a program of 1.4, the
+    // result names the mode to be used.
     for (hints, answered) in [
         (Hints::new as fn() -> Hints, MrMode::empty()),
         (old_api, MrMode::SCALABLE),
@@ -63,7 +63,7 @@ fn mr_mode_unspec_is_met_by_what_is_offered() {
         assert_eq!(infos, all_answers(hints()));
         assert!(infos.iter().all(|info| info.domain.mr_mode == answered));
     }
-    // A mode that is required is required beside it.
+    // A required mode is in force in addition.
     let local = Hints::new().domain(|domain| {
         let domain = domain.mr_mode(MrMode::UNSPEC);
         domain.required_mr_mode(MrMode::LOCAL)

@@ -1,4 +1,4 @@
-//! What endpoints of each kind can do.
+//! Capabilities of endpoints of each kind.
 
 use super::*;
 
@@ -101,7 +101,7 @@ fn each_side_has_its_own() {
     }
 }
 
-/// An Info is a plain value: what an application takes out of it is out.
+/// An Info is a plain value: a capability that an application removes is removed.
 #[test]
 fn what_is_taken_out_of_an_answer_is_out() {
     let mut info = best(Hints::new());
@@ -111,7 +111,7 @@ fn what_is_taken_out_of_an_answer_is_out() {
         assert!(offered(&info, kind, Caps::RMA | Caps::REMOTE_READ));
     }
     assert!(offered(&info, EndpointType::Rdm, Caps::TAGGED | Caps::SEND));
-    // And what is not offered does not come by being put in.
+    // A capability that is not offered is not added by setting it.
     info.caps.insert(Caps::TAGGED);
     info.tx.caps.insert(Caps::TAGGED);
     assert!(!offered(
@@ -121,7 +121,7 @@ fn what_is_taken_out_of_an_answer_is_out() {
     ));
 }
 
-/// The refusal names what is missing, whose, and what to do.
+/// The refusal names the missing capability, its side, and the remedy.
 #[test]
 fn a_refusal_names_the_capability() {
     let info = best(Hints::new().caps(Caps::MSG | Caps::SEND));
