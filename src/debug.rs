@@ -1,7 +1,7 @@
-//! `Debug` of types that show some of their fields, or what is worked out of them.
+//! `Debug` for types that show some of their fields, or values computed from them.
 
-/// Implements `Debug` as the derive does, with these names and values, and says that there is more.
-/// Bounds of a generic type stand before it, in brackets.
+/// Implements `Debug` as the derive does, with these names and values, and marks the output as
+/// incomplete. Bounds of a generic type stand before it, in brackets.
 macro_rules! debug_fields {
     (
         $([$($bounds:tt)*])? $name:ident $(<$($argument:ty),+>)?, $this:ident =>

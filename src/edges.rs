@@ -4,17 +4,17 @@
 //! Gates (`sync/gate.rs`), the leases that are entries of them, counters and the slots of queues
 //! have no edges: they are counts that threads share, whose interleavings loom explores (`models`).
 
-/// The states of a machine, and where each of them leads: see [`state_machine`].
+/// The states of a machine and the transitions between them: see [`state_machine`].
 pub(crate) trait MachineState {
-    /// Every state with those that may follow it. All other steps are bugs of ours.
+    /// Every state with the states that may follow it. Any other step is a bug of this library.
     const EDGES: &'static [(&'static str, &'static [&'static str])];
 
-    /// This state's name, without the data that belongs to it.
+    /// Returns the state's name, without its data.
     fn name(&self) -> &'static str;
 }
 
-/// The table of a machine: each variant of its enum, whatever data that has, with the variants that
-/// may follow it.
+/// Defines the table of a machine: each variant of its enum, whatever its data, with the variants
+/// that may follow it.
 macro_rules! state_machine {
     ($state:ident $(<$argument:ident>)? { $($from:ident => [$($to:ident),* $(,)?],)+ }) => {
         impl $(<$argument>)? $crate::edges::MachineState for $state $(<$argument>)? {
@@ -22,7 +22,7 @@ macro_rules! state_machine {
                 &[$((stringify!($from), &[$(stringify!($to)),*])),+];
 
             fn name(&self) -> &'static str {
-                // What follows is a state too, or this does not compile.
+                // Compiles only if every successor is a state too.
                 $($(let _ = |it: &Self| matches!(it, Self::$to { .. });)*)+
                 match self {
                     $(Self::$from { .. } => stringify!($from),)+
@@ -42,7 +42,7 @@ pub(crate) fn check_edge<S: MachineState>(from: &S, to: &S) {
     }
 }
 
-/// The same, where the state before is gone.
+/// As `check_edge`, if only the name of the state before is left.
 #[inline]
 pub(crate) fn check_step<S: MachineState>(from: &'static str, to: &'static str) {
     debug_assert!(
@@ -66,11 +66,11 @@ mod coverage {
     type Edge = (&'static str, &'static str);
 
     thread_local! {
-        /// By the name of the machine's type: the edges that were not walked.
+        /// The edges that were not walked, by the name of the machine's type.
         static LEFT: RefCell<BTreeMap<&'static str, BTreeSet<Edge>>> = RefCell::default();
     }
 
-    /// The last word of its path.
+    /// Returns the last segment of the type's path.
     fn name_of<S>() -> &'static str {
         let path = std::any::type_name::<S>();
         let path = path.split('<').next().unwrap_or(path);
@@ -88,7 +88,7 @@ mod coverage {
         });
     }
 
-    /// Which edges of the machine of this name this thread walks from now on.
+    /// Records the edges of one machine that this thread walks from now on.
     pub(crate) struct EdgeCoverage(&'static str);
 
     impl EdgeCoverage {

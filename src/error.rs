@@ -1,6 +1,5 @@
-//! One error type for every call and every failed operation: what went wrong ([`ErrorKind`]), in
-//! which operation, in which phase of it, with which peer. `fi_errno(3)` gives each kind its
-//! number.
+//! One error type for every call and every failed operation: the cause ([`ErrorKind`]), the
+//! operation, its phase, and the peer. Each kind has a number from `fi_errno(3)`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -224,7 +223,7 @@ struct Inner {
     peer: Option<SocketAddr>,
     os: Option<i32>,
     refusal: Option<Refusal>,
-    /// It ended an established connection.
+    /// Whether the error ended an established connection.
     ends_connection: bool,
     message: Cow<'static, str>,
     data: Bytes,
@@ -255,7 +254,7 @@ pub struct Error(Arc<Inner>);
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this kind; the message says what exactly (may be empty).
+    /// Creates an error of this kind. The message gives the details and may be empty.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Error(Arc::new(Inner {
             kind,
@@ -270,7 +269,7 @@ impl Error {
         }))
     }
 
-    /// The error of an operation that the peer refused for this reason.
+    /// Creates the error of an operation that the peer refused for this reason.
     pub(crate) fn refused(reason: Refusal) -> Self {
         let kind = match reason {
             Refusal::Fault => ErrorKind::BadAddress,
@@ -283,7 +282,8 @@ impl Error {
         this
     }
 
-    /// The error of a failed system call; kinds that a caller can act on are named.
+    /// Creates the error of a failed system call. Causes that a caller can act on have kinds of
+    /// their own.
     pub(crate) fn from_io(error: &std::io::Error, doing: &'static str) -> Self {
         use std::io::ErrorKind as Io;
         let os = error.raw_os_error();
@@ -304,7 +304,7 @@ impl Error {
             }
             _ => ErrorKind::System,
         };
-        // Where the kind says all that the system does, its words are not said again.
+        // If the kind says all that the system's text says, the text is left out.
         let message = match kind {
             ErrorKind::ConnectionRefused => {
                 "no listener at that address: start the peer first, or check the address".into()
@@ -355,7 +355,7 @@ impl Error {
         self
     }
 
-    /// The error that ends an established connection.
+    /// Marks the error as one that ends an established connection.
     pub(crate) fn ending_connection(mut self) -> Self {
         self.edit(|inner| inner.ends_connection = true);
         self
@@ -366,13 +366,13 @@ impl Error {
         self
     }
 
-    /// For an error within another one, which names the peer and the operation.
+    /// Removes the peer and the operation, for use within another error that names them.
     pub(crate) fn nested(mut self) -> Self {
         self.edit(|inner| (inner.peer, inner.operation) = (None, None));
         self
     }
 
-    /// The error of a listener that was to be opened at this address.
+    /// Adds the address at which a listener was to be opened, and a remedy.
     pub(crate) fn listening_at(mut self, address: SocketAddr) -> Self {
         let why = match self.kind() {
             ErrorKind::AddressInUse if address.port() == 0 => "no port that may be used is free",

@@ -1,4 +1,4 @@
-//! A fabric: what domains, event queues and listeners are opened from (`fi_fabric(3)`).
+//! A fabric, from which domains, event queues and listeners are opened (`fi_fabric(3)`).
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -55,7 +55,7 @@ fn resolve(hints: &Hints, interfaces: &[Interface]) -> Result<Vec<Info>> {
     }
 }
 
-/// The addresses of a named node, by the system's resolver.
+/// Asks the system's resolver for the addresses of a node.
 fn look_up(node: Option<&str>, service: Option<&str>) -> Result<Vec<SocketAddr>> {
     let port = match service.map(str::parse::<u16>) {
         None => 0,
@@ -88,7 +88,7 @@ fn offered_interfaces(hints: &Hints) -> Result<Vec<Interface>> {
             mtu: found.mtu,
         })
         .collect();
-    // A builder call beats the variable.
+    // A builder call takes precedence over the variable.
     if let (Some(only), None) = (only, &hints.interface) {
         let all: BTreeSet<String> = offered.iter().map(|offer| offer.name.clone()).collect();
         let all: Vec<String> = all.into_iter().collect();
@@ -130,7 +130,7 @@ pub struct Fabric {
 
 struct Inner {
     infos: Vec<Info>,
-    /// The hints chose the local side: connections leave from the Info's source.
+    /// Whether the hints chose the local side: then connections leave from the Info's source.
     source_chosen: bool,
     transport: TransportOptions,
     dependents: Dependents,

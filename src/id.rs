@@ -1,4 +1,4 @@
-//! Small values that name things: the user's contexts and the library's own identifiers.
+//! Small values that identify things: the user's contexts and the library's own ids.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UserContext(pub u64);
 
-/// An integer of any type is a context, so that a plain `1` is one too; of a negative one its two's
-/// complement.
+/// Converts integers of any type, so that a plain `1` is a context too; a negative one becomes its
+/// two's complement.
 macro_rules! context_from {
     ($($integer:ty)*) => {$(
         impl From<$integer> for UserContext {
@@ -35,7 +35,7 @@ macro_rules! context_from {
     )*};
 }
 
-// A literal that nothing else gives a type is an `i32`.
+// An integer literal whose type nothing else determines is an `i32`.
 context_from!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
 
 /// Identifies an endpoint; never reused while the process lives.
@@ -63,12 +63,12 @@ impl EndpointId {
         EndpointId(NonZeroU64::new(value).expect("2^64 endpoints are never opened"))
     }
 
-    /// Its number, which is unique too.
+    /// Returns the number, which is unique too.
     pub(crate) fn number(self) -> u64 {
         self.0.get()
     }
 
-    /// The endpoint of this number; `None` of 0.
+    /// Returns the endpoint with this number; `None` for 0.
     pub(crate) fn of_number(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(EndpointId)
     }
@@ -104,19 +104,20 @@ impl DomainId {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId {
-    /// The port that has it; [`OperationId::OWN`] if the endpoint itself has.
+    /// Key of the port that owns the operation; [`OperationId::OWN`] if the endpoint owns it.
     port: u64,
     key: u64,
 }
 
 impl OperationId {
-    /// No port has this key: there are never so many.
+    /// No port has this key: there are never that many.
     const OWN: u64 = u64::MAX;
 
-    /// The port of a small message that was copied, whose key is its number.
+    /// Marks a small message that was copied; `key` is its number.
     const COPIED: u64 = u64::MAX - 1;
 
-    /// A small message of a connected endpoint that was copied when it was posted.
+    /// Returns the id of a small message of a connected endpoint that was copied when it was
+    /// posted.
     pub(crate) fn copied(number: u64) -> Self {
         OperationId {
             port: OperationId::COPIED,
@@ -124,12 +125,13 @@ impl OperationId {
         }
     }
 
-    /// The number of a message that was copied.
+    /// Returns the number of a message that was copied; `None` for other operations.
     pub(crate) fn copied_number(self) -> Option<u64> {
         (self.port == OperationId::COPIED).then_some(self.key)
     }
 
-    /// An operation of a connected endpoint, or a receive of a connectionless one.
+    /// Returns the id of an operation of a connected endpoint, or of a receive of a connectionless
+    /// one.
     pub(crate) fn own(key: u64) -> Self {
         OperationId {
             port: OperationId::OWN,
@@ -137,18 +139,18 @@ impl OperationId {
         }
     }
 
-    /// An operation that was posted to the port with this key.
+    /// Returns the id of an operation that was posted to the port with this key.
     pub(crate) fn of_port(port: u64, key: u64) -> Self {
         debug_assert!(port < OperationId::COPIED);
         OperationId { port, key }
     }
 
-    /// The key of its port, unless the endpoint itself has it.
+    /// Returns the key of the port that owns the operation; `None` if the endpoint owns it.
     pub(crate) fn port(self) -> Option<u64> {
         Some(self.port).filter(|port| *port < OperationId::COPIED)
     }
 
-    /// Its key there.
+    /// Returns the operation's key within its owner.
     pub(crate) fn key(self) -> u64 {
         self.key
     }
@@ -197,26 +199,27 @@ impl FabricAddr {
     /// Bits of the generation, which differs for each use of an index.
     const GENERATION_BITS: u32 = 20;
 
-    /// Addresses in one vector, at most.
+    /// Largest number of addresses in one vector.
     pub(crate) const INDEX_COUNT: u32 = (1 << Self::INDEX_BITS) - 1;
-    /// Addresses that have one index in turn, at most.
+    /// Largest number of addresses that have one index in turn.
     pub(crate) const GENERATION_COUNT: u32 = 1 << Self::GENERATION_BITS;
-    /// Vectors with different values.
+    /// Number of vectors that can be distinguished.
     pub(crate) const VECTOR_COUNT: u32 =
         1 << (u64::BITS - Self::INDEX_BITS - Self::GENERATION_BITS);
 
-    /// The bits that the values of the n-th vector of this process have in common, of which so
-    /// many, the highest, are kept for contexts.
+    /// Returns the bits that all addresses of this process's vector `number` have in common. The
+    /// highest `context_bits` of an address are reserved for contexts.
     pub(crate) fn own_vector(number: u32, context_bits: u32) -> u32 {
         (number << 1) & ((Self::VECTOR_COUNT - 1) >> context_bits)
     }
 
-    /// The same of a vector that several processes share.
+    /// As `own_vector`, for a vector that several processes share.
     pub(crate) fn shared_vector(random: u32) -> u32 {
         (random | 1) & (Self::VECTOR_COUNT - 1)
     }
 
-    /// The same peer, and one of its contexts (`fi_rx_addr`), where so many bits are kept for it.
+    /// Returns the name of one of the peer's contexts (`fi_rx_addr`), in a vector with this many
+    /// bits for contexts.
     pub(crate) fn with_context(self, context: u16, context_bits: u32) -> Self {
         debug_assert!(u32::from(context) >> context_bits == 0);
         match context_bits {
@@ -225,13 +228,14 @@ impl FabricAddr {
         }
     }
 
-    /// What the vector has given, and the context that was added to it.
+    /// Splits an address into the one that the vector returned and the context that was added to
+    /// it.
     pub(crate) fn split(self, context_bits: u32) -> (FabricAddr, u16) {
         match context_bits {
             0 => (self, 0),
             bits => {
                 let context = self.0 >> (u64::BITS - bits);
-                // The bits are at most `RX_CTX_BITS_MAX`.
+                // There are at most `RX_CTX_BITS_MAX` bits.
                 (FabricAddr(self.0 << bits >> bits), context as u16)
             }
         }
@@ -277,9 +281,9 @@ impl fmt::Debug for FabricAddr {
     }
 }
 
-/// The one form of an address in which it names a peer, and in which it enters and leaves the
-/// library: IPv4 as such, also where IPv6 carries it (`::ffff:a.b.c.d`); no flow label; and a zone
-/// only where addresses of different zones are different ones.
+/// Returns the canonical form of an address, in which it names a peer, and in which it enters and
+/// leaves the library: IPv4 as such, even inside of IPv6 (`::ffff:a.b.c.d`); no flow label; and a
+/// zone only if addresses of different zones are different addresses.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match (address.ip().to_canonical(), address) {
         (IpAddr::V6(ip), SocketAddr::V6(v6)) => {
@@ -290,21 +294,24 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// True for a peer of an IP version that an endpoint at `own` has: at all IPv6 addresses both.
+/// Returns whether an endpoint at `own` can reach the peer's IP version; an endpoint at all IPv6
+/// addresses reaches both.
 pub(crate) fn reaches(own: SocketAddr, peer: SocketAddr) -> bool {
     own.is_ipv4() == peer.is_ipv4() || own.is_ipv6() && own.ip().is_unspecified()
 }
 
-/// True for an address of a link, or of an interface: the system reads no other one's zone.
+/// Returns whether the address is valid on one link or interface only. The system ignores the zone
+/// of any other address.
 fn needs_zone(ip: Ipv6Addr) -> bool {
     ip.is_unicast_link_local() || matches!(ip.segments()[0] & 0xff0f, 0xff01 | 0xff02)
 }
 
-/// A peer of a connectionless endpoint: where it listens, and which of the contexts there it is
-/// (`fi_rx_addr`; `fi_av(3)`). An endpoint that is not scalable is the context 0 of its address.
+/// A peer of a connectionless endpoint: the address at which it listens, and the index of its
+/// context there (`fi_rx_addr`; `fi_av(3)`). An endpoint that is not scalable is context 0 of its
+/// address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PeerAddr {
-    /// [Canonical](canonical).
+    /// In its [canonical] form.
     pub(crate) socket: SocketAddr,
     pub(crate) context: u16,
 }

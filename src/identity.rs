@@ -1,4 +1,4 @@
-//! What a secure connection says of the peer.
+//! What a secure connection proves about the peer.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ use bytes::Bytes;
 pub struct PeerCertificates(Arc<[Bytes]>);
 
 impl PeerCertificates {
-    /// `None` of a peer that showed none.
+    /// `None` if the peer showed none.
     #[cfg_attr(
         not(feature = "tls"),
         allow(dead_code, reason = "without TLS none are shown")
@@ -40,8 +40,8 @@ impl PeerCertificates {
     }
 }
 
-/// What both ends of one secure connection know, and no other connection has: for proofs that are
-/// to hold on this connection alone.
+/// A value that both ends of one secure connection know and no other connection has, for proofs
+/// that are valid on this connection alone.
 pub(crate) type ChannelBinding = [u8; 32];
 
 /// The peer of a secure connection.

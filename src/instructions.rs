@@ -1,5 +1,6 @@
-//! The steps of a message's way whose instructions are counted (`benches/instructions`). Not an
-//! interface: it is built with the private feature `__instructions` only, and changes at will.
+//! The steps of a message's path whose instructions are counted (`benches/instructions`). Not a
+//! public interface: it is built only with the private feature `__instructions`, and may change at
+//! any time.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -23,11 +24,11 @@ use crate::wire::{
     RemoteSegment, Segments, decode,
 };
 
-/// Bytes of the message.
+/// Bytes of a message that is copied.
 const LEN: usize = 64;
 /// Bytes of a message that is not copied.
 const LONG_LEN: usize = 1024;
-/// Messages that go out together.
+/// Number of messages that are sent together.
 pub const GATHERED: usize = 32;
 
 fn header() -> FrameHeader {
@@ -38,7 +39,7 @@ fn header() -> FrameHeader {
     }
 }
 
-/// A header to bytes.
+/// Encodes a header.
 pub fn encode() {
     let header = black_box(header());
     let mut room = [0; HEADER_SIZE_MAX];
@@ -46,18 +47,18 @@ pub fn encode() {
     black_box(room);
 }
 
-/// A header's bytes, for [`decode_header`].
+/// Returns the bytes of a header, for [`decode_header`].
 pub fn header_bytes() -> Vec<u8> {
     header().encode(ByteOrder::Native, 7)
 }
 
-/// Bytes to a header.
+/// Decodes the bytes of a header.
 pub fn decode_header(bytes: &[u8]) {
     let decoded = decode(black_box(bytes), ByteOrder::Native);
     black_box(decoded.expect("these are right"));
 }
 
-/// Receives of a thousand tags, shared by the connections of an endpoint.
+/// Receives with a thousand different tags, which the connections of an endpoint share.
 #[allow(missing_debug_implementations, reason = "no interface")]
 pub struct Matching {
     matcher: SharedMatcher<()>,
@@ -65,7 +66,7 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// With a thousand receives posted.
+    /// Posts a thousand receives.
     #[allow(clippy::new_without_default, reason = "no interface")]
     pub fn new() -> Self {
         let mut matcher = SharedMatcher::new(UnexpectedBudget {
@@ -93,7 +94,7 @@ impl Matching {
         black_box(self.matcher.post(receive));
     }
 
-    /// A message finds its receive, which is posted again.
+    /// Matches a message with its receive, and posts the receive again.
     pub fn one(&mut self) {
         let tag = self.next % 1000;
         self.next += 7;
@@ -113,9 +114,9 @@ impl Matching {
     }
 }
 
-/// Nothing around a connection is ever short, and it has no regions.
+/// A host with unlimited resources and without regions.
 struct UnlimitedHost {
-    /// Of a connectionless endpoint.
+    /// The receives of a connectionless endpoint.
     shared: Option<SharedReceives>,
 }
 
@@ -141,7 +142,7 @@ impl Host<()> for UnlimitedHost {
     }
 }
 
-/// The receives of a connectionless endpoint with one connection, all of whose messages find one.
+/// The receives of a connectionless endpoint with one connection; every message finds a receive.
 struct SharedReceives(SharedMatcher<()>);
 
 impl Receives<()> for SharedReceives {
@@ -188,13 +189,13 @@ impl Receives<()> for SharedReceives {
     }
 }
 
-/// A connection, and the buffer of its one operation.
+/// A connection, with the buffer of its only operation.
 #[allow(missing_debug_implementations, reason = "no interface")]
 pub struct SteppedConnection {
     machine: Connection<()>,
     host: UnlimitedHost,
     buffer: Option<Payload>,
-    /// Of a stream of messages: what it has, and buffers that it is done with.
+    /// The inbox of a message stream, its unread messages, and buffers to return.
     inbox: Option<InboxId>,
     unread: VecDeque<InboxMessage>,
     read: Vec<Vec<u8>>,
@@ -219,7 +220,7 @@ fn params() -> ExtensionParams {
 }
 
 impl SteppedConnection {
-    /// A connected endpoint, whose peer speaks the plain protocol.
+    /// Creates a connected endpoint whose peer speaks the plain protocol.
     #[allow(clippy::new_without_default, reason = "no interface")]
     pub fn new() -> Self {
         let mut machine = Connection::new(sizes(), params());
@@ -227,7 +228,8 @@ impl SteppedConnection {
         SteppedConnection::connected(machine, None, bytes::Bytes::new())
     }
 
-    /// A peer of a connectionless endpoint, which speaks the plain protocol.
+    /// Creates the connection to a peer of a connectionless endpoint; the peer speaks the plain
+    /// protocol.
     pub fn of_peer() -> Self {
         let ids = ConnIds {
             source: SourceId(1),
@@ -287,7 +289,7 @@ impl SteppedConnection {
         }
     }
 
-    /// A small message is posted by a copy, handed out, sent, and its end is seen.
+    /// Posts a small message by a copy, takes it out, sends it, and notices its end.
     pub fn send_copied(&mut self, message: &[u8]) {
         let number = self.machine.inject_awaited(message, None);
         let number = number.expect("it is open").expect("there is room");
@@ -296,7 +298,7 @@ impl SteppedConnection {
         assert!(number < self.machine.injected_ended_before());
     }
 
-    /// The same of a message that is not copied.
+    /// As `send_copied`, for a message that is not copied.
     pub fn send_long(&mut self) {
         if self.buffer.as_ref().is_some_and(|it| it.len() == LEN) {
             self.buffer = Some(Payload::from_vec(vec![0; LONG_LEN]));
@@ -304,7 +306,7 @@ impl SteppedConnection {
         self.send(None);
     }
 
-    /// A send is posted, handed out, sent and completed.
+    /// Posts, takes out, sends and completes a send.
     pub fn send(&mut self, tag: Option<u64>) {
         let payload = self.take_buffer();
         self.post(
@@ -319,7 +321,7 @@ impl SteppedConnection {
         self.end();
     }
 
-    /// A write is posted, handed out, sent, acknowledged and completed.
+    /// Posts, takes out, sends, acknowledges and completes a write.
     pub fn write(&mut self, ack: &[u8]) {
         let payload = self.take_buffer();
         self.post(
@@ -336,7 +338,7 @@ impl SteppedConnection {
         self.end();
     }
 
-    /// A read is posted, asked for, answered and completed.
+    /// Posts a read, requests it, answers it and completes it.
     pub fn read(&mut self, response: &[u8]) {
         let payload = self.take_buffer();
         self.post(
@@ -350,7 +352,7 @@ impl SteppedConnection {
         self.end();
     }
 
-    /// Several messages are injected, handed out together and sent.
+    /// Injects several messages, takes them out together and sends them.
     pub fn inject(&mut self, message: &[u8]) {
         for _ in 0..GATHERED {
             let injected = self.machine.inject(message, None);
@@ -360,7 +362,7 @@ impl SteppedConnection {
         black_box(self.machine.take_injected_ends());
     }
 
-    /// A receive is posted, a message comes, and it is completed.
+    /// Posts a receive and completes it with a message.
     pub fn receive(&mut self, message: &[u8]) {
         let payload = self.take_buffer();
         self.post(OpKind::Receive, payload);
@@ -368,7 +370,7 @@ impl SteppedConnection {
         self.end();
     }
 
-    /// Several messages come, and a stream takes them.
+    /// Takes several arriving messages with a stream.
     pub fn take_messages(&mut self, messages: &[u8]) {
         let inbox = *self.inbox.get_or_insert_with(|| {
             let opened = self.machine.open_inbox(LEN, GATHERED, &mut self.host);
@@ -386,7 +388,7 @@ impl SteppedConnection {
         }
     }
 
-    /// The same, of a receive that the connections of an endpoint share, and of a tagged message.
+    /// As `receive`, for a tagged message and a receive that the connections of an endpoint share.
     pub fn receive_shared(&mut self, message: &[u8]) {
         let payload = self.take_buffer();
         let record = Operation::new(OpKind::Receive, payload, (), PostOptions::default());
@@ -452,12 +454,12 @@ fn segments() -> Segments {
     Segments::new(&[segment]).expect("one is not too many")
 }
 
-/// A message as it comes, for [`SteppedConnection::receive`].
+/// Returns the bytes of a message, for [`SteppedConnection::receive`].
 pub fn message() -> Vec<u8> {
     frame(&header())
 }
 
-/// A tagged message as it comes, for [`SteppedConnection::receive_shared`].
+/// Returns the bytes of a tagged message, for [`SteppedConnection::receive_shared`].
 pub fn tagged_message() -> Vec<u8> {
     frame(&FrameHeader::Tagged {
         data: None,
@@ -467,12 +469,12 @@ pub fn tagged_message() -> Vec<u8> {
     })
 }
 
-/// The answer to a write, for [`SteppedConnection::write`].
+/// Returns the answer to a write, for [`SteppedConnection::write`].
 pub fn ack() -> Vec<u8> {
     FrameHeader::Ack.encode(ByteOrder::Native, 7)
 }
 
-/// The answer to a read, for [`SteppedConnection::read`].
+/// Returns the answer to a read, for [`SteppedConnection::read`].
 pub fn read_response() -> Vec<u8> {
     frame(&FrameHeader::ReadResponse { len: LEN as u64 })
 }

@@ -187,10 +187,10 @@ pub const REFUSALS_PERIOD: Duration = Duration::from_secs(60);
 /// Length below which a list with lazily removed entries is not swept. Sweeping whenever a list has
 /// doubled costs O(1) per insertion; short lists are not worth it.
 pub(crate) const STALE_ENTRIES_MIN: usize = 64;
-/// The memory of so many records of operations that have ended is kept by a thread for the next.
+/// Number of records whose memory a thread keeps for later operations when their own have ended.
 /// Operations are usually awaited on the thread that posted them, so a few serve many.
 pub(crate) const RECORDS_PER_THREAD_MAX: usize = 256;
-/// Bytes of such memory: those of an operation's record.
+/// Size of such memory in bytes: that of an operation's record.
 pub(crate) const RECORD_SIZE: usize = 384;
 
 /// Bytes of device memory that are copied at a time, through a buffer in host memory. If the copy
@@ -209,7 +209,7 @@ pub const GATHER_FRAMES_ENOUGH: usize = 64;
 /// peer works while the rest is posted; otherwise each side would sleep while the other works. Not
 /// for a peer on the same processor, which could not.
 pub const GATHER_FRAMES_FIRST: usize = 24;
-/// A port looks again where its peer runs after so many turns.
+/// Turns of its driver after which a port checks again which processor its peer runs on.
 pub(crate) const PROCESSOR_CHECK_TURNS: u8 = 64;
 /// Frames per vectored send. Each has up to two `iovec`s; the kernel accepts 1024 per call.
 pub const GATHER_FRAMES_MAX: usize = 64;

@@ -1,5 +1,5 @@
-//! Log events that come about while a lock is held: they are emitted once it is released. A
-//! subscriber is the user's code, which may ask the object that the event is about, and may panic.
+//! Log events that arise while a lock is held, and are emitted once it is released. A subscriber is
+//! the user's code: it may query the object that the event is about, and may panic.
 //!
 //! Events are held per thread. Each port's lock emits them as it is released, and so does each poll
 //! of a driver and of a listener.
@@ -11,14 +11,14 @@ use tracing::Level;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 thread_local! {
-    /// Apart from the events, so that asking whether there are any costs a comparison.
+    /// Separate from the events, so that checking for events costs one comparison.
     static HAS_HELD: Cell<bool> = const { Cell::new(false) };
-    /// What a subscriber's own calls bring about meanwhile is emitted behind its event.
+    /// Events that a subscriber's own calls cause meanwhile are emitted after the current event.
     static IS_EMITTING: Cell<bool> = const { Cell::new(false) };
     static HELD: RefCell<VecDeque<Box<dyn FnOnce()>>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// True if events of this level are of use. Asks no subscriber.
+/// Returns whether events of this level can be logged. Asks no subscriber.
 #[inline]
 pub(crate) fn is_logged(level: Level) -> bool {
     level <= STATIC_MAX_LEVEL && level <= LevelFilter::current()
@@ -28,14 +28,14 @@ pub(crate) fn is_logged(level: Level) -> bool {
 /// [is logged](is_logged).
 #[cold]
 pub(crate) fn hold_event(emit: impl FnOnce() + 'static) {
-    // A thread that is ending emits nothing any more.
+    // A thread that is ending emits no more events.
     let held = HELD.try_with(|held| held.borrow_mut().push_back(Box::new(emit)));
     if held.is_ok() {
         HAS_HELD.set(!IS_EMITTING.get());
     }
 }
 
-/// Emits what this thread holds. Called with no lock held.
+/// Emits the events that this thread holds. Called with no lock held.
 #[inline]
 pub(crate) fn emit_held() {
     if HAS_HELD.get() {
@@ -45,7 +45,7 @@ pub(crate) fn emit_held() {
 
 #[cold]
 fn emit_all() {
-    // A subscriber that panics too would end the process: later.
+    // A second panic, in a subscriber, would end the process: the events are emitted later.
     if std::thread::panicking() {
         return;
     }
@@ -58,7 +58,7 @@ fn emit_all() {
     }
 }
 
-/// Ends the emission, also when a subscriber has panicked: the events behind that one are emitted
+/// Ends the emission, even if a subscriber has panicked: the events after that one are emitted
 /// later.
 struct Emitting;
 
@@ -77,8 +77,8 @@ mod tests {
 
     use super::*;
 
-    /// "Holds an event until this thread has released its locks": in order, each once; what an
-    /// event brings about comes behind it, and one that panics takes none along.
+    /// "Holds an event until this thread has released its locks": in order, each once. An event
+    /// that another event causes comes after it, and a panic loses no other event.
     #[test]
     fn held_events_are_emitted_in_order_and_once() {
         let seen = Rc::new(RefCell::new(Vec::new()));

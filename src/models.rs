@@ -1,5 +1,5 @@
-//! What the package `models` runs: every order that threads can take through what they share
-//! (docs/deep.md).
+//! The models that the package `models` runs: they explore every order in which threads can access
+//! the state that they share (docs/deep.md).
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The error of a call that took buffers: it gives them back.
+//! The error of a call that took buffers, which it returns.
 
 use std::{fmt, io};
 
@@ -37,7 +37,7 @@ impl<B> Failed<B> {
         }
     }
 
-    /// The same, of a receive that got `len` bytes and lost `overflow_len`.
+    /// Adds the lengths of a receive that got `len` bytes and lost `overflow_len`.
     pub(crate) fn with_lengths(mut self, len: usize, overflow_len: usize) -> Self {
         self.len = len;
         self.overflow_len = overflow_len;
@@ -100,7 +100,7 @@ debug_fields!([B] Failed<B>, self => error: self.error, has_buffers: self.buffer
 
 impl<B> std::error::Error for Failed<B> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The error's own words are this one's: naming it as a source would say them twice.
+        // This error shows the other one's text itself: as a source it would be shown twice.
         self.error.source()
     }
 }

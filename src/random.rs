@@ -1,5 +1,5 @@
-//! Where random numbers come from: the operating system. The test kit alone may put a seed in its
-//! place, so that a test repeats; without the feature `test-util` there is no such place.
+//! The source of random numbers: the operating system. Only the test kit can replace it by a seed,
+//! so that a test repeats; without the feature `test-util` this is not possible.
 
 #[cfg(any(test, feature = "test-util"))]
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ pub(crate) struct RandomSource {
 }
 
 impl RandomSource {
-    /// A source that a seed repeats.
+    /// Creates a source that repeats with this seed.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn seeded(seed: u64) -> Self {
         RandomSource {
@@ -23,8 +23,8 @@ impl RandomSource {
         }
     }
 
-    /// True if a seed repeats what comes. Work that is otherwise done by other threads then becomes
-    /// a task, since the order in which threads finish follows no seed.
+    /// Returns whether the numbers repeat with a seed. Then work that other threads do otherwise
+    /// becomes a task, since the order in which threads finish follows no seed.
     pub(crate) fn is_seeded(&self) -> bool {
         #[cfg(any(test, feature = "test-util"))]
         return self.seeded.is_some();
@@ -32,10 +32,10 @@ impl RandomSource {
         false
     }
 
-    /// Fills `bytes`; `purpose` stands in the error.
+    /// Fills `bytes` with random numbers. The error names the `purpose`.
     ///
     /// # Errors
-    /// [`ErrorKind::System`] if the operating system gives none.
+    /// [`ErrorKind::System`] if the operating system returns none.
     pub(crate) fn fill(&self, bytes: &mut [u8], purpose: &str) -> Result<()> {
         #[cfg(any(test, feature = "test-util"))]
         if let Some(seeded) = &self.seeded {
@@ -51,7 +51,7 @@ impl RandomSource {
         })
     }
 
-    /// A number; `purpose` stands in the error.
+    /// Returns a random number. The error names the `purpose`.
     ///
     /// # Errors
     /// As [`RandomSource::fill`].
@@ -85,8 +85,8 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `low` to `high`, or `low` if that is no range. The bias of the remainder is
-    /// far below what a test could notice.
+    /// Returns a number from `low` to `high`, or `low` if the range is empty. The bias of the
+    /// remainder is far below what a test could notice.
     pub(crate) fn within(&mut self, low: u64, high: u64) -> u64 {
         match high.saturating_sub(low).checked_add(1) {
             Some(count) => low + self.next() % count,
@@ -95,7 +95,7 @@ impl SplitMix {
     }
 
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
-        // The upper 53 bits make a float from 0 up to, not with, 1.
+        // The upper 53 bits make a float of at least 0 and less than 1.
         let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         unit < probability
     }

@@ -1,5 +1,5 @@
-//! A slab whose keys carry a generation, so that a key kept too long finds nothing instead of the
-//! slot's next tenant.
+//! A slab whose keys contain a generation, so that a key that is kept too long finds nothing
+//! instead of the next entry of its slot.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key as one word, for places that carry nothing else.
+    /// Returns the key as one word, for fields that hold nothing else.
     pub(crate) fn to_bits(self) -> u64 {
         (u64::from(self.generation) << 32) | u64::from(self.index)
     }
@@ -39,7 +39,7 @@ struct SlabEntry<T> {
 /// Entries by [`Key`].
 pub(crate) struct Slab<T> {
     entries: Vec<SlabEntry<T>>,
-    /// The free ones; that which came free last is taken first.
+    /// Free slots; the one that was freed last is used first.
     free: Vec<u32>,
     next_generation: u32,
 }
@@ -69,7 +69,7 @@ impl<T> Slab<T> {
         Key { index, generation }
     }
 
-    /// Makes a free slot behind all others.
+    /// Adds a free slot behind all others.
     #[cold]
     fn grow(&mut self) -> u32 {
         let index = u32::try_from(self.entries.len()).expect("a slab never holds 2^32 entries");
@@ -80,7 +80,7 @@ impl<T> Slab<T> {
         index
     }
 
-    /// Gives the memory of free slots behind the last entry back.
+    /// Frees the memory of the free slots behind the last entry.
     pub(crate) fn shrink(&mut self) {
         let is_free = |entry: &mut SlabEntry<T>| entry.value.is_none();
         while self.entries.pop_if(is_free).is_some() {}
@@ -132,11 +132,11 @@ impl<T> Slab<T> {
         self.iter().map(|(key, _)| key).collect()
     }
 
-    /// All keys, those inserted first in front.
+    /// Returns all keys, the oldest first.
     pub(crate) fn keys_by_age(&self) -> Vec<Key> {
         let mut keys = self.keys();
-        // Counted from the next one, generations grow from insertion to insertion also where they
-        // wrap.
+        // Counted from the next generation, generations increase with each insertion, even across
+        // their wrap.
         keys.sort_unstable_by_key(|key| key.generation.wrapping_sub(self.next_generation));
         keys
     }

@@ -335,7 +335,7 @@ pub struct EndpointStats {
 }
 
 impl EndpointStats {
-    /// Without what it holds: it has ended.
+    /// Returns the counts only, without the gauges, for an endpoint that has ended.
     pub(crate) fn counts_only(self) -> Self {
         EndpointStats {
             in_flight: 0,
@@ -448,7 +448,7 @@ mod tests {
         stats.count(OperationKind::Read, &Ok(()), 1);
         stats.count(OperationKind::FetchAtomic, &Ok(()), 8);
         stats.count(OperationKind::Atomic, &Ok(()), 8);
-        // None of the three is posted by this side.
+        // This side posts none of the three.
         stats.count(OperationKind::RemoteRead, &Ok(()), 9);
         let counts = |it: &OperationCounts| [it.succeeded, it.canceled, it.failed, it.bytes];
         let expected = [

@@ -1,8 +1,8 @@
-//! TLS between peers: what the application configures, and what it learns of a peer.
+//! TLS between peers: the application's configuration, and what a connection proves about a peer.
 //!
-//! With [`Hints::tls`](crate::Hints) (feature `tls`) every connection of the fabric is TLS 1.3, and
-//! nothing else: what listens takes no peer without, what connects goes to no listener without.
-//! `SECURITY.md` says what that protects.
+//! With [`Hints::tls`](crate::Hints) (feature `tls`) every connection of the fabric uses TLS 1.3
+//! and nothing else: a listener accepts no peer without TLS, and no connection is made to a
+//! listener without it. `SECURITY.md` describes what this protects.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,6 @@ pub use crate::identity::PeerCertificates;
 pub(crate) use config::ALPN;
 #[cfg(feature = "tls")]
 pub use config::TlsConfig;
-/// The version of rustls that [`TlsConfig`] takes configurations of.
+/// The version of rustls whose configurations [`TlsConfig`] takes.
 #[cfg(feature = "tls")]
 pub use rustls;
