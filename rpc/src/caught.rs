@@ -1,5 +1,5 @@
-//! What programs give to the layer (wakers, codecs, handlers, hooks, subscribers, recorders), run
-//! so that its panic ends no more than what it is of.
+//! Runs the code of programs (wakers, codecs, handlers, hooks, subscribers, recorders), so that a
+//! panic in it ends no more than the call or connection that it belongs to.
 
 use std::fmt;
 use std::future::Future;
@@ -8,38 +8,38 @@ use std::task::Waker;
 
 use futures::FutureExt;
 
-/// Runs it; `None` if it has panicked, which is logged.
+/// Runs the closure; `None` if it has panicked, which is logged.
 pub(crate) fn caught<R>(what: impl fmt::Display, run: impl FnOnce() -> R) -> Option<R> {
     let ran = catch_unwind(AssertUnwindSafe(run));
     ran.map_err(|panic| note(what, panic)).ok()
 }
 
-/// The same of a future.
+/// As `caught`, for a future.
 pub(crate) async fn caught_async<F: Future>(what: impl fmt::Display, run: F) -> Option<F::Output> {
     let ran = AssertUnwindSafe(run).catch_unwind().await;
     ran.map_err(|panic| note(what, panic)).ok()
 }
 
-/// Wakes all of them, whatever one of them does.
+/// Wakes all wakers, even if some of them panic.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         caught("a waker", || waker.wake());
     }
 }
 
-/// True if what is dropped has panicked.
+/// Drops the value; returns whether that has panicked.
 pub(crate) fn drop_caught<T>(what: T) -> bool {
     catch_unwind(AssertUnwindSafe(|| drop(what))).is_err()
 }
 
-/// What it has panicked with may panic, and who logs, too.
+/// The panic's payload may panic when it is dropped, and a subscriber when it logs.
 #[cold]
 fn note(what: impl fmt::Display, panic: Box<dyn std::any::Any + Send>) {
     drop_caught(panic);
     log(|| tracing::error!("{what} has panicked"));
 }
 
-/// Emits an event: whose subscriber panics ends nothing.
+/// Emits an event. A panic of the subscriber ends nothing.
 pub(crate) fn log(emit: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(emit));
 }

@@ -1,4 +1,4 @@
-//! What a handler knows of its call, and what calls made by the handler inherit.
+//! The context of a call, as its handler sees it, and what calls made by the handler inherit.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,17 +20,17 @@ use crate::status::Code;
 use crate::wire::{CallId, Metadata, TraceContext};
 
 thread_local! {
-    /// Of the future that is polled: set around each poll, as Tokio's task-local values are, in
-    /// fewer steps.
+    /// The call of the future that is being polled: set around each poll, like Tokio's task-local
+    /// values, but in fewer steps.
     static CURRENT: RefCell<Option<Cx>> = const { RefCell::new(None) };
 }
 
-/// Puts back what was current.
+/// Restores the previous call on drop.
 struct Within(Option<Cx>);
 
 impl Within {
     fn enter(cx: Option<Cx>) -> Within {
-        // A thread that ends polls nothing.
+        // A thread that is ending polls nothing.
         let last = CURRENT.try_with(|current| current.replace(cx));
         Within(last.ok().flatten())
     }
@@ -57,7 +57,7 @@ pub enum CancelReason {
 }
 
 impl CancelReason {
-    /// What the call is answered with.
+    /// Returns the code of the response to a cancelled call.
     pub(crate) fn code(self) -> Code {
         match self {
             CancelReason::Caller => Code::Cancelled,
@@ -105,32 +105,32 @@ pub(crate) struct CallContext {
     pub(crate) parts: CallParts,
     /// 0, or a [`CancelReason`].
     cancelled: AtomicU8,
-    /// Its handler has begun, or cannot begin any more.
+    /// Whether the handler has begun, or can no longer begin.
     started: AtomicBool,
-    /// It is answered, and its name may be that of another call.
+    /// Whether the call is answered; its id may then belong to another call.
     answered: AtomicBool,
-    /// Of the task that polls the handler.
+    /// The task that polls the handler.
     task: AtomicWaker,
     waiters: Notify,
 }
 
-/// What a call is made with.
+/// The parts of a call's context that are set when it arrives.
 pub(crate) struct CallParts {
     pub(crate) id: CallId,
     pub(crate) method: &'static Method,
-    /// Where the server has it.
+    /// Index of the method at the server.
     pub(crate) route: usize,
     pub(crate) peer: SocketAddr,
     pub(crate) received: Instant,
-    /// From then on.
+    /// Time that the call has from `received` on.
     pub(crate) budget: Duration,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) metadata: Metadata,
 }
 
 impl Cx {
-    /// Has this written for a call, in the place of one that is over, if no one else holds that:
-    /// then no task waits there, and each part is written where it is.
+    /// Creates the context of a call. Reuses `spare`, the context of an ended call, if nothing else
+    /// holds it: then no task waits on it, and its parts are overwritten in place.
     #[inline]
     pub(crate) fn renew(
         spare: Option<Cx>,
@@ -181,7 +181,7 @@ impl Cx {
         CURRENT.try_with(|it| it.borrow().clone()).ok().flatten()
     }
 
-    /// What a call inherits that is made here.
+    /// Returns the deadline and the trace that a call made here inherits.
     #[inline]
     pub(crate) fn inherited() -> (Option<Instant>, Option<TraceContext>) {
         let inherited = CURRENT.try_with(|it| {
@@ -269,7 +269,7 @@ impl Cx {
                 Ok(output) => output,
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
-                    // Only the end of the runtime cancels it, and with it this one.
+                    // Only the end of the runtime cancels that task, and this one with it.
                     Err(_) => std::future::pending().await,
                 },
             }
@@ -291,7 +291,7 @@ impl Cx {
         run()
     }
 
-    /// True for one who asks: that one counts the call, as begun or as over before.
+    /// Returns true only to the first caller, which counts the call: as begun, or as ended before.
     pub(crate) fn begin(&self) -> bool {
         !self.0.started.swap(true, Ordering::AcqRel)
     }
@@ -300,12 +300,12 @@ impl Cx {
         self.0.started.load(Ordering::Acquire)
     }
 
-    /// Under the lock of its connection's machine.
+    /// Called under the lock of the connection's machine.
     pub(crate) fn set_answered(&self) {
         self.0.answered.store(true, Ordering::Relaxed);
     }
 
-    /// Under that lock too.
+    /// Called under that lock too.
     pub(crate) fn is_answered(&self) -> bool {
         self.0.answered.load(Ordering::Relaxed)
     }
@@ -318,7 +318,7 @@ impl Cx {
         &self.0.parts
     }
 
-    /// The first reason counts.
+    /// Cancels the call. Only the first reason counts.
     pub(crate) fn cancel(&self, reason: CancelReason) {
         let cancelled = &self.0.cancelled;
         let _ = cancelled.compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Acquire);
@@ -326,18 +326,18 @@ impl Cx {
         self.0.task.wake();
     }
 
-    /// The handler has something to do.
+    /// Wakes the task of the handler, which has something to do.
     pub(crate) fn wake(&self) {
         self.0.task.wake();
     }
 
-    /// The task to be woken when the call is cancelled.
+    /// Registers the task to be woken when the call is cancelled.
     pub(crate) fn register(&self, cx: &Context<'_>) {
         self.0.task.register(cx.waker());
     }
 }
 
-/// Metadata and trace may be secret or long: what identifies the call.
+/// Shows what identifies the call, without metadata and trace, which may be secret or long.
 impl fmt::Debug for Cx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cx")

@@ -1,6 +1,6 @@
-//! One task that reads what comes: messages of all connections, out of buffers that they share, and
-//! the beginnings and ends of connections. It hands frames to the connections, which answer by
-//! posting; nothing here waits for an application.
+//! One task that reads the messages of all connections, out of buffers that they share, and the
+//! events of their beginnings and ends. It hands frames to the connections, which answer by
+//! posting. Nothing here waits for an application.
 
 mod reading;
 #[cfg(test)]
@@ -38,41 +38,42 @@ pub(crate) use reading::{Came, ReadingCheck};
 
 /// One end of a connection.
 pub(crate) trait Connection: Send + Sync + 'static {
-    /// What it keeps from one message to the next.
+    /// The state that a connection keeps from one message to the next.
     type Kept: Default + Send;
 
-    /// What it goes over.
+    /// Returns the endpoint of the connection.
     fn endpoint(&self) -> &Endpoint;
-    /// A message has come.
+    /// Handles a message that has arrived.
     fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn<Self::Kept>);
-    /// No more messages of it are there for now. True: it gathers what those send that it has
-    /// woken, until [`flush`](Self::flush).
+    /// Called when no more messages of the connection are available for now. If it returns true,
+    /// the connection gathers what the tasks that it has woken send, until [`flush`](Self::flush).
     fn handle_pause(self: &Arc<Self>, _: &mut ReadTurn<Self::Kept>) -> bool {
         false
     }
-    /// Those that were woken have run.
+    /// Called after the woken tasks have run.
     fn flush(&self) {}
-    /// Nothing more comes; the reason, unless the end was an agreed one.
+    /// Handles the end of the connection; `why`: the reason, unless both sides agreed on the end.
     fn handle_end(self: &Arc<Self>, why: Option<&Error>);
 }
 
-/// What is kept from one message to the next while those that were taken from the queue together
-/// are handled.
+/// State that is kept from one message to the next, while the messages that were read from the
+/// queue together are handled.
 pub(crate) struct ReadTurn<K> {
-    /// When they were taken from it.
+    /// The time at which they were read.
     pub(crate) read: Instant,
-    /// Before the system's clock was first asked, which costs less than Tokio's.
+    /// Time between `read` and `clock`: later times are read from the system's clock, which costs
+    /// less than Tokio's.
     before: Duration,
     clock: std::time::Instant,
-    /// When the last one was handled.
+    /// The time at which the last message was handled.
     last_at: std::time::Instant,
-    /// When `last` is to be set anew.
+    /// The time at which `last` must be computed anew.
     due_at: std::time::Instant,
-    /// About how long that was behind their being read.
+    /// Approximate time from the reading of the messages to the handling of the last one.
     pub(crate) last: Duration,
-    /// What the last one has taken that has taken long.
+    /// Time that the last slow message took.
     pub(crate) took: Duration,
-    /// For what of the messages is kept.
+    /// Memory for the bodies that outlive their messages.
     pub(crate) bodies: Bodies,
     pub(crate) kept: K,
 }
@@ -93,13 +94,13 @@ impl<K: Default> ReadTurn<K> {
         }
     }
 
-    /// Of what was taken now.
+    /// Starts with messages that were read now.
     fn restart(&mut self) {
         self.begin_at(Instant::now());
         self.before = Duration::ZERO;
     }
 
-    /// Of one that was read then.
+    /// Starts with a message that was read at this time.
     pub(crate) fn begin_at(&mut self, read: Instant) {
         let clock = std::time::Instant::now();
         self.before = self.read.saturating_duration_since(read);
@@ -107,7 +108,7 @@ impl<K: Default> ReadTurn<K> {
         (self.clock, self.last_at, self.due_at) = (clock, clock, clock);
     }
 
-    /// One has been handled. True if that [took](Self::took) long.
+    /// Notes that a message was handled; returns whether that [took](Self::took) long.
     #[inline]
     pub(crate) fn measure(&mut self) -> bool {
         let now = std::time::Instant::now();
@@ -123,13 +124,13 @@ impl<K: Default> ReadTurn<K> {
     }
 }
 
-/// What a domain is opened with besides the defaults.
+/// A function that changes the settings with which a domain is opened.
 pub(crate) type Configure = Box<dyn FnOnce(DomainBuilder) -> DomainBuilder + Send>;
 
 /// The connections of a domain that share their receives.
 pub(crate) struct Hub<C: Connection> {
     pub(crate) fabric: Fabric,
-    /// Of its endpoints.
+    /// The key of its endpoints.
     auth_key: Option<AuthKey>,
     pub(crate) domain: Domain,
     pub(crate) events: EventQueue,
@@ -143,7 +144,7 @@ pub(crate) struct Hub<C: Connection> {
 type Table<C> = Mutex<HashMap<EndpointId, Arc<C>>>;
 
 impl<C: Connection> Hub<C> {
-    /// For so many connections; requests for new ones go to `accept`.
+    /// Opens a hub for this number of connections. Requests for new ones go to `accept`.
     pub(crate) fn open(
         fabric: Fabric,
         configure: Option<Configure>,
@@ -156,7 +157,7 @@ impl<C: Connection> Hub<C> {
             Some(configure) => configure(builder).open()?,
             None => builder.open()?,
         };
-        // Two of each endpoint; requests find room beside them.
+        // Two slots for the events of each endpoint, and some for connection requests.
         let events = fabric.event_queue();
         let events = events
             .size(connections_max.saturating_mul(2).saturating_add(64))
@@ -164,7 +165,7 @@ impl<C: Connection> Hub<C> {
         let queue = domain.completion_queue().size(QUEUE_SIZE).open()?;
         let receives = domain.receive_context().receive_queue(&queue);
         let receives = receives.min_multi_recv(FRAME_MAX);
-        // So that a peer that stops within a frame does not keep a part of a buffer from others.
+        // With this limit, a peer that stops within a frame keeps no part of a buffer from others.
         let receives = receives.max_message_size(FRAME_MAX).open()?;
         for number in 0..RECEIVE_BUFFERS {
             post(&receives, number, vec![0; RECEIVE_BUFFER])?;
@@ -193,7 +194,7 @@ impl<C: Connection> Hub<C> {
         })
     }
 
-    /// An endpoint for a connection with so many calls open.
+    /// Opens an endpoint for a connection with at most this number of open calls.
     pub(crate) fn endpoint(&self, calls: u32) -> Result<Endpoint, Status> {
         let builder = self.domain.endpoint().receive_queue(&self.queue);
         let builder = builder
@@ -203,7 +204,7 @@ impl<C: Connection> Hub<C> {
             Some(key) => builder.auth_key(key.clone()),
             None => builder,
         };
-        // An answer or a request, and a cancellation, of each call; and what bulk takes.
+        // For each call a request or response and a cancellation, and room for bulk transfers.
         let builder = builder.transmit_size(2 * calls as usize + 256);
         let builder = builder.on_refusal(OnRefusal::Continue {
             limit: REFUSALS_MAX,
@@ -212,19 +213,19 @@ impl<C: Connection> Hub<C> {
         Ok(builder.liveness(liveness).open()?)
     }
 
-    /// Messages of the endpoint go there from now on.
+    /// Routes the messages of this endpoint to the connection from now on.
     pub(crate) fn insert(&self, endpoint: EndpointId, connection: &Arc<C>) {
         let none = lock(&self.connections).insert(endpoint, Arc::clone(connection));
         debug_assert!(none.is_none(), "an endpoint has one connection");
     }
 
-    /// Of a connection that was never made.
+    /// Removes a connection that was never established.
     pub(crate) fn remove(&self, endpoint: EndpointId) {
-        // Dropped without the lock.
+        // The connection is dropped without the lock.
         let _removed = lock(&self.connections).remove(&endpoint);
     }
 
-    /// The connections there are.
+    /// Returns the current connections.
     pub(crate) fn connections(&self) -> Vec<Arc<C>> {
         lock(&self.connections).values().cloned().collect()
     }
@@ -234,7 +235,7 @@ impl<C: Connection> Hub<C> {
     }
 }
 
-/// Its connections end with it, and not only when the runtime comes to drop the reader.
+/// Ends the connections with the hub, and not only when the runtime drops the reader.
 impl<C: Connection> Drop for Hub<C> {
     fn drop(&mut self) {
         self.reader.abort();
@@ -242,8 +243,8 @@ impl<C: Connection> Drop for Hub<C> {
     }
 }
 
-/// What the program has given is guarded where it is called, so this finds what is not known of:
-/// then the connection ends, and others go on.
+/// Ends this connection alone if `act` panics. Code of the program is guarded where it is called,
+/// so this catches only unexpected panics.
 fn guarded<C: Connection>(connection: &Arc<C>, act: impl FnOnce()) {
     if caught("what serves a connection", act).is_none() {
         caught("the end of a connection", || connection.handle_end(None));
@@ -251,7 +252,7 @@ fn guarded<C: Connection>(connection: &Arc<C>, act: impl FnOnce()) {
     }
 }
 
-/// What these receive is read no more.
+/// Ends these connections, whose messages nothing reads any more.
 fn end_all<C: Connection>(connections: &Table<C>) {
     let connections = std::mem::take(&mut *lock(connections));
     for connection in connections.into_values() {
@@ -266,7 +267,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the queue is full of what is not read yet, the buffer waits for its turn: a lost one would
+/// If the queue is full of unread completions, the buffer waits for its turn: a lost buffer would
 /// never come back.
 fn post(receives: &SharedReceiveContext, number: usize, buffer: Vec<u8>) -> Result<(), Error> {
     let posted = receives.multi_recv(buffer).queue(number).post();
@@ -283,21 +284,22 @@ struct Reader<C: Connection, A> {
     accept: A,
     batch: Vec<Completion>,
     turn: ReadTurn<C::Kept>,
-    /// Connections that are to be flushed.
+    /// Connections to be flushed.
     gathering: Vec<Arc<C>>,
-    /// The last message of each buffer: whose others are read and gone, so it brings all of the
-    /// buffer back.
+    /// The last message of each buffer. The others are handled and dropped by then, so it brings
+    /// the whole buffer back.
     last_parts: [Option<Buffer>; RECEIVE_BUFFERS],
 }
 
-/// A runtime that ends drops it, and so does a panic, while calls are awaited elsewhere.
+/// Ends the connections if the runtime ends, or the reader panics, while calls are awaited
+/// elsewhere.
 impl<C: Connection, A> Drop for Reader<C, A> {
     fn drop(&mut self) {
         end_all(&self.connections);
     }
 }
 
-/// What the reader is woken for.
+/// The reason why the reader is woken.
 enum Next {
     Completions,
     Event(Event),
@@ -313,7 +315,7 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
                 Next::Closed => return,
             }
             if !self.gathering.is_empty() {
-                // Behind all that is ready to run.
+                // Runs after all tasks that are ready.
                 tokio::task::yield_now().await;
                 self.gathering
                     .drain(..)
@@ -323,7 +325,7 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
         }
     }
 
-    /// Messages first: the end of a connection is reported behind them.
+    /// Messages come first: the end of a connection is reported after them.
     async fn next(&mut self) -> Next {
         poll_fn(|cx| {
             if self.queue.read_batch(&mut self.batch, BATCH_MAX) > 0 {
@@ -348,10 +350,10 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
 
     fn read_messages(&mut self) {
         self.turn.restart();
-        // Messages come in runs of one connection.
+        // Consecutive messages usually belong to one connection.
         let mut last: Option<(EndpointId, Arc<C>)> = None;
         let mut batch = std::mem::take(&mut self.batch);
-        // Where they are: they are large, and each move is a copy.
+        // Handled in place: completions are large, and each move is a copy.
         for completion in &mut batch {
             let id = completion.endpoint;
             if last.as_ref().is_none_or(|(it, _)| *it != id) {
@@ -366,7 +368,7 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
         self.batch = batch;
     }
 
-    /// The next message is of another connection, or there is none.
+    /// Called when the next message belongs to another connection, or there is none.
     fn pause(&mut self, last: Option<(EndpointId, Arc<C>)>) {
         let Some((_, connection)) = last else {
             return;
@@ -388,7 +390,7 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
                 (Ok(()), Some(message), Some(from)) => {
                     guarded(from, || from.handle_message(message, turn));
                 }
-                // It does not fit, so it is no frame: an empty one is none either.
+                // A message that does not fit is not a frame, and neither is an empty one.
                 (Err(failed), _, Some(from)) if failed.error.is_truncated() => {
                     guarded(from, || from.handle_message(&[], turn));
                 }
@@ -432,9 +434,8 @@ impl<C: Connection, A: FnMut(ConnRequest)> Reader<C, A> {
     }
 }
 
-/// Sends a frame, in the order of the calls. It waits for room within the library, so what is sent
-/// is bounded by the calls that are open. Empty afterwards: small ones are copied from where they
-/// are.
+/// Sends a frame, in the order of the calls. The frame waits for room within the library, so the
+/// open calls bound what is queued. Leaves `frame` empty; a small frame is copied in place.
 pub(crate) fn send(endpoint: &Endpoint, frame: &mut FrameBuf) -> Result<(), Error> {
     if let Some(sent) = try_inject(endpoint, frame) {
         return sent;
@@ -464,12 +465,12 @@ pub(crate) fn send_item(endpoint: &Endpoint, frame: &mut FrameBuf) -> Result<Ite
     }
 }
 
-/// What becomes of an item that is to be sent.
+/// The outcome of sending an item.
 pub(crate) enum ItemSending {
     Sent,
-    /// It is sent, in its order, when there is room. To be awaited before the next one.
+    /// The item will be sent in its order, when there is room. Await it before the next one.
     NoRoom(Op<Vec<u8>>),
-    /// It is not sent: there is no credit for it.
+    /// The item is not sent: there is no credit for it.
     NoCredit(FrameBuf),
 }
 
@@ -487,7 +488,7 @@ fn try_inject(endpoint: &Endpoint, frame: &mut FrameBuf) -> Option<Result<(), Er
     }
 }
 
-/// The same, at the library's next turn: nothing is sent within this call.
+/// Sends a frame at the library's next turn: nothing is sent within this call.
 pub(crate) fn send_later(endpoint: &Endpoint, frame: FrameBuf) -> Result<(), Error> {
     let sent = endpoint.send(frame.into_vec()).more().detach();
     sent.map_err(|failed| failed.into_error())
@@ -509,8 +510,8 @@ pub(crate) fn send_batch(endpoint: &Endpoint, batch: &mut BatchBuf) -> Result<()
     sent.map_err(|failed| failed.into_error())
 }
 
-/// True if the peer cannot work while the rest of a turn is gathered, so that nothing is sent
-/// before it ends.
+/// Returns whether the peer runs on this processor. Then it cannot work while the rest of a turn is
+/// gathered, so nothing is sent before the turn ends.
 pub(crate) fn shares_processor(endpoint: &Endpoint) -> bool {
     let tcp = endpoint.ops::<TcpOps>();
     tcp.is_ok_and(|tcp| tcp.peer_shares_processor())
@@ -518,6 +519,6 @@ pub(crate) fn shares_processor(endpoint: &Endpoint) -> bool {
 
 /// Closes a connection without waiting for it.
 pub(crate) fn close(endpoint: &Endpoint) {
-    // Begun by its first poll, it goes on by itself.
+    // The first poll begins the shutdown, which then continues by itself.
     let _ = endpoint.shutdown().now_or_never();
 }

@@ -1,4 +1,4 @@
-//! What both ends know of a method.
+//! A method, as both ends of a connection know it.
 
 /// A method of a service, as the layers of a server see it
 /// ([`Request::method`](crate::Request::method)).

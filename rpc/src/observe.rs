@@ -1,5 +1,5 @@
-//! What is known of calls beside their answers: counts, spans of `tracing`, and with the feature
-//! `metrics` durations. Names are those of OpenTelemetry's conventions for RPC.
+//! Observation of calls beside their responses: counts, spans of `tracing`, and with the feature
+//! `metrics` durations. Names follow OpenTelemetry's conventions for RPC.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +15,11 @@ use crate::method::Method;
 use crate::status::{Code, Status};
 use crate::wire::{TYPED_ERROR, TraceContext};
 
-/// How the layer is called where systems are named.
+/// Name of this layer as a system.
 const SYSTEM: &str = "tokio-fabric-rpc";
 
-/// Whose panic would end more than a call: it is called where frames are read.
+/// Names of program code that is guarded because it is called where frames are read: its panic
+/// would end more than a call.
 const RECORDER: &str = "a recorder";
 const SUBSCRIBER: &str = "a subscriber";
 
@@ -68,7 +69,7 @@ pub struct ChannelStats {
     pub dropped: u64,
 }
 
-/// Counts up while calls go on.
+/// The counters behind [`MethodStats`], which increase while calls are running.
 #[derive(Debug, Default)]
 pub(crate) struct MethodCounters {
     started: AtomicU64,
@@ -106,7 +107,7 @@ impl MethodCounters {
         add(&self.started);
     }
 
-    /// A handler's first poll took long.
+    /// Counts a handler whose first poll took long.
     pub(crate) fn poll_slowly(&self) {
         add(&self.slow_polls);
     }
@@ -116,7 +117,7 @@ impl MethodCounters {
         caught(RECORDER, || metrics::refused(method, code));
     }
 
-    /// The one end of an admitted call, with the code on the wire.
+    /// Counts the only end of an admitted call, with its code on the wire.
     #[inline]
     pub(crate) fn end(&self, call: &Cx, code: u32, served: Duration) {
         if !call.has_started() && call.begin() {
@@ -180,7 +181,7 @@ impl ChannelCounters {
     }
 }
 
-/// The code of an answer, by its name.
+/// Returns the name of a response's code.
 fn name_of(code: u32) -> &'static str {
     match code {
         0 => "OK",
@@ -189,8 +190,8 @@ fn name_of(code: u32) -> &'static str {
     }
 }
 
-/// The span of a call at its server; disabled, it costs a look at the callsite. Fields are searched
-/// by name, from the first on: those of a call's end come first.
+/// Creates the span of a call at its server. Disabled, it costs a check of the callsite. Fields are
+/// searched by name from the first on, so those of a call's end come first.
 #[inline]
 pub(crate) fn server_span(call: &Cx) -> Span {
     match tracing::level_enabled!(Level::INFO) {
@@ -217,7 +218,7 @@ fn enabled_server_span(call: &Cx) -> Span {
     caught(SUBSCRIBER, span).unwrap_or_else(Span::none)
 }
 
-/// The same at its client.
+/// Creates the span of a call at its client.
 #[inline]
 pub(crate) fn client_span(method: &Method, trace: Option<TraceContext>) -> Span {
     match tracing::level_enabled!(Level::INFO) {
@@ -239,7 +240,7 @@ fn enabled_client_span(method: &Method, trace: Option<TraceContext>) -> Span {
     )
 }
 
-/// Written out by who reads it alone.
+/// Formatted only if a subscriber reads it.
 fn trace_id(trace: TraceContext) -> impl Value {
     display(Hexadecimal(u128::from_be_bytes(trace.trace_id), 32))
 }
@@ -248,7 +249,7 @@ fn parent_span_id(trace: TraceContext) -> impl Value {
     display(Hexadecimal(u64::from_be_bytes(trace.span_id).into(), 16))
 }
 
-/// A number, in so many digits.
+/// A number and its count of hexadecimal digits.
 struct Hexadecimal(u128, usize);
 
 impl fmt::Display for Hexadecimal {
@@ -257,7 +258,7 @@ impl fmt::Display for Hexadecimal {
     }
 }
 
-/// How the call ended.
+/// Records how the call has ended.
 pub(crate) fn record_end(span: &Span, code: u32) {
     if span.is_disabled() {
         return;
@@ -269,7 +270,7 @@ pub(crate) fn record_end(span: &Span, code: u32) {
     }
 }
 
-/// How the call ended at its server; its span ends with it.
+/// Records how the call has ended at its server, and ends its span.
 pub(crate) fn end_span(span: Span, code: u32) {
     if !span.is_disabled() {
         caught(SUBSCRIBER, || {
@@ -279,7 +280,7 @@ pub(crate) fn end_span(span: Span, code: u32) {
     }
 }
 
-/// The number of a client's end of a call, as on the wire.
+/// Returns the code on the wire for a call's end at the client.
 pub(crate) fn code_of(end: Result<u32, &Status>) -> u32 {
     match end {
         Ok(code) => code,
@@ -296,7 +297,7 @@ pub(crate) mod metrics {
 
     use super::{Code, Method, SYSTEM, name_of};
 
-    /// What histograms and counters are about.
+    /// Returns the labels of histograms and counters.
     fn labels(method: &Method, code: &'static str) -> [(&'static str, &'static str); 3] {
         [
             ("rpc.system.name", SYSTEM),
@@ -318,8 +319,9 @@ pub(crate) mod metrics {
         counter!("rpc.server.refused_calls", &labels).increment(1);
     }
 
-    /// A method's calls at its server. A recorder finds a histogram by its labels, which takes as
-    /// long as a fifth of a call: that of results is asked for once.
+    /// Durations of a method's calls at its server. A recorder finds a histogram by its labels,
+    /// which takes as long as a fifth of a call, so the histogram of successful calls is looked up
+    /// only once.
     #[derive(Debug, Default)]
     pub(crate) struct ServedTimes(OnceLock<Histogram>);
 
@@ -336,7 +338,8 @@ pub(crate) mod metrics {
         }
     }
 
-    /// The same of a channel's calls, by the numbers of their methods, of which there are few.
+    /// Durations of a channel's calls, in a list by the numbers of their methods, of which there
+    /// are few.
     #[derive(Debug, Default)]
     pub(crate) struct CalledTimes(RwLock<Vec<(u32, Histogram)>>);
 
@@ -349,7 +352,8 @@ pub(crate) mod metrics {
             histogram.record(took.as_secs_f64());
         }
 
-        /// The recorder is the program's: it is called without the lock.
+        /// Returns the histogram of successful calls. The recorder is the program's, so it is
+        /// called without the lock.
         fn of_results(&self, method: &Method) -> Histogram {
             let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
             if let Some((_, histogram)) = known.iter().find(|(id, _)| *id == method.id) {

@@ -79,11 +79,11 @@ impl<E> CallFailure for CallError<E> {
 #[derive(Clone)]
 pub struct NotStarted {
     budget: Arc<TpsBudget>,
-    /// Of this call, like the rest.
+    /// Retries left for this call; the fields below are of this call too.
     left: u32,
-    /// The longest before the next retry.
+    /// The longest pause before the next retry.
     pause: Duration,
-    /// When it was first made.
+    /// The time of the first attempt.
     begun: Option<Instant>,
 }
 
@@ -129,7 +129,7 @@ impl NotStarted {
         self
     }
 
-    /// Whether and when a call that failed so is made again.
+    /// Decides whether and when to repeat a call that failed.
     fn decide<T, E>(
         &mut self,
         call: &mut Call<T, E>,
@@ -201,13 +201,13 @@ impl<T, E: CallFailure> Policy<Call<T, E>, T, E> for NotStarted {
     }
 }
 
-/// Another attempt may come to another end.
+/// Returns whether another attempt may have another result.
 fn may_change(status: &Status) -> bool {
     use Code::{BadRequest, PermissionDenied, TooLarge, Unauthenticated};
     ![BadRequest, PermissionDenied, TooLarge, Unauthenticated].contains(&status.code())
 }
 
-/// For layers that box their errors.
+/// Supports layers that box their errors.
 impl<T, E: CallFailure + Error + 'static> Policy<Call<T, E>, T, BoxError> for NotStarted {
     type Future = Pause;
 

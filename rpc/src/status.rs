@@ -60,7 +60,7 @@ pub enum Code {
     Application(u32),
 }
 
-/// The bit of the service's own codes.
+/// The bit that marks the codes of services.
 const APPLICATION: u32 = 1 << 31;
 
 const CODES: [Code; 14] = [
@@ -93,7 +93,7 @@ impl Code {
         }
     }
 
-    /// What the number means; a number of a later version is [`Code::Internal`].
+    /// Returns the code with this number; a number of a later version is [`Code::Internal`].
     pub(crate) fn from_number(number: u32) -> Code {
         if number & APPLICATION != 0 {
             return Code::Application(number & !APPLICATION);
@@ -197,7 +197,7 @@ pub enum Started {
 #[derive(Clone)]
 pub struct Status(Box<Parts>);
 
-/// Behind a pointer: what may fail is moved more often than it fails.
+/// Behind a pointer, since results are moved more often than they are errors.
 #[derive(Clone)]
 struct Parts {
     code: Code,
@@ -225,12 +225,12 @@ impl Status {
         Status::new(Code::Application(number & !APPLICATION), message)
     }
 
-    /// The layer's, of a call that no handler has seen.
+    /// Creates a status of this layer, for a call that no handler has seen.
     pub(crate) fn not_started(code: Code, message: impl Into<Cow<'static, str>>) -> Status {
         Status::new(code, message).with_started(Started::NotStarted)
     }
 
-    /// The layer's, of a call that a handler may have seen.
+    /// Creates a status of this layer, for a call that a handler may have seen.
     pub(crate) fn maybe_ran(code: Code, message: impl Into<Cow<'static, str>>) -> Status {
         Status::new(code, message).with_started(Started::MaybeRan)
     }
@@ -240,7 +240,7 @@ impl Status {
         self
     }
 
-    /// The status of calls that are made after this has ended the connection.
+    /// Returns the status of later calls on a connection that this status has ended.
     pub(crate) fn of_later_calls(mut self) -> Status {
         if self.0.code == Code::ConnectionLost {
             self.0.code = Code::Unavailable;
@@ -290,7 +290,8 @@ impl Status {
         self.0.source.as_ref()
     }
 
-    /// As it goes over the wire: microseconds until the caller may come again, then the message.
+    /// Encodes the status for the wire: microseconds until the caller should retry, then the
+    /// message.
     pub(crate) fn encode(&self, mut put: impl FnMut(&[u8])) {
         let after = self.0.retry_after.map_or(0, |it| it.as_micros());
         put(&u32::try_from(after).unwrap_or(u32::MAX).to_le_bytes());
@@ -301,7 +302,8 @@ impl Status {
         put(&self.0.message.as_bytes()[..cut]);
     }
 
-    /// What [`encode`](Self::encode) wrote. A body that is shorter, or no text, only says less.
+    /// Decodes what [`encode`](Self::encode) wrote. From a body that is shorter, or not text, less
+    /// is read.
     pub(crate) fn decode(code: u32, not_started: bool, body: &[u8]) -> Status {
         let code = Code::from_number(code);
         let (after, message) = match body.split_first_chunk::<4>() {

@@ -108,13 +108,13 @@ impl<T> fmt::Debug for Streaming<T> {
 pub(crate) type ItemSource = Pin<Box<dyn Stream<Item = Result<FrameBuf>> + Send>>;
 
 impl<T: 'static> Streaming<T> {
-    /// To be sent.
+    /// Encodes the items to be sent.
     pub(crate) fn into_source<C: CodecOf<T>>(self) -> ItemSource {
         Box::pin(self.0.map(|item| codec::encode::<C, T>(&item?)))
     }
 }
 
-/// The end of a call that gives a stream, before that has begun.
+/// Decodes the end of a call that returns a stream, if it ends before the stream begins.
 pub fn empty_stream<T: Send + 'static>(code: u32, _: Bytes) -> Result<Streaming<T>> {
     match code {
         0 => Ok(Streaming::of([])),
@@ -122,7 +122,7 @@ pub fn empty_stream<T: Send + 'static>(code: u32, _: Bytes) -> Result<Streaming<
     }
 }
 
-/// The same of a method that has an error of its own.
+/// As `empty_stream`, for a method that has an error type of its own.
 pub fn typed_empty_stream<C, T, E>(code: u32, body: Bytes) -> Result<Streaming<T>, CallError<E>>
 where
     C: CodecOf<E>,

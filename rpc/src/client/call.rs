@@ -1,4 +1,4 @@
-//! A call, from its description to its end: one record, which is its future too.
+//! A call from its description to its end: one record, which is also the call's future.
 
 use std::fmt;
 use std::future::Future;
@@ -24,7 +24,7 @@ use crate::status::{Code, Result, Status};
 use crate::streaming::Streaming;
 use crate::wire::{CodecName, FrameBuf, Streams, TraceContext, budget_us};
 
-/// The time that a call has.
+/// The time limit of a call.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     OfChannel,
@@ -81,41 +81,43 @@ type Begin<T> = fn(ReceivedItems) -> T;
 pub struct Call<T, E = Status> {
     call: AnyCall,
     decode: Decode<T, E>,
-    /// Of a method that gives a stream.
+    /// Makes the result of a method that returns a stream.
     begin: Option<Begin<T>>,
 }
 
-/// A call, whatever its result is.
+/// A call without the type of its result.
 struct AnyCall {
     record: CallRecord,
     state: State,
-    /// The request behind room for its header, until it is sent; or why there is none.
+    /// The request behind room for its header, empty once it is sent; or the reason why there is
+    /// none.
     frame: Result<FrameBuf>,
-    /// `None`: it is written in none.
+    /// `None`: the request uses no codec.
     codec: Option<CodecName>,
-    /// From its first poll on.
+    /// Applies from the first poll on.
     limit: Limit,
     waits: bool,
     receives: bool,
-    /// Of the call whose handler makes it; from the first poll on its own, too.
+    /// The deadline of the call whose handler makes this one; from the first poll on, the call's
+    /// own is in it too.
     deadline: Option<Instant>,
-    /// What few calls have.
+    /// Settings that few calls have.
     extras: Option<Box<Extras>>,
 }
 
 enum State {
     Described,
-    /// For a connection.
+    /// Waits for a connection.
     Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
     Begun(Arc<ClientConnection>, CallKey),
-    /// The program's code may run, as it begins or as its answer is decoded: if that panics, the
-    /// call was dropped.
+    /// Code of the program may run, when the call begins or its response is decoded. If it panics,
+    /// the call counts as dropped.
     AtProgram,
     Done,
 }
 
 impl Channel {
-    /// A call of a method, for what `#[service]` writes.
+    /// Creates a call of a method, for the code that `#[service]` generates.
     #[doc(hidden)]
     pub fn call<T, E: From<Status>>(
         &self,
@@ -147,14 +149,14 @@ impl Channel {
 }
 
 impl<T, E: From<Status>> Call<T, E> {
-    /// The same call with a stream to be sent, for what `#[service]` writes.
+    /// Adds a stream to be sent, for the code that `#[service]` generates.
     #[doc(hidden)]
     pub fn sending<C: CodecOf<I>, I: 'static>(mut self, items: Streaming<I>) -> Self {
         self.call.extras().items = Items::Source(items.into_source::<C>());
         self
     }
 
-    /// The same call with a stream as its result, for what `#[service]` writes.
+    /// Makes a stream the result, for the code that `#[service]` generates.
     #[doc(hidden)]
     pub fn receiving(mut self, begin: fn(ReceivedItems) -> T) -> Self {
         (self.begin, self.call.receives) = (Some(begin), true);
@@ -177,7 +179,7 @@ impl<T, E: From<Status>> Call<T, E> {
         self
     }
 
-    /// The same call over another channel.
+    /// Moves the call to another channel.
     pub(crate) fn over(mut self, channel: &Channel) -> Self {
         self.call.record.channel = Arc::clone(&channel.inner);
         self
@@ -206,18 +208,18 @@ impl<T, E: From<Status>> Call<T, E> {
         self
     }
 
-    /// Where memory that it lends is registered.
+    /// Returns the domain in which memory that the call lends is registered.
     pub(crate) fn domain(&self) -> &Domain {
         self.call.record.channel.domain()
     }
 
-    /// With what it lends.
+    /// Adds the memory that the call lends.
     pub(crate) fn lend(mut self, lent: &[RemoteRegion]) -> Self {
         self.call.extras().lent = lent.iter().copied().collect();
         self
     }
 
-    /// With room that was kept for it, until it has begun.
+    /// Adds room that was reserved for the call, until it has begun.
     pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
         if reserved.is_some() {
             self.call.extras().reserved = reserved;
@@ -228,18 +230,18 @@ impl<T, E: From<Status>> Call<T, E> {
 
 #[cfg(feature = "tower")]
 impl<T, E> Call<T, E> {
-    /// It sends no stream, which is read once.
+    /// Returns whether the call can be made again: it sends no stream, which can be read only once.
     pub(crate) fn can_be_made_again(&self) -> bool {
         let extras = self.call.extras.as_ref();
         extras.is_none_or(|it| matches!(it.items, Items::None))
     }
 
-    /// It may be made again though it may have run.
+    /// Returns whether the call may be made again even if it may have run.
     pub(crate) fn is_idempotent(&self) -> bool {
         self.call.record.method.idempotent
     }
 
-    /// Fixes the deadline, for clones too, counting from `begun`; returns it.
+    /// Fixes the deadline, counted from `begun`, for clones too; returns it.
     pub(crate) fn fix_deadline(&mut self, begun: Instant) -> Option<Instant> {
         let deadline = match self.call.limit {
             Limit::OfChannel => {
@@ -290,7 +292,7 @@ impl AnyCall {
         self.extras.get_or_insert_default()
     }
 
-    /// Puts the earlier of both deadlines in force, and gives the time until then.
+    /// Sets the deadline to the earlier of both, and returns the time until then.
     fn set_deadline(&mut self, now: Instant) -> Result<Option<Duration>> {
         let limit = match self.limit {
             Limit::OfChannel => self.record.channel.deadline,
@@ -320,7 +322,7 @@ impl AnyCall {
         }
     }
 
-    /// The time that the call has still.
+    /// Returns the time until the deadline.
     fn time_left(&self) -> Option<Duration> {
         let deadline = self.deadline?;
         Some(deadline.saturating_duration_since(Instant::now()))
@@ -353,7 +355,7 @@ impl AnyCall {
         self.begin(left, task)
     }
 
-    /// Begins the call on the connection there is, or waits for one.
+    /// Begins the call on the current connection, or waits for one.
     fn begin(&mut self, left: Option<Duration>, task: &Waker) -> Result<()> {
         let connection = self.record.channel.current();
         let Ok(frame) = &mut self.frame else {
@@ -383,7 +385,7 @@ impl AnyCall {
         Ok(())
     }
 
-    /// Begins the call if it has not begun; how far it is then.
+    /// Begins the call if it has not begun, and returns its progress.
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> CallProgress {
         let mut has_begun = false; // It keeps this waker already.
         if let State::Described = self.state {
@@ -440,7 +442,7 @@ impl AnyCall {
                 }
                 CallProgress::Ended(Err(status)) => {
                     self.state = State::Done;
-                    // It waited for the window of a connection that takes no more calls.
+                    // The call waited for the window of a connection that takes no more calls.
                     if !self.may_wait(&status) {
                         return CallProgress::Ended(Err(status));
                     }
@@ -462,7 +464,7 @@ impl AnyCall {
         }
     }
 
-    /// The call goes on as its stream.
+    /// Turns the rest of the call into its stream of items.
     fn take_items(&mut self) -> ReceivedItems {
         let State::Begun(connection, key) = std::mem::replace(&mut self.state, State::Done) else {
             unreachable!("only what was sent begins");
@@ -474,7 +476,7 @@ impl AnyCall {
         ReceivedItems::new(connection, key, pump, body, self.record.take())
     }
 
-    /// Another connection may take the call that has failed so.
+    /// Returns whether another connection may take a call that failed with this status.
     fn may_wait(&self, status: &Status) -> bool {
         let codes = [Code::Draining, Code::ConnectionLost, Code::Unavailable];
         let passes = status.is_not_started() && codes.contains(&status.code());
@@ -486,7 +488,7 @@ impl AnyCall {
         let (channel, deadline) = (Arc::clone(&self.record.channel), self.deadline);
         let waiting = async move {
             match deadline {
-                // Late or not is seen behind it.
+                // The next step checks whether the deadline has passed.
                 Some(deadline) => drop(timeout_at(deadline, channel.ready()).await),
                 None => channel.ready().await,
             }
@@ -494,7 +496,7 @@ impl AnyCall {
         self.state = State::Waiting(Box::pin(waiting));
     }
 
-    /// It has ended so.
+    /// Records how the call has ended.
     fn end(&mut self, end: Result<u32, &Status>) {
         self.state = State::Done;
         self.record.end(end);
@@ -511,7 +513,7 @@ impl<T, E: From<Status>> Future for Call<T, E> {
         Poll::Ready(match this.call.poll_progress(cx) {
             CallProgress::Ended(Ok((code, body))) => {
                 let result = (this.decode)(code, body);
-                // No result is one that cannot be decoded.
+                // A result that cannot be decoded is an error.
                 this.call.end(Ok(match result.is_ok() || code != 0 {
                     true => code,
                     false => Code::Internal.number(),

@@ -1,4 +1,4 @@
-//! What every server answers.
+//! Methods that every server answers.
 
 use super::{Call, Channel};
 use crate::codec::{self, Arguments, Postcard};

@@ -1,4 +1,5 @@
-//! The machine of a connection with what it lacks: an endpoint, a lock, wakers and a clock.
+//! A client's connection: the protocol machine, together with the endpoint, lock, wakers and clock
+//! that it needs.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
@@ -23,14 +24,14 @@ use crate::wire::{
     write_request_head,
 };
 
-/// A call to be begun.
+/// The parameters of a call that is about to begin.
 pub(crate) struct NewCall {
     pub(crate) method: u32,
-    /// What its arguments are in.
+    /// The codec of its arguments.
     pub(crate) codec: Option<CodecName>,
-    /// What is left of its time.
+    /// The time that it has left.
     pub(crate) budget_us: u32,
-    /// Bytes of its body, if that is by reference.
+    /// Bytes of its body, if the body is sent by reference.
     pub(crate) body_len: u64,
     pub(crate) deadline: Option<Instant>,
     pub(crate) streams: Streams,
@@ -45,28 +46,28 @@ pub(crate) struct Unsent<'a> {
 
 pub(crate) struct ClientConnection {
     pub(crate) endpoint: Endpoint,
-    /// What the server has said that its services are in.
+    /// The codec of the server's services, as the server has stated it.
     codec: OnceLock<CodecName>,
     state: Mutex<State>,
     reading: ReadingCheck,
-    /// For answers that are read out of the server's memory.
+    /// Room for responses that are read out of the server's memory.
     bodies: BodyRoom,
-    /// In which its messages are read: its clock goes there too, and not in that of the first call,
-    /// which may end before the others.
+    /// The runtime in which the connection's messages are read. The clock runs there too, and not
+    /// in the runtime of the first call, which may end before the others.
     runtime: Handle,
-    /// The clock is to look anew.
+    /// Notifies the clock of an earlier deadline.
     earlier: Arc<Notify>,
-    /// It takes no new calls any more; for the one who connects anew.
+    /// Notifies the task that reconnects that this connection takes no new calls.
     pub(crate) closing: Notify,
-    /// A slot is free, or will never be: for those who wait for room without a call.
+    /// Notifies services that wait for room that a slot is free, or that none will be.
     pub(crate) freed: Notify,
 }
 
-/// Room for one call, until this is dropped.
+/// Room for one call, until it is dropped.
 pub(crate) struct Reservation(Arc<ClientConnection>);
 
 impl Reservation {
-    /// False once the connection takes no more calls.
+    /// Returns false once the connection takes no more calls.
     pub(crate) fn is_of_use(&self) -> bool {
         self.0.with_machine(|machine| machine.is_open())
     }
@@ -81,16 +82,16 @@ impl Drop for Reservation {
 
 struct State {
     machine: ClientMachine<Waker>,
-    /// Frames of callers that were woken together, while they are gathered.
+    /// Requests of callers that were woken together, while they are gathered.
     gathered: BatchBuf,
     gathers: bool,
-    /// Room that is kept for calls of services.
+    /// Number of calls for which services have reserved room.
     reserved: usize,
-    /// A task waits for room without a call.
+    /// Whether a service waits for room.
     is_room_wanted: bool,
-    /// When the last message was read.
+    /// The time at which the last message was read.
     read_at: Instant,
-    /// When the clock looks next.
+    /// The time at which the clock checks deadlines next.
     armed: Option<Time>,
     has_clock: bool,
 }
@@ -128,14 +129,14 @@ impl ClientConnection {
         act(&mut self.lock().machine)
     }
 
-    /// The server has answered.
+    /// Applies the server's HELLO.
     pub(crate) fn agree(&self, server: &Hello) {
-        // A connection is made once.
+        // A connection is established only once.
         let _ = self.codec.set(server.codec);
         self.with_machine(|machine| machine.agree(server));
     }
 
-    /// Before a call in this codec.
+    /// Checks that a call in this codec can be made.
     pub(crate) fn check_codec(&self, codec: CodecName) -> Result<(), Status> {
         match self.codec.get() {
             Some(of_server) if *of_server != codec => {
@@ -149,7 +150,7 @@ impl ClientConnection {
         }
     }
 
-    /// Keeps room for a call, if there is any that no other service has.
+    /// Reserves room for a call, if there is room that no other service has reserved.
     pub(crate) fn reserve(self: &Arc<Self>) -> Option<Reservation> {
         let mut state = self.lock();
         if state.machine.room() <= state.reserved {
@@ -160,7 +161,7 @@ impl ClientConnection {
         Some(Reservation(Arc::clone(self)))
     }
 
-    /// Calls that are open or have a reservation.
+    /// Returns the number of calls that are open or have a reservation.
     #[cfg(feature = "tower")]
     pub(crate) fn load(&self) -> usize {
         let state = self.lock();
@@ -171,7 +172,7 @@ impl ClientConnection {
     /// woken when there is.
     ///
     /// # Errors
-    /// Why it cannot be made; it has not started.
+    /// The reason why the call cannot be made; it has not started.
     pub(crate) fn begin(
         self: &Arc<Self>,
         call: &NewCall,
@@ -200,7 +201,7 @@ impl ClientConnection {
         Ok(key)
     }
 
-    /// The clock is to look then.
+    /// Has the clock check deadlines at `next`.
     #[cold]
     fn arm(self: &Arc<Self>, mut state: MutexGuard<'_, State>, next: Option<Time>) {
         state.armed = next;
@@ -213,8 +214,8 @@ impl ClientConnection {
         self.earlier.notify_one();
     }
 
-    /// All that a client sends is sent under the lock, so that a cancellation is between its call's
-    /// request and the next one in its slot, whichever threads they come from.
+    /// A client sends everything under the lock, so that a cancellation is always between its
+    /// call's request and the next request in the same slot, whichever threads they come from.
     #[inline]
     fn send_request(
         &self,
@@ -230,7 +231,8 @@ impl ClientConnection {
         })
     }
 
-    /// Under the lock, in the order of these: alone, or with what else is sent now.
+    /// Sends a frame in the order of the calls, alone or gathered with others. Called under the
+    /// lock.
     fn send(&self, state: &mut State, frame: &mut FrameBuf) -> Result<(), Error> {
         if state.gathers && !state.gathered.has_room(frame.len()) {
             self.send_gathered(state);
@@ -247,7 +249,7 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Under the lock. What cannot be sent has lost its connection.
+    /// Sends the gathered frames. Called under the lock. If that fails, the connection is lost.
     fn send_gathered(&self, state: &mut State) {
         if !state.gathered.message().is_empty() {
             self.reading.count_message();
@@ -255,8 +257,9 @@ impl ClientConnection {
         }
     }
 
-    /// Acts under the lock, with the task to be woken when there is more of the call. What makes
-    /// and drops wakers is the runtime's, and may call: it is done without the lock.
+    /// Calls `act` under the lock, with the task registered to be woken when the call progresses.
+    /// Wakers are cloned and dropped without the lock: their code is the runtime's, and may call
+    /// back.
     fn watched<R>(&self, key: CallKey, task: &Waker, act: impl FnOnce(&mut State) -> R) -> R {
         let mut other = None;
         loop {
@@ -276,8 +279,9 @@ impl ClientConnection {
         }
     }
 
-    /// How far the call is, and if it has ended without streams, when its answer was there. Sends
-    /// its request if it has waited and it is its turn, and the credit of an item.
+    /// Returns the call's progress, and, if it has ended without streams, when its response
+    /// arrived. Sends the call's request if it was waiting and it is its turn, and the credit for
+    /// an item that was read.
     #[inline]
     pub(crate) fn poll_call<'f>(
         &self,
@@ -305,7 +309,7 @@ impl ClientConnection {
             match progress {
                 CallProgress::Send(call) => {
                     let request = request();
-                    // What it has waited for the window is gone.
+                    // The time that it has waited for the window is deducted.
                     let left = request.deadline;
                     let left = left.map(|it| it.saturating_duration_since(Instant::now()));
                     let head = head_of(call, request.method, left.map_or(0, budget_us));
@@ -328,7 +332,7 @@ impl ClientConnection {
     /// Sends an item of the call; the task is woken when there is credit for it.
     ///
     /// # Errors
-    /// It is larger than a frame.
+    /// The item is larger than a frame.
     pub(crate) fn send_item(
         &self,
         key: CallKey,
@@ -345,7 +349,7 @@ impl ClientConnection {
                 return Ok(ItemSending::NoCredit(frame));
             };
             write_item_head(&mut frame, call);
-            // What cannot be sent has lost its connection, and its call's end is on its way.
+            // If this fails, the connection is lost, and the call's end is on its way.
             let sent = match state.gathers {
                 true => self.send(state, &mut frame).map(|()| ItemSending::Sent),
                 false => {
@@ -357,7 +361,7 @@ impl ClientConnection {
         })
     }
 
-    /// The call's stream is over.
+    /// Ends the stream that the call sends.
     pub(crate) fn end_items(&self, key: CallKey) {
         let state = &mut *self.lock();
         if let Some(call) = state.machine.end_items(key) {
@@ -365,12 +369,12 @@ impl ClientConnection {
         }
     }
 
-    /// Under the lock. What cannot be sent has lost its connection.
+    /// Sends a frame without a body. Called under the lock. If that fails, the connection is lost.
     fn send_bare(&self, state: &mut State, frame: &[u8; HEADER_LEN]) {
         let _ = self.send(state, &mut FrameBuf::from_slice(frame));
     }
 
-    /// The caller of a call has gone.
+    /// Abandons a call whose caller has dropped it.
     pub(crate) fn abandon(&self, key: CallKey) {
         let mut wake = Vec::new();
         let (_unused, freed) = {
@@ -384,11 +388,11 @@ impl ClientConnection {
         self.notify_freed(freed);
     }
 
-    /// Under the lock.
+    /// Cancels calls at the server. Called under the lock.
     fn cancel(&self, state: &mut State, calls: impl IntoIterator<Item = CallId>) {
         for call in calls {
             let mut frame = FrameBuf::from_slice(&encode_cancel(call));
-            // What cannot be sent has lost its connection.
+            // If this fails, the connection is lost.
             let _ = match state.gathers {
                 true => self.send(state, &mut frame),
                 false => {
@@ -399,7 +403,7 @@ impl ClientConnection {
         }
     }
 
-    /// Ends calls whose time is over; when to look again.
+    /// Ends calls whose deadline has passed; returns when to check again.
     fn expire(&self) -> Option<Instant> {
         let now = Instant::now().into_std();
         let (mut cancel, mut wake) = (Vec::new(), Vec::new());
@@ -415,13 +419,13 @@ impl ClientConnection {
         next.map(Instant::from_std)
     }
 
-    /// Without waiting for it, behind what was gathered.
+    /// Sends the gathered frames, then closes the connection without waiting for it.
     fn close(&self) {
         self.flush();
         close(&self.endpoint);
     }
 
-    /// Handles a frame, under the lock; what follows without it is kept.
+    /// Handles a frame, under the lock. Work to be done without it is put into `after`.
     #[inline]
     fn handle(
         &self,
@@ -469,8 +473,8 @@ impl ClientConnection {
         }
     }
 
-    /// Reads the body of an answer, whether or not its caller looks: the server keeps it until
-    /// then.
+    /// Reads the body of a response, whether or not its caller polls: the server keeps it until it
+    /// is read.
     async fn fetch_body(self: Arc<Self>, call: CallId, region: RemoteRegion) {
         let read = async {
             let room = self.bodies.reserve(region.len).await?;
@@ -493,7 +497,7 @@ impl ClientConnection {
         self.notify_freed(freed);
     }
 
-    /// A slot is free, or the window is larger, or there will be no more slots.
+    /// Notifies services of a free slot or a larger window, or that there will be no more slots.
     fn notify_freed(&self, freed: Freed) {
         if freed.is_room_wanted {
             self.notify_room();
@@ -511,38 +515,38 @@ impl ClientConnection {
         self.notify_room();
     }
 
-    /// Those who wait are the program's.
+    /// The wakers of the waiting tasks are the program's.
     fn notify_room(&self) {
         caught("a waker", || self.freed.notify_waiters());
     }
 }
 
-/// Callers, while messages of a connection are handled.
+/// Callers that are woken while messages of a connection are handled.
 #[derive(Default)]
 pub(crate) struct Woken {
-    /// How many were woken.
+    /// Number of callers that were woken.
     woken: usize,
-    /// Those who are to be woken behind a message.
+    /// Callers to be woken after a message.
     wake: Vec<Waker>,
 }
 
-/// What follows from a message, without the lock, beside those who are woken.
+/// Work that follows a message and is done without the lock, beside waking callers.
 #[derive(Default)]
 struct Aftermath {
-    /// Answers whose bodies are to be read.
+    /// Responses whose bodies must be read.
     fetches: Vec<(CallId, RemoteRegion)>,
-    /// The server drains.
+    /// Whether the server drains.
     is_closing: bool,
 }
 
-/// What follows, without the lock, when a slot may have become free, beside those who are woken.
+/// Work that follows when slots may have become free, beside waking callers; done without the lock.
 struct Freed {
     is_room_wanted: bool,
     is_drained: bool,
 }
 
 impl State {
-    /// Wakes those who wait and have room now.
+    /// Admits waiting calls for which there is room now.
     fn free(&mut self, wake: &mut Vec<Waker>) -> Freed {
         while let Some(waker) = self.machine.poll_admit() {
             wake.extend(waker);
@@ -561,7 +565,7 @@ impl Connection for ClientConnection {
         &self.endpoint
     }
 
-    /// Callers are woken once all of the message is handled.
+    /// Callers are woken once the whole message is handled.
     fn handle_message(self: &Arc<Self>, message: &[u8], turn: &mut ReadTurn<Woken>) {
         let mut after = Aftermath::default();
         let (handled, freed) = {
@@ -581,7 +585,7 @@ impl Connection for ClientConnection {
         wake_all(turn.kept.wake.drain(..));
         self.notify_freed(freed);
         if let Err(violation) = handled {
-            // What follows the first says nothing new.
+            // Violations after the first are not reported.
             if self.with_machine(|machine| machine.has_ended()) {
                 return;
             }
@@ -593,7 +597,7 @@ impl Connection for ClientConnection {
         }
     }
 
-    /// Those that were woken together make their next calls together.
+    /// Callers that were woken together send their next requests together.
     fn handle_pause(self: &Arc<Self>, turn: &mut ReadTurn<Woken>) -> bool {
         let gathers = std::mem::take(&mut turn.kept.woken) >= GATHERED_CALLERS_MIN;
         if gathers {
@@ -627,11 +631,11 @@ impl Drop for ClientConnection {
     }
 }
 
-/// One task per connection, asleep until the earliest deadline that was known when it looked last:
-/// a call costs no timer of its own.
+/// One task per connection, which sleeps until the earliest deadline that it knew when it last
+/// checked: a call needs no timer of its own.
 async fn watch_deadlines(connection: Weak<ClientConnection>, earlier: Arc<Notify>) {
     loop {
-        // Not held while it sleeps, so that the connection ends with its channel.
+        // The connection is not held while the task sleeps, so that it ends with its channel.
         let next = match connection.upgrade() {
             Some(alive) => alive.expire(),
             None => return,
@@ -646,7 +650,7 @@ async fn watch_deadlines(connection: Weak<ClientConnection>, earlier: Arc<Notify
     }
 }
 
-/// The head of a request that is sent now.
+/// Returns the head of a request that is sent now.
 fn head_of(call: CallId, method: u32, budget_us: u32) -> FrameHead {
     FrameHead {
         call,

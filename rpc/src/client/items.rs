@@ -1,4 +1,4 @@
-//! The streams of a call, at its caller.
+//! The streams of a call, on the caller's side.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -21,13 +21,13 @@ use crate::status::{Result, Started, Status};
 use crate::streaming::{ItemSource, Streaming};
 use crate::wire::FrameBuf;
 
-/// What a call sends: read from when there is credit for it.
+/// The stream that a call sends. It is polled when there is credit for an item.
 pub(super) struct ItemPump {
-    /// Until it is over.
+    /// `None` once the stream has ended.
     source: Option<ItemSource>,
-    /// What waits for credit.
+    /// An item that waits for credit.
     next: Option<FrameBuf>,
-    /// What waits for room within the library.
+    /// An item that waits for room within the library.
     sending: Option<Op<Vec<u8>>>,
 }
 
@@ -40,11 +40,11 @@ impl ItemPump {
         }
     }
 
-    /// Sends what can be sent now; the task is woken when there is more to do.
+    /// Sends the items that can be sent now; the task is woken when there is more to do.
     ///
     /// # Errors
-    /// Of the source, or of an item: the call is to be given up, and may have run, whatever the
-    /// source knows of other calls.
+    /// Errors of the source or of an item. Then the call must be given up, and counts as possibly
+    /// run, whatever the source's own status says.
     pub(super) fn poll(
         &mut self,
         connection: &ClientConnection,
@@ -92,7 +92,7 @@ impl ItemPump {
                 }
             }
         }
-        // Others have their turn.
+        // Other tasks have their turn.
         cx.waker().wake_by_ref();
         Ok(())
     }
@@ -104,10 +104,10 @@ impl ItemPump {
     reason = "programs have it as a `Streaming`"
 )]
 pub struct ReceivedItems {
-    /// Until it has ended.
+    /// `None` once the call has ended.
     call: Option<(Arc<ClientConnection>, CallKey)>,
     pump: Option<Box<ItemPump>>,
-    /// The request, if it was by reference: shut at the call's end.
+    /// The request, if it is by reference: access to it is revoked at the call's end.
     body: Option<Box<LentRead<Bytes>>>,
     record: CallRecord,
 }
@@ -132,7 +132,7 @@ impl ReceivedItems {
         let Some((connection, key)) = &self.call else {
             return Poll::Ready(None);
         };
-        // First, so that a server that always has an item cannot hold it up.
+        // First, so that a server that always has an item cannot delay it.
         let pumped = self.pump.as_mut().map(|it| it.poll(connection, *key, cx));
         if let Some(Err(status)) = pumped {
             self.give_up(Some(&status));
@@ -157,7 +157,8 @@ impl ReceivedItems {
         })
     }
 
-    /// Shuts what is lent, then cancels: for this reason, or since its caller drops it.
+    /// Revokes access to lent memory, then cancels the call. `why`: the reason; `None`: the caller
+    /// drops it.
     fn give_up(&mut self, why: Option<&Status>) {
         (self.pump, self.body) = (None, None);
         if let Some((connection, key)) = self.call.take() {
@@ -176,7 +177,7 @@ impl Drop for ReceivedItems {
     }
 }
 
-/// The result of a call that gives a stream, for what `#[service]` writes.
+/// Makes the result of a call that returns a stream, for the code that `#[service]` generates.
 pub fn received<C: CodecOf<T>, T: 'static>(items: ReceivedItems) -> Streaming<T> {
     Streaming::new(DecodedItems::<C, T> {
         items,

@@ -1,4 +1,4 @@
-//! A client whose calls go through layers of `tower`'s.
+//! A client whose calls pass through layers of `tower`.
 
 use std::fmt;
 use std::future::{IntoFuture, poll_fn};
@@ -11,7 +11,7 @@ use tower_service::Service;
 ///
 /// Sealed.
 pub trait CallPath: Clone + sealed::Sealed {
-    /// What a method gives for a call of type `C`.
+    /// The value that a method returns for a call of type `C`.
     type CallOf<C>;
 
     #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! Calls that lend.
+//! Calls that lend memory.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -19,16 +19,16 @@ pub trait Loan: sealed::Pieces {}
 mod sealed {
     use super::{Context, Domain, Error, LentRegions, Poll};
 
-    /// The pieces of a call.
+    /// The pieces of memory that a call lends.
     pub trait Pieces: Send + Unpin {
-        /// What comes back.
+        /// The buffers that are returned.
         type Buffers;
 
-        /// Registers all, or says what hinders it.
+        /// Registers all pieces, or returns the error that prevents it.
         fn lend(&mut self, domain: &Domain) -> Result<LentRegions, Error>;
-        /// Ready once no peer can touch any.
+        /// Becomes ready once no peer can access any piece.
         fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<()>;
-        /// Of what has come back.
+        /// Takes the buffers that were returned; `None` if one is lost.
         fn take(&mut self) -> Option<Self::Buffers>;
     }
 }
@@ -74,7 +74,7 @@ macro_rules! tuple {
             }
 
             fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-                // All at once: each is to be shut now.
+                // Polls all pieces at once, so that access to each is revoked now.
                 let ready = [$( self.$at.poll_return(cx).is_ready() ),*];
                 match ready.iter().all(|it| *it) {
                     true => Poll::Ready(()),
@@ -191,7 +191,7 @@ impl<B, E: fmt::Display> fmt::Display for FailedCall<B, E> {
     }
 }
 
-/// What was lent is the user's: whether it is there.
+/// Shows whether there is memory, never its bytes, which are the user's.
 impl<B, E: fmt::Debug> fmt::Debug for FailedCall<B, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FailedCall")
@@ -213,7 +213,7 @@ pub struct LendingCall<T, E, L> {
 }
 
 impl<T, E: From<Status>> Call<T, E> {
-    /// The same call with memory, for what `#[service]` writes.
+    /// Adds memory to the call, for the code that `#[service]` generates.
     #[doc(hidden)]
     pub fn lending<L: Loan>(self, loan: L) -> LendingCall<T, E, L> {
         LendingCall { call: self, loan }
@@ -221,7 +221,7 @@ impl<T, E: From<Status>> Call<T, E> {
 }
 
 impl<T, E: From<Status>, L: Loan> LendingCall<T, E, L> {
-    /// The same call over another channel.
+    /// Moves the call to another channel.
     pub(crate) fn over(mut self, channel: &Channel) -> Self {
         self.call = self.call.over(channel);
         self
@@ -287,7 +287,7 @@ impl<T, E: From<Status>, L: Loan> IntoFuture for LendingCall<T, E, L> {
 #[allow(clippy::large_enum_variant, reason = "a call needs no allocation")]
 enum State<T, E> {
     Calling(Call<T, E>),
-    /// The call has ended so, and its memory is on its way back.
+    /// The call has ended with this result, and its memory is on its way back.
     Returning(Result<T, E>),
     Done,
 }
@@ -299,7 +299,7 @@ enum State<T, E> {
 /// The memory is freed when the system does not use it any more.
 #[must_use = "dropped, the call is cancelled"]
 pub struct LendingFuture<T, E, L> {
-    // In this order: what was lent is shut before the call is cancelled.
+    // The order matters: access to lent memory is revoked before the call is cancelled.
     loan: L,
     state: State<T, E>,
 }
@@ -307,7 +307,7 @@ pub struct LendingFuture<T, E, L> {
 impl<T, E, L> Unpin for LendingFuture<T, E, L> {}
 
 impl<T, E: From<Status>, L> LendingFuture<T, E, L> {
-    /// With room that was kept for it.
+    /// Adds room that was reserved for the call.
     pub(crate) fn holding(mut self, reserved: Option<Reservation>) -> Self {
         self.state = match self.state {
             State::Calling(call) => State::Calling(call.holding(reserved)),

@@ -1,4 +1,4 @@
-//! The side that calls.
+//! The client: channels and their calls.
 
 mod call;
 mod check;
@@ -39,7 +39,8 @@ pub use lending::{FailedCall, LendingCall, LendingFuture, Loan};
 pub(crate) use reconnect::shorten_at_random;
 pub use service::ChannelService;
 
-/// Endpoints of a channel's domain at a time, the one that has just ended included.
+/// Largest number of endpoints of a channel's domain at a time, including the one that has just
+/// ended.
 const ENDPOINTS_MAX: usize = 64;
 
 /// A connection to a server, shared by any number of clients of its services. Clones refer to the
@@ -79,17 +80,18 @@ pub struct Channel {
 }
 
 pub(crate) struct ChannelInner {
-    /// The last that was made.
+    /// The connection that was made last.
     current: Mutex<Arc<ClientConnection>>,
-    /// Another was made, or none will be any more.
+    /// Notifies that another connection was made, or that none will be.
     changed: Notify,
-    /// No other is made: it was closed, or its runtime has ended.
+    /// Whether no further connection will be made: the channel was closed, or its runtime has
+    /// ended.
     is_closed: AtomicBool,
     pub(crate) deadline: Option<Duration>,
     pub(crate) counters: ChannelCounters,
-    /// Where the server is.
+    /// The server's addresses.
     addresses: Vec<SocketAddr>,
-    /// Reads what comes for the connections.
+    /// Reads the messages and events of the connections.
     hub: Hub<ClientConnection>,
 }
 
@@ -103,7 +105,7 @@ impl ChannelInner {
         &self.hub.domain
     }
 
-    /// Waits until there is a connection that takes calls, or none will be made any more.
+    /// Waits until there is a connection that takes calls, or until none will be made any more.
     pub(crate) async fn ready(&self) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -115,8 +117,8 @@ impl ChannelInner {
         }
     }
 
-    /// Waits until a call would be sent at once, and keeps its room. `None`: it would fail at once,
-    /// as all will from now on.
+    /// Waits until a call would be sent at once, and reserves its room. `None`: this and all later
+    /// calls would fail at once.
     pub(crate) async fn reserve(&self) -> Option<Reservation> {
         loop {
             self.ready().await;
@@ -139,13 +141,13 @@ impl ChannelInner {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Wakes who waits for a connection.
+    /// Wakes the tasks that wait for a connection.
     fn set_closed(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.notify_changed();
     }
 
-    /// Those who wait are the program's.
+    /// The wakers of the waiting tasks are the program's.
     fn notify_changed(&self) {
         caught("a waker", || self.changed.notify_waiters());
     }
@@ -234,12 +236,12 @@ impl Channel {
         self.inner.set_closed();
         let connection = self.inner.current();
         connection.closing.notify_one();
-        // An end is the worst that it says.
+        // The result says no more than that the connection has ended.
         let _ = connection.endpoint.shutdown().await;
     }
 }
 
-/// Who connects anew notices.
+/// Notifies the task that reconnects.
 impl Drop for ChannelInner {
     fn drop(&mut self) {
         self.current().closing.notify_one();
@@ -327,7 +329,7 @@ impl ChannelBuilder {
             Some(fabric) => fabric,
             None => Fabric::open(Hints::new())?,
         };
-        // A peer that asks for a connection asks for a listener, of which there is none here.
+        // A connection request from a peer is dropped: a channel has no listener.
         let hub = Hub::open(fabric, self.configure, self.auth_key, ENDPOINTS_MAX, drop)?;
         let addresses: Vec<SocketAddr> = addresses.collect();
         let connection = ChannelInner::connect(&hub, &addresses).await?;
@@ -360,7 +362,7 @@ async fn connect_to(
 ) -> Result<Arc<ClientConnection>> {
     let endpoint = hub.endpoint(CALLS_PER_CONNECTION)?;
     let connection = ClientConnection::new(endpoint.clone());
-    // What the server says at once finds it.
+    // Inserted first, so that messages that the server sends at once find the connection.
     hub.insert(endpoint.id(), &connection);
     let hello = Hello::default().encode();
     let connecting = endpoint.connect(address).timeout(CONNECT_TIMEOUT);

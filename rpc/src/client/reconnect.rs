@@ -1,4 +1,4 @@
-//! Another connection for a channel whose last one takes no calls any more.
+//! Reconnects a channel whose last connection takes no more calls.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -13,7 +13,7 @@ use crate::drive::close;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
 use crate::status::{Code, Status};
 
-/// No other connection is made.
+/// Marks the channel as closed on drop, since no other connection will be made.
 struct NoOther(Weak<ChannelInner>);
 
 impl Drop for NoOther {
@@ -24,7 +24,7 @@ impl Drop for NoOther {
     }
 }
 
-/// Runs beside a channel, and ends with it, or with its runtime.
+/// Keeps a channel connected, until the channel or its runtime ends.
 pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
     let _ended = NoOther(Weak::clone(&channel));
     let (mut failures, mut connected) = (0, Instant::now());
@@ -32,7 +32,7 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
         let Some(connection) = channel.upgrade().map(|it| it.current()) else {
             return;
         };
-        // The channel is not held while it waits.
+        // The channel is not held while this task waits.
         while connection.with_machine(|machine| machine.is_open()) {
             connection.closing.notified().await;
             if channel.strong_count() == 0 {
@@ -40,7 +40,7 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
             }
         }
         drop(connection);
-        // A server that accepts connections only to end them is not asked without a pause.
+        // A server that accepts connections only to end them is not asked again without a pause.
         if failures == 0 && connected.elapsed() < BACKOFF_MIN {
             failures = 1;
         }
@@ -58,11 +58,12 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
         match connected_anew.unwrap_or_else(|| Err(Status::new(Code::Internal, ""))) {
             Ok(connection) => {
                 (failures, connected) = (0, Instant::now());
-                // What it replaces is dropped without the lock.
+                // The old connection is dropped without the lock.
                 let mut last = None;
                 let is_closed = {
                     let mut current = alive.current.lock().unwrap_or_else(PoisonError::into_inner);
-                    // Looked at under the lock: who closes the channel ends what is current then.
+                    // Checked under the lock: closing the channel also ends the connection that is
+                    // current then.
                     let is_closed = alive.is_closed();
                     if !is_closed {
                         last = Some(std::mem::replace(&mut *current, Arc::clone(&connection)));
@@ -84,7 +85,7 @@ pub(super) async fn keep_connected(channel: Weak<ChannelInner>) {
     }
 }
 
-/// The pause after so many failures in a row.
+/// Returns the pause after this number of consecutive failures.
 fn pause_after(failures: u32) -> Duration {
     let doubled = BACKOFF_MIN.saturating_mul(1 << (failures - 1).min(16));
     shorten_at_random(doubled.min(BACKOFF_MAX))
@@ -92,7 +93,7 @@ fn pause_after(failures: u32) -> Duration {
 
 /// Shortens a pause by up to half.
 pub(crate) fn shorten_at_random(pause: Duration) -> Duration {
-    // Each state has random keys of its own: as much chance as a pause needs.
+    // Each `RandomState` has random keys of its own, which is random enough for a pause.
     let chance = RandomState::new().build_hasher().finish() % 1024;
     pause - pause.mul_f64(chance as f64 / 2048.0)
 }

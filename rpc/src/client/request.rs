@@ -1,4 +1,5 @@
-//! What few calls have, a request as it can be sent, and the account of a call.
+//! The settings that few calls have, the request in the form in which it is sent, and the record of
+//! a call.
 
 use std::sync::Arc;
 
@@ -21,17 +22,18 @@ use crate::wire::{
     FrameBuf, LentRegions, Metadata, Prefix, Streams, TraceContext, insert_prefix, reference_frame,
 };
 
-/// What few calls have.
+/// Settings that few calls have.
 #[derive(Default)]
 pub(super) struct Extras {
     pub(super) metadata: Metadata,
     pub(super) trace: Option<TraceContext>,
     pub(super) items: Items,
     pub(super) lent: LentRegions,
-    /// A body that is too large for the frame, which then says where it is. Nothing of it is the
-    /// caller's, so it is shut at the call's end and freed when nothing uses it.
+    /// A body that is too large for the frame, which then describes where it is. It is a copy that
+    /// belongs to the call: access to it is revoked at the call's end, and it is freed when nothing
+    /// uses it.
     body: Option<Box<LentRead<Bytes>>>,
-    /// Its length.
+    /// Length of that body.
     body_len: u64,
     pub(super) reserved: Option<Reservation>,
 }
@@ -42,14 +44,14 @@ pub(super) enum Items {
     #[default]
     None,
     Source(ItemSource),
-    /// From the first poll on.
+    /// Being sent, from the first poll on.
     Pump(Box<ItemPump>),
-    /// The stream is that of the call which this is a clone of.
+    /// The call is a clone, and the stream belongs to its original.
     OfOriginal,
 }
 
 impl Extras {
-    /// Of a call that is to be made once more.
+    /// Creates the settings of a clone, which makes the call once more.
     pub(super) fn of_clone(&self) -> Extras {
         Extras {
             metadata: self.metadata.clone(),
@@ -63,12 +65,12 @@ impl Extras {
         }
     }
 
-    /// Whether it sends items, and the length of a body beside its frame.
+    /// Returns whether the call sends items, and the length of its body by reference.
     pub(super) fn sent(&self) -> (bool, u64) {
         (matches!(self.items, Items::Pump(_)), self.body_len)
     }
 
-    /// What the rest of a call needs, whose stream has begun.
+    /// Returns the parts that are needed after the call's result stream has begun.
     pub(super) fn into_rest(self) -> (Option<Box<ItemPump>>, Option<Box<LentRead<Bytes>>>) {
         let pump = match self.items {
             Items::Pump(pump) => Some(pump),
@@ -78,7 +80,7 @@ impl Extras {
     }
 }
 
-/// Completes a request of which only header and body are there.
+/// Completes a request that consists of only a header and a body.
 #[inline]
 pub(super) fn complete(
     frame: &mut FrameBuf,
@@ -141,21 +143,21 @@ pub(super) fn too_large(len: u64, max: u64) -> Status {
     Status::not_started(Code::TooLarge, what)
 }
 
-/// Who counts a call, and where its span is.
+/// The record of a call: its counters and its span.
 pub(super) struct CallRecord {
     pub(super) channel: Arc<ChannelInner>,
     pub(super) method: &'static Method,
     pub(super) span: Span,
-    /// Since its first poll.
+    /// The time of its first poll.
     #[cfg(feature = "metrics")]
     pub(super) begun: Option<Instant>,
-    /// When its answer was there, if it is known.
+    /// The time at which its response arrived, if it is known.
     #[cfg(feature = "metrics")]
     pub(super) ended: Option<Instant>,
 }
 
 impl CallRecord {
-    /// Of a call that was not polled.
+    /// Creates the record of a call that has not been polled yet.
     pub(super) fn new(channel: &Arc<ChannelInner>, method: &'static Method) -> CallRecord {
         CallRecord {
             channel: Arc::clone(channel),
@@ -168,7 +170,8 @@ impl CallRecord {
         }
     }
 
-    /// The one end of a call that was polled: the code of its answer, or why there is none.
+    /// Records the only end of a call that was polled: the code of its response, or why there is
+    /// none.
     pub(super) fn end(&self, end: Result<u32, &Status>) {
         self.channel.counters.end(end);
         let code = observe::code_of(end);
@@ -181,12 +184,12 @@ impl CallRecord {
         }
     }
 
-    /// Its caller has dropped it instead.
+    /// Records that the caller has dropped the call.
     pub(super) fn drop_call(&self) {
         self.channel.counters.drop_call();
     }
 
-    /// For the rest of the call.
+    /// Takes the record, for the rest of the call.
     pub(super) fn take(&mut self) -> CallRecord {
         CallRecord {
             span: std::mem::replace(&mut self.span, Span::none()),

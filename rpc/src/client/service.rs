@@ -43,9 +43,9 @@ use crate::status::Status;
 /// ```
 pub struct ChannelService {
     channel: Channel,
-    /// Of this clone alone, while it waits.
+    /// The future by which this clone waits for room.
     waiting: Option<Pin<Box<dyn Future<Output = Option<Reservation>> + Send>>>,
-    /// It is ready.
+    /// The room that this clone has reserved: it is ready.
     reserved: Option<Reservation>,
 }
 
@@ -118,8 +118,8 @@ impl<T, E: From<Status>, L: Loan> Service<LendingCall<T, E, L>> for ChannelServi
     }
 }
 
-/// The number of outstanding calls of the channel's connection, and of services that are ready for
-/// one.
+/// Measures the load as the number of outstanding calls of the channel's connection, plus the
+/// number of services that are ready for a call.
 #[cfg(feature = "tower")]
 impl tower::load::Load for ChannelService {
     type Metric = usize;

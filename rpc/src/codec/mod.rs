@@ -1,5 +1,5 @@
-//! Arguments and results as bytes: by the codec of the service, or as they are where a method takes
-//! or gives nothing but `Bytes`.
+//! Arguments and results as bytes: encoded by the service's codec, or unchanged if a method takes
+//! or returns nothing but `Bytes`.
 
 mod postcard;
 #[cfg(feature = "prost")]
@@ -114,12 +114,12 @@ impl BodyBuf {
 #[derive(Clone, Debug)]
 pub struct Arguments {
     pub(crate) frame: Result<FrameBuf>,
-    /// `None`: it is written in none.
+    /// `None`: the arguments use no codec.
     pub(crate) codec: Option<CodecName>,
 }
 
 impl Arguments {
-    /// Of a method that takes this.
+    /// Encodes the argument of a method.
     pub fn of<C: CodecOf<T>, T>(arguments: &T) -> Arguments {
         Arguments {
             frame: encode::<C, T>(arguments),
@@ -127,7 +127,8 @@ impl Arguments {
         }
     }
 
-    /// Of a method that takes `Bytes` alone, or nothing. Its answer may be in a codec.
+    /// Copies the argument of a method that takes `Bytes` alone, or nothing. Its response may use a
+    /// codec.
     pub fn of_bytes(bytes: &[u8], codec: Option<CodecName>) -> Arguments {
         Arguments {
             frame: Ok(frame_of(bytes)),
@@ -136,7 +137,7 @@ impl Arguments {
     }
 }
 
-/// How it is named on the wire.
+/// Returns the name of a codec on the wire.
 pub const fn codec_name<C: Codec>() -> CodecName {
     const { CodecName::new(C::NAME) }
 }
@@ -152,7 +153,7 @@ pub(crate) fn encode<C: CodecOf<T>, T>(value: &T) -> Result<FrameBuf> {
     }
 }
 
-/// The end of a call whose method fails with a [`Status`].
+/// Decodes the end of a call whose method fails with a [`Status`].
 pub fn result<C: CodecOf<T>, T>(code: u32, body: Bytes) -> Result<T> {
     match code {
         0 => C::decode(&body).map_err(undecodable),
@@ -160,7 +161,7 @@ pub fn result<C: CodecOf<T>, T>(code: u32, body: Bytes) -> Result<T> {
     }
 }
 
-/// The same of a method that gives `Bytes`.
+/// As `result`, for a method that returns `Bytes`.
 pub fn bytes_result(code: u32, body: Bytes) -> Result<Bytes> {
     match code {
         0 => Ok(body),
@@ -168,7 +169,7 @@ pub fn bytes_result(code: u32, body: Bytes) -> Result<Bytes> {
     }
 }
 
-/// The end of a call whose method has an error of its own.
+/// Decodes the end of a call whose method has an error type of its own.
 pub fn typed_result<C, T, E>(code: u32, body: Bytes) -> Result<T, CallError<E>>
 where
     C: CodecOf<T> + CodecOf<E>,
@@ -179,7 +180,7 @@ where
     }
 }
 
-/// The same of a method that gives `Bytes`.
+/// As `typed_result`, for a method that returns `Bytes`.
 pub fn typed_bytes<C: CodecOf<E>, E>(code: u32, body: Bytes) -> Result<Bytes, CallError<E>> {
     match code {
         TYPED_ERROR => Err(application_error::<C, E>(&body)),
@@ -187,7 +188,7 @@ pub fn typed_bytes<C: CodecOf<E>, E>(code: u32, body: Bytes) -> Result<Bytes, Ca
     }
 }
 
-/// An item of a stream.
+/// Decodes an item of a stream.
 pub(crate) fn decode_item<C: CodecOf<T>, T>(body: &[u8]) -> Result<T> {
     C::decode(body).map_err(|why| {
         let what = format!("an item cannot be decoded: {why}");

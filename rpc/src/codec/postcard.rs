@@ -35,7 +35,7 @@ impl<T: Serialize + DeserializeOwned> CodecOf<T> for Postcard {
     }
 }
 
-/// Appends to a body.
+/// A flavor that appends to a body.
 struct BodyFlavor<'a>(&'a mut BodyBuf);
 
 impl Flavor for BodyFlavor<'_> {

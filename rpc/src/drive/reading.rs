@@ -1,13 +1,13 @@
-//! Whether a peer reads what it is sent.
+//! Checks whether a peer reads what it is sent.
 //!
-//! A slot is free at the server once its answer is on its way, so a client that sends requests
-//! without end, and reads nothing, would have the server keep all of the answers. An honest one has
-//! read the answer before it uses a slot again. So once it has sent more requests than it has
-//! slots, it has read an answer to one of them.
+//! A server frees a slot once the response is on its way, so a client that sends requests without
+//! end and reads nothing would make the server keep all responses. An honest client has read the
+//! response before it uses the slot again. So once it has sent more requests than it has slots, it
+//! has read at least one response.
 //!
-//! Items of streams are the same, in either direction: their sender gets credit for items that were
-//! read, and must read it to send more. (Items are kept in bounds by the
-//! side that sends them: [`send_item`](super::send_item).)
+//! The same holds for items of streams, in either direction: their sender gets credit for items
+//! that were read, and must read the credit to send more. (The sending side bounds the items
+//! themselves: [`send_item`](super::send_item).)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,22 +18,22 @@ use crate::wire::Violation;
 
 #[derive(Debug, Default)]
 pub(crate) struct ReadingCheck {
-    /// Messages that were given to the endpoint.
+    /// Number of messages that were passed to the endpoint.
     messages: AtomicU64,
     requests: Look,
     items: Look,
 }
 
-/// The last check.
+/// The state of the last check.
 #[derive(Debug, Default)]
 struct Look {
-    /// What has come since.
+    /// Number of requests or items that have arrived since.
     came: AtomicU64,
-    /// How many messages there were then.
+    /// The value of `messages` at that time.
     messages: AtomicU64,
 }
 
-/// What makes this side send something.
+/// A frame of the peer that makes this side send something.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Came {
     Request,
@@ -45,7 +45,8 @@ impl ReadingCheck {
         self.messages.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Checks, if one is due. Called by the one task that reads what the peer sends.
+    /// Checks whether the peer reads, if a check is due. Called only by the task that reads the
+    /// peer's frames.
     ///
     /// # Errors
     /// The peer does not read.

@@ -1,6 +1,6 @@
-//! Bodies by reference: requests and answers that are larger than a frame. Its sender lends it
-//! for as long as the call goes on; its receiver reads it into memory of its own, whose size it
-//! has checked, when it has room for it.
+//! Bodies by reference: requests and responses that are larger than a frame. The sender lends the
+//! body for the duration of the call. The receiver checks its size, waits for room, and reads it
+//! into memory of its own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -14,10 +14,11 @@ use super::bulk::{outlive, part_len, status_of};
 use crate::limits::{BODIES_PER_CONNECTION, CHUNK_DEPTH};
 use crate::status::{Code, Result, Status};
 
-/// What room is counted in.
+/// Unit in which room is counted, in bytes.
 const PAGE: usize = 4096;
 
-/// Room for the bodies that move in one direction of a connection; in turns. Made for the first.
+/// Room for the bodies that move in one direction of a connection, granted in order. Allocated for
+/// the first body.
 pub(crate) struct BodyRoom(OnceLock<Arc<Semaphore>>);
 
 impl BodyRoom {
@@ -25,7 +26,7 @@ impl BodyRoom {
         BodyRoom(OnceLock::new())
     }
 
-    /// Waits for room for so many bytes, at most what a body may have.
+    /// Waits for room for `len` bytes, which is at most the size that a body may have.
     pub(crate) async fn reserve(&self, len: u64) -> Result<OwnedSemaphorePermit> {
         let all = || Arc::new(Semaphore::new(BODIES_PER_CONNECTION / PAGE));
         let room = Arc::clone(self.0.get_or_init(all));
@@ -38,11 +39,11 @@ fn pages(len: u64) -> u32 {
     u32::try_from(len.div_ceil(PAGE as u64)).unwrap_or(u32::MAX)
 }
 
-/// Reads a body into room of its own, in chunks: small frames wait for two of them at most.
+/// Reads a body into its own memory, in chunks: small frames wait for at most two of them.
 ///
 /// # Cancel safety
-/// Dropping the future ends the transfer. Its memory is freed when nothing uses it any more, and
-/// with it its room.
+/// Dropping the future ends the transfer. Its memory and its room are freed when nothing uses the
+/// memory any more.
 pub(crate) async fn fetch(
     endpoint: &Endpoint,
     from: RemoteRegion,
@@ -64,7 +65,7 @@ struct Fetch<'a> {
 
 impl Fetch<'_> {
     async fn read_all(&mut self, from: RemoteRegion) -> Result<Vec<u8>, Error> {
-        // What is decoded has at most `BODY_MAX`.
+        // The decoded length is at most `BODY_MAX`.
         let len = from.len as usize;
         let buffer = vec![0; len];
         if len == 0 {

@@ -1,13 +1,13 @@
-//! Lent memory as a handler has it: read and written by RMA, in chunks.
+//! Lent memory on the handler's side: read and written by RMA, in chunks.
 //!
-//! Chunks are of a bounded size, so that a small answer waits behind two of them at most, and come
-//! out of memory that the server has set aside. A handler may keep what it has read, and stand
-//! still: so each piece of lent memory has a small chunk of its own beside what all share, and a
-//! transfer waits for its own handler alone. A client that does not serve a transfer
-//! cannot prolong it: it ends soon after its call's deadline, even if the handler runs on. But the
-//! library keeps the memory of a transfer until the client has answered, so its room is kept for as
-//! long: a client has no more memory of the server by not answering. One that has not answered for
-//! 10 s is disconnected.
+//! Chunks have a bounded size, so that a small response waits for at most two of them, and they
+//! come out of memory that the server has set aside. A handler may stop and keep the chunks that it
+//! has read. Therefore each piece of lent memory has a small chunk of its own in addition to the
+//! shared ones, and a transfer waits only for its own handler. A client that does not serve a
+//! transfer cannot prolong it: it ends soon after its call's deadline, even if the handler
+//! continues. But the library keeps a transfer's memory until the client has answered, and its room
+//! is kept as long, so a client gets no more of the server's memory by not answering. A client that
+//! has not answered for 10 s is disconnected.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -30,7 +30,7 @@ use crate::limits::{
 };
 use crate::status::{Code, Result, Status};
 
-/// The memory that the chunks of a server's transfers are in.
+/// The memory for the chunks of a server's transfers.
 pub(crate) struct ChunkPool {
     room: Arc<Semaphore>,
     free: Mutex<Vec<Vec<u8>>>,
@@ -44,7 +44,7 @@ impl ChunkPool {
         })
     }
 
-    /// Chunks that transfers and handlers have.
+    /// Returns the number of chunks that transfers and handlers hold.
     #[cfg(feature = "test-util")]
     pub(crate) fn taken(&self) -> usize {
         CHUNKS_PER_SERVER - self.room.available_permits()
@@ -59,7 +59,7 @@ impl ChunkPool {
         free.unwrap_or_else(|| vec![0; CHUNK])
     }
 
-    /// Only whole ones are kept.
+    /// Takes a buffer back, if it is a whole chunk.
     fn put(&self, buffer: Vec<u8>) {
         if buffer.capacity() < CHUNK {
             return;
@@ -71,24 +71,24 @@ impl ChunkPool {
     }
 }
 
-/// A connection, as far as transfers need it.
+/// The part of a connection that transfers need.
 pub(crate) struct Bulk {
     pub(super) endpoint: Endpoint,
     pool: Arc<ChunkPool>,
     room: Arc<Semaphore>,
-    /// For transfers that have ended for their handlers, and not for the client. Made for the
-    /// first.
+    /// Permits for transfers that have ended for their handlers but not for the client. Allocated
+    /// for the first one.
     unanswered: OnceLock<Arc<Semaphore>>,
 }
 
-/// Room for a chunk, until this is dropped.
+/// Room for a chunk, until it is dropped.
 enum ChunkPermit {
-    /// Among those of its connection, and of all.
+    /// One of the shared chunks of its connection and of the server.
     Shared {
         _of_connection: OwnedSemaphorePermit,
         _of_server: OwnedSemaphorePermit,
     },
-    /// The small one of its piece.
+    /// The small chunk of its own piece of lent memory.
     Own(#[allow(dead_code, reason = "held")] OwnedSemaphorePermit),
 }
 
@@ -116,8 +116,8 @@ impl Bulk {
         self.unanswered.get_or_init(all)
     }
 
-    /// Room for a piece that has none: at once, unless its handler keeps its own chunk, or the
-    /// client has left too much unanswered.
+    /// Waits for room for a piece that holds no chunk. There is room at once, unless the handler
+    /// keeps the piece's own chunk, or the client has left too many transfers unanswered.
     async fn reserve(&self, own: &Arc<Semaphore>) -> Result<ChunkPermit> {
         if let Some(shared) = self.try_reserve() {
             return Ok(shared);
@@ -134,7 +134,8 @@ impl Bulk {
         first.map_err(|_| Status::new(Code::Internal, "the server's memory is closed"))
     }
 
-    /// A connection that has its share already waits for itself alone.
+    /// A connection that has its full share waits for its own chunks before it waits for the
+    /// server's.
     async fn reserve_shared(&self) -> std::result::Result<ChunkPermit, AcquireError> {
         Ok(ChunkPermit::Shared {
             _of_connection: Arc::clone(&self.room).acquire_owned().await?,
@@ -150,13 +151,13 @@ impl Bulk {
     }
 }
 
-/// Keeps what a transfer holds until its operations have ended, which the client determines: if it
+/// Keeps what a transfer holds until its operations have ended, which depends on the client: if it
 /// does not answer in time, its connection is closed.
 pub(super) fn outlive<F>(endpoint: &Endpoint, operations: Vec<F>, held: impl Send + 'static)
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    // Without a runtime there is no driver either, and all of its operations have ended.
+    // Without a runtime there is no driver, so all of the operations have ended.
     let (false, Ok(runtime)) = (operations.is_empty(), Handle::try_current()) else {
         return;
     };
@@ -174,7 +175,8 @@ where
     });
 }
 
-/// Bytes that move at a time, of so many: all of them, if they may be on their way at once.
+/// Returns the size of the parts in which `all` bytes are moved: one part, if all may be in flight
+/// at once.
 pub(super) fn part_len(all: usize) -> usize {
     match all <= CHUNK * CHUNK_DEPTH {
         true => all.max(1),
@@ -182,7 +184,7 @@ pub(super) fn part_len(all: usize) -> usize {
     }
 }
 
-/// Why a transfer failed.
+/// Returns the status of a transfer that failed with this error.
 pub(super) fn status_of(error: Error) -> Status {
     let code = match error.refusal() {
         Some(_) => Code::LentRefused,
@@ -237,9 +239,9 @@ pub(super) async fn within<T>(
 pub struct Pull {
     region: RemoteRegion,
     bulk: Arc<Bulk>,
-    /// Of the call.
+    /// The deadline of the call.
     deadline: Option<Instant>,
-    /// Room for the chunk that it is sure of.
+    /// Room for the chunk that this piece always has.
     own: Arc<Semaphore>,
 }
 
@@ -297,7 +299,7 @@ impl Pull {
             );
             return Err(Status::new(Code::TooLarge, what));
         };
-        // Not for all that is claimed: it has not come yet.
+        // Not allocated for the claimed length, since the bytes have not arrived yet.
         let mut all = Vec::with_capacity(len.min(BODY_MAX));
         let mut chunks = self.chunks();
         while let Some(chunk) = chunks.next().await? {
@@ -321,7 +323,7 @@ pub struct Chunks {
     bulk: Arc<Bulk>,
     deadline: Option<Instant>,
     own: Arc<Semaphore>,
-    /// Bytes that were asked for.
+    /// Number of bytes that were requested.
     asked: u64,
     reads: VecDeque<(Op<Vec<u8>>, ChunkPermit)>,
 }
@@ -383,7 +385,7 @@ impl Chunks {
     }
 }
 
-/// What has not been answered keeps its room.
+/// Reads that are not answered keep their room.
 impl Drop for Chunks {
     fn drop(&mut self) {
         if self.reads.is_empty() {

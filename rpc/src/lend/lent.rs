@@ -1,4 +1,4 @@
-//! One piece of memory at its way to a call and back.
+//! One piece of memory on its way to a call and back.
 
 use std::fmt;
 use std::future::Future;
@@ -23,7 +23,7 @@ pub trait LendBufMut: LendBuf {}
 pub(super) mod sealed {
     use super::{Access, Domain, Error, Future, Pin, RemoteRegion};
 
-    /// The way back of a buffer.
+    /// The future that returns a buffer.
     pub type Return<B> = Pin<Box<dyn Future<Output = Result<B, Error>> + Send>>;
 
     /// How a buffer becomes a region and comes back.
@@ -31,17 +31,17 @@ pub(super) mod sealed {
         /// The region.
         type Region: Send + Unpin + 'static;
 
-        /// The buffer comes back with the error.
+        /// Registers the buffer, or returns it with the error.
         fn register(
             self,
             domain: &Domain,
             access: Access,
         ) -> Result<Self::Region, (Error, Option<Self>)>;
-        /// What the peer needs.
+        /// Returns the description that the peer needs.
         fn remote(region: &Self::Region) -> RemoteRegion;
-        /// New accesses are refused from now on.
+        /// Refuses new accesses from now on.
         fn revoke_now(region: &Self::Region);
-        /// The key is void once this is polled; ends when nothing uses the memory.
+        /// Voids the key at the first poll; completes when nothing uses the memory.
         fn deregister(region: &Self::Region) -> Return<Self>;
     }
 }
@@ -87,7 +87,7 @@ impl LendBufMut for Box<[u8]> {}
 impl LendBufMut for BytesMut {}
 impl LendBufMut for MappedBuffer {}
 
-/// How far a piece is.
+/// The state of a piece.
 enum State<B: Register> {
     Owned(B),
     Lent(B::Region),
@@ -95,7 +95,7 @@ enum State<B: Register> {
     Gone,
 }
 
-/// A piece that is lent with one kind of right.
+/// A piece of memory that is lent with one kind of right.
 pub(super) struct LentMemory<B: Register> {
     state: State<B>,
 }
@@ -109,7 +109,7 @@ impl<B: Register> LentMemory<B> {
             Ok(region) => {
                 let remote = B::remote(&region);
                 self.state = State::Lent(region);
-                // The handler has the right that it was lent for, and no other.
+                // The handler gets the right that the memory was lent for, and no other.
                 Ok(RemoteRegion { access, ..remote })
             }
             Err((error, buffer)) => {
@@ -119,7 +119,7 @@ impl<B: Register> LentMemory<B> {
         }
     }
 
-    /// Takes it back: ready once no peer can touch it. `false`: it is lost.
+    /// Takes the memory back. Ready once no peer can access it; `false`: it is lost.
     fn poll_return(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if let State::Lent(region) = &self.state {
             self.state = State::Returning(B::deregister(region));
@@ -144,7 +144,7 @@ impl<B: Register> LentMemory<B> {
     }
 }
 
-/// With its last handle a region is gone; until then no access may begin.
+/// Dropping the last handle deregisters a region; until then no access may begin.
 impl<B: Register> Drop for LentMemory<B> {
     fn drop(&mut self) {
         if let State::Lent(region) = &self.state {

@@ -1,8 +1,8 @@
-//! Memory that a call lends, and what the handler does with it.
+//! Memory that a call lends, on the caller's and the handler's side.
 //!
-//! The caller's end ([`Lend`]) registers the memory for the call alone, under a key of its own, and
-//! voids the key when the call ends. The handler's end ([`Pull`], [`Push`]) reads and writes it by
-//! RMA, in chunks, out of memory that is the server's.
+//! The caller's side ([`Lend`]) registers the memory for this call alone, under a key of its own,
+//! and voids the key when the call ends. The handler's side ([`Pull`], [`Push`]) reads and writes
+//! it by RMA, in chunks that are in the server's memory.
 
 mod body;
 mod bulk;

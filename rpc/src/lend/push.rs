@@ -85,7 +85,7 @@ impl From<RegionSlice> for BulkSource {
     }
 }
 
-/// A write under way.
+/// A write in progress.
 enum Write {
     Bytes(Op<Bytes>),
     Region(Op<RegionSlice>),
@@ -118,14 +118,14 @@ impl Future for Write {
     }
 }
 
-/// The writes of a transfer, in their order.
+/// The writes of a transfer, in order.
 struct Writes<'a> {
     bulk: &'a Bulk,
     under_way: VecDeque<Write>,
 }
 
 impl Writes<'_> {
-    /// Waits for the oldest one. Not answered, it is among those that are kept.
+    /// Waits for the oldest write. If this future is dropped before, the write stays in the list.
     async fn end_oldest(&mut self) -> Result<()> {
         let Some(oldest) = self.under_way.front_mut() else {
             return Ok(());
@@ -172,7 +172,7 @@ impl Drop for Writes<'_> {
 pub struct Push {
     region: RemoteRegion,
     bulk: Arc<Bulk>,
-    /// Of the call.
+    /// The deadline of the call.
     deadline: Option<Instant>,
 }
 

@@ -1,7 +1,7 @@
-//! The two ends of one direction of a stream.
+//! The two ends of one direction of a stream: credit, and items that were not read.
 //!
-//! Its sender begins with the credit of [`STREAM_ITEMS`] and [`STREAM_BYTES`], and gets back what
-//! was read. So a reader that stands still holds its own stream, and no other.
+//! The sender starts with a credit of [`STREAM_ITEMS`] and [`STREAM_BYTES`], and gets back the
+//! credit of items that were read. So a reader that stops holds up its own stream only.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ const INITIAL: Credit = Credit {
     bytes: STREAM_BYTES,
 };
 
-/// What may be sent.
+/// The sender's end: the credit that is left.
 #[derive(Debug)]
 pub struct Outflow {
     left: Credit,
@@ -27,7 +27,7 @@ impl Outflow {
         Outflow { left: INITIAL }
     }
 
-    /// Takes the credit of an item with so many bytes, if there is enough.
+    /// Takes the credit for an item of `len` bytes, if there is enough.
     pub fn take(&mut self, len: usize) -> bool {
         let bytes = u32::try_from(len).unwrap_or(u32::MAX);
         if self.left.items == 0 || self.left.bytes < bytes {
@@ -39,7 +39,7 @@ impl Outflow {
     }
 
     /// # Errors
-    /// It is more than was sent.
+    /// It exceeds what was sent.
     pub fn handle_credit(&mut self, more: Credit) -> Result<(), Violation> {
         let sum = |left: u32, more: u32, most: u32| {
             let sum = left.checked_add(more).filter(|sum| *sum <= most);
@@ -53,13 +53,13 @@ impl Outflow {
     }
 }
 
-/// What has come and was not read.
+/// The receiver's end: items that have arrived and were not read.
 #[derive(Debug)]
 pub struct Inflow {
     items: VecDeque<ItemBody>,
-    /// What may still come.
+    /// Credit that the sender may still use.
     granted: Credit,
-    /// What was read, and has not been granted again.
+    /// Credit of items that were read, which has not been granted again.
     read: Credit,
     is_over: bool,
 }
@@ -75,7 +75,7 @@ impl Inflow {
     }
 
     /// # Errors
-    /// It was not granted, or the stream is over.
+    /// It exceeds the granted credit, or the stream has ended.
     pub fn handle_item(&mut self, body: &[u8]) -> Result<(), Violation> {
         if self.is_over {
             return Err(Violation("an item behind the last one"));
@@ -91,7 +91,7 @@ impl Inflow {
     }
 
     /// # Errors
-    /// The stream is over already.
+    /// The stream has ended already.
     pub fn handle_last(&mut self) -> Result<(), Violation> {
         match std::mem::replace(&mut self.is_over, true) {
             true => Err(Violation("a stream that ends twice")),
@@ -99,14 +99,14 @@ impl Inflow {
         }
     }
 
-    /// True if nothing comes any more.
+    /// Returns whether the stream has ended.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// The next item, and what is to be granted again: half of all at a time, so that most items
-    /// cost no frame of their own. The other half is more than the largest item, so the sender is
-    /// never without enough once everything is read.
+    /// Returns the next item, and the credit to grant again: half of all at a time, so that most
+    /// items need no frame for credit. The other half is more than the largest item, so the sender
+    /// always has enough once everything is read.
     pub fn read(&mut self) -> Option<(ItemBody, Option<Credit>)> {
         let body = self.items.pop_front()?;
         self.read.items += 1;

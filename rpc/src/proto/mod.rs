@@ -1,5 +1,5 @@
-//! The two machines of a connection, without I/O, clock, lock or waker: calls, frames and "the
-//! connection is gone" go in; what is to be sent, and ends of calls, come out.
+//! The two machines of a connection, without I/O, clock, lock or waker: their inputs are calls,
+//! frames and the end of the connection; their outputs are frames to be sent and ends of calls.
 
 mod client;
 mod flow;
@@ -11,5 +11,5 @@ pub use client::{CallKey, CallProgress, ClientMachine, ResponseOutcome};
 pub use flow::ItemBody;
 pub use server::{Admission, ItemRead, ItemSend, ServerMachine};
 
-/// A point in time, which the caller of a machine knows.
+/// A point in time; the callers of a machine pass the current one.
 pub type Time = std::time::Instant;

@@ -1,4 +1,4 @@
-//! The server's end of a connection: which slots have a call that is not answered.
+//! The server's end of a connection: the slots whose calls are not answered.
 //!
 //! ```text
 //! idle --REQUEST--> Running --answer--> idle
@@ -7,19 +7,20 @@
 //!                                    \--its time is over--> Revoked --TAKEN--> idle
 //! ```
 //!
-//! Who answers first ends the call; what comes later has nothing to answer. What has crossed the
-//! answer (a CANCEL, an ITEM, a CREDIT) finds the slot without a call, which is no violation.
+//! The first answer ends the call; later ones have no effect. A CANCEL, ITEM or CREDIT that crosses
+//! the answer finds the slot without a call, which is not a violation.
 //!
-//! Invariant: `running` slots are Running or Lent; `bytes` are those of requests in Running ones.
+//! Invariant: `running` slots are Running or Lent; `bytes` is the size of the requests in Running
+//! ones.
 
 use super::flow::{Inflow, ItemBody, Outflow};
 use crate::wire::{CallId, Credit, Item, Streams, Violation, Window};
 
 #[derive(Debug)]
 struct Slot<R, W> {
-    /// Of the last call.
+    /// Generation of the last call.
     generation: u16,
-    /// Of its request.
+    /// Size of its request.
     bytes: u32,
     state: SlotState<R, W>,
 }
@@ -31,9 +32,9 @@ enum SlotState<R, W> {
         handler: R,
         flows: Option<Box<Flows<W>>>,
     },
-    /// The client reads the answer out of this side's memory.
+    /// The client is reading the answer out of this side's memory.
     Lent(R),
-    /// It was too slow for that, and has not said so far that it has noticed.
+    /// The client was too slow to read the answer, and has not sent TAKEN yet.
     Revoked,
 }
 
@@ -42,27 +43,27 @@ enum SlotState<R, W> {
 struct Flows<W> {
     received: Option<Inflow>,
     sent: Option<Outflow>,
-    /// Who waits for an item.
+    /// The waker of the task that waits for an item.
     reader: Option<W>,
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It may run; [`ServerMachine::start`], or answer it.
+    /// It may run: call [`ServerMachine::start`], or answer it.
     Admitted,
-    /// This side drains: answer it so.
+    /// This side drains: answer it with that.
     Draining,
 }
 
-/// What there is to read of a call's stream.
+/// The next item of a call's stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ItemRead {
-    /// Nothing yet.
+    /// No item has arrived yet.
     Pending,
-    /// An item, and what the client may send more.
+    /// An item, and the credit to grant to the client.
     Item(ItemBody, Option<Credit>),
-    /// All was read.
+    /// All items were read, and the stream has ended.
     Over,
     /// The call was answered, or its connection has ended.
     Gone,
@@ -71,16 +72,16 @@ pub enum ItemRead {
 /// Whether an item can be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemSend {
-    /// Now, before anything else of the call.
+    /// It must be sent now, before anything else of the call.
     Now,
-    /// Once the client has read more.
+    /// It can be sent once the client has read more.
     Later,
     /// The call was answered, or its connection has ended.
     Gone,
 }
 
-/// See the module. `R` is what the handler of a call is reached by, `W` what a reader of its items
-/// is woken by.
+/// The server's machine; see the module. `R` reaches the handler of a call, `W` wakes a reader of
+/// its items.
 #[derive(Debug)]
 pub struct ServerMachine<R, W> {
     slots: Vec<Slot<R, W>>,
@@ -94,7 +95,8 @@ pub struct ServerMachine<R, W> {
 }
 
 impl<R, W> ServerMachine<R, W> {
-    /// Of a client that may have so many calls open, and bytes of their requests.
+    /// Creates a machine for a client that may have this number of open calls, and of bytes of
+    /// their requests.
     pub fn new(calls_max: u32, bytes_max: u64) -> Self {
         ServerMachine {
             slots: Vec::new(),
@@ -107,26 +109,27 @@ impl<R, W> ServerMachine<R, W> {
         }
     }
 
-    /// Calls that a client may have open, by the largest window that was announced.
+    /// Returns how many calls a client may have open, by the largest window that was announced.
     pub fn calls_max(&self) -> u32 {
         self.calls_max
     }
 
-    /// Calls that are not over: not answered, or by an answer that is not read.
+    /// Returns the number of calls that are not over: without an answer, or with one that the
+    /// client has not read.
     pub fn running(&self) -> usize {
         self.running
     }
 
-    /// A window that is to be announced.
+    /// Applies a window that is about to be announced.
     pub fn widen(&mut self, window: Window) {
         self.calls_max = self.calls_max.max(window.calls);
         self.bytes_max = self.bytes_max.max(window.bytes.into());
     }
 
-    /// A REQUEST of so many bytes. It has started nothing yet.
+    /// Handles a REQUEST of `len` bytes, and starts nothing.
     ///
     /// # Errors
-    /// The client has more under way than it may, or uses a name twice.
+    /// The client exceeds its window, or uses an id twice.
     #[inline]
     pub fn handle_request(&mut self, call: CallId, len: usize) -> Result<Admission, Violation> {
         if u32::from(call.slot) >= self.calls_max {
@@ -134,7 +137,7 @@ impl<R, W> ServerMachine<R, W> {
         }
         let at = usize::from(call.slot);
         while self.slots.len() <= at {
-            // The first call of a slot has generation 0.
+            // The first call of a slot then has generation 0.
             self.slots.push(Slot {
                 generation: u16::MAX,
                 bytes: 0,
@@ -159,7 +162,7 @@ impl<R, W> ServerMachine<R, W> {
         })
     }
 
-    /// An admitted call runs. `false`: the connection has ended meanwhile.
+    /// Starts an admitted call. `false`: the connection has ended.
     pub fn start(&mut self, call: CallId, handler: R, streams: Streams) -> bool {
         if self.has_ended {
             return false;
@@ -178,13 +181,13 @@ impl<R, W> ServerMachine<R, W> {
         true
     }
 
-    /// The call is answered. If this is the first answer and the connection is there, the answer is
-    /// to be sent, and who is to be woken is said, if anybody is.
+    /// Ends a call by an answer. `Some` for the first answer, if the connection exists: then the
+    /// answer must be sent, and the contained reader, if any, woken.
     pub fn answer(&mut self, call: CallId) -> Option<Option<W>> {
         self.end_running(call, |_| SlotState::Idle)
     }
 
-    /// The same with an answer that the client has to read; the call is over when it has.
+    /// As `answer`, with an answer that the client has to read; the call is over once it has.
     pub fn answer_by_reference(&mut self, call: CallId) -> Option<Option<W>> {
         let reader = self.end_running(call, SlotState::Lent)?;
         self.running += 1;
@@ -212,7 +215,7 @@ impl<R, W> ServerMachine<R, W> {
         }
     }
 
-    /// The client was too slow to read the answer.
+    /// Revokes an answer that the client was too slow to read.
     pub fn revoke(&mut self, call: CallId) {
         let slot = self.slot_mut(call);
         if let Some(slot) = slot.filter(|it| matches!(it.state, SlotState::Lent(_))) {
@@ -221,7 +224,7 @@ impl<R, W> ServerMachine<R, W> {
         }
     }
 
-    /// A TAKEN: who waits for it.
+    /// Handles a TAKEN; returns the handler that waits for it.
     ///
     /// # Errors
     /// There is no such answer.
@@ -234,7 +237,7 @@ impl<R, W> ServerMachine<R, W> {
                 Ok(Some(handler))
             }
             SlotState::Revoked => Ok(None),
-            // The connection is about to end for this.
+            // The connection is about to end because of this.
             other @ (SlotState::Idle | SlotState::Running { .. }) => {
                 slot.state = other;
                 Err(none)
@@ -242,7 +245,7 @@ impl<R, W> ServerMachine<R, W> {
         }
     }
 
-    /// A CANCEL: the handler to be reached, if the call still runs.
+    /// Handles a CANCEL; returns the handler, if the call is still running.
     ///
     /// # Errors
     /// There was no such call.
@@ -255,7 +258,7 @@ impl<R, W> ServerMachine<R, W> {
         })
     }
 
-    /// An ITEM: who is to be woken.
+    /// Handles an ITEM; returns the reader to wake.
     ///
     /// # Errors
     /// There was no such call, or it takes no items, or not this one.
@@ -276,10 +279,10 @@ impl<R, W> ServerMachine<R, W> {
         Ok(flows.reader.take())
     }
 
-    /// A CREDIT: the handler to be reached.
+    /// Handles a CREDIT; returns the handler to wake.
     ///
     /// # Errors
-    /// There was no such call, or it sends no items, or not so many.
+    /// There was no such call, or it sends no items, or fewer.
     pub fn handle_credit(&mut self, call: CallId, more: Credit) -> Result<Option<&R>, Violation> {
         let slot = self.slot_mut(call);
         let slot = slot.ok_or(Violation("credit of no call"))?;
@@ -292,8 +295,8 @@ impl<R, W> ServerMachine<R, W> {
         Ok(Some(handler))
     }
 
-    /// What is given out when there is an item to be read; the last one comes back. Of a call that
-    /// is over, this one does.
+    /// Sets the reader to wake for an item, and returns the previous one, or this one if the call
+    /// is over.
     pub fn watch_items(&mut self, call: CallId, reader: W) -> Option<W> {
         match self.flows(call) {
             Some(flows) => flows.reader.replace(reader),
@@ -301,13 +304,13 @@ impl<R, W> ServerMachine<R, W> {
         }
     }
 
-    /// True if there is no reader to be woken for an item, or not such a one.
+    /// Returns whether no reader for which `is_such` is true waits for an item.
     pub fn is_unwatched(&mut self, call: CallId, is_such: impl FnOnce(&W) -> bool) -> bool {
         let reader = self.flows(call).and_then(|it| it.reader.as_ref());
         !reader.is_some_and(is_such)
     }
 
-    /// The next item of the client's.
+    /// Reads the next item that the client has sent.
     pub fn read_item(&mut self, call: CallId) -> ItemRead {
         let Some(flows) = self.flows(call) else {
             return ItemRead::Gone;
@@ -324,7 +327,7 @@ impl<R, W> ServerMachine<R, W> {
         }
     }
 
-    /// An item with so many bytes is there to be sent.
+    /// Takes the credit for an item of `len` bytes that is about to be sent.
     pub fn send_item(&mut self, call: CallId, len: usize) -> ItemSend {
         let sent = self.flows(call).and_then(|it| it.sent.as_mut());
         match sent.map(|it| it.take(len)) {
@@ -334,7 +337,7 @@ impl<R, W> ServerMachine<R, W> {
         }
     }
 
-    /// True as long as the call is not answered and the connection is there.
+    /// Returns whether the call is not answered and the connection exists.
     pub fn is_running(&self, call: CallId) -> bool {
         let slot = self.slots.get(usize::from(call.slot));
         slot.is_some_and(|it| {
@@ -342,12 +345,12 @@ impl<R, W> ServerMachine<R, W> {
         })
     }
 
-    /// From now on calls are refused.
+    /// Refuses calls from now on.
     pub fn drain(&mut self) {
         self.is_draining = true;
     }
 
-    /// The handlers of all calls that are not over.
+    /// Returns the handlers of all calls that are not over.
     pub fn all_running(&self) -> impl Iterator<Item = &R> {
         self.slots.iter().filter_map(|it| match &it.state {
             SlotState::Running { handler, .. } | SlotState::Lent(handler) => Some(handler),
@@ -355,8 +358,8 @@ impl<R, W> ServerMachine<R, W> {
         })
     }
 
-    /// The connection has ended, and all its calls with it: their handlers, and who waits for
-    /// items.
+    /// Ends all calls, because the connection has ended. Returns their handlers, and the readers
+    /// that wait for items.
     pub fn handle_end(&mut self) -> (Vec<R>, Vec<W>) {
         self.has_ended = true;
         (self.running, self.bytes) = (0, 0);
@@ -374,7 +377,7 @@ impl<R, W> ServerMachine<R, W> {
         (handlers, readers)
     }
 
-    /// The slot of the call, if it is its last one.
+    /// Returns the slot of the call, if it is the last call in it.
     fn slot_mut(&mut self, call: CallId) -> Option<&mut Slot<R, W>> {
         let slot = self.slots.get_mut(usize::from(call.slot));
         slot.filter(|it| it.generation == call.generation)
@@ -387,7 +390,7 @@ impl<R, W> ServerMachine<R, W> {
         }
     }
 
-    /// What holds after every step.
+    /// Checks the invariants that hold after every step.
     #[cfg(test)]
     pub fn invariants(&self) {
         let (mut running, mut bytes) = (0, 0);

@@ -1,4 +1,4 @@
-//! Who may call what.
+//! The authorization of calls.
 
 use crate::cx::Cx;
 use crate::status::Result;

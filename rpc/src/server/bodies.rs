@@ -1,5 +1,5 @@
-//! Requests that are read out of the client's memory, and answers that it reads out of the
-//! server's.
+//! Requests that the server reads out of the client's memory, and answers that the client reads out
+//! of the server's.
 
 use std::future::Future;
 use std::pin::pin;
@@ -21,7 +21,7 @@ use crate::limits::{BODY_TAKEN_WITHIN, RETRY_AFTER};
 use crate::status::{Code, Result, Status};
 use crate::wire::{FrameHead, LentRegions, Streams, micros, reference_frame, write_reference_head};
 
-/// A request whose arguments are on their way.
+/// A request whose arguments are being read.
 pub(super) struct Fetch {
     pub(super) cx: Cx,
     pub(super) region: RemoteRegion,
@@ -32,7 +32,7 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    /// Reads them when their turn has come, then starts the handler.
+    /// Reads the arguments when their turn has come, then starts the handler.
     pub(super) async fn run(mut self, connection: Arc<ServerConnection>) {
         let body = unless_unwanted(&self.cx, async {
             let read = pin!(read(&connection, &self.ticket, self.region));
@@ -43,9 +43,10 @@ impl Fetch {
         });
         let body = body.await;
         let permit = self.ticket.end();
-        // Whole or not, it has lost its place by now.
+        // If the request has lost its place meanwhile, it is refused, even with a complete body.
         let body = body.and_then(|body| permit.is_some().then_some(body).ok_or_else(overloaded));
-        // What it has waited for is no handler's time.
+        // The times of this turn count from the request's arrival, so that the wait is not measured
+        // as a slow poll.
         let mut turn = ServerTurn::new();
         let received = self.cx.call().received;
         turn.begin_at(received);
@@ -66,7 +67,7 @@ impl Fetch {
     }
 }
 
-/// Reads it when its turn has come.
+/// Reads the body when its turn has come.
 async fn read(
     connection: &ServerConnection,
     ticket: &FetchTicket,
@@ -84,7 +85,8 @@ fn overloaded() -> Status {
     status.with_retry_after(RETRY_AFTER)
 }
 
-/// What comes first: its end, or that of the call, in which no handler has started.
+/// Runs `work` until it ends, or the call is cancelled or late. No handler has started in either
+/// case.
 async fn unless_unwanted<T>(cx: &Cx, work: impl Future<Output = Result<T>>) -> Result<T> {
     let unwanted = async {
         match cx.deadline() {
@@ -105,7 +107,7 @@ async fn unless_unwanted<T>(cx: &Cx, work: impl Future<Output = Result<T>>) -> R
     end.map_err(|status| status.with_started(crate::status::Started::NotStarted))
 }
 
-/// Lends an answer to the client until that has read it.
+/// Lends an answer to the client until the client has read it.
 pub(super) async fn answer(
     connection: Arc<ServerConnection>,
     cx: Cx,
@@ -148,7 +150,7 @@ pub(super) async fn answer(
     routed.counters.end(&cx, code, served);
     connection.send(&mut frame);
     wake_all(reader);
-    // TAKEN, or the end of the connection or of the drain.
+    // Ends with TAKEN, the connection or the drain.
     if timeout(BODY_TAKEN_WITHIN, cx.cancelled()).await.is_err() {
         log(|| tracing::debug!(peer = %cx.peer(), "an answer was not read"));
     }

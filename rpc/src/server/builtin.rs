@@ -1,4 +1,4 @@
-//! What every server answers besides its services: how it is, and what it serves.
+//! Methods that every server answers besides its services': its health, and its description.
 
 use std::future::ready;
 use std::sync::{OnceLock, Weak};
@@ -15,7 +15,7 @@ use crate::wire::{CodecName, method_id};
 
 const CHECK: Method = described("fabric-rpc/check");
 const DESCRIBE: Method = described("fabric-rpc/describe");
-/// How it is, and what it serves.
+/// The methods `check` and `describe`.
 pub(crate) static METHODS: [Method; 2] = [CHECK, DESCRIBE];
 
 const fn described(name: &'static str) -> Method {
@@ -69,7 +69,8 @@ pub struct MethodDescription {
     pub stats: MethodStats,
 }
 
-/// The service of these methods; its bodies are postcard, whatever the server's codec is.
+/// The service of these methods. Its bodies are encoded with postcard, whatever the server's codec
+/// is.
 #[derive(Debug, Default)]
 pub(super) struct Builtin {
     /// Set before anything listens.

@@ -1,4 +1,5 @@
-//! The machine of a connection with what it lacks: an endpoint, a lock, and handlers.
+//! A server's connection: the protocol machine, together with the endpoint, lock and handlers that
+//! it needs.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -30,17 +31,17 @@ use crate::wire::{
     each_frame, encode_goaway, encode_window, micros, response_head,
 };
 
-/// Calls by their contexts, and readers of items by their tasks.
+/// The machine: its calls are reached by their contexts, and readers of items by their wakers.
 pub(super) type Machine = ServerMachine<Cx, Waker>;
 
-/// What of a call that is over serves the next one.
+/// Parts of a call that has ended that are reused for the next one.
 #[derive(Default)]
 pub(crate) struct Spare {
     pub(super) cx: Option<Cx>,
     pub(super) handling: Option<Handling>,
-    /// Its method, and where the server has that.
+    /// The last call's method and its index at the server.
     method: Option<(u32, usize)>,
-    /// Answers of the connection whose messages are handled.
+    /// Answers of the connection whose messages are being handled.
     answers: BatchBuf,
 }
 
@@ -48,22 +49,24 @@ pub(super) type ServerTurn = ReadTurn<Spare>;
 
 pub(crate) struct ServerConnection {
     pub(crate) endpoint: Endpoint,
-    /// Asked for by every call; the endpoint has a lock around it.
+    /// Copied here, since every call asks for it and the endpoint has a lock around it.
     peer: SocketAddr,
     pub(super) server: Arc<ServerShared>,
-    /// Bytes of a frame that the client takes, and of a body by reference.
+    /// Bytes of the largest frame that the client takes, and below of the largest body by
+    /// reference.
     frame_max: usize,
     body_max: u64,
     pub(super) bulk: Arc<Bulk>,
-    /// For requests that are read out of the client's memory, and answers that it reads here.
+    /// Room for requests that are read out of the client's memory, and below for answers that it
+    /// reads here.
     pub(super) requests: BodyRoom,
     pub(super) answers: BodyRoom,
-    /// Of the server's room for requests.
+    /// This connection's share of the server's room for requests.
     pub(super) share: BodyShare,
     machine: Mutex<Machine>,
     reading: ReadingCheck,
     has_failed: AtomicBool,
-    /// Closed once it has ended; nothing else of it is used.
+    /// Closed once the connection has ended; the semaphore is used for nothing else.
     ended: Semaphore,
 }
 
@@ -102,18 +105,18 @@ impl ServerConnection {
         act(&mut self.lock())
     }
 
-    /// Calls that are not answered.
+    /// Returns the number of calls that are not answered.
     pub(crate) fn running(&self) -> usize {
         self.with_machine(|machine| machine.running())
     }
 
-    /// Refuses calls from now on, and says so to the client.
+    /// Refuses calls from now on, and notifies the client of that.
     pub(crate) fn drain(&self) {
         self.with_machine(|machine| machine.drain());
         self.send_bare(&encode_goaway());
     }
 
-    /// The client may have so much under way from now on.
+    /// Announces a window that the client may use from now on.
     pub(crate) fn announce(&self, window: Window) {
         self.with_machine(|machine| machine.widen(window));
         self.send_bare(&encode_window(window));
@@ -123,7 +126,7 @@ impl ServerConnection {
         self.frame_max
     }
 
-    /// What cannot be sent has lost its connection, which ends at both sides.
+    /// Sends a frame. If that fails, the connection is lost, and ends at both sides.
     pub(super) fn send(&self, frame: &mut FrameBuf) {
         self.reading.count_message();
         let _ = send(&self.endpoint, frame);
@@ -135,7 +138,7 @@ impl ServerConnection {
         send_item(&self.endpoint, frame).unwrap_or(ItemSending::Sent)
     }
 
-    /// The same, together with other answers if it is small.
+    /// Sends an answer, together with others if it is small.
     fn gather(&self, head: &[u8; HEADER_LEN], reply: &mut Reply, turn: &mut ServerTurn) {
         if !turn.kept.answers.has_room(reply.len()) {
             self.send_gathered(turn);
@@ -160,8 +163,8 @@ impl ServerConnection {
         self.send(&mut FrameBuf::from_slice(frame));
     }
 
-    /// Ends a call, if it is not answered yet: a handler that goes on has the name of a call that
-    /// may be another's by now.
+    /// Ends a call, unless it is answered already: a handler that continues after the answer may
+    /// have the id of another call by now.
     pub(super) fn end_call<T>(
         &self,
         cx: &Cx,
@@ -175,8 +178,8 @@ impl ServerConnection {
         })
     }
 
-    /// Runs a part of the call in a task of its own; should that panic, the call is answered all
-    /// the same.
+    /// Runs a part of the call in a task of its own. If it panics, the call is answered
+    /// nevertheless.
     fn spawn(
         self: &Arc<Self>,
         cx: &Cx,
@@ -191,28 +194,28 @@ impl ServerConnection {
         });
     }
 
-    /// What has served the call has panicked, outside of its handler.
+    /// Answers a call after a panic outside of its handler.
     pub(super) fn answer_panicked(self: &Arc<Self>, cx: &Cx) {
         let status = Status::maybe_ran(Code::Internal, "what serves it has panicked");
         let served = cx.call().received.elapsed();
         self.answer(cx, Reply::refusal(&status), served, None);
     }
 
-    /// Cancels what runs.
+    /// Cancels all running calls.
     pub(crate) fn cancel_all(&self, reason: CancelReason) {
         let all: Vec<Cx> = self.with_machine(|machine| machine.all_running().cloned().collect());
         all.iter().for_each(|cx| cx.cancel(reason));
     }
 
-    /// Waits for the connection's end, which the client makes or [`close`] does.
+    /// Waits for the connection's end, which the client or [`close`] causes.
     pub(crate) async fn ended(&self) {
-        // It has no permits: it is waited for until it is closed.
+        // It never has permits, so this waits until it is closed.
         let _ = self.ended.acquire().await;
     }
 
-    /// Answers a call that has been served for this time, unless it was answered before or has lost
-    /// its connection. Returns the code that the client gets. The call's place is free before that,
-    /// but a large answer keeps it until it is lent.
+    /// Answers a call that was served for `served`, unless it was answered before or its connection
+    /// is lost. Returns the code that the client gets. The call's place is freed before the answer
+    /// is sent, but a large answer keeps it until it is lent.
     pub(super) fn answer(
         self: &Arc<Self>,
         cx: &Cx,
@@ -238,7 +241,7 @@ impl ServerConnection {
         code
     }
 
-    /// The same of a call that was not [opened](Self::open_call), whose answer
+    /// As `answer`, for a call that was not [opened](Self::open_call) and whose answer
     /// [fits](Self::fits) into a frame.
     pub(super) fn answer_at_once(&self, cx: &Cx, reply: &mut Reply, turn: &mut ServerTurn) {
         self.count_end(cx, reply.code, turn.last);
@@ -246,7 +249,7 @@ impl ServerConnection {
         self.gather(&head, reply, turn);
     }
 
-    /// True if the client takes the answer as it is.
+    /// Returns whether the answer fits into a frame that the client takes.
     pub(super) fn fits(&self, reply: &Reply) -> bool {
         reply.len() <= self.frame_max
     }
@@ -256,18 +259,18 @@ impl ServerConnection {
         routed.counters.end(cx, code, served);
     }
 
-    /// An admitted call goes on: from now on it can be cancelled, and its items are there.
+    /// Opens an admitted call: from now on it can be cancelled, and its items can be read.
     pub(super) fn open_call(&self, cx: &Cx, streams: Streams) {
         if !self.with_machine(|machine| machine.start(cx.id(), cx.clone(), streams)) {
             self.lose(cx);
         }
-        // Who cancels all did not see it, if that was before.
+        // A drain that cancelled all calls before this did not see the call.
         if self.server.is_cut.load(Ordering::SeqCst) {
             cx.cancel(CancelReason::Drain);
         }
     }
 
-    /// The connection has ended, and the call with it.
+    /// Ends a call whose connection has ended.
     fn lose(&self, cx: &Cx) {
         cx.cancel(CancelReason::Connection);
         if !cx.is_answered() {
@@ -276,7 +279,8 @@ impl ServerConnection {
         }
     }
 
-    /// What the client takes: in a frame, or by reference. A status says less where it has to.
+    /// Makes the answer one that the client takes, in a frame or by reference. The text of a status
+    /// is cut if necessary.
     fn fit(&self, reply: &mut Reply) {
         if reply.len() <= self.frame_max {
             return;
@@ -344,7 +348,7 @@ impl ServerConnection {
             }
             Frame::Taken(call) => {
                 let taken = self.with_machine(|machine| machine.handle_taken(call))?;
-                // Who lends the answer waits for this.
+                // The task that lends the answer waits for this.
                 taken.iter().for_each(|cx| cx.cancel(CancelReason::Caller));
                 self.server.notice_idle();
                 Ok(())
@@ -501,7 +505,7 @@ impl Connection for ServerConnection {
     }
 
     fn handle_end(self: &Arc<Self>, why: Option<&Error>) {
-        // The library refuses what is longer than any frame.
+        // The library refuses messages that are longer than any frame.
         if why.is_some_and(|why| why.kind() == ErrorKind::TooLarge) {
             self.count_violation("a frame that is too long");
         }
@@ -510,7 +514,7 @@ impl Connection for ServerConnection {
     }
 }
 
-/// Of the answer to a call that was served for this time.
+/// Returns the head of the answer to a call that was served for this time.
 fn head_of(call: CallId, time_us: u32, reply: &Reply) -> [u8; HEADER_LEN] {
     let head = FrameHead {
         call,

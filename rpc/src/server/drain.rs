@@ -1,4 +1,4 @@
-//! The end of a server, in order and by a deadline.
+//! The graceful end of a server, with a deadline.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
         hub,
         listener,
     } = listening;
-    // `None` is beyond what a clock can say.
+    // `None`: the deadline is beyond what a clock can represent.
     let deadline = Instant::now().checked_add(deadline);
-    // A request for a connection that crosses this is rejected by name.
+    // From now on connection requests are rejected with the status `Draining`.
     shared.is_draining.store(true, Ordering::SeqCst);
     drop(listener);
     let connections = hub.connections();
@@ -56,14 +56,14 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
                 shared.idle.notified().await;
             }
         };
-        // A handler that does not wait, or goes on to its end, cannot be stopped.
+        // A handler that does not await, or continues to its end, cannot be stopped.
         let _ = timeout(DRAIN_GRACE, answered).await;
     }
     // A client without calls closes its connection when it reads the notice.
     let linger = Instant::now() + DRAIN_LINGER;
     let linger = deadline.map_or(linger, |it| it.min(linger));
     let _ = timeout_at(linger, join_all(connections.iter().map(|it| it.ended()))).await;
-    // What does not answer is left to the library, which gives it up within seconds.
+    // Connections that do not answer are left to the library, which closes them within seconds.
     let _ = timeout(DRAIN_LINGER, join_all(connections.iter().map(close))).await;
     drop(hub);
 }
@@ -71,7 +71,7 @@ pub(super) async fn drain(listening: Listening, deadline: Duration) {
 fn close(connection: &Arc<ServerConnection>) -> impl Future<Output = ()> {
     let endpoint = connection.endpoint.clone();
     async move {
-        // It says when it is over, not how.
+        // The result only says that the connection has ended.
         let _ = endpoint.shutdown().await;
     }
 }

@@ -1,10 +1,11 @@
-//! What requests by reference hold of a server, and who gives way to whom.
+//! The resources that requests by reference hold at a server, and the rules by which they give way.
 //!
-//! A client that asks the server to read its memory, and then does not serve that, holds a call's
-//! place and room for the body at no cost to itself. So as long as no handler has seen a request,
-//! it holds both only until others need them that have less: where nothing is left, the
-//! connection that has most loses its oldest request, as not started. Bodies that handlers have
-//! are out of reach; of these a connection has no more than it leaves to all others.
+//! A client that asks the server to read its memory, and then does not serve the reads, holds a
+//! call's place and room for the body at no cost to itself. So until a handler has seen a request,
+//! the request holds both only as long as no connection that has less needs them: if nothing is
+//! left, the connection that has most loses its oldest request, as not started. Bodies that
+//! handlers have cannot be taken back; of these a connection has no more than it leaves to all
+//! others.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,10 +18,10 @@ use super::listening::{CallPermit, ServerShared};
 use super::ranking::Ranking;
 use crate::limits::{BODIES_PER_SERVER, FRAME_MAX};
 
-/// What a connection has of that; written under the lock of all.
+/// A connection's share of the room for bodies. Written under the lock of all shares.
 #[derive(Debug, Default)]
 pub(super) struct BodyShare {
-    /// Bytes, those of handlers included.
+    /// Bytes, including those that handlers have.
     bytes: AtomicUsize,
 }
 
@@ -28,35 +29,35 @@ pub(super) struct BodyShare {
 pub(super) struct FetchTable(Mutex<Fetches>);
 
 struct Fetches {
-    /// Bytes that no body has.
+    /// Bytes that are free.
     free: usize,
-    /// In the order in which they came, of each connection.
+    /// The requests of each connection, in the order in which they arrived.
     under_way: Ranking<Entry>,
     next: u64,
 }
 
-/// A request until its body is whole.
+/// A request until its body is complete.
 struct Entry {
     connection: Arc<ServerConnection>,
-    /// Bytes that it has room for; 0 before its turn.
+    /// Bytes of room that it has; 0 before its turn.
     bytes: usize,
     permit: CallPermit,
-    /// Dropped, the request is given up.
+    /// Dropping it notifies the request that it was given up.
     _wanted: oneshot::Sender<Infallible>,
 }
 
-/// The request of one call in the table, until this is dropped.
+/// A call's entry in the table, until this is dropped.
 pub(super) struct FetchTicket {
     server: Arc<ServerShared>,
-    /// The key of its connection.
+    /// Key of its connection.
     owner: usize,
     number: u64,
 }
 
-/// Ready once others have what a request held.
+/// Becomes ready when the request is given up, so that others get what it held.
 pub(super) type GivenUp = oneshot::Receiver<Infallible>;
 
-/// Room for a body, until this is dropped.
+/// Room for a body, until it is dropped.
 pub(super) struct BodyPermit {
     connection: Arc<ServerConnection>,
     bytes: usize,
@@ -75,7 +76,7 @@ impl FetchTable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request has been admitted, and its body is to be read.
+    /// Inserts a request that was admitted and whose body is to be read.
     pub(super) fn insert(
         connection: &Arc<ServerConnection>,
         route: usize,
@@ -102,26 +103,27 @@ impl FetchTable {
         (ticket, given_up)
     }
 
-    /// Makes a place for a call of a connection that has so many: true if another has more, and
-    /// one of these is not read yet. `of_method`: it has to be one of that method.
+    /// Makes a place for a call of a connection that has `calls` calls: gives up a request of
+    /// another connection that has more, and has one that is not read yet. `of_method`: it must be
+    /// a request of this method. Returns whether one was given up.
     pub(super) fn give_place(&self, calls: usize, of_method: Option<usize>) -> bool {
         let given_up = {
             let mut fetches = self.lock();
             let oldest = fetches.under_way.oldest_of_most(calls, of_method);
             oldest.and_then(|it| fetches.give_up(it))
         };
-        // Dropped without the lock, as its waker is.
+        // The entry is dropped without the lock, and so is its waker.
         given_up.is_some()
     }
 }
 
-/// It is there as long as an entry of it is.
+/// Returns the key of a connection, which is valid as long as an entry of the connection exists.
 fn key_of(connection: &Arc<ServerConnection>) -> usize {
     Arc::as_ptr(connection).addr()
 }
 
 impl Fetches {
-    /// Takes a request, and gives its room back.
+    /// Removes a request, and frees its room.
     fn give_up(&mut self, (owner, number): (usize, u64)) -> Option<Entry> {
         let entry = self.under_way.remove(owner, number)?;
         self.give_back(&entry.connection, entry.bytes);
@@ -136,10 +138,10 @@ impl Fetches {
 }
 
 impl FetchTicket {
-    /// Room for so many bytes, which others may have to give up. False: there is none, or this
-    /// request was given up itself.
+    /// Reserves room for `len` bytes, for which others may have to be given up. False: there is no
+    /// room, or this request was given up itself.
     pub(super) fn reserve(&self, len: u64) -> bool {
-        // A client that means it has sent what is smaller in its frame.
+        // An honest client has sent a smaller body in its frame.
         let bytes = usize::try_from(len).unwrap_or(usize::MAX).max(FRAME_MAX);
         let mut given_up = Vec::new();
         let mut fetches = self.server.fetches.lock();
@@ -148,7 +150,7 @@ impl FetchTicket {
         };
         let connection = Arc::clone(&entry.connection);
         let held = || connection.share.bytes.load(Ordering::Relaxed);
-        // With this, it leaves as much to others as it has.
+        // Until the connection leaves to others as much as it has, with this body.
         while held() + 2 * bytes > fetches.free {
             let Some(oldest) = fetches.under_way.oldest_of_largest(held() + bytes) else {
                 break;
@@ -168,7 +170,8 @@ impl FetchTicket {
         has_room
     }
 
-    /// The body is whole, or there will be none: what the call goes on with, unless others have it.
+    /// Ends the reading, with or without a body; returns the permit to continue the call, unless it
+    /// was given up.
     pub(super) fn end(&self) -> Option<CallPermit> {
         let mut fetches = self.server.fetches.lock();
         let removed = fetches.under_way.remove(self.owner, self.number);
@@ -184,7 +187,7 @@ impl FetchTicket {
     }
 }
 
-/// Of a call whose task ends with the runtime.
+/// Applies to a call whose task ends with the runtime.
 impl Drop for FetchTicket {
     fn drop(&mut self) {
         self.end();

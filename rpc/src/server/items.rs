@@ -1,4 +1,4 @@
-//! The streams of a call, at its handler.
+//! The streams of a call, on the handler's side.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -21,7 +21,7 @@ use crate::status::{Code, Result, Status};
 use crate::streaming::ItemSource;
 use crate::wire::{FrameBuf, encode_begun, encode_credit, write_item_head};
 
-/// What the client sends.
+/// The items that the client sends.
 pub(super) struct ReceivedItems<C, T> {
     connection: Arc<ServerConnection>,
     cx: Cx,
@@ -65,7 +65,7 @@ impl<C: CodecOf<T>, T> Stream for ReceivedItems<C, T> {
 }
 
 impl ServerConnection {
-    /// Sends an item. The call's task is woken when there is credit for it.
+    /// Sends an item. If there is no credit for it, the call's task is woken when there is.
     ///
     /// # Errors
     /// It is too large, or the call is over.
@@ -93,7 +93,7 @@ impl ServerConnection {
     }
 
     fn read_item(&self, cx: &Cx, task: &Waker) -> ItemRead {
-        // Wakers are made and dropped without the lock: what does that is not the layer's.
+        // Wakers are cloned and dropped without the lock, since their code is not this layer's.
         let mut other = None;
         loop {
             let (mut machine, mut last) = (self.lock(), None);
@@ -109,7 +109,7 @@ impl ServerConnection {
                 };
                 last = machine.watch_items(cx.id(), reader);
             }
-            // Under the lock, so that it is sent before the answer.
+            // Sent under the lock, so that it precedes the answer.
             if let ItemRead::Item(_, Some(credit)) = &read {
                 self.send_bare(&encode_credit(cx.id(), *credit));
             }
@@ -120,14 +120,14 @@ impl ServerConnection {
     }
 }
 
-/// What the handler has given to be sent.
+/// The stream that a handler has returned, and its items to be sent.
 pub(super) struct SentItems {
     source: ItemSource,
-    /// What waits for credit.
+    /// An item that waits for credit.
     next: Option<FrameBuf>,
-    /// What waits for room within the library.
+    /// An item that waits for room within the library.
     sending: Option<Op<Vec<u8>>>,
-    /// The client knows of it.
+    /// Whether the client knows that the stream has begun.
     has_begun: bool,
 }
 
@@ -141,8 +141,8 @@ impl SentItems {
         }
     }
 
-    /// Sends what can be sent now, from the task of the call, which answers it behind the items.
-    /// Ready with that answer.
+    /// Sends the items that can be sent now. Called by the task of the call, which sends the answer
+    /// after the items; ready with that answer.
     pub(super) fn poll(
         &mut self,
         connection: &ServerConnection,
@@ -151,7 +151,7 @@ impl SentItems {
     ) -> Poll<Reply> {
         for _ in 0..STREAM_ITEMS {
             if let Some(sending) = &mut self.sending {
-                // What cannot be sent has lost its connection.
+                // If this fails, the connection is lost.
                 let _ = ready!(Pin::new(sending).poll(task));
                 self.sending = None;
             }
@@ -181,7 +181,7 @@ impl SentItems {
                 Err(status) => return Poll::Ready(Reply::status(&status)),
             }
         }
-        // Others have their turn.
+        // Other tasks have their turn.
         task.waker().wake_by_ref();
         Poll::Pending
     }

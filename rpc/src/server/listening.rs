@@ -29,7 +29,7 @@ use crate::observe::MethodStats;
 use crate::status::{Code, Result, Status};
 use crate::wire::{Hello, Rejection, Window};
 
-/// What the connections of a server share.
+/// State that the connections of a server share.
 pub(crate) struct ServerShared {
     pub(crate) routes: Arc<Routes>,
     stack: Option<Box<dyn Stack>>,
@@ -39,39 +39,39 @@ pub(crate) struct ServerShared {
     pub(crate) chunks: Arc<ChunkPool>,
     /// Set before anything listens.
     hub: OnceLock<Weak<Hub<ServerConnection>>>,
-    /// Requests by reference, of all connections.
+    /// The requests by reference of all connections.
     pub(super) fetches: FetchTable,
-    /// What a client may have under way.
+    /// The window of each client.
     window: Mutex<Window>,
     running: AtomicUsize,
-    /// Calls of methods that there are not.
+    /// Number of calls of unknown methods.
     pub(crate) unknown: AtomicU64,
     pub(crate) violations: AtomicU64,
     pub(crate) is_draining: AtomicBool,
-    /// The time of the drain is over.
+    /// Whether the drain's deadline has passed.
     pub(crate) is_cut: AtomicBool,
-    /// A call or a connection has ended while it drains.
+    /// Notifies a drain that a call or a connection has ended.
     pub(crate) idle: Notify,
 }
 
-/// The place of a call that runs, among all that may. That of one which may be done at once borrows
-/// the server.
+/// The place of a running call, among all places of the server. The permit of a call that may be
+/// done at once borrows the server.
 pub(crate) struct CallPermit<S: Deref<Target = ServerShared> = Arc<ServerShared>> {
-    /// Until another has the place.
+    /// `None` once another permit has the place.
     server: Option<S>,
-    /// And among those of its method, if these have a limit of their own.
+    /// The place among the calls of its method, if the method has a limit of its own.
     of_method: Option<OwnedSemaphorePermit>,
-    /// Of a request that was read by reference.
+    /// The room of a request that was read by reference.
     of_body: Option<BodyPermit>,
 }
 
 impl<S: Deref<Target = ServerShared>> CallPermit<S> {
-    /// Until the call's handler has ended.
+    /// Keeps the room until the call's handler has ended.
     pub(super) fn hold(&mut self, room: BodyPermit) {
         self.of_body = Some(room);
     }
 
-    /// The same place, for a task.
+    /// Turns the permit into one that a task can own.
     pub(super) fn own(mut self, server: &Arc<ServerShared>) -> CallPermit {
         self.server = None;
         CallPermit {
@@ -84,7 +84,8 @@ impl<S: Deref<Target = ServerShared>> CallPermit<S> {
 
 impl<S: Deref<Target = ServerShared>> Drop for CallPermit<S> {
     fn drop(&mut self) {
-        // In one order with a drain that begins: it sees this, or this sees it.
+        // SeqCst, in one order with the start of a drain: the drain sees this, or this sees the
+        // drain.
         if let Some(server) = &self.server {
             server.running.fetch_sub(1, Ordering::SeqCst);
             server.notice_idle();
@@ -93,8 +94,9 @@ impl<S: Deref<Target = ServerShared>> Drop for CallPermit<S> {
 }
 
 impl ServerShared {
-    /// A place, for a connection that has so many calls: if one is left, or another connection has
-    /// more of requests that are not read yet, or it is for what is always answered.
+    /// Returns a place for a call of a connection that has `calls` calls: if a place is free, or
+    /// another connection has more calls and a request that is not read yet, or the method is
+    /// always answered.
     #[inline]
     pub(crate) fn admit(&self, route: usize, calls: usize) -> Option<CallPermit<&Self>> {
         let routed = self.routes.at(route);
@@ -109,7 +111,7 @@ impl ServerShared {
     #[inline]
     fn try_admit(&self, routed: &RoutedMethod) -> Option<CallPermit<&Self>> {
         let running = self.running.fetch_add(1, Ordering::AcqRel);
-        // Dropped, it gives the place back.
+        // If it is dropped, it frees the place.
         let mut permit = CallPermit {
             server: Some(self),
             of_method: None,
@@ -128,7 +130,8 @@ impl ServerShared {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was announced while a connection with this window was made went to the others.
+    /// Announces the current window to a new connection, if it differs from the window with which
+    /// the connection was made: announcements meanwhile went only to the other connections.
     fn announce_if_other(&self, connection: &ServerConnection, agreed: Window) {
         let window = self.window();
         if *window != agreed {
@@ -142,7 +145,7 @@ impl ServerShared {
         }
     }
 
-    /// Whether the call may be made.
+    /// Asks the program whether the call may be made.
     #[inline]
     pub(crate) fn authorize(&self, call: &Cx) -> Result<()> {
         match &self.authorize {
@@ -156,7 +159,7 @@ impl ServerShared {
         }
     }
 
-    /// Passes a call to its handler, through the layers that there are.
+    /// Passes a call to its handler, through the server's layers.
     #[inline]
     pub(crate) fn dispatch(&self, call: &mut Incoming<'_>) -> Result<Handling> {
         match &self.stack {
@@ -299,7 +302,7 @@ impl Listening {
             is_cut: AtomicBool::new(false),
             idle: Notify::new(),
         });
-        // It is read before anything listens, too.
+        // Set once, before anything listens.
         let _ = builtin.server.set(Arc::downgrade(&shared));
         let addresses = lookup_host(address).await.map_err(|error| {
             Status::not_started(Code::Unavailable, format!("the address: {error}"))
@@ -319,7 +322,7 @@ impl Listening {
             limits.connections,
             accept,
         )?);
-        // It is read before anything listens.
+        // Set once, before anything listens.
         let _ = shared.hub.set(Arc::downgrade(&hub));
         let mut failed = Status::not_started(Code::Unavailable, "the name has no address");
         for address in addresses {
@@ -371,7 +374,7 @@ impl Listening {
             calls: calls.clamp(1, CALLS_PER_CONNECTION_MAX),
             bytes: bytes.max(FRAME_MAX as u32),
         };
-        // Held, so that the last one is what each client hears last.
+        // Held, so that all clients get the windows in the same order.
         let mut window = self.shared.window();
         *window = new;
         self.hub
@@ -401,7 +404,7 @@ impl fmt::Debug for Listening {
     }
 }
 
-/// Decides about a connection; accepting it takes a task.
+/// Decides about a connection request. A request that is accepted takes a task.
 fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request: ConnRequest) {
     let refused = if shared.is_draining.load(Ordering::Acquire) {
         Some(Status::not_started(Code::Draining, ""))
@@ -429,7 +432,7 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
     });
     let (Ok(client), None) = (hello, &refused) else {
         if let Some(status) = refused {
-            // A client that has gone by now needs no answer.
+            // A client that is gone by now needs no answer.
             let _ = request.reject().data(Rejection::encode(&status)).send();
         }
         return;
@@ -445,7 +448,7 @@ fn accept(hub: &Arc<Hub<ServerConnection>>, shared: &Arc<ServerShared>, request:
     }
 }
 
-/// It counts among the connections at once, so that those that come together do too.
+/// Counts the connection immediately, so that the limit holds for requests that arrive together.
 fn establish(
     hub: &Arc<Hub<ServerConnection>>,
     shared: &Arc<ServerShared>,
@@ -456,7 +459,7 @@ fn establish(
     let endpoint = hub.endpoint(window.calls)?;
     let (peer, server) = (request.peer_addr(), Arc::clone(shared));
     let connection = ServerConnection::new(endpoint.clone(), peer, server, client, window);
-    // The client's first call finds it.
+    // Inserted first, so that the client's first call finds the connection.
     hub.insert(endpoint.id(), &connection);
     let own = Hello {
         calls: window.calls,
@@ -478,12 +481,12 @@ fn establish(
         }
         accepted?;
         shared.announce_if_other(&connection, window);
-        // A drain that has begun meanwhile did not see it.
+        // A drain that began meanwhile did not see the connection.
         if shared.is_draining.load(Ordering::Acquire) {
             connection.drain();
         }
         if endpoint.peer_incarnation().is_none() {
-            // Refusals that say why, and ends that both sides agree on, are the library's own.
+            // Typed refusals and coordinated shutdown need the library's extension.
             let _ = endpoint.shutdown().await;
             let what = "a peer without the extension";
             return Err(Status::not_started(Code::Unavailable, what));

@@ -1,4 +1,4 @@
-//! The side that is called.
+//! The server and its settings.
 
 mod authorize;
 mod bodies;
@@ -42,7 +42,7 @@ pub use service::{Handling, Incoming, Reply, Service};
 #[cfg(feature = "test-util")]
 pub(crate) use {connection::ServerConnection, listening::ServerShared};
 
-/// Resolves when the server is to drain.
+/// A future that is ready when the server must drain.
 type Signal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The settings of a server and its services.
@@ -83,7 +83,7 @@ type Signal = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[must_use = "nothing listens before `bind` or `listen`"]
 pub struct Server {
     services: Vec<Arc<dyn Service>>,
-    /// Methods whose calls have a limit of their own.
+    /// Limits of methods that have their own.
     methods_max: Vec<(String, usize)>,
     fabric: Option<Fabric>,
     configure: Option<Configure>,
@@ -95,14 +95,14 @@ pub struct Server {
     drain_deadline: Duration,
 }
 
-/// What a server takes.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerLimits {
     pub(crate) calls: usize,
-    /// At first.
+    /// The window at the start.
     pub(crate) window: Window,
     pub(crate) connections: usize,
-    /// Of a call.
+    /// Longest time of a call.
     pub(crate) deadline: Duration,
 }
 

@@ -1,24 +1,25 @@
-//! Who has most of what is shared, found without looking at everything that anybody has.
+//! Finds the owner that holds most of a shared resource, without looking at everything that each
+//! owner holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What each of several owners has: pieces in the order in which they came, each of a kind, and a
-/// sum that its owner says. `T` is what a piece is.
+/// The holdings of several owners: pieces in the order of their numbers, each of a kind, and a sum
+/// that is set for each owner. `T` is the value of a piece.
 #[derive(Debug)]
 pub(super) struct Ranking<T> {
     owners: BTreeMap<usize, Owner<T>>,
-    /// Owners by the number of their pieces.
+    /// Owners, by the number of their pieces.
     by_count: BTreeSet<(usize, usize)>,
-    /// And by their sums.
+    /// Owners, by their sums.
     by_sum: BTreeSet<(usize, usize)>,
 }
 
 #[derive(Debug)]
 struct Owner<T> {
     pieces: BTreeMap<u64, RankedValue<T>>,
-    /// Kinds and numbers of its pieces.
+    /// Kinds and numbers of the owner's pieces.
     kinds: BTreeSet<(usize, u64)>,
-    /// Numbers of those that count in the sum.
+    /// Numbers of the pieces that count in the sum.
     counted: BTreeSet<u64>,
     sum: usize,
 }
@@ -38,7 +39,7 @@ impl<T> Ranking<T> {
         }
     }
 
-    /// A piece of an owner that has this sum. Numbers rise.
+    /// Inserts a piece of an owner, with the sum of a new owner. Numbers must increase.
     pub(super) fn insert(&mut self, owner: usize, sum: usize, number: u64, kind: usize, value: T) {
         let all = self.owners.entry(owner).or_insert_with(|| Owner {
             pieces: BTreeMap::new(),
@@ -59,14 +60,14 @@ impl<T> Ranking<T> {
         Some(&mut piece.value)
     }
 
-    /// From now on the piece is one of those that make up its owner's sum.
+    /// Marks a piece as one that counts in its owner's sum.
     pub(super) fn count_in(&mut self, owner: usize, number: u64) {
         if let Some(all) = self.owners.get_mut(&owner) {
             all.counted.insert(number);
         }
     }
 
-    /// The owner's sum is this now, if it has any piece.
+    /// Sets the owner's sum, if it has any piece.
     pub(super) fn set_sum(&mut self, owner: usize, sum: usize) {
         if let Some(all) = self.owners.get_mut(&owner) {
             self.by_sum.remove(&(all.sum, owner));
@@ -92,8 +93,8 @@ impl<T> Ranking<T> {
         Some(piece.value)
     }
 
-    /// The oldest piece, of this kind if one is asked for, of the owner that has most pieces, if
-    /// these are more than so many.
+    /// Returns the oldest piece, of this kind if one is given, of the owner with the most pieces
+    /// that has such a piece, if it has more than `more_than` pieces.
     pub(super) fn oldest_of_most(
         &self,
         more_than: usize,
@@ -110,8 +111,8 @@ impl<T> Ranking<T> {
         })
     }
 
-    /// The oldest piece that counts in its owner's sum, of the owner with the largest, if that is
-    /// more than so much.
+    /// Returns the oldest piece that counts in its owner's sum, of the owner with the largest sum
+    /// that has such a piece, if the sum is more than `more_than`.
     pub(super) fn oldest_of_largest(&self, more_than: usize) -> Option<(usize, u64)> {
         let above = self.by_sum.range((more_than + 1, 0)..).rev();
         above.map(|(_, owner)| *owner).find_map(|owner| {
@@ -127,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// A piece in a list of all of them.
+    /// A piece in a list of all pieces.
     struct Listed {
         owner: usize,
         number: u64,
@@ -135,7 +136,8 @@ mod tests {
         is_counted: bool,
     }
 
-    /// What is found by looking at all: of those that have most, the last owner's oldest.
+    /// Finds the same by a search of the whole list: the last of the owners that hold most, and its
+    /// oldest piece.
     fn most(
         all: &[Listed],
         more_than: usize,

@@ -1,4 +1,4 @@
-//! A server's services as one `tower_service::Service`, and what is put around it.
+//! A server's services as one `tower_service::Service`, and the layers around it.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -139,11 +139,11 @@ impl fmt::Debug for RouteFuture {
 
 /// The services of a server with its layers.
 pub(crate) trait Stack: Send + Sync {
-    /// Passes a call through.
+    /// Passes a call through the layers.
     fn pass(&self, request: Request) -> Handling;
 }
 
-/// Makes it of the services, once they are known.
+/// Builds the stack around the services, once they are known.
 pub(crate) type MakeStack = Box<dyn FnOnce(Arc<Routes>) -> Box<dyn Stack> + Send>;
 
 struct Layered<S>(Mutex<S>);
@@ -165,7 +165,7 @@ where
     S::Future: Send,
 {
     fn pass(&self, request: Request) -> Handling {
-        // A clone of each call's own: its readiness is of that call alone.
+        // Each call has a clone of its own, so that readiness belongs to one call.
         let mut service = {
             let service = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             service.clone()
@@ -182,8 +182,8 @@ where
     }
 }
 
-/// What a layer says instead of an answer. Whether a handler has begun is known here, whatever the
-/// layer says.
+/// Returns the status of a call whose layer failed. Whether a handler has begun is known here,
+/// whatever the layer says.
 fn status_of(error: BoxError, cx: &Cx) -> Status {
     let of_layer = match error.downcast::<Status>() {
         Ok(status) => *status,
@@ -198,7 +198,8 @@ fn status_of(error: BoxError, cx: &Cx) -> Status {
     }
 }
 
-/// A handler that has begun is given up by a layer that fails.
+/// Returns the code for the error of a layer. A layer that fails after the handler has begun
+/// cancels it.
 fn code_of(error: &BoxError, cx: &Cx) -> Code {
     match code_of_layer(error) {
         Code::Internal if cx.has_started() => Code::Cancelled,

@@ -1,5 +1,5 @@
-//! A handler at work: polled once where its frame was read, then in a task of its own, until it has
-//! an answer or the call is not wanted any more.
+//! A running handler: polled once where its frame was read, then in a task of its own, until it
+//! returns an answer or the call is cancelled.
 
 use std::any::Any;
 use std::future::Future;
@@ -23,12 +23,12 @@ use crate::observe;
 use crate::status::{Code, Result, Started, Status};
 use crate::wire::Streams;
 
-/// Begins a call with what decodes it and gives its handler, polls that once, unless its method
-/// says otherwise, and spawns it if it waits. A call that its connection does not know of yet comes
-/// with its streams.
+/// Begins a call: `begin` decodes it and returns its handler, which is polled once, unless its
+/// method is `#[rpc(spawn)]`, and spawned if it waits. `unopened`: the streams of a call that was
+/// not opened at its connection yet.
 ///
 /// # Errors
-/// Why it has not begun.
+/// The reason why it has not begun.
 pub(super) fn start<S: Deref<Target = ServerShared>>(
     connection: &Arc<ServerConnection>,
     cx: Cx,
@@ -39,7 +39,7 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
 ) -> Result<()> {
     let (mut begun, mut handling, mut reply) = (Ok(()), None, None);
     let mut span = Span::none();
-    // The task, if there is one, polls it again with a waker of its own.
+    // The task, if there is one, polls the handler again with its own waker.
     let mut unwoken = Context::from_waker(Waker::noop());
     let ran = cx.sync_scope(|| {
         catch_unwind(AssertUnwindSafe(|| {
@@ -66,18 +66,18 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
     if turn.measure() {
         notice_time(connection, &cx, turn.took);
     }
-    // What is answered at its first poll has nothing that others could reach meanwhile, and needs
-    // no place at its connection.
+    // A call that is answered at its first poll has nothing that others could reach meanwhile, and
+    // is not opened at its connection.
     if unopened.is_some()
         && let Some(reply) = &mut reply
         && reply.items.is_none()
         && connection.fits(reply)
     {
-        // Before the answer: who has that may call again.
+        // Before the answer, since a client that has it may call again.
         drop(permit);
         connection.answer_at_once(&cx, reply, turn);
         observe::end_span(span, reply.code);
-        // Nothing of the handler is left there.
+        // The memory of the handler is empty and can be reused.
         (turn.kept.cx, turn.kept.handling) = (Some(cx), handling);
         return Ok(());
     }
@@ -103,7 +103,8 @@ pub(super) fn start<S: Deref<Target = ServerShared>>(
     Ok(())
 }
 
-/// What has panicked as the call began: its handler, which is answered, or what decodes it.
+/// Handles a panic at the beginning of a call: answers for a handler that panicked, or returns an
+/// error if the decoding did.
 #[cold]
 fn catch_first(
     cx: &Cx,
@@ -124,14 +125,14 @@ fn catch_first(
     }
 }
 
-/// The answer of a handler that has panicked.
+/// Returns the answer for a handler that has panicked.
 fn panicked(cx: &Cx) -> Reply {
     log(|| tracing::error!(method = cx.method(), "a handler panicked"));
     let status = Status::maybe_ran(Code::HandlerPanicked, cx.method());
     Reply::status(&status)
 }
 
-/// A handler that was polled where frames are read has kept them waiting for long.
+/// Counts and logs a handler whose first poll has delayed the reading of frames.
 #[cold]
 fn notice_time(connection: &ServerConnection, cx: &Cx, took: Duration) {
     let routed = connection.server.routes.at(cx.call().route);
@@ -142,19 +143,20 @@ fn notice_time(connection: &ServerConnection, cx: &Cx, took: Duration) {
 struct Running {
     connection: Arc<ServerConnection>,
     cx: Cx,
-    /// Until it has ended, or was dropped.
+    /// `None` once the handler has ended or was dropped.
     handling: Option<Handling>,
-    /// What it has given to be sent, until that is over.
+    /// The stream that the handler has returned, until the stream has ended.
     items: Option<SentItems>,
     timer: Option<Pin<Box<Sleep>>>,
     span: Span,
-    /// Given to the answer, and back before that goes out: who has it may call again.
+    /// Passed to the answer, which drops it before it is sent, since a client that has the answer
+    /// may call again.
     permit: Option<CallPermit>,
 }
 
 impl Running {
     fn poll_call(&mut self, task: &mut Context<'_>) -> Poll<()> {
-        // Registered first: a cancellation from now on wakes the task.
+        // Registered first, so that a cancellation from now on wakes the task.
         self.cx.register(task);
         if let Some(timer) = &mut self.timer
             && timer.as_mut().poll(task).is_ready()
@@ -168,7 +170,7 @@ impl Running {
         self.poll_handler(task)
     }
 
-    /// Ready once the handler is no more.
+    /// Polls the handler. Ready once there is no handler.
     fn poll_handler(&mut self, task: &mut Context<'_>) -> Poll<()> {
         let mut reply = None;
         if self.items.is_none() {
@@ -185,10 +187,11 @@ impl Running {
         self.go_on(reply, task)
     }
 
-    /// With the handler's reply, if there is one: sends what it streams, then answers.
+    /// Continues with the handler's reply, if there is one: sends the items of its stream, then
+    /// answers.
     fn go_on(&mut self, mut reply: Option<Reply>, task: &mut Context<'_>) -> Poll<()> {
         let items = reply.as_mut().and_then(|it| it.items.take());
-        // A stream that is not wanted any more is not begun.
+        // The stream of a cancelled call is not begun.
         if let Some(items) = items.filter(|_| self.cx.cancel_reason().is_none()) {
             self.items = Some(SentItems::new(items));
         }
@@ -209,7 +212,7 @@ impl Running {
         Poll::Ready(())
     }
 
-    /// Of what it holds, too, destructors may panic.
+    /// Drops the handler and its stream. Destructors of what they hold may panic too.
     fn drop_handler(&mut self) {
         let mut all = Some((self.handling.take(), self.items.take()));
         let what = format_args!("what a handler of {} held", self.cx.method());
@@ -222,9 +225,9 @@ impl Running {
         drop_caught(all);
     }
 
-    /// The call is not wanted any more: it is answered now, whatever its handler does.
+    /// Answers a call that was cancelled now, whatever its handler does.
     fn give_up(&mut self, reason: CancelReason) {
-        // To its end goes a handler, not what it streams to a caller that has gone.
+        // A `to_end` handler continues to its end, but not a stream to a caller that is gone.
         let is_dropped = !self.cx.call().method.to_end || self.items.is_some();
         if is_dropped {
             self.drop_handler();
@@ -236,7 +239,7 @@ impl Running {
             CancelReason::Drain => Status::maybe_ran(Code::Draining, "and waits no longer"),
             CancelReason::Connection => return,
         };
-        // Held by a layer so far, and from now on by none.
+        // A layer held the call until now, and nothing will start it any more.
         if is_dropped && !self.cx.has_started() {
             status = status.with_started(Started::NotStarted);
         }
@@ -250,8 +253,8 @@ impl Running {
     }
 }
 
-/// Polls a part of a call within that. Once it is over there is a reply; what has panicked is
-/// dropped there.
+/// Polls a part of a call within the call's context and span. Sets `reply` when the part has ended;
+/// a part that panics is dropped here.
 fn poll_within<T>(
     cx: &Cx,
     span: &Span,

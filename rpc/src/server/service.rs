@@ -1,4 +1,4 @@
-//! What a service is to its server, and how its methods are found.
+//! Services as a server sees them, and the lookup of their methods.
 
 use std::fmt;
 use std::future::Future;
@@ -32,12 +32,12 @@ pub trait Service: Send + Sync + 'static {
     #[doc(hidden)]
     fn codec(&self) -> Option<CodecName>;
 
-    /// Decodes a call of the method of this index, and gives what handles it.
+    /// Decodes a call of the method with this index, and returns the future that handles it.
     #[doc(hidden)]
     fn call(&self, method: usize, call: &mut Incoming<'_>) -> Result<Handling>;
 }
 
-/// A handler at work, in memory that serves one call after the other.
+/// A running handler, in memory that is reused for later calls.
 #[derive(Debug)]
 pub struct Handling(ReusableBoxFuture<'static, Reply>);
 
@@ -53,13 +53,14 @@ impl Handling {
 
 /// The arguments of a call.
 pub(crate) enum IncomingBody<'a> {
-    /// Where they came, in this message; and where they may stay.
+    /// In the message in which they arrived, with the memory that they are copied to if they are
+    /// kept.
     Read {
         body: &'a [u8],
         message: &'a [u8],
         bodies: &'a mut Bodies,
     },
-    /// In memory of their own.
+    /// In their own memory.
     Own(Bytes),
 }
 
@@ -83,14 +84,14 @@ impl IncomingBody<'_> {
     }
 }
 
-/// A call that has come.
+/// A call that has arrived.
 pub struct Incoming<'a> {
     pub(crate) cx: &'a Cx,
     pub(crate) body: IncomingBody<'a>,
     pub(crate) lent: &'a [RemoteRegion],
     pub(crate) streams: Streams,
     pub(crate) connection: &'a Arc<ServerConnection>,
-    /// Of a handler that has ended.
+    /// The memory of a handler that has ended.
     pub(crate) spare: Option<Handling>,
 }
 
@@ -101,13 +102,13 @@ impl fmt::Debug for Incoming<'_> {
 }
 
 impl Incoming<'_> {
-    /// The call.
+    /// Returns the context of the call.
     #[inline]
     pub fn cx(&self) -> Cx {
         self.cx.clone()
     }
 
-    /// What handles the call.
+    /// Wraps the handler of the call.
     pub fn handling(&mut self, handler: impl Future<Output = Reply> + Send + 'static) -> Handling {
         match self.spare.take() {
             Some(Handling(mut place)) => {
@@ -118,18 +119,18 @@ impl Incoming<'_> {
         }
     }
 
-    /// The argument, or the tuple of several.
+    /// Decodes the argument, or the tuple of several.
     ///
     /// # Errors
-    /// They are not of these types.
+    /// The arguments are not of these types.
     pub fn arguments<C: CodecOf<T>, T>(&self) -> Result<T> {
         C::decode(self.body.as_slice()).map_err(|why| Status::not_started(Code::BadRequest, why))
     }
 
-    /// Says that the method takes no arguments.
+    /// Checks that there are no arguments.
     ///
     /// # Errors
-    /// There are some.
+    /// There are arguments.
     #[inline]
     pub fn no_arguments(&self) -> Result<()> {
         match self.body.as_slice() {
@@ -141,10 +142,10 @@ impl Incoming<'_> {
         }
     }
 
-    /// Says whether the method takes a stream, and whether it gives one.
+    /// Checks whether the call sends a stream, and whether it receives one.
     ///
     /// # Errors
-    /// The caller thinks otherwise.
+    /// The caller and the method differ in that.
     #[inline]
     pub fn streams(&self, takes: bool, gives: bool) -> Result<()> {
         let own = Streams {
@@ -160,12 +161,12 @@ impl Incoming<'_> {
         }
     }
 
-    /// The stream that the caller sends.
+    /// Returns the stream that the caller sends.
     pub fn items<C: CodecOf<T>, T: 'static>(&self) -> Streaming<T> {
         Streaming::new(ReceivedItems::<C, T>::new(self.connection, self.cx))
     }
 
-    /// Says that the method takes so many pieces of lent memory.
+    /// Checks that the call lends this number of pieces of memory.
     ///
     /// # Errors
     /// The call lends more or fewer.
@@ -183,19 +184,19 @@ impl Incoming<'_> {
         }
     }
 
-    /// A piece of lent memory, to be read.
+    /// Returns a piece of lent memory, to be read.
     ///
     /// # Errors
-    /// It was not lent for that, or is too long.
+    /// It was not lent for reading, or is too long.
     pub fn pull(&self, at: usize) -> Result<Pull> {
         let region = self.lent_for(at, Access::REMOTE_READ)?;
         Ok(Pull::new(region, &self.connection.bulk, self.cx.deadline()))
     }
 
-    /// A piece of lent memory, to be written to.
+    /// Returns a piece of lent memory, to be written to.
     ///
     /// # Errors
-    /// It was not lent for that, or is too long.
+    /// It was not lent for writing, or is too long.
     pub fn push(&self, at: usize) -> Result<Push> {
         let region = self.lent_for(at, Access::REMOTE_WRITE)?;
         Ok(Push::new(region, &self.connection.bulk, self.cx.deadline()))
@@ -216,7 +217,7 @@ impl Incoming<'_> {
         Ok(region)
     }
 
-    /// The argument of a method that takes `Bytes` alone.
+    /// Returns the argument of a method that takes `Bytes` alone.
     #[inline]
     pub fn bytes(&mut self) -> Bytes {
         self.body.kept()
@@ -239,10 +240,10 @@ impl Incoming<'_> {
 pub struct Reply {
     pub(crate) code: u32,
     pub(crate) not_started: bool,
-    /// The body behind room for a header; or it is `bytes`.
+    /// The body behind room for a header. If it is empty, the body is `bytes`.
     frame: FrameBuf,
     bytes: Bytes,
-    /// The answer is what follows them.
+    /// The items to be sent before the response.
     pub(crate) items: Option<ItemSource>,
 }
 
@@ -311,7 +312,7 @@ impl Reply {
         }
     }
 
-    /// The layer's own, which knows whether the handler can have run.
+    /// Creates a response of this layer itself, which knows whether the handler may have run.
     pub(crate) fn refusal(status: &Status) -> Reply {
         Reply {
             not_started: status.is_not_started(),
@@ -319,7 +320,7 @@ impl Reply {
         }
     }
 
-    /// Bytes of its frame.
+    /// Returns the size of the response's frame, in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         HEADER_LEN + self.body().len()
@@ -333,7 +334,7 @@ impl Reply {
         }
     }
 
-    /// The body alone.
+    /// Returns the body without the header.
     pub(crate) fn into_body(self) -> Bytes {
         match self.frame.is_empty() {
             true => self.bytes,
@@ -341,7 +342,7 @@ impl Reply {
         }
     }
 
-    /// The frame with this header.
+    /// Returns the frame with this header.
     pub(crate) fn frame(&mut self, head: &[u8; HEADER_LEN]) -> &mut FrameBuf {
         if self.frame.is_empty() {
             self.frame = frame_of(&self.bytes);
@@ -350,7 +351,7 @@ impl Reply {
         &mut self.frame
     }
 
-    /// Of a status, whose body is a text.
+    /// Cuts the body, which must be the text of a status, to a frame of this length.
     pub(crate) fn truncate(&mut self, frame_len: usize) {
         self.frame.truncate(frame_len);
     }
@@ -372,26 +373,26 @@ impl Reply {
 /// The methods of a server's services, in order of their numbers.
 pub(crate) struct Routes {
     methods: Vec<RoutedMethod>,
-    /// Of all services that have one.
+    /// The codec of all services that have one.
     pub(crate) codec: Option<CodecName>,
 }
 
-/// A method where its server finds it.
+/// A method of a server.
 pub(crate) struct RoutedMethod {
     service: Arc<dyn Service>,
     index: usize,
     pub(crate) method: &'static Method,
-    /// Answered beside layers and limits.
+    /// Whether it is answered without layers and limits.
     pub(crate) is_builtin: bool,
-    /// For calls of it, if that has a limit of its own.
+    /// The limit of its calls, if it has its own.
     pub(crate) room: Option<Arc<Semaphore>>,
     pub(crate) counters: MethodCounters,
 }
 
 impl Routes {
     /// # Errors
-    /// Two methods have one number: one of them needs another name, or a version. Or there are two
-    /// codecs, or no method of a name that has a limit.
+    /// Two methods have the same number, so one of them needs another name or a version; or
+    /// services have different codecs; or a limit names a method that does not exist.
     pub(crate) fn new(
         services: Vec<Arc<dyn Service>>,
         builtin: Arc<dyn Service>,
@@ -443,7 +444,7 @@ impl Routes {
         Ok(Routes { methods, codec })
     }
 
-    /// Where the method of this number is.
+    /// Returns the index of the method with this number.
     pub(crate) fn find(&self, method: u32) -> Option<usize> {
         let found = self
             .methods
@@ -451,7 +452,7 @@ impl Routes {
         found.ok()
     }
 
-    /// The method that [`find`](Self::find) has found.
+    /// Returns the method at an index that [`find`](Self::find) has returned.
     pub(crate) fn at(&self, route: usize) -> &RoutedMethod {
         &self.methods[route]
     }
@@ -460,7 +461,7 @@ impl Routes {
         &self.methods
     }
 
-    /// Decodes a call, and gives what handles it: with that its handler has begun.
+    /// Decodes a call and returns the future that handles it. With that its handler has begun.
     #[inline]
     pub(crate) fn handle(&self, call: &mut Incoming<'_>) -> Result<Handling> {
         let (cx, routed) = (call.cx, self.at(call.cx.call().route));

@@ -1,4 +1,4 @@
-//! What has to come out even when all calls have ended.
+//! Counts that must balance when all calls have ended.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -36,13 +36,13 @@ pub struct Ledger {
     server: Arc<ServerShared>,
     hub: Weak<Hub<ServerConnection>>,
     channels: Vec<Channel>,
-    /// What was registered when it was opened.
+    /// Number of registered regions when the ledger was opened.
     regions: Vec<usize>,
-    /// What had been counted then: other channels may have called.
+    /// Counts when the ledger was opened, since other channels may have called before.
     before: Sums,
 }
 
-/// What is compared.
+/// The counts that are compared.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     clients: ChannelStats,
@@ -136,7 +136,7 @@ impl Ledger {
             format!("{begun} calls were begun and {handled} came"),
         );
         let results = clients.succeeded - before.clients.succeeded;
-        // A handler that was quicker than its cancellation has given a result too.
+        // A handler that finished before its cancellation took effect has returned a result too.
         let given = server.succeeded + server.cancelled;
         let given = given - before.server.succeeded - before.server.cancelled;
         expect(
@@ -152,7 +152,7 @@ impl Ledger {
         let taken = self.server.chunks.taken();
         expect(taken == 0, format!("{taken} chunks are not back"));
         let (then, now) = (&self.regions, self.regions());
-        // A server that has gone has no regions any more.
+        // A server that has ended has no regions any more.
         let even = then.iter().zip(&now).all(|(then, now)| now <= then);
         expect(even, format!("regions: {now:?}, before {then:?}"));
         wrong

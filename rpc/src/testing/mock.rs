@@ -1,4 +1,4 @@
-//! The answers of a mock, one method's at a time.
+//! The answers of a mock, method by method.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Gives an answer to arguments.
+/// A function that answers a call.
 type Answer<A, R> = dyn Fn(A) -> Pin<Box<dyn Future<Output = R> + Send>> + Send + Sync;
 
 /// One method of a mock that `#[service]` generates.
@@ -66,7 +66,7 @@ impl<A, R> MockMethod<A, R> {
         F: Future<Output = R> + Send + 'static,
     {
         let answer: Arc<Answer<A, R>> = Arc::new(move |arguments| Box::pin(answer(arguments)));
-        // What is the test's is neither called nor dropped under the lock.
+        // Code of the test is neither called nor dropped under the lock.
         let _last = self.lock().answer.replace(answer);
     }
 

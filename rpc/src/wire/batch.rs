@@ -1,19 +1,19 @@
-//! Several frames in one message: what a message costs is paid once for all of them.
+//! Several frames in one message, so that the cost of a message is paid once for all of them.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::Violation;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_FRAMES_MAX, FIRST_BATCH_FRAMES, HEADER_LEN};
 
-/// How such a message begins; no frame does.
+/// The first bytes of such a message, with which no frame begins.
 const HEAD: [u8; 4] = [9, 0, 0, 0];
-/// Bytes of a frame's length.
+/// Bytes of the length in front of each frame.
 const LEN: usize = size_of::<u16>();
 
-/// Calls this with each frame of a message, in their order.
+/// Calls `handle` with each frame of a message, in order.
 ///
 /// # Errors
-/// What the call says, or of a batch that is none.
+/// An error of `handle`, or a malformed batch.
 pub fn each_frame<'m>(
     message: &'m [u8],
     mut handle: impl FnMut(&'m [u8]) -> Result<(), Violation>,
@@ -35,20 +35,20 @@ pub fn each_frame<'m>(
     Err(Violation("a batch of too many frames"))
 }
 
-/// A message that is gathered, one after the other in each turn.
+/// A message that is being gathered; a turn may gather several, one after the other.
 #[derive(Debug, Default)]
 pub struct BatchBuf {
-    /// A message was taken in this turn.
+    /// Whether a message was taken in this turn.
     is_followed: bool,
-    /// Behind those that were taken, in memory that is used again once they are dropped.
+    /// The message, behind those that were taken, in memory that is reused once they are dropped.
     message: BytesMut,
     frames: usize,
-    /// Bytes that the last one had.
+    /// Bytes of the last message.
     last_len: usize,
 }
 
 impl BatchBuf {
-    /// True if a frame of so many bytes can go along.
+    /// Returns whether a frame of `len` bytes fits into the message.
     #[inline]
     pub fn has_room(&self, len: usize) -> bool {
         let all = self.message.len().max(HEAD.len()) + LEN + len;
@@ -64,7 +64,7 @@ impl BatchBuf {
         self.message.extend_from_slice(frame);
     }
 
-    /// The same of a frame in two pieces.
+    /// Appends a frame that consists of two parts.
     #[inline]
     pub fn push_body(&mut self, head: &[u8; HEADER_LEN], body: &[u8]) {
         self.begin_frame();
@@ -79,7 +79,7 @@ impl BatchBuf {
     #[inline]
     fn begin_frame(&mut self) {
         if self.frames == 0 {
-            // For several messages: one that is on its way keeps all of it.
+            // Room for several messages: one in flight keeps the whole allocation.
             if self.message.capacity() < self.last_len.max(1) {
                 self.message.reserve(BATCH_BYTES_MAX);
             }
@@ -88,18 +88,19 @@ impl BatchBuf {
         self.frames += 1;
     }
 
-    /// True if this is the first message of a turn and now has enough frames to leave before the
-    /// turn ends.
+    /// Returns whether this is the first message of a turn and now has enough frames to be sent
+    /// before the turn ends.
     pub fn is_due(&self) -> bool {
         !self.is_followed && self.frames == FIRST_BATCH_FRAMES
     }
 
-    /// Another turn begins.
+    /// Starts another turn.
     pub fn begin_turn(&mut self) {
         self.is_followed = false;
     }
 
-    /// The message; a single frame is one. Nothing, if nothing was gathered.
+    /// Returns the message. A single frame is sent without the batch's head. Empty if nothing was
+    /// gathered.
     pub fn message(&self) -> &[u8] {
         match self.frames {
             0 => &[],
@@ -108,7 +109,7 @@ impl BatchBuf {
         }
     }
 
-    /// The message, and this is empty.
+    /// Takes the message, and leaves the buffer empty.
     pub fn take(&mut self) -> Bytes {
         self.is_followed = true;
         self.last_len = self.message.len();
@@ -119,7 +120,7 @@ impl BatchBuf {
         message
     }
 
-    /// The message was copied out.
+    /// Empties the buffer after the message was copied.
     pub fn clear(&mut self) {
         self.is_followed = true;
         self.message.clear();

@@ -1,27 +1,27 @@
-//! Bodies that outlive the message that they came in.
+//! Bodies that outlive the message in which they arrived.
 
 use bytes::{Bytes, BytesMut};
 
 use crate::limits::{BODIES_PIECE, SHARED_BODY_MAX};
 
-/// Copies bodies of messages in pieces of several frames, into memory that is used again once all
-/// of them are dropped. A short one that is kept keeps a piece, which is why these are small.
+/// Copies bodies of messages in pieces of several frames, into memory that is reused once all of
+/// them are dropped. A short body that is kept keeps a whole piece, so pieces are small.
 #[derive(Debug, Default)]
 pub struct Bodies {
     memory: BytesMut,
-    /// A piece of the message.
+    /// A copied piece of the message.
     piece: Bytes,
-    /// Where in the message that begins.
+    /// Offset of the piece in the message.
     begin: usize,
 }
 
 impl Bodies {
-    /// What follows is of another message.
+    /// Starts with another message.
     pub fn begin_message(&mut self) {
         (self.piece, self.begin) = (Bytes::new(), 0);
     }
 
-    /// A body of the message, as bytes of its own.
+    /// Returns a body of the message as bytes that own their memory.
     #[inline]
     pub fn copy(&mut self, message: &[u8], body: &[u8]) -> Bytes {
         if body.is_empty() {
@@ -33,7 +33,7 @@ impl Bodies {
                 return Bytes::copy_from_slice(body);
             }
             self.copy_piece(message, at);
-            // The last one: that of a message of one frame.
+            // No other body is in the piece, as in a message of one frame.
             if self.piece.len() == body.len() {
                 return std::mem::take(&mut self.piece);
             }
@@ -42,7 +42,7 @@ impl Bodies {
         self.piece.slice(at..at + body.len())
     }
 
-    /// Copies the message from there on.
+    /// Copies a piece of the message from this offset on.
     fn copy_piece(&mut self, message: &[u8], begin: usize) {
         self.piece = Bytes::new();
         let piece = &message[begin..message.len().min(begin + BODIES_PIECE)];
@@ -58,7 +58,7 @@ impl Bodies {
 mod tests {
     use super::*;
 
-    /// Bodies of 100 bytes behind one another, each of its number.
+    /// Bodies of 100 bytes one after the other, each filled with its number.
     fn message() -> Vec<u8> {
         (0..100_u8).flat_map(|it| [it; 100]).collect()
     }
@@ -76,7 +76,7 @@ mod tests {
         let (place, kept) = (first[0].as_ptr(), first[1].clone());
         assert_eq!(first.concat(), message);
         drop(first);
-        // One of them is there.
+        // Checks one of them.
         let mut places = Vec::new();
         for _ in 0..100 {
             let copied = all(&mut bodies, &message);
@@ -97,7 +97,7 @@ mod tests {
             let body = &message[at..at + 50];
             assert_eq!(bodies.copy(&message, body), body);
         }
-        // In the same place.
+        // In the same memory.
         let mut other = message;
         other.fill(7);
         bodies.begin_message();

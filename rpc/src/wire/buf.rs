@@ -1,4 +1,4 @@
-//! Memory of frames and bodies, used again.
+//! Reused memory of frames and bodies.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
@@ -6,17 +6,17 @@ use std::ops::{Deref, DerefMut};
 use crate::limits::{SPARE_BUFFER_MAX, SPARE_BUFFERS_MAX};
 
 thread_local! {
-    /// Of buffers that were dropped on this thread.
+    /// Buffers that were dropped on this thread.
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes of a frame or of a body, in memory that serves one after the other: a call moves them
-/// several times, so they are not in place, and allocates nothing for small ones.
+/// Bytes of a frame or of a body, in reused memory. A call moves them several times, so they are on
+/// the heap; small ones need no new allocation.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FrameBuf(Vec<u8>);
 
 impl FrameBuf {
-    /// Empty, with room for so many bytes.
+    /// Creates an empty buffer with room for `len` bytes.
     pub fn with_capacity(len: usize) -> FrameBuf {
         if len > SPARE_BUFFER_MAX {
             return FrameBuf(Vec::with_capacity(len));
@@ -26,14 +26,14 @@ impl FrameBuf {
         FrameBuf(spare.unwrap_or_else(|| Vec::with_capacity(SPARE_BUFFER_MAX / 2)))
     }
 
-    /// These bytes.
+    /// Creates a buffer with these bytes.
     pub fn from_slice(bytes: &[u8]) -> FrameBuf {
         let mut buffer = FrameBuf::with_capacity(bytes.len());
         buffer.0.extend_from_slice(bytes);
         buffer
     }
 
-    /// Inserts bytes, which moves those behind them.
+    /// Inserts bytes, and moves those behind them.
     pub fn insert_from_slice(&mut self, at: usize, bytes: &[u8]) {
         let len = self.0.len();
         self.0.extend_from_slice(bytes);
@@ -41,7 +41,7 @@ impl FrameBuf {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// The memory itself.
+    /// Returns the memory itself.
     pub fn into_vec(mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }
@@ -60,7 +60,7 @@ impl Clone for FrameBuf {
 }
 
 impl Drop for FrameBuf {
-    /// Most were taken from where they are dropped.
+    /// Most buffers are dropped on the thread that took them.
     #[inline]
     fn drop(&mut self) {
         if (1..=SPARE_BUFFER_MAX).contains(&self.0.capacity()) {
@@ -71,7 +71,7 @@ impl Drop for FrameBuf {
 
 fn keep(mut buffer: Vec<u8>) {
     buffer.clear();
-    // A thread that ends has no use for it.
+    // A thread that is ending has no use for it.
     let _ = SPARE.try_with(|spare| {
         let mut spare = spare.borrow_mut();
         if spare.len() < SPARE_BUFFERS_MAX {

@@ -1,4 +1,4 @@
-//! Frames: a header of 16 bytes, and what follows it.
+//! Frames: a header of 16 bytes, and the parts that follow it.
 
 use smallvec::SmallVec;
 use tokio_fabric::{Access, RemoteRegion};
@@ -7,7 +7,7 @@ use super::{Credit, FrameBuf, Item, Metadata, TraceContext, Window};
 use crate::limits::{BODY_MAX, FRAME_MAX, HEADER_LEN, LENT_LEN, LENT_MAX, TRACE_LEN};
 use crate::status::Status;
 
-/// The memory that a call lends, as the caller named it.
+/// Regions of memory that a call lends, as the caller described them.
 pub type LentRegions = SmallVec<[RemoteRegion; 1]>;
 
 const REQUEST: u8 = 1;
@@ -26,13 +26,13 @@ pub struct Flags;
 impl Flags {
     /// A request has a trace context.
     pub const TRACE: u8 = 1;
-    /// The pieces of lent memory of a request, in three bits from this on.
+    /// Position of the number of lent pieces in the flags of a request, which has three bits.
     pub const LENT_SHIFT: u8 = 1;
-    /// All bits of that count.
+    /// The three bits of that number.
     const LENT_BITS: u8 = 0b1110;
     /// A request's body is to be read from the client's memory.
     pub const REQUEST_BY_REFERENCE: u8 = 1 << 4;
-    /// Items of the client's follow a request.
+    /// Items from the client follow a request.
     pub const SENDS: u8 = 1 << 5;
     /// The client takes items before the response.
     pub const RECEIVES: u8 = 1 << 6;
@@ -40,18 +40,18 @@ impl Flags {
     pub const NOT_STARTED: u8 = 1;
     /// A response's body is to be read from the server's memory.
     pub const RESPONSE_BY_REFERENCE: u8 = 1 << 1;
-    /// An item is none: the client's stream is over.
+    /// An ITEM without an item: the client's stream has ended.
     pub const LAST: u8 = 1;
-    /// An item is none: the server's stream has begun.
+    /// An ITEM without an item: the server's stream has begun.
     pub const BEGUN: u8 = 1 << 1;
 }
 
-/// What a call is named by on its connection: a slot, and how often that was used.
+/// The id of a call on its connection: a slot, and a count of the slot's uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CallId {
-    /// Below the number of calls that may be open.
+    /// Less than the number of calls that may be open.
     pub slot: u16,
-    /// One more than that of the slot's last call.
+    /// One more than the generation of the slot's last call.
     pub generation: u16,
 }
 
@@ -68,7 +68,7 @@ impl CallId {
     }
 }
 
-/// What a peer must not send: its connection is closed.
+/// An input that a peer must not send: its connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation(pub &'static str);
 
@@ -77,17 +77,17 @@ pub struct Violation(pub &'static str);
 pub enum Frame<'a> {
     /// A call.
     Request(Request<'a>),
-    /// Its end.
+    /// The end of a call.
     Response(Response<'a>),
-    /// The caller wants the end sooner.
+    /// The caller does not want the call any more.
     Cancel(CallId),
-    /// A piece of a call's stream.
+    /// An item of a call's stream.
     Item(CallId, Item<'a>),
-    /// The peer may send so much more of a call's stream.
+    /// More credit for a call's stream.
     Credit(CallId, Credit),
-    /// What a client may have under way from now on.
+    /// The window that a client has from now on.
     Window(Window),
-    /// No new calls.
+    /// The server takes no new calls.
     Goaway,
     /// The body of a response has been read.
     Taken(CallId),
@@ -98,47 +98,47 @@ pub enum Frame<'a> {
 pub struct Streams {
     /// The client sends items.
     pub sends: bool,
-    /// It receives some.
+    /// The client receives items.
     pub receives: bool,
 }
 
-/// A call as it came.
+/// A request as it arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Its name.
+    /// The call's id.
     pub call: CallId,
-    /// What is called.
+    /// The method's number.
     pub method: u32,
-    /// What is left of its time, in microseconds; 0: no end.
+    /// The time that the call has left, in microseconds; 0: no limit.
     pub budget_us: u32,
-    /// Of which trace it is.
+    /// The trace that the call belongs to.
     pub trace: Option<TraceContext>,
-    /// Metadata, well formed.
+    /// Metadata, checked.
     pub metadata: &'a [u8],
-    /// Lent memory, each to be read or to be written.
+    /// Pieces of lent memory, each for reading or for writing.
     pub lent: LentRegions,
-    /// Its streams.
+    /// The call's streams.
     pub streams: Streams,
-    /// The arguments; nothing if they are by reference.
+    /// The arguments; empty if they are by reference.
     pub body: &'a [u8],
-    /// Where the arguments are to be read from.
+    /// The region from which the arguments must be read.
     pub by_reference: Option<RemoteRegion>,
 }
 
-/// The end of a call as it came.
+/// A response as it arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Response<'a> {
-    /// Its name.
+    /// The call's id.
     pub call: CallId,
     /// 0, the number of a status, or [`TYPED_ERROR`](super::TYPED_ERROR).
     pub code: u32,
     /// No handler has seen the call.
     pub not_started: bool,
-    /// How long the server had it, in microseconds.
+    /// The time for which the server had the call, in microseconds.
     pub served_us: u32,
-    /// The result, or the error; nothing if it is by reference.
+    /// The result, or the error; empty if it is by reference.
     pub body: &'a [u8],
-    /// Where it is to be read from.
+    /// The region from which it must be read.
     pub by_reference: Option<RemoteRegion>,
 }
 
@@ -146,8 +146,8 @@ impl<'a> Frame<'a> {
     /// Checks a frame in full.
     ///
     /// # Errors
-    /// A [`Violation`], in words for the log.
-    // Inlined, so that a request is made where it is used.
+    /// A [`Violation`], with a text for the log.
+    // Inlined, so that a request is built in place.
     #[inline(always)]
     pub fn decode(bytes: &'a [u8]) -> Result<Frame<'a>, Violation> {
         if bytes.len() > FRAME_MAX {
@@ -283,7 +283,7 @@ fn decode_request(
     }))
 }
 
-/// Where a body is; its length is what will be allocated.
+/// Decodes the region of a body; its length will be allocated.
 fn decode_reference(bytes: &[u8]) -> Result<RemoteRegion, Violation> {
     let wrong = Violation("a body by reference is one region to be read");
     if bytes.len() != LENT_LEN {
@@ -299,12 +299,12 @@ fn decode_reference(bytes: &[u8]) -> Result<RemoteRegion, Violation> {
     Ok(region)
 }
 
-/// A frame of nothing but a header to be written; the body is pushed behind it.
+/// Creates a frame with an empty header, behind which the body is pushed.
 pub fn empty_frame() -> FrameBuf {
     FrameBuf::from_slice(&[0; HEADER_LEN])
 }
 
-/// The same with its body behind the header.
+/// Creates a frame with an empty header and this body.
 pub fn frame_of(body: &[u8]) -> FrameBuf {
     let mut frame = FrameBuf::with_capacity(HEADER_LEN + body.len());
     frame.extend_from_slice(&[0; HEADER_LEN]);
@@ -312,7 +312,7 @@ pub fn frame_of(body: &[u8]) -> FrameBuf {
     frame
 }
 
-/// A frame whose body is to be read from there.
+/// Creates a frame whose body must be read from this region.
 pub fn reference_frame(region: &RemoteRegion) -> FrameBuf {
     let mut frame = empty_frame();
     let to_read = RemoteRegion {
@@ -323,35 +323,35 @@ pub fn reference_frame(region: &RemoteRegion) -> FrameBuf {
     frame
 }
 
-/// What a request has besides its body.
+/// The parts of a request besides its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix<'a> {
-    /// Of which trace it is.
+    /// The trace that the call belongs to.
     pub trace: Option<&'a TraceContext>,
-    /// What goes along.
+    /// The call's metadata.
     pub metadata: &'a Metadata,
-    /// What is lent.
+    /// The memory that the call lends.
     pub lent: &'a [RemoteRegion],
-    /// Its streams.
+    /// The call's streams.
     pub streams: Streams,
-    /// The body is one that [`reference_frame`] has made.
+    /// Whether the body was made by [`reference_frame`].
     pub is_by_reference: bool,
 }
 
 impl Prefix<'_> {
-    /// Its bytes in the frame.
+    /// Returns the number of its bytes in the frame.
     pub fn len(&self) -> usize {
         let trace = if self.trace.is_some() { TRACE_LEN } else { 0 };
         trace + self.metadata.encoded().len() + self.lent.len() * LENT_LEN
     }
 
-    /// True if a frame without it says the same.
+    /// Returns whether it can be left out of a frame.
     pub fn is_empty(&self) -> bool {
         self.len() == 0 && !self.is_by_reference && self.streams == Streams::default()
     }
 }
 
-/// Puts what goes before a request's body between header and body, and says so in the flags.
+/// Inserts the prefix between header and body of a request, and sets the flags for it.
 pub fn insert_prefix(frame: &mut FrameBuf, of: &Prefix<'_>) {
     let Prefix {
         trace,
@@ -375,19 +375,19 @@ pub fn insert_prefix(frame: &mut FrameBuf, of: &Prefix<'_>) {
         | flag(is_by_reference, Flags::REQUEST_BY_REFERENCE)
         | flag(streams.sends, Flags::SENDS)
         | flag(streams.receives, Flags::RECEIVES);
-    // A metadata's length is bounded as entries are added.
+    // The length of metadata is limited when entries are added.
     frame[2..4].copy_from_slice(&(metadata.encoded().len() as u16).to_le_bytes());
     frame.insert_from_slice(HEADER_LEN, &prefix);
 }
 
-/// What a header says of a call.
+/// The fields of a header that describe a call.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHead {
-    /// The call.
+    /// The call's id.
     pub call: CallId,
-    /// The method of a request, the code of a response.
+    /// The method of a request, or the code of a response.
     pub method_or_code: u32,
-    /// The budget of a request, the time at the server of a response, in microseconds.
+    /// The budget of a request, or the time at the server of a response, in microseconds.
     pub time_us: u32,
 }
 
@@ -398,12 +398,12 @@ fn write_head(frame: &mut [u8], kind: u8, head: FrameHead) {
     frame[12..16].copy_from_slice(&head.time_us.to_le_bytes());
 }
 
-/// Makes it a request; what [`insert_prefix`] wrote stays.
+/// Writes the header of a request, and leaves what [`insert_prefix`] wrote.
 pub fn write_request_head(frame: &mut FrameBuf, head: FrameHead) {
     write_head(frame, REQUEST, head);
 }
 
-/// The header of a response.
+/// Returns the header of a response.
 pub fn response_head(head: FrameHead, not_started: bool) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     write_head(&mut bytes, RESPONSE, head);
@@ -411,25 +411,25 @@ pub fn response_head(head: FrameHead, not_started: bool) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// Makes what [`reference_frame`] has made a response.
+/// Writes the header of a response whose body [`reference_frame`] has made.
 pub fn write_reference_head(frame: &mut FrameBuf, head: FrameHead) {
     write_head(frame, RESPONSE, head);
     frame[1] = Flags::RESPONSE_BY_REFERENCE;
 }
 
-/// The body of a response that is this status.
+/// Creates the body of a response with this status.
 pub fn encode_status(status: &Status) -> FrameBuf {
     let mut frame = empty_frame();
     status.encode(|piece| frame.extend_from_slice(piece));
     frame
 }
 
-/// CANCEL.
+/// Encodes a CANCEL.
 pub fn encode_cancel(call: CallId) -> [u8; HEADER_LEN] {
     bare_frame(CANCEL, call)
 }
 
-/// TAKEN.
+/// Encodes a TAKEN.
 pub fn encode_taken(call: CallId) -> [u8; HEADER_LEN] {
     bare_frame(TAKEN, call)
 }
@@ -441,14 +441,14 @@ pub(super) fn bare_frame(kind: u8, call: CallId) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// GOAWAY.
+/// Encodes a GOAWAY.
 pub fn encode_goaway() -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[0] = GOAWAY;
     bytes
 }
 
-/// The number of a method on the wire: FNV-1a of 32 bits over `Service/method#version`.
+/// Returns the number of a method on the wire: FNV-1a of 32 bits over `Service/method#version`.
 pub const fn method_id(name: &str) -> u32 {
     let bytes = name.as_bytes();
     let mut hash = 0x811c_9dc5_u32;

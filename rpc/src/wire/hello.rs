@@ -1,4 +1,5 @@
-//! What both sides say when they connect: the private data of the request and of its answer.
+//! The messages of both sides when they connect: the private data of the connection request and of
+//! its answer.
 
 use crate::limits::{
     BODY_MAX, BYTES_PER_CONNECTION, CALLS_PER_CONNECTION, CALLS_PER_CONNECTION_MAX, FRAME_MAX,
@@ -12,15 +13,15 @@ const KIND_HELLO: u8 = 1;
 const KIND_REJECT: u8 = 2;
 const HELLO_LEN: usize = 48;
 const REJECT_HEAD: usize = 12;
-/// What the library's private data has room for.
+/// Bytes of the library's private data.
 const REJECT_MAX: usize = tokio_fabric::limits::CM_DATA_SIZE_MAX;
 
-/// A codec of bodies, as it is named on the wire: its name, and zeros behind it. Only zeros: none.
+/// The name of a codec on the wire, filled up with zeros. Only zeros: no codec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CodecName([u8; 8]);
 
 impl CodecName {
-    /// Of up to 8 bytes, at compile time.
+    /// Creates a name of up to 8 bytes, at compile time.
     pub const fn new(name: &str) -> CodecName {
         let (name, mut bytes, mut at) = (name.as_bytes(), [0; 8], 0);
         assert!(!name.is_empty() && name.len() <= bytes.len());
@@ -31,7 +32,7 @@ impl CodecName {
         CodecName(bytes)
     }
 
-    /// No codec is named.
+    /// Returns whether no codec is named.
     pub fn is_none(self) -> bool {
         self == CodecName::default()
     }
@@ -44,20 +45,20 @@ impl std::fmt::Display for CodecName {
     }
 }
 
-/// What one side takes from the other.
+/// The limits of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Calls that the other side may have open.
+    /// Number of calls that the other side may have open.
     pub calls: u32,
-    /// Bytes of a frame.
+    /// Largest frame, in bytes.
     pub frame_max: u32,
-    /// Bytes of requests without an answer.
+    /// Largest size of all requests without a response, in bytes.
     pub bytes: u64,
-    /// Bytes of one piece of lent memory.
+    /// Largest piece of lent memory, in bytes.
     pub lent_max: u64,
-    /// The codec of a server's services; a client need not say.
+    /// The codec of a server's services; empty from a client.
     pub codec: CodecName,
-    /// Bytes of a body by reference; 0: it takes none.
+    /// Largest body by reference, in bytes; 0: none is taken.
     pub body_max: u64,
 }
 
@@ -74,12 +75,12 @@ impl Default for Hello {
     }
 }
 
-/// Why a peer's words are no HELLO.
+/// The reason why private data is no HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelloError(pub &'static str);
 
 impl Hello {
-    /// As private data.
+    /// Encodes the limits as private data.
     pub fn encode(&self) -> [u8; HELLO_LEN] {
         let mut bytes = [0; HELLO_LEN];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -94,11 +95,11 @@ impl Hello {
         bytes
     }
 
-    /// What the peer said, within what this side can use of it. Bytes behind it are of a later
-    /// version and mean nothing.
+    /// Decodes the peer's limits, as far as this side can use them. Bytes that follow belong to a
+    /// later version and are ignored.
     ///
     /// # Errors
-    /// In words that go to the peer.
+    /// The reason, as text for the peer.
     pub fn decode(bytes: &[u8]) -> Result<Hello, HelloError> {
         let Some(bytes) = bytes.first_chunk::<HELLO_LEN>() else {
             return Err(HelloError("not a peer of tokio-fabric-rpc"));
@@ -137,12 +138,12 @@ fn long_at(bytes: &[u8; HELLO_LEN], at: usize) -> u64 {
     u64::from_le_bytes(number)
 }
 
-/// A server's no to a connection.
+/// A server's rejection of a connection.
 #[derive(Clone, Debug)]
 pub struct Rejection;
 
 impl Rejection {
-    /// As private data; the text is cut to what has room.
+    /// Encodes the rejection as private data; the text is cut to the room there is.
     pub fn encode(status: &Status) -> Vec<u8> {
         let mut bytes = vec![0; REJECT_HEAD];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -154,7 +155,7 @@ impl Rejection {
         bytes
     }
 
-    /// The status that a server rejected with; `None` of other servers' words.
+    /// Decodes the status with which a server rejected; `None` for private data of other servers.
     pub fn decode(bytes: &[u8]) -> Option<Status> {
         let (head, status) = bytes.split_first_chunk::<REJECT_HEAD>()?;
         if head[0..4] != MAGIC || head[5] != KIND_REJECT {

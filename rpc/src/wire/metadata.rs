@@ -1,4 +1,4 @@
-//! What goes along with a call besides its body: pairs of names and values.
+//! Metadata of a call, which is sent beside its body: pairs of names and values.
 
 use super::Violation;
 use crate::limits::{METADATA_ENTRIES_MAX, METADATA_MAX};
@@ -11,7 +11,7 @@ use crate::status::{Code, Status};
 /// [`Cx::metadata`](crate::Cx::metadata).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// As on the wire, checked: length of the name (1), of the value (2), name, value.
+    /// The encoding on the wire, checked: length of the name (1), of the value (2), name, value.
     encoded: Vec<u8>,
 }
 
@@ -64,7 +64,7 @@ impl Metadata {
         &self.encoded
     }
 
-    /// What a peer sent, if it is well formed.
+    /// Checks metadata that a peer has sent.
     #[inline]
     pub(super) fn check(encoded: &[u8]) -> Result<(), Violation> {
         match encoded {
@@ -89,7 +89,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Makes it that of bytes that were checked.
+    /// Replaces the metadata by bytes that were checked.
     #[inline]
     pub(crate) fn set_checked(&mut self, encoded: &[u8]) {
         self.encoded.clear();
@@ -104,7 +104,7 @@ fn too_large() -> Status {
     Status::not_started(Code::TooLarge, what)
 }
 
-/// The first entry, and what follows it.
+/// Splits off the first entry.
 fn split(encoded: &[u8]) -> Option<(&str, &[u8], &[u8])> {
     let (head, rest) = encoded.split_first_chunk::<ENTRY_HEAD>()?;
     let (name, rest) = rest.split_at_checked(head[0].into())?;
@@ -113,7 +113,7 @@ fn split(encoded: &[u8]) -> Option<(&str, &[u8], &[u8])> {
     Some((std::str::from_utf8(name).ok()?, value, rest))
 }
 
-/// Values may be secret: names only.
+/// Shows only the names: values may be secret.
 impl std::fmt::Debug for Metadata {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set()

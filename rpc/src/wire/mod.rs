@@ -1,5 +1,5 @@
-//! The frames of a connection and what is said when it is made (docs/rpc-wire.md). Checked in full
-//! before a field is seen; encoded from values that cannot be wrong.
+//! The frames of a connection, and the messages when it is made (docs/rpc-wire.md). Frames are
+//! checked in full before any field is used, and encoded from values that cannot be invalid.
 
 use std::time::Duration;
 
@@ -31,15 +31,16 @@ pub use stream::{
 
 pub use trace::TraceContext;
 
-/// Microseconds on the wire, in 32 bits: 71 minutes at most. A longer deadline is kept by the
-/// client alone.
+/// Converts a time to microseconds in 32 bits: 71 minutes at most. Only the client keeps a longer
+/// deadline.
 pub fn micros(time: Duration) -> u32 {
     let micros = time.as_secs().saturating_mul(1_000_000);
     u32::try_from(micros.saturating_add(time.subsec_micros().into())).unwrap_or(u32::MAX)
 }
 
-/// The budget of a request, in microseconds. 0 is none: so is one of more than 71 minutes, which
-/// the frame has no room for, and at whose end the client cancels the call.
+/// Converts the time left to the budget of a request, in microseconds. 0: no limit. A budget of
+/// more than 71 minutes, for which the frame has no room, is 0 too; then the client cancels the
+/// call at its end.
 pub fn budget_us(left: Duration) -> u32 {
     match micros(left) {
         u32::MAX => 0,

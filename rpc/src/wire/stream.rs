@@ -1,17 +1,17 @@
-//! Frames of streams, and the one that moves a client's windows.
+//! Frames of streams, and the frame that changes a client's window.
 
 use super::frame::{CREDIT, Flags, ITEM, WINDOW, bare_frame};
 use super::{CallId, FrameBuf, Violation};
 use crate::limits::HEADER_LEN;
 
-/// What an ITEM says.
+/// The contents of an ITEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// The next piece of the stream, encoded.
+    /// The next item of the stream, encoded.
     Body(&'a [u8]),
-    /// The client's stream is over.
+    /// The client's stream has ended.
     Last,
-    /// The server's stream has begun, and its first piece is not there yet.
+    /// The server's stream has begun, and its first item is not available yet.
     Begun,
 }
 
@@ -28,51 +28,51 @@ impl<'a> Item<'a> {
     }
 }
 
-/// So much of a stream, or so much more of it.
+/// An amount of a stream's items that may be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credit {
-    /// Items.
+    /// Number of items.
     pub items: u32,
     /// Bytes of their bodies.
     pub bytes: u32,
 }
 
-/// What a client may have under way.
+/// The limits of a client's open calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Calls.
+    /// Number of calls.
     pub calls: u32,
     /// Bytes of their requests.
     pub bytes: u32,
 }
 
-/// Makes an item of a frame with its body.
+/// Writes the header of an ITEM in front of its body.
 pub fn write_item_head(frame: &mut FrameBuf, call: CallId) {
     frame[..HEADER_LEN].copy_from_slice(&bare_frame(ITEM, call));
 }
 
-/// ITEM, of no item: the client's stream is over.
+/// Encodes an ITEM without an item: the client's stream has ended.
 pub fn encode_last(call: CallId) -> [u8; HEADER_LEN] {
     let mut bytes = bare_frame(ITEM, call);
     bytes[1] = Flags::LAST;
     bytes
 }
 
-/// ITEM, of no item: the server's stream has begun.
+/// Encodes an ITEM without an item: the server's stream has begun.
 pub fn encode_begun(call: CallId) -> [u8; HEADER_LEN] {
     let mut bytes = bare_frame(ITEM, call);
     bytes[1] = Flags::BEGUN;
     bytes
 }
 
-/// CREDIT.
+/// Encodes a CREDIT.
 pub fn encode_credit(call: CallId, credit: Credit) -> [u8; HEADER_LEN] {
     let mut bytes = bare_frame(CREDIT, call);
     write_numbers(&mut bytes, credit.items, credit.bytes);
     bytes
 }
 
-/// WINDOW.
+/// Encodes a WINDOW.
 pub fn encode_window(window: Window) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[0] = WINDOW;

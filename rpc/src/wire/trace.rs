@@ -1,4 +1,4 @@
-//! Of which trace a call is.
+//! The trace that a call belongs to.
 
 use crate::limits::TRACE_LEN;
 

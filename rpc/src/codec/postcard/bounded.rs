@@ -1,8 +1,9 @@
-//! Decoding whose work and memory are bounded by the length of the body, whatever that says.
+//! Decodes with work and memory that the length of the body bounds, whatever lengths the body
+//! claims.
 //!
 //! postcard trusts lengths: an element that is encoded in no bytes is decoded as often as the body
-//! claims, and nested values are decoded by recursion. So all that contains other values is decoded
-//! here and counted; what is read of the bytes is left to postcard.
+//! claims, and nested values are decoded by recursion. So all values that contain others are
+//! decoded and counted here, and postcard reads only the plain ones.
 
 use ::postcard::de_flavors::Slice;
 use ::postcard::{Deserializer as Reader, Error, Result};
@@ -18,7 +19,7 @@ use crate::limits::{
 /// Decodes a value from the whole body.
 ///
 /// # Errors
-/// The body is not such a value, or exceeds a limit; the reason as text.
+/// The reason as text: the body is not such a value, or exceeds a limit.
 pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> std::result::Result<T, String> {
     let mut decoder = Decoder {
         rest: body,
@@ -40,16 +41,16 @@ pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> std::result::Result<T,
 struct Decoder<'de> {
     rest: &'de [u8],
     nesting_left: usize,
-    /// Elements that take no bytes.
+    /// Elements without bytes that may still be decoded.
     empty_left: usize,
-    /// Bytes of elements, as they are in memory.
+    /// Bytes that decoded elements may still take in memory.
     memory_left: usize,
     /// The limit that ended the decoding: postcard's errors have no text.
     exceeded: Option<&'static str>,
 }
 
 impl<'de> Decoder<'de> {
-    /// Has postcard read a value that contains no other.
+    /// Lets postcard read a value that contains no others.
     fn read<R>(
         &mut self,
         read: impl FnOnce(&mut Reader<'de, Slice<'de>>) -> Result<R>,
@@ -75,8 +76,8 @@ impl<'de> Decoder<'de> {
         Ok(value)
     }
 
-    /// The number of elements that follow. There are not more of them than bytes, but for some that
-    /// take none.
+    /// Reads the number of the elements that follow. It may exceed the number of bytes left only by
+    /// the elements without bytes that are still allowed.
     fn read_len(&mut self) -> Result<usize> {
         let len = self.read(|reader| usize::deserialize(reader))?;
         match len <= self.rest.len().saturating_add(self.empty_left) {
@@ -94,7 +95,7 @@ impl<'de> Decoder<'de> {
         seed.deserialize(self)
     }
 
-    /// An element has ended before which so many bytes were left.
+    /// Ends an element; `rest` bytes were left before it.
     fn end_element(&mut self, rest: usize) -> Result<()> {
         if self.rest.len() == rest {
             match self.empty_left.checked_sub(1) {
@@ -106,7 +107,7 @@ impl<'de> Decoder<'de> {
     }
 }
 
-/// What contains no other value.
+/// Decodes values that contain no others.
 macro_rules! plain {
     ($($name:ident)*) => {$(
         fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
@@ -196,7 +197,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'de> {
     }
 }
 
-/// Of a tuple or struct: as many as the type has.
+/// The fields of a tuple or struct: as many as the type has.
 struct Fields<'a, 'de> {
     decoder: &'a mut Decoder<'de>,
     left: usize,
@@ -218,7 +219,7 @@ impl<'de> SeqAccess<'de> for Fields<'_, 'de> {
     }
 }
 
-/// Of a sequence or map: as many as the body says.
+/// The elements of a sequence or map: as many as the body says.
 struct Elements<'a, 'de> {
     decoder: &'a mut Decoder<'de>,
     left: usize,
@@ -377,7 +378,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whole, cut off, too long or damaged.
+        /// Bodies that are complete, cut off, too long or damaged.
         #[test]
         fn bodies_are_decoded_as_postcard_decodes_them(
             value in mixed(),
@@ -395,7 +396,7 @@ mod tests {
                     _ => None,
                 };
                 let bounded = decode::<Mixed>(body);
-                // What is bounded is all that differs: no length is believed.
+                // Only the limits differ: this decoder trusts no length.
                 prop_assert_eq!(plain, bounded.ok());
             }
         }
@@ -423,11 +424,12 @@ mod tests {
                 "{len}"
             );
         }
-        // All collections of a body together: 2,000 lists of 2,000 have the bytes for it.
+        // The limit is for all collections of a body together: the bytes would allow 2,000 lists of
+        // 2,000.
         let lists = vec![vec![(); 2000]; 2000];
         let body = ::postcard::to_stdvec(&lists).unwrap();
         assert!(refusal::<Vec<Vec<()>>>(&body).contains("without bytes"));
-        // A key has bytes, whatever its value has.
+        // Each key has bytes, even if its value has none.
         let map: BTreeMap<u32, ()> = (0..5000).map(|it| (it, ())).collect();
         let body = ::postcard::to_stdvec(&map).unwrap();
         assert_eq!(decode::<BTreeMap<u32, ()>>(&body), Ok(map));

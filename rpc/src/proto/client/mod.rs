@@ -9,9 +9,10 @@
 //! slot Open or Retiring --RESPONSE by reference--> Fetching --the body is read: TAKEN--> slot free
 //! ```
 //!
-//! A slot is held until the RESPONSE, and the TAKEN if its body is by reference; a call only until
-//! its caller has its end. So a caller that does not look keeps no slot, and one that cancels gains
-//! none. What has come of a call's stream is the call's: it is read though the call has ended.
+//! A slot is occupied until the RESPONSE, or the TAKEN if the body is by reference; a call exists
+//! only until its caller has its end. So a caller that does not poll occupies no slot, and one that
+//! cancels gains none. Items that have arrived belong to the call: they are read even if the call
+//! has ended.
 //!
 //! Invariants: `open` slots are not idle, with `bytes` of requests; at most `calls_max` of
 //! them. A waiting call is in `waiting` once.
@@ -30,38 +31,38 @@ use crate::status::{Code, Started, Status};
 use crate::wire::{CallId, Credit, Hello, Response, Streams, Violation, Window};
 use streams::CallStreams;
 
-/// Names a call of this side; its owner gives it back by [`ClientMachine::take`] or
-/// [`ClientMachine::abandon`].
+/// Identifies a call of this side, until the call's end is taken, or until
+/// [`ClientMachine::abandon`] or [`ClientMachine::unsent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallKey(usize);
 
-/// An answer as it came, with its code, or why there is none.
+/// A response with its code, or the reason why there is none.
 pub type CallEnd = Result<(u32, Bytes), Status>;
 
-/// How far a call is; [`ClientMachine::progress`].
+/// The progress of a call; see [`ClientMachine::progress`].
 #[derive(Debug)]
 pub enum CallProgress {
-    /// It waits, for the window or for its answer.
+    /// The call waits for the window or for its response.
     Pending,
-    /// Its request is to be sent now, under this name.
+    /// The request must be sent now, with this id.
     Send(CallId),
-    /// The server's stream has begun; said once, and only of calls that receive.
+    /// The server's stream has begun. Reported once, and only for calls that receive.
     Begun,
-    /// An item of it, and what the server may send more.
+    /// An item of the stream, and the credit to grant to the server.
     Item(ItemBody, Option<(CallId, Credit)>),
-    /// It has ended, and all its items were read: code and body of the answer, or the reason why
-    /// there is none. The call is forgotten.
+    /// The call has ended, and all its items were read: code and body of the response, or the
+    /// reason why there is none. The call is forgotten.
     Ended(CallEnd),
 }
 
-/// What follows from a RESPONSE.
+/// The effect of a RESPONSE.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ResponseOutcome<W> {
-    /// The call has ended; who is to be woken.
+    /// The call has ended; contains the waker of its caller.
     Ended(Option<W>),
-    /// The body is to be read from there: [`ClientMachine::handle_body`].
+    /// The body must be read from this region, then passed to [`ClientMachine::handle_body`].
     Fetch(CallId, RemoteRegion),
-    /// The body is not wanted: TAKEN is to be sent before anything else.
+    /// The body is not wanted: TAKEN must be sent before anything else.
     Taken(CallId),
 }
 
@@ -97,9 +98,10 @@ impl<W> Call<W> {
 enum SlotUse {
     Idle,
     Open(CallKey),
-    /// Its caller has gone or timed out; the answer is awaited all the same.
+    /// Its caller is gone or has timed out; the response is still awaited.
     Retiring,
-    /// The answer has come, and its body is being read: for this call, if its caller is there.
+    /// The response has arrived, and its body is being read, for this call if its caller still
+    /// exists.
     Fetching {
         call: Option<CallKey>,
         code: u32,
@@ -118,11 +120,11 @@ enum State {
     Open,
     /// The server takes no new calls.
     Draining,
-    /// Why new calls cannot be made.
+    /// No new calls can be made, for this reason.
     Ended(Status),
 }
 
-/// See the module. `W` is what the caller of a call is woken by.
+/// The client's machine; see the module. `W` wakes the caller of a call.
 #[derive(Debug)]
 pub struct ClientMachine<W> {
     calls: Vec<Call<W>>,
@@ -131,7 +133,7 @@ pub struct ClientMachine<W> {
     idle: Vec<u16>,
     waiting: VecDeque<CallKey>,
     calls_max: u32,
-    /// The largest `calls_max` so far.
+    /// The largest value of `calls_max` so far.
     calls_most: u32,
     bytes_max: u64,
     frame_max: usize,
@@ -142,7 +144,7 @@ pub struct ClientMachine<W> {
 }
 
 impl<W> ClientMachine<W> {
-    /// With what the server takes.
+    /// Creates a machine with the server's limits.
     pub fn new(server: &Hello) -> Self {
         ClientMachine {
             calls: Vec::new(),
@@ -161,7 +163,7 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// What the server has said that it takes.
+    /// Applies the limits that the server has stated.
     pub fn agree(&mut self, server: &Hello) {
         self.calls_max = server.calls;
         self.calls_most = server.calls;
@@ -170,44 +172,44 @@ impl<W> ClientMachine<W> {
         self.body_max = server.body_max;
     }
 
-    /// Calls that may be open, by the largest window so far.
+    /// Returns how many calls may be open, by the largest window so far.
     pub fn calls_most(&self) -> u32 {
         self.calls_most
     }
 
-    /// Bytes of a frame that the server takes.
+    /// Returns the largest frame that the server takes, in bytes.
     pub fn frame_max(&self) -> usize {
         self.frame_max
     }
 
-    /// Bytes of a body by reference that the server takes.
+    /// Returns the largest body by reference that the server takes, in bytes.
     pub fn body_max(&self) -> u64 {
         self.body_max
     }
 
-    /// Calls whose answer has not come, those included that were given up.
+    /// Returns the number of calls without a response, including abandoned ones.
     pub fn open(&self) -> usize {
         self.open as usize
     }
 
-    /// Calls that wait for the window.
+    /// Returns the number of calls that wait for the window.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// What an open call's request counts as.
+    /// Returns how many bytes the request of an open call counts.
     #[cfg(test)]
     pub fn sent_len(&self, call: CallId) -> usize {
         self.slots[usize::from(call.slot)].bytes as usize
     }
 
-    /// True if a call would be sent at once.
+    /// Returns whether a call would be sent at once.
     pub fn has_room(&self) -> bool {
         matches!(self.state, State::Open) && self.waiting.is_empty() && self.fits(0)
     }
 
-    /// Calls that would be sent at once.
+    /// Returns how many calls would be sent at once.
     pub fn room(&self) -> usize {
         match self.has_room() {
             true => (self.calls_max - self.open) as usize,
@@ -215,26 +217,26 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// True if new calls can be made, now or later.
+    /// Returns whether new calls can be made, now or later.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Open)
     }
 
-    /// True once the connection has ended.
+    /// Returns whether the connection has ended.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, State::Ended(_))
     }
 
-    /// True once the server takes no calls and none is open.
+    /// Returns whether the server takes no new calls and none is open.
     pub fn is_drained(&self) -> bool {
         matches!(self.state, State::Draining) && self.open == 0
     }
 
-    /// Begins a call whose frame has so many bytes. It is sent when
-    /// [`progress`](Self::progress) says so, which may be now.
+    /// Begins a call whose frame has `len` bytes. It must be sent when [`progress`](Self::progress)
+    /// says so, which may be immediately.
     ///
     /// # Errors
-    /// Why no call can be made, or not this one; none has started.
+    /// The reason why no call, or not this one, can be made; it has not started.
     #[inline]
     pub fn begin(
         &mut self,
@@ -271,25 +273,25 @@ impl<W> ClientMachine<W> {
         Ok(key)
     }
 
-    /// What is given out when there is more of the call; the last one comes back. Wakers are
-    /// neither made nor dropped here: that may run what is not the layer's.
+    /// Sets the waker for the call's progress, and returns the previous one. Wakers are neither
+    /// cloned nor dropped here, since that may run code from outside of this layer.
     pub fn watch(&mut self, key: CallKey, watcher: W) -> Option<W> {
         self.calls[key.0].watcher.replace(watcher)
     }
 
-    /// True of a call that has not ended, and whose watcher is not such a one.
+    /// Returns whether a call has not ended and has no watcher for which `is_such` is true.
     pub fn is_unwatched(&self, key: CallKey, is_such: impl FnOnce(&W) -> bool) -> bool {
         let call = &self.calls[key.0];
         let has_ended = matches!(call.state, CallState::Ended(_) | CallState::Vacant);
         !has_ended && !call.watcher.as_ref().is_some_and(is_such)
     }
 
-    /// To be dropped before the call is forgotten.
+    /// Takes the watcher, to be dropped before the call is forgotten.
     pub fn take_watcher(&mut self, key: CallKey) -> Option<W> {
         self.calls[key.0].watcher.take()
     }
 
-    /// The name of a call that is to be sent now, which it is then.
+    /// Marks an admitted call as sent, and returns the id to send it with.
     #[inline]
     pub fn send(&mut self, key: CallKey) -> Option<CallId> {
         let call = &mut self.calls[key.0];
@@ -301,7 +303,7 @@ impl<W> ClientMachine<W> {
         Some(CallId { slot, generation })
     }
 
-    /// How far the call is.
+    /// Returns the progress of the call.
     pub fn progress(&mut self, key: CallKey) -> CallProgress {
         if self.calls[key.0].streams.is_some()
             && let Some(received) = self.progress_received(key)
@@ -317,7 +319,7 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// The end of a call without streams, if it has ended. It is forgotten then.
+    /// Takes the end of a call without streams, if it has ended, and forgets the call.
     #[inline]
     pub fn take_plain_end(&mut self, key: CallKey) -> Option<CallEnd> {
         match self.calls[key.0].streams {
@@ -343,15 +345,16 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// The request could not be sent: the connection is about to end. The call is forgotten, and
-    /// has not started.
+    /// Handles a request that could not be sent, because the connection is about to end. The call
+    /// is forgotten, and has not started.
     pub fn unsent(&mut self, key: CallKey) {
         if let CallState::Sent { slot } = self.forget(key) {
             self.slots[usize::from(slot)].used = SlotUse::Retiring;
         }
     }
 
-    /// The caller has gone. The call to be cancelled at the server, if it is there.
+    /// Abandons a call whose caller is gone. Returns the id to cancel at the server, if the call
+    /// was sent.
     pub fn abandon(&mut self, key: CallKey) -> Option<CallId> {
         match self.forget(key) {
             CallState::Waiting { .. } => {
@@ -359,7 +362,7 @@ impl<W> ClientMachine<W> {
                 None
             }
             CallState::Admitted { slot } => {
-                // Its name was not used.
+                // Its id was not used.
                 let used = &mut self.slots[usize::from(slot)];
                 used.generation = used.generation.wrapping_sub(1);
                 self.free(slot);
@@ -370,8 +373,8 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// Ends the calls whose time is over: what is to be cancelled at the server, and who is to be
-    /// woken. Says when the next call's is.
+    /// Ends the calls whose deadline has passed: collects the calls to cancel at the server, and
+    /// the wakers of their callers. Returns the next deadline.
     pub fn expire(
         &mut self,
         now: Time,
@@ -413,8 +416,8 @@ impl<W> ClientMachine<W> {
         next
     }
 
-    /// Admits the call that has waited longest, if there is room for it: who is to be woken, if
-    /// anybody is. To be asked again until it says `None`.
+    /// Admits the call that has waited longest, if there is room for it, and returns its waker, if
+    /// it has one. Call it again until it returns `None`.
     pub fn poll_admit(&mut self) -> Option<Option<W>> {
         let key = *self.waiting.front()?;
         let call = &self.calls[key.0];
@@ -429,10 +432,10 @@ impl<W> ClientMachine<W> {
         Some(self.calls[key.0].watcher.take())
     }
 
-    /// A RESPONSE.
+    /// Handles a RESPONSE.
     ///
     /// # Errors
-    /// It is of no open call.
+    /// It belongs to no open call.
     #[inline]
     pub fn handle_response(
         &mut self,
@@ -478,8 +481,8 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// The body of a response by reference was read, or why not: who is to be woken. TAKEN is to
-    /// be sent before anything else, unless the connection has ended: `None`.
+    /// Handles the body of a response by reference, or the failure to read it. Returns the waker of
+    /// the caller; then TAKEN must be sent before anything else. `None`: the connection has ended.
     pub fn handle_body(
         &mut self,
         call: CallId,
@@ -501,7 +504,7 @@ impl<W> ClientMachine<W> {
         call.watcher.take()
     }
 
-    /// WINDOW: [`poll_admit`](Self::poll_admit) may have become possible.
+    /// Handles a WINDOW. [`poll_admit`](Self::poll_admit) may have become possible.
     ///
     /// # Errors
     /// No call has room in it.
@@ -515,7 +518,8 @@ impl<W> ClientMachine<W> {
         Ok(())
     }
 
-    /// GOAWAY: calls that wait are not made here; who is to be woken.
+    /// Handles a GOAWAY: ends waiting calls, which can be made on another connection, and collects
+    /// the wakers of their callers.
     pub fn handle_goaway(&mut self, wake: &mut Vec<W>) {
         if matches!(self.state, State::Open) {
             self.state = State::Draining;
@@ -523,7 +527,7 @@ impl<W> ClientMachine<W> {
         }
     }
 
-    /// The connection has ended, and with it all calls.
+    /// Ends all calls, because the connection has ended.
     pub fn handle_end(&mut self, why: &Status, wake: &mut Vec<W>) {
         if matches!(self.state, State::Ended(_)) {
             return;
@@ -569,7 +573,7 @@ impl<W> ClientMachine<W> {
         let slot = match self.idle.pop() {
             Some(slot) => slot,
             None => {
-                // The first call of a slot has generation 0.
+                // The first call of a slot then has generation 0.
                 self.slots.push(Slot {
                     generation: u16::MAX,
                     bytes: 0,
@@ -596,7 +600,8 @@ impl<W> ClientMachine<W> {
         self.idle.push(slot);
     }
 
-    /// Its caller has gone: the call to be cancelled, unless its answer is there.
+    /// Retires the slot of a call whose caller is gone. Returns the id to cancel, unless the
+    /// response has arrived.
     fn retire(&mut self, slot: u16) -> Option<CallId> {
         let Slot {
             generation, used, ..
@@ -617,7 +622,7 @@ impl<W> ClientMachine<W> {
         std::mem::replace(&mut call.state, CallState::Vacant)
     }
 
-    /// What holds after every step.
+    /// Checks the invariants that hold after every step.
     #[cfg(test)]
     pub fn invariants(&self) {
         let used = self.slots.iter().filter(|it| it.used != SlotUse::Idle);

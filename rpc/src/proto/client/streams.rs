@@ -1,22 +1,22 @@
-//! The streams of calls, at the caller's end.
+//! The streams of calls, on the caller's side.
 
 use super::super::flow::{Inflow, Outflow};
 use super::{CallKey, CallProgress, CallState, ClientMachine, SlotUse};
 use crate::wire::{CallId, Credit, Item, Streams, Violation};
 
-/// Beside the request, and before the response.
+/// The streams of a call: items after the request, and items before the response.
 #[derive(Debug)]
 pub struct CallStreams {
     sent: Option<Outflow>,
     received: Option<Received>,
 }
 
-/// The server's stream.
+/// The stream from the server.
 #[derive(Debug)]
 struct Received {
     items: Inflow,
     has_begun: bool,
-    /// The caller has been notified of that.
+    /// Whether the caller has been notified that the stream has begun.
     is_known: bool,
 }
 
@@ -39,7 +39,7 @@ impl CallStreams {
 }
 
 impl<W> ClientMachine<W> {
-    /// What there is of the server's stream.
+    /// Returns the next progress of the server's stream, if there is any.
     pub(super) fn progress_received(&mut self, key: CallKey) -> Option<CallProgress> {
         let call = &mut self.calls[key.0];
         let received = call.streams.as_mut()?.received.as_mut()?;
@@ -47,7 +47,7 @@ impl<W> ClientMachine<W> {
             return Some(CallProgress::Begun);
         }
         let (body, credit) = received.items.read()?;
-        // A call that has ended gives no credit.
+        // No credit is granted for a call that has ended.
         let CallState::Sent { slot } = call.state else {
             return Some(CallProgress::Item(body, None));
         };
@@ -59,21 +59,21 @@ impl<W> ClientMachine<W> {
         Some(CallProgress::Item(body, credit))
     }
 
-    /// An item with so many bytes is there to be sent: the call's name if it can be now.
+    /// Returns the call's id if an item of `len` bytes can be sent now.
     pub fn send_item(&mut self, key: CallKey, len: usize) -> Option<CallId> {
         let id = self.sending(key)?;
         let sent = self.calls[key.0].streams.as_mut()?.sent.as_mut()?;
         sent.take(len).then_some(id)
     }
 
-    /// The caller's stream is over: the call's name, if that is to be said.
+    /// Returns the call's id if the end of the caller's stream must be sent.
     pub fn end_items(&mut self, key: CallKey) -> Option<CallId> {
         let id = self.sending(key)?;
         let streams = self.calls[key.0].streams.as_ref()?;
         streams.sent.as_ref().map(|_| id)
     }
 
-    /// The name of a call that was sent and is not answered.
+    /// Returns the id of a call that was sent and has no response.
     fn sending(&self, key: CallKey) -> Option<CallId> {
         let CallState::Sent { slot } = self.calls[key.0].state else {
             return None;
@@ -84,10 +84,10 @@ impl<W> ClientMachine<W> {
         is_open.then_some(CallId { slot, generation })
     }
 
-    /// An ITEM: who is to be woken.
+    /// Handles an ITEM; returns the waker of the caller.
     ///
     /// # Errors
-    /// It is of no open call, or of one without such a stream, or was not granted.
+    /// It belongs to no open call, or to one without such a stream, or exceeds the granted credit.
     pub fn handle_item(&mut self, call: CallId, item: Item<'_>) -> Result<Option<W>, Violation> {
         let Some(key) = self.open_call(call)? else {
             return Ok(None);
@@ -107,10 +107,10 @@ impl<W> ClientMachine<W> {
         Ok(call.watcher.take())
     }
 
-    /// A CREDIT: who is to be woken.
+    /// Handles a CREDIT; returns the waker of the caller.
     ///
     /// # Errors
-    /// It is of no open call, or of one without such a stream, or more than was sent.
+    /// It belongs to no open call, or to one without such a stream, or exceeds what was sent.
     pub fn handle_credit(&mut self, call: CallId, more: Credit) -> Result<Option<W>, Violation> {
         let Some(key) = self.open_call(call)? else {
             return Ok(None);
@@ -122,7 +122,7 @@ impl<W> ClientMachine<W> {
         Ok(call.watcher.take())
     }
 
-    /// The call of a frame before its response; `None` if its caller has gone.
+    /// Returns the open call that a frame belongs to; `None` if its caller is gone.
     fn open_call(&self, call: CallId) -> Result<Option<CallKey>, Violation> {
         let none = Violation("a frame of a stream of no open call");
         let used = self.slots.get(usize::from(call.slot)).ok_or(none)?;
@@ -132,7 +132,7 @@ impl<W> ClientMachine<W> {
             SlotUse::Retiring => Ok(None),
             SlotUse::Open(key) => match self.calls[key.0].state {
                 CallState::Sent { .. } => Ok(Some(key)),
-                // Nothing was sent under that name.
+                // No request was sent with that id.
                 _ => Err(none),
             },
         }
