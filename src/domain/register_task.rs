@@ -1,16 +1,17 @@
 //! The steps of a registration, within the call or a chunk at a time on a blocking thread, and the
 //! delivery of its result.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
-use tokio::sync::oneshot;
+use futures::task::AtomicWaker;
 
 use crate::buf::{OwnedBuffers, RegionMemory};
 use crate::eq::{Event, EventError, EventSlot};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::id::UserContext;
 use crate::limits::FAULT_CHUNK;
-use crate::mr::{PreparedRegion, RegisterError, prepare};
+use crate::mr::{KEY_NOT_AVAILABLE, PreparedRegion, RegisterError, prepare};
 use crate::progress::Engine;
 use crate::sync::WakeList;
 
@@ -114,11 +115,42 @@ impl UnfinishedRegion {
     }
 }
 
+/// The result of a registration, on its way to the future that awaits it. The registration is
+/// undone if the future drops its share.
+pub(super) struct AwaitedResult<R> {
+    result: Mutex<Option<RegisterResult<R>>>,
+    waker: AtomicWaker,
+}
+
+impl<R> AwaitedResult<R> {
+    fn lock(&self) -> MutexGuard<'_, Option<RegisterResult<R>>> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<RegisterResult<R>> {
+        // Registered first: a result that is stored from now on wakes the task.
+        self.waker.register(cx.waker());
+        let result = self.lock().take();
+        result.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Returns the key of the region that waits for the future to take it.
+    pub(super) fn key(&self) -> u64
+    where
+        R: RegionHandle,
+    {
+        match &*self.lock() {
+            Some(Ok(region)) => region.region_key(),
+            _ => KEY_NOT_AVAILABLE,
+        }
+    }
+}
+
 /// The destinations to which the end of a registration is reported: its future, an event, or both.
 /// Reports `DriverGone` if it is dropped without a report.
 pub(super) struct RegisterEnd<R> {
     /// `None` if no future awaits the registration, or once it was reported.
-    future: Option<oneshot::Sender<RegisterResult<R>>>,
+    future: Option<Arc<AwaitedResult<R>>>,
     event: Option<EndEvent<R>>,
 }
 
@@ -130,12 +162,15 @@ struct EndEvent<R> {
 }
 
 impl<R> RegisterEnd<R> {
-    /// Creates the end of a registration that a future awaits. The future gets the result from the
-    /// receiver; dropping the receiver undoes the registration.
-    pub(super) fn awaited() -> (Self, oneshot::Receiver<RegisterResult<R>>) {
-        let (future, result) = oneshot::channel();
+    /// Creates the end of a registration that a future awaits, and the future's share of the
+    /// result.
+    pub(super) fn awaited() -> (Self, Arc<AwaitedResult<R>>) {
+        let result = Arc::new(AwaitedResult {
+            result: Mutex::new(None),
+            waker: AtomicWaker::new(),
+        });
         let end = RegisterEnd {
-            future: Some(future),
+            future: Some(Arc::clone(&result)),
             event: None,
         };
         (end, result)
@@ -168,32 +203,41 @@ impl<R> RegisterEnd<R> {
 
     /// Returns true until the future is dropped.
     fn is_wanted(&self) -> bool {
-        (self.future.as_ref()).is_none_or(|future| !future.is_closed())
+        (self.future.as_ref()).is_none_or(|future| Arc::strong_count(future) > 1)
     }
 
     fn finish(mut self, outcome: RegisterResult<R>) {
         self.report(outcome);
     }
 
-    /// Writes the event before the future is ready: a task that awaited it finds the event.
+    /// Stores the result, then writes the event, then wakes (ruling 7).
     fn report(&mut self, outcome: RegisterResult<R>) {
         let mut wakes = WakeList::new();
         let is_wanted = self.is_wanted();
-        if let Some(EndEvent {
-            slot,
-            context,
-            complete,
-        }) = self.event.take()
-        {
+        let event = self.event.take().map(|event| {
+            let EndEvent {
+                slot,
+                context,
+                complete,
+            } = event;
             let event = match &outcome {
                 _ if !is_wanted => failure(canceled(), context),
                 Ok(region) => complete(region, context),
                 Err(refused) => failure(refused.error.clone(), context),
             };
+            (slot, event)
+        });
+        // Dropping the last handle of a region removes its key. A region whose future is dropped
+        // from here on is dropped with the last share of the result.
+        let future = self.future.take();
+        match &future {
+            Some(future) if is_wanted => *future.lock() = Some(outcome),
+            _ => drop(outcome),
+        }
+        if let Some((slot, event)) = event {
             slot.fill(event, &mut wakes);
         }
-        // If the future was dropped, the region is dropped here, which removes its key.
-        let _unwanted = self.future.take().map(|future| future.send(outcome));
+        wakes.extend(future.and_then(|future| future.waker.take()));
     }
 }
 
@@ -275,7 +319,7 @@ impl<R> Work<R> {
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt;
+    use std::task::Waker;
 
     use super::*;
 
@@ -286,17 +330,39 @@ mod tests {
     /// `RegisterEnd`: it is reported once, however it comes to its end.
     #[test]
     fn a_future_gets_the_end_of_its_registration() {
-        let (end, mut result) = RegisterEnd::awaited();
-        assert!((&mut result).now_or_never().is_none() && end.is_wanted());
+        let cx = Context::from_waker(Waker::noop());
+        let (end, result) = RegisterEnd::awaited();
+        assert!(result.poll(&cx).is_pending() && end.is_wanted());
         end.finish(Ok(7));
-        assert!(matches!(result.now_or_never(), Some(Ok(Ok(7)))));
+        assert!(matches!(result.poll(&cx), Poll::Ready(Ok(7))));
         let (end, result) = RegisterEnd::awaited();
         drop(end);
-        let ended = result.now_or_never().unwrap().unwrap();
-        assert_eq!(kind(ended), ErrorKind::DriverGone);
+        match result.poll(&cx) {
+            Poll::Ready(ended) => assert_eq!(kind(ended), ErrorKind::DriverGone),
+            Poll::Pending => panic!("what is dropped reports that"),
+        }
         let (end, result) = RegisterEnd::awaited();
         drop(result);
         assert!(!end.is_wanted());
         end.finish(Ok(7));
+    }
+
+    /// Ruling 7: "If the future is dropped, the registration is undone": also one that has ended,
+    /// whose result the future did not take, and one that ends later.
+    #[test]
+    fn a_result_that_no_future_takes_is_dropped() {
+        for finish_first in [true, false] {
+            let region = Arc::new(());
+            let (end, result) = RegisterEnd::awaited();
+            let outcome = Ok(Arc::clone(&region));
+            if finish_first {
+                end.finish(outcome);
+                drop(result);
+            } else {
+                drop(result);
+                end.finish(outcome);
+            }
+            assert_eq!(Arc::strong_count(&region), 1);
+        }
     }
 }

@@ -4,11 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use futures::FutureExt;
-use tokio::sync::oneshot;
 use tokio::task::coop;
 
 use crate::eq::EventSlot;
@@ -19,7 +17,7 @@ use crate::sync::ProgressWaiter;
 
 use super::handle::RegionHandle;
 use super::register::Register;
-use super::register_task::{RegisterEnd, RegisterResult, start_task};
+use super::register_task::{AwaitedResult, RegisterEnd, start_task};
 use super::request::{PageWork, RegisterBufs, give_buffers, take_buffers};
 
 /// The future of a registration.
@@ -67,35 +65,8 @@ enum State<B: RegisterBufs, R: RegionHandle> {
 }
 
 struct Running<R: RegionHandle> {
-    /// Only `key` locks it; polling has exclusive access.
-    end: Mutex<RunningEnd<R>>,
+    result: Arc<AwaitedResult<R>>,
     waiter: ProgressWaiter,
-}
-
-/// The end of a registration. It may be asked for the region's key before the future is polled.
-struct RunningEnd<R> {
-    receiver: oneshot::Receiver<RegisterResult<R>>,
-    ended: Option<RegisterResult<R>>,
-}
-
-impl<R: RegionHandle> RunningEnd<R> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RegisterResult<R>> {
-        if let Some(ended) = self.ended.take() {
-            return Poll::Ready(ended);
-        }
-        let ended = ready!(self.receiver.poll_unpin(cx));
-        Poll::Ready(ended.expect("the end of a registration is reported before it is dropped"))
-    }
-
-    fn key(&mut self) -> u64 {
-        if self.ended.is_none() {
-            self.ended = self.receiver.try_recv().ok();
-        }
-        match &self.ended {
-            Some(Ok(region)) => region.region_key(),
-            _ => KEY_NOT_AVAILABLE,
-        }
-    }
 }
 
 struct AwaitSlot<B: RegisterBufs, R: RegionHandle> {
@@ -145,15 +116,13 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
         } = register;
         match take_buffers(&domain, buffers, &request) {
             Ok(owned) => {
-                let (mut end, receiver) = RegisterEnd::awaited();
+                let (mut end, result) = RegisterEnd::awaited();
                 if let Some((slot, context)) = slot.zip(request.context) {
                     end = end.with_event(slot, context);
                 }
                 let waiter = ProgressWaiter::new(domain.progress_by_hand());
                 start_task(domain, owned, request, R::create, end);
-                let ended = None;
-                let end = Mutex::new(RunningEnd { receiver, ended });
-                State::Running(Box::new(Running { end, waiter }))
+                State::Running(Box::new(Running { result, waiter }))
             }
             // The slot goes back unused: a submission that fails writes no event.
             Err(failed) => State::Ready(Err(Box::new(failed))),
@@ -166,10 +135,7 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
     /// [`MrMode::RAW`](crate::info::MrMode::RAW), [`KEY_NOT_AVAILABLE`].
     pub fn key(&self) -> u64 {
         match &self.state {
-            State::Running(running) => {
-                let end = running.end.lock();
-                end.unwrap_or_else(PoisonError::into_inner).key()
-            }
+            State::Running(running) => running.result.key(),
             State::Ready(Ok(region)) => region.region_key(),
             _ => KEY_NOT_AVAILABLE,
         }
@@ -216,9 +182,8 @@ impl<B: RegisterBufs, R: RegionHandle> Registration<B, R> {
                 }
             },
             State::Running(mut running) => {
-                let Running { end, waiter } = &mut *running;
-                let end = end.get_mut().unwrap_or_else(PoisonError::into_inner);
-                match waiter.poll(cx, |cx| end.poll(cx)) {
+                let Running { result, waiter } = &mut *running;
+                match waiter.poll(cx, |cx| result.poll(cx)) {
                     Poll::Pending => {
                         self.state = State::Running(running);
                         Poll::Pending

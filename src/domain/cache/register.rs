@@ -8,14 +8,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use futures::FutureExt;
 use smallvec::smallvec;
-use tokio::sync::oneshot;
 use tokio::task::coop;
 
 use crate::buf::{OwnedBuffer, OwnedBuffers, SharedMemory};
 use crate::domain::RegistrationProgress;
-use crate::domain::register_task::{RegisterEnd, RegisterResult, register_now, start_task};
+use crate::domain::register_task::{
+    AwaitedResult, RegisterEnd, RegisterResult, register_now, start_task,
+};
 use crate::domain::request::{Request, check_address_ranges};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::mr::{Access, CacheKind, CacheShared, CachedRegion, FreshRegion};
@@ -245,7 +245,7 @@ enum State<M> {
 
 /// A registration that will be entered into the cache.
 struct Waiting<M> {
-    registered: oneshot::Receiver<RegisterResult<FreshRegion>>,
+    registered: Arc<AwaitedResult<FreshRegion>>,
     waiter: ProgressWaiter,
     kind: CacheKind,
     asked: Range<usize>,
@@ -273,8 +273,7 @@ impl<M: SharedMemory> Future for CacheRegistration<M> {
             let Waiting {
                 registered, waiter, ..
             } = &mut *waiting;
-            let ended = ready!(waiter.poll(cx, |cx| registered.poll_unpin(cx)));
-            let ended = ended.expect("the end of a registration is reported before it is dropped");
+            let ended = ready!(waiter.poll(cx, |cx| registered.poll(cx)));
             self.state = State::Ready(waiting.enter(ended));
         }
         let State::Ready(result) = mem::replace(&mut self.state, State::Done) else {
