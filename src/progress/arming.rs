@@ -1,4 +1,4 @@
-//! What is submitted to the link, in each direction.
+//! The receive and the batch that are submitted to the link: the states of both directions.
 //!
 //! ```text
 //!            receive                          send
@@ -13,14 +13,14 @@ use crate::edges::{check_edge, state_machine};
 
 use super::port::Port;
 
-/// Of the direction in which bytes come: at most one receive at a time.
+/// State of the receiving direction: at most one receive at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecvState {
     /// Nothing is submitted.
     Idle,
     /// A receive is submitted.
     Armed {
-        /// It lands in a region that peers reach.
+        /// True if it receives into a region that peers can access.
         region: bool,
     },
     /// Reading is paused, and the link watches for the peer's end.
@@ -46,19 +46,19 @@ state_machine! { RecvState {
     Watching => [Idle, Armed],
 }}
 
-/// Of the direction in which bytes go: at most one batch at a time.
+/// State of the sending direction: at most one batch at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendState {
     /// Nothing is submitted.
     Idle,
     /// A batch is submitted.
     InFlight {
-        /// It reads from a region that peers reach.
+        /// True if it reads from a region that peers can access.
         region: bool,
     },
 }
 
-/// Whether the peer's stream has ended, as the link reports while reading is paused.
+/// Whether the peer's stream has ended, as reported by the link while reading is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerStream {
     Open,
@@ -66,9 +66,9 @@ pub(super) enum PeerStream {
 }
 
 impl Port {
-    /// A region was closed. Takes back from the kernel what reads or writes a region that peers
-    /// reach; the machine resolves each region anew before it hands it out again. True if there was
-    /// anything.
+    /// Takes back kernel operations on regions that peers can access, since a region was closed;
+    /// the machine resolves each region again before it hands it out. Returns true if there were
+    /// any.
     pub(super) fn regions_changed(&self) -> bool {
         let mut guard = self.lock("regions changed");
         let state = &mut *guard;

@@ -1,6 +1,6 @@
-//! Turns beside the driver: of ports whose memory only a device's owner copies, and that may wait
-//! as it does (`HmemOps::may_block`). Blocking threads make them, and the driver goes on with other
-//! ports.
+//! Turns beside the driver, made by blocking threads while the driver goes on with other ports.
+//! They are for ports whose memory only a device's owner copies, with copies that may block
+//! (`HmemOps::may_block`).
 //!
 //! ```text
 //!   driver ──begin──▶ blocking thread: Port::turn ──turned──▶ ready list ──▶ driver: end
@@ -20,12 +20,12 @@ use super::budget::Budget;
 use super::engine::Engine;
 use super::pollable::{Pollable, TurnResult};
 
-/// What has become due for a port since its turn began.
+/// What has become due for a port since its turn beside the driver began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Due {
     pub(super) turn: bool,
     pub(super) heartbeat: bool,
-    /// It asked for heartbeats.
+    /// The port asked for heartbeats.
     pub(super) new_heartbeat: bool,
     /// A region was closed.
     pub(super) regions: bool,
@@ -33,17 +33,17 @@ pub(super) struct Due {
     pub(super) close: bool,
 }
 
-/// The turns that are under way.
+/// Turns beside the driver that have not ended, by port.
 #[derive(Debug, Default)]
 pub(super) struct AsideTurns(HashMap<Key, Due>);
 
 impl AsideTurns {
-    /// Where to note what is due for this port, if a turn of it is under way.
+    /// Returns where to note what is due for this port, if a turn of it has not ended.
     pub(super) fn under_way(&mut self, key: Key) -> Option<&mut Due> {
         self.0.get_mut(&key)
     }
 
-    /// Begins a turn of a port that has none under way.
+    /// Begins a turn of a port that has none.
     pub(super) fn begin(
         &mut self,
         engine: &Arc<Engine>,
@@ -58,7 +58,7 @@ impl AsideTurns {
             turned: TurnOutcome::NotBegun,
         };
         run_blocking_or_task(engine.random.is_seeded(), move || {
-            // All of it, and not its fields.
+            // The closure captures the report as a whole, not its fields.
             let mut report = report;
             report.turned = TurnOutcome::Panicked;
             let clock = RunningClock {
@@ -70,22 +70,22 @@ impl AsideTurns {
         });
     }
 
-    /// A turn is over; gives what has become due since it began.
+    /// Ends a turn; returns what has become due since it began.
     pub(super) fn end(&mut self, key: Key) -> Due {
         self.0.remove(&key).unwrap_or_default()
     }
 }
 
-/// How a turn beside the driver has ended.
+/// How a turn beside the driver ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TurnOutcome {
-    /// There was no thread for it.
+    /// No thread could be had for it.
     NotBegun,
     Panicked,
     Over(TurnResult),
 }
 
-/// Reports the end of a turn, however it ends.
+/// Reports the end of a turn when dropped, also after a panic.
 struct TurnReport {
     engine: Arc<Engine>,
     key: Key,
@@ -98,7 +98,7 @@ impl Drop for TurnReport {
     }
 }
 
-/// The driver's time, from the moment on at which the turn began.
+/// The driver's time, continued from the moment at which the turn began.
 struct RunningClock {
     began: Instant,
     since: Instant,

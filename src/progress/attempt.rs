@@ -1,6 +1,6 @@
-//! Attempts at the connection of a port: how one begins over its link, and how one that fails is
-//! given up. The port of a connectionless endpoint keeps what was posted for the next
-//! (`rdm/attempt.rs`); that of a connected one ends it.
+//! Attempts to connect a port: how one begins over its link, and how a failed one is given up. The
+//! port of a connectionless endpoint keeps its posted operations for the next attempt
+//! (`rdm/attempt.rs`); the port of a connected endpoint fails them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::port::{Port, PortKind, PortState, demand_key};
 use super::report::Report;
 
 impl Port {
-    /// Begins an attempt over this link, which is to be up within `limit`.
+    /// Begins an attempt over this link, which must succeed within `limit`.
     pub(super) fn begin_attempt(
         &self,
         state: &mut PortState,
@@ -34,22 +34,22 @@ impl Port {
         self.waker.wake_by_ref();
     }
 
-    /// An attempt has failed: it is given up, and another may follow.
+    /// Gives up a failed attempt; another may follow.
     pub(super) fn give_up_attempt(&self, state: &mut PortState) {
         self.note_failed_attempt(state);
         self.take_attempt_back(state);
     }
 
-    /// Takes everything back from the link of an attempt that is given up.
+    /// Takes everything back from the link of an attempt that was given up.
     pub(super) fn take_attempt_back(&self, state: &mut PortState) {
         state.life.retract();
         state.io.stage = None;
         state.io.cancel_submitted();
-        // The link wakes the port when everything is back.
+        // The link wakes the port once it has returned everything.
         self.waker.wake_by_ref();
     }
 
-    /// The link has given everything back: another attempt may begin.
+    /// Ends the teardown of an attempt whose link has returned everything: another may begin.
     pub(super) fn begin_again(&self, state: &mut PortState) {
         state.io.reset();
         match state.kind {
@@ -63,7 +63,7 @@ impl Port {
         if let PortKind::Rdm(_) = state.kind {
             self.follow_attempt(state, keyed);
         } else if let Err(error) = keyed {
-            // Without its key it must not be used.
+            // The connection must not be used without its key.
             self.fail(state, error);
             self.waker.wake_by_ref();
         }

@@ -1,4 +1,4 @@
-//! Work that blocks, on threads that drive nothing.
+//! Blocking work, on threads that run no driver.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,18 +7,18 @@ use tokio::runtime::Handle;
 
 use crate::log::hold_event;
 
-/// Runs work that blocks on a blocking thread of the runtime, or, outside of a runtime, on a thread
-/// of its own. Work that gets no thread is dropped.
+/// Runs blocking work on a blocking thread of the runtime, or, outside of a runtime, on a thread of
+/// its own. Work that gets no thread is dropped.
 fn run_blocking(work: impl FnOnce() + Send + 'static) {
     match Handle::try_current() {
         Ok(runtime) => run_blocking_on(&runtime, work),
-        // Without a thread the work is dropped, which ends what waits for it.
+        // Work that gets no thread is dropped, which ends whatever waits for it.
         Err(_) => drop(std::thread::Builder::new().spawn(work)),
     }
 }
 
-/// Runs work that blocks, off the driver; as a task of the current runtime where `in_order` asks
-/// for it, since the order in which threads finish follows no seed.
+/// Runs blocking work off the driver; with `in_order`, as a task of the current runtime, since the
+/// order in which threads finish follows no seed.
 pub(crate) fn run_blocking_or_task(in_order: bool, work: impl FnOnce() + Send + 'static) {
     match Handle::try_current() {
         Ok(runtime) if in_order => drop(runtime.spawn(async move { work() })),
@@ -26,7 +26,7 @@ pub(crate) fn run_blocking_or_task(in_order: bool, work: impl FnOnce() + Send + 
     }
 }
 
-/// The same on a blocking thread of this runtime.
+/// Runs blocking work on a blocking thread of this runtime. Work that gets no thread is dropped.
 pub(crate) fn run_blocking_on<W: FnOnce() + Send + 'static>(runtime: &Handle, work: W) {
     let held = Arc::new(Mutex::new(Some(work)));
     let take = |held: &Mutex<Option<W>>| held.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -38,9 +38,9 @@ pub(crate) fn run_blocking_on<W: FnOnce() + Send + 'static>(runtime: &Handle, wo
             }
         }));
     };
-    // It panics where there is no thread and none can be had, and keeps what it was given.
+    // `spawn_blocking` panics if no thread can be had, and keeps the closure.
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        // Some ask for it under the lock of a port.
+        // Held, since the caller may have a port's lock.
         hold_event(|| tracing::warn!("the runtime has no thread for work that blocks"));
         drop(take(&held));
     }

@@ -1,25 +1,26 @@
-//! How much is done before other ports and tasks have their turn: one allowance, passed down from a
-//! poll of the driver to the turns of its ports, and to the outcomes and batches of a turn.
+//! How much is done before other ports and tasks have their turn. One budget is passed from a poll
+//! of the driver to the turns of its ports, and to the outcomes and batches of a turn.
 //!
-//! Bytes bound a bulk transfer, each step counts as some bytes, and time bounds what neither
-//! measures: how long the machine takes to process what has come.
+//! Bytes bound a bulk transfer; each step counts as some bytes; time bounds what neither measures:
+//! how long the machine takes to process received bytes.
 
 use std::time::Instant;
 
 use crate::limits::{STEP_BYTES, TURN_BYTES_MAX, TURN_TIME_MAX};
 
-/// What is left of an allowance.
+/// What is left of a budget.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     bytes: usize,
-    /// By the backend's clock.
+    /// Time at which it ends, by the backend's clock.
     until: Option<Instant>,
-    /// When it was last looked at.
+    /// Time at which the clock was last read.
     ticked: Option<Instant>,
 }
 
 impl Budget {
-    /// For a poll of the driver that begins now; then the driver yields to the runtime.
+    /// Returns the budget of a poll of the driver that begins now; after it the driver yields to
+    /// the runtime.
     pub(super) fn of_poll(now: Instant) -> Self {
         Budget {
             until: now.checked_add(TURN_TIME_MAX),
@@ -27,7 +28,8 @@ impl Budget {
         }
     }
 
-    /// For a call of the application, which has no clock; the driver does the rest.
+    /// Returns the budget of a call of the application, which has no clock; the driver does the
+    /// rest.
     pub(super) fn of_call() -> Self {
         Budget {
             bytes: TURN_BYTES_MAX,
@@ -41,7 +43,7 @@ impl Budget {
         self.bytes = self.bytes.saturating_sub(bytes.max(STEP_BYTES));
     }
 
-    /// Accounts for a step that moved none.
+    /// Accounts for a step that moved no bytes.
     pub(super) fn spend_step(&mut self) {
         self.spend(0);
     }
@@ -54,7 +56,7 @@ impl Budget {
         }
     }
 
-    /// The time as it was last looked at, if that was after this.
+    /// Returns the time at which the clock was last read, if that is after `then`.
     pub(super) fn ticked_since(&self, then: Instant) -> Option<Instant> {
         self.ticked.filter(|at| *at > then)
     }
@@ -70,7 +72,8 @@ mod tests {
 
     use super::*;
 
-    /// `STEP_BYTES`: what a step costs beside its bytes, so that steps without any are bounded too.
+    /// `STEP_BYTES`: the cost of a step besides its bytes, so that steps without any are bounded
+    /// too.
     #[test]
     fn it_is_spent_by_bytes_by_steps_and_by_time() {
         let now = Instant::now();

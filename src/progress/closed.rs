@@ -1,4 +1,4 @@
-//! Awaiting the end of a connection, or of an endpoint, and how it ended.
+//! The end of a connection or an endpoint: how it ended, and awaiting it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use crate::sync::{WaiterKey, Waiters, WakeList};
 pub(super) enum ClosedState {
     #[default]
     Open,
-    /// It ended as this side or the peer wanted it to.
+    /// It ended because this side or the peer closed it.
     InOrder,
     /// It was lost, or never came up.
     Lost,
@@ -24,8 +24,8 @@ state_machine! { ClosedState {
     Lost => [],
 }}
 
-/// The state, and who waits for it to be another than open: one waker per waiting future, which
-/// each of its polls replaces.
+/// The state, and the wakers of futures that wait for it to leave Open: one per future, replaced by
+/// each of its polls.
 #[derive(Debug, Default)]
 pub(crate) struct CloseNotify {
     state: ClosedState,
@@ -42,7 +42,7 @@ impl CloseNotify {
         self.state != ClosedState::Open
     }
 
-    /// Ends it, once; the first reason counts.
+    /// Records the end; only the first call counts.
     pub(super) fn close(&mut self, to: ClosedState, wakes: &mut WakeList) {
         if !self.is_closed() {
             check_edge(&self.state, &to);
@@ -52,9 +52,9 @@ impl CloseNotify {
     }
 }
 
-/// What ends, and can be awaited to.
+/// A connection or an endpoint, whose end can be awaited.
 pub(crate) trait CloseWatch {
-    /// Runs this under the lock that guards the state.
+    /// Runs `run` under the lock that guards the state.
     #[doc(hidden)]
     fn with_close_notify<R>(&self, run: impl FnOnce(&mut CloseNotify) -> R) -> R;
 
@@ -66,14 +66,14 @@ pub(crate) trait CloseWatch {
         self.with_close_notify(|notify| notify.state == ClosedState::InOrder)
     }
 
-    /// Ready once it has ended. `key` is the caller's, who gives it back by
+    /// Ready once it has ended. The caller keeps `key`, and returns it with
     /// [`CloseWatch::forget_waiter`].
     fn poll_closed(&self, key: &mut Option<WaiterKey>, waker: &Waker) -> Poll<()> {
         let (poll, stale) = self.with_close_notify(|notify| match notify.is_closed() {
             true => (Poll::Ready(()), None),
             false => (Poll::Pending, notify.waiters.register(key, waker)),
         });
-        // With the lock released: the last waker of a task may run its destructor.
+        // Dropped unlocked: the last waker of a task may run its destructor.
         drop(stale);
         poll
     }
@@ -141,8 +141,8 @@ mod tests {
         fn wake(self: Arc<Self>) {}
     }
 
-    /// One waker per awaiting future: another task that polls it replaces the one before, and a
-    /// future that is dropped leaves none.
+    /// Each awaiting future has one waker: a poll by another task replaces it, and dropping the
+    /// future removes it.
     #[test]
     fn wakers_of_those_who_await_an_end_do_not_pile_up() {
         let something = Something(Lock::new(CloseNotify::default()));
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(held.count(), 0, "the future was dropped");
     }
 
-    /// It ends once: what comes after the first reason changes nothing.
+    /// There is one end: nothing after the first reason changes it.
     #[test]
     fn the_first_end_counts() {
         let coverage = EdgeCoverage::begin("ClosedState");

@@ -1,4 +1,5 @@
-//! Making peers' writes persistent, on a blocking thread: it takes as long as the device does.
+//! Making peers' writes persistent, on a blocking thread, since it takes as long as the device
+//! does.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
@@ -10,7 +11,7 @@ use super::blocking::run_blocking_or_task;
 use super::engine::Engine;
 use super::port::{Port, PortState};
 
-/// A write that is being made persistent.
+/// A peer's write that is being made persistent.
 pub(super) struct Commit {
     ended: Mutex<Option<(Payload, Result<()>)>>,
     waker: Waker,
@@ -30,7 +31,7 @@ impl Commit {
     }
 }
 
-/// Ends the commit also when the runtime drops the work before it runs.
+/// Ends the commit even if the runtime drops the work before it runs.
 struct EndGuard(Option<(Arc<Commit>, Payload)>);
 
 impl Drop for EndGuard {
@@ -42,8 +43,8 @@ impl Drop for EndGuard {
 }
 
 impl Port {
-    /// Starts what the machine wants to be made persistent, and reports the end to it. Called by
-    /// the driver only, which is inside of a runtime. True if there was an end.
+    /// Starts the commit that the machine wants, and reports an ended one to it. Called only by the
+    /// driver, which runs inside a runtime. Returns true if one had ended.
     #[inline]
     pub(super) fn commit(&self, state: &mut PortState) -> bool {
         if state.committing.is_none() && !state.machine.wants_commit() {

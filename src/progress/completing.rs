@@ -1,9 +1,10 @@
-//! The last step of an operation: its record, which has its result, goes to the future that awaits
-//! it; or a completion is made of it, for the slot that was reserved when it was posted.
+//! The last step of an operation. Its record, which holds the result, goes to the future that
+//! awaits it; or a completion is made from it, for the slot that was reserved by the post.
 //!
-//! When a frame has gone that awaits no answer, or its ack has come (`proto/conn/acks.rs`), the
-//! machine writes the end into the record and gives it out with an event. `publish.rs` takes the
-//! events in order, under the connection's lock. Wakers run after the lock is released.
+//! Once a frame that needs no answer has been sent, or its ack has been received
+//! (`proto/conn/acks.rs`), the machine writes the end into the record and returns it with an event.
+//! `publish.rs` takes the events in order, under the connection's lock. Wakers run after the lock
+//! is released.
 
 use std::sync::Arc;
 
@@ -18,27 +19,27 @@ use crate::sync::{Unawaited, WakeList};
 
 use super::report::{OpRecord, Report};
 
-/// With what completions are delivered: those of a port, or of receives that ports share.
+/// What is needed to deliver completions of a port, or of a shared receive context.
 pub(super) struct CompletionContext<'a> {
     pub(super) endpoint: EndpointId,
-    /// Messages are of the endpoint whose connection brought them, which has its number: of
-    /// receives that connected endpoints share.
+    /// True for receives that connected endpoints share: a message then names the endpoint whose
+    /// connection received it, which has the connection's number.
     pub(super) names_connections: bool,
-    /// Counts operations of this kind.
+    /// Counts operations of the kind that is delivered.
     pub(super) counter: Option<&'a Counter>,
-    /// Counts them all.
+    /// Counts operations of all kinds.
     pub(super) stats: &'a mut OperationStats,
-    /// Resolves the number of a message's sender, if completions are to name it.
+    /// Resolves the number of a message's sender, if completions name senders.
     pub(super) sources: Option<&'a Arc<dyn Sources>>,
-    /// The sender of a datagram that was received.
+    /// Sender of the received datagram.
     pub(super) sender: Option<SourceName>,
 }
 
-/// What of an operation no future and no queue has taken.
+/// The part of an operation that neither a future nor a queue has taken.
 #[must_use = "memory is dropped with no lock held, a message goes to the next receive"]
 pub(super) enum Undelivered {
     Nothing,
-    /// The user's memory: it is dropped with no lock held.
+    /// The user's memory, to be dropped with no lock held.
     Memory(Payload),
     /// A receive whose future was dropped, and the message that came for it.
     Message(OpRecord),
@@ -54,7 +55,7 @@ impl Undelivered {
 
     fn memory_of(mut op: OpRecord) -> Self {
         match op.payload.take() {
-            // What was injected is a copy of our own.
+            // The memory of an injected message is a copy of our own.
             Some(payload) if !matches!(op.kind, OpKind::Inject { .. }) => {
                 Undelivered::Memory(payload)
             }
@@ -64,11 +65,11 @@ impl Undelivered {
 }
 
 impl CompletionContext<'_> {
-    /// Delivers an operation that has ended to where it reports.
+    /// Delivers a completed operation to where it reports.
     #[inline]
     pub(super) fn deliver(&mut self, mut op: OpRecord, wakes: &mut WakeList) -> Undelivered {
-        // 1. Its regions are free before its completion can be seen, and whether or not anything
-        // fetches that.
+        // 1. Its regions are released before its completion can be seen, and whether or not it is
+        // read.
         let len = op.end.len;
         if let Some(payload) = &mut op.payload {
             payload.end(len);
@@ -76,7 +77,7 @@ impl CompletionContext<'_> {
         if let Report::Counted = op.token {
             return Undelivered::memory_of(op);
         }
-        // 2. The one place where it reports.
+        // 2. It is reported in one place.
         let succeeded = op.end.result.is_ok();
         self.stats.count(op.operation(), &op.end.result, len);
         let undelivered = self.deliver_uncounted(op, wakes);
@@ -103,7 +104,7 @@ impl CompletionContext<'_> {
                 ref mut slot,
                 ..
             } => match slot.take() {
-                // Bound selectively, and not asked for: what ends well is counted only.
+                // Selective completion, and none was asked for: success is only counted.
                 Some(slot) if errors_only && op.end.result.is_ok() => {
                     slot.free(wakes);
                     Undelivered::memory_of(op)
@@ -129,7 +130,7 @@ impl CompletionContext<'_> {
         }
     }
 
-    /// The completion of a posted operation; `flags` say of which interface it is.
+    /// Makes the completion of a posted operation; `flags` name its interface.
     pub(super) fn completion(
         &self,
         context: UserContext,

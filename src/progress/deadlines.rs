@@ -1,11 +1,11 @@
 //! Time limits of operations. The machine has no clock, so the deadlines are kept here, sorted; an
-//! operation without one costs nothing.
+//! operation without a limit costs nothing.
 //!
-//! An operation whose time passes ends with its memory, unless its bytes move at that moment: then
-//! its end is delivered, and the memory stays. An announced message is withdrawn, with a frame to
-//! the peer (`proto/conn/rendezvous_sender.rs`); one that cannot be, toward a C peer, stays until
-//! it is asked for. The place of an operation that awaited an answer counts as used until the
-//! answer has come and was dropped, since answers have no names.
+//! An operation whose time limit passes ends and returns its memory, unless its bytes are being
+//! moved at that moment: then it ends without its memory. An announced message is withdrawn, with a
+//! frame to the peer (`proto/conn/rendezvous_sender.rs`); one that cannot be withdrawn, toward a C
+//! peer, stays until the peer asks for it. If the operation awaited an answer, its place counts as
+//! used until the answer has been received and dropped, since answers have no identifiers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,16 +18,16 @@ use super::port::{Port, PortKind, PortState};
 use super::report::Report;
 
 /// The deadlines of the operations of one port, or of the receives of one context, each with a
-/// value. Nothing is allocated until one has a time limit. An operation that ends leaves its
-/// deadline behind; stale ones are dropped when they make up half of what is kept, so each costs a
+/// value. Nothing is allocated until an operation has a time limit. An operation that ends leaves
+/// its deadline behind; stale deadlines are dropped when they make up half of all, so each costs a
 /// constant on average.
 #[derive(Debug)]
 pub(super) struct Deadlines<V = ()>(Option<Box<Times<V>>>);
 
 #[derive(Debug)]
 struct Times<V> {
-    /// Time limits of what was posted since the driver last ran, which alone has the backend's
-    /// clock (ruling 12).
+    /// Time limits posted since the driver last ran; only the driver has the backend's clock
+    /// (ruling 12).
     fresh: Vec<(OpKey, Duration, V)>,
     kept: BTreeMap<(Instant, OpKey), V>,
     kept_max: usize,
@@ -51,7 +51,7 @@ impl<V> Deadlines<V> {
         times.fresh.push((op, timeout, value));
     }
 
-    /// Turns the time limits of what was posted into deadlines: they begin now.
+    /// Turns posted time limits into deadlines: they begin to run now.
     pub(super) fn start(&mut self, now: Instant, is_there: impl Fn(OpKey, &V) -> bool) {
         let Some(times) = self.0.as_deref_mut() else {
             return;
@@ -60,7 +60,7 @@ impl<V> Deadlines<V> {
             return;
         }
         for (op, timeout, value) in times.fresh.drain(..) {
-            // A deadline beyond what the clock can count never comes.
+            // A deadline that the clock cannot represent never comes.
             let at = now.checked_add(timeout);
             times.kept.extend(at.map(|at| ((at, op), value)));
         }
@@ -111,8 +111,8 @@ impl Port {
         }
     }
 
-    /// Delivers the end of an operation whose bytes move right now: without its memory, which stays
-    /// here until the transport gives it back.
+    /// Delivers the end of an operation whose bytes are being moved right now. Its memory stays
+    /// here until the transport returns it.
     fn deliver_timed_out(&self, state: &mut PortState, op: OpKey) {
         let why = match state.machine.is_announced(op) {
             true => {

@@ -1,4 +1,4 @@
-//! What calls under a port's lock leave to be done once it is released.
+//! Work that calls under a port's lock leave to be done once it is released.
 
 use std::cell::Cell;
 use std::mem;
@@ -20,7 +20,7 @@ impl Deferred {
         self.wakes.is_empty() && self.drops.is_empty()
     }
 
-    /// All of it, to be [run](Self::run) after the lock is released.
+    /// Takes the work, to be [run](Self::run) after the lock is released.
     pub(super) fn take(&mut self) -> Deferred {
         Deferred {
             wakes: mem::take(&mut self.wakes),
@@ -32,23 +32,23 @@ impl Deferred {
         let Deferred { wakes, mut drops } = self;
         drop(wakes);
         drops.clear();
-        // The user's code may have posted, and left a list too; one is enough.
+        // Code of the user may have posted, and left a list here too; one is enough.
         let _ = SPARE.try_with(|spare| spare.set(drops));
     }
 }
 
 thread_local! {
-    /// The list that this thread emptied last, to be used again.
+    /// The list that this thread emptied last, for reuse.
     static SPARE: Cell<Vec<Payload>> = const { Cell::new(Vec::new()) };
 }
 
-/// An empty list.
+/// Returns an empty list, reused if this thread has one.
 fn take_list() -> Vec<Payload> {
-    // A thread that is ending has none to spare.
+    // A thread that is ending has none.
     SPARE.try_with(Cell::take).unwrap_or_default()
 }
 
-/// Frees the list that this thread keeps.
+/// Frees the list that this thread keeps for reuse.
 #[cfg(feature = "test-util")]
 pub(super) fn drop_kept() {
     let _ = SPARE.try_with(Cell::take);

@@ -9,17 +9,17 @@
 //! ```
 //!
 //! A poll has a budget (`budget.rs`), which its turns share. Heartbeats and timers have budgets of
-//! their own, so that they get on beside ports that are always ready, and ports beside them.
+//! their own, so that ports that are always ready cannot hold them up, nor they the ports.
 //!
-//! `transport/run.rs` runs it: as a task on the current runtime; on a thread of its own, in a
-//! runtime of that thread's (`epoll`, `loopback`) or in its ring (`io-uring`); or by those who wait
-//! (`sync/manual.rs`). While it spins (`spin.rs`) it is polled again without parking, after the
-//! other tasks of its runtime.
+//! `transport/run.rs` runs the driver: as a task on the current runtime; on a thread of its own, in
+//! that thread's runtime (`epoll`, `loopback`) or ring (`io-uring`); or from the tasks that wait
+//! for it (`sync/manual.rs`). While it spins (`spin.rs`) it is polled again without parking, after
+//! the other tasks of its runtime.
 //!
-//! The driver ends with its runtime, by a panic (a waker's, a buffer's drop), with its transport,
-//! or after the last handle. Its drop takes everything back from the links and ends every operation
-//! with `DriverGone`; later posts get the same. A thread drops its driver itself, since only that
-//! thread may ask its ring for anything.
+//! The driver ends when its runtime or its transport ends, when something in it panics (a waker,
+//! the drop of a buffer), or after the last handle is dropped. Its drop takes everything back from
+//! the links and ends every operation with `DriverGone`; later posts fail with the same error. A
+//! thread drops its driver itself, since only that thread may use its ring.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
@@ -45,39 +45,42 @@ use super::spin::SpinState;
 pub(super) struct Driver {
     engine: Arc<Engine>,
     clock: Box<dyn Clock>,
-    /// Ports that are due, in the order in which they became ready.
+    /// Ports that are ready, in the order in which they became so.
     ready: VecDeque<Key>,
-    /// Ports whose last turn spent the budget: those that have become ready meanwhile come first.
+    /// Ports that spent the budget in their last turn. Ports that became ready meanwhile come
+    /// first.
     requeued: VecDeque<Key>,
-    /// When which port must have a turn.
+    /// Times at which ports must have a turn.
     alarms: BTreeSet<(Instant, Key)>,
-    /// When which port has its next heartbeat.
+    /// Times at which ports have their next heartbeat.
     heartbeats: BTreeSet<(Instant, Key)>,
-    /// Ports that asked for heartbeats, and have had none since.
+    /// Ports that asked for heartbeats and have not had one since.
     new_heartbeats: VecDeque<Key>,
     heartbeat_timer: HeartbeatTimer,
     peer_liveness: PeerLiveness,
-    /// The engine stops, and all ports have begun to close.
+    /// True once the engine is stopping and all ports have begun to close.
     stopping: bool,
-    /// Why the transport is of no use any more.
+    /// The reason why the transport cannot be used any more.
     lost: Option<Error>,
     spin: SpinState,
     aside: AsideTurns,
-    /// The transport makes ports ready within its `poll_drive`, which is not to wake who polls it.
+    /// True for a ring: the transport makes ports ready within its own `poll_drive`, and must not
+    /// wake the task that calls it.
     is_ring: bool,
-    /// Its polls are asked for, also by tasks that never yield to their runtime.
+    /// True with manual progress: the driver is polled on request, also by tasks that never yield
+    /// to their runtime.
     is_manual: bool,
-    /// Something has moved since [`ProgressTask::has_moved`] was last asked.
+    /// True if anything has moved since the last call of [`ProgressTask::has_moved`].
     moved: bool,
     counts: DriverCounts,
 }
 
-/// What spinning within a poll has found.
+/// Result of spinning within a poll.
 enum SpinResult {
     Nothing,
-    /// Bytes of a port, which has had its turn.
+    /// A port had bytes, and has had its turn.
     Bytes,
-    /// Completions for the transport.
+    /// The transport has completions.
     Completions,
 }
 
@@ -117,19 +120,19 @@ impl Driver {
         self.engine.lock_ports().keys()
     }
 
-    /// One turn of one port, which begins now.
+    /// Gives one port a turn, which begins now.
     fn turn(&mut self, key: Key, budget: &mut Budget) {
         let now = self.clock.now();
         self.turn_at(now, key, budget);
     }
 
-    /// One turn of one port, within the budget; removes the port from the table when it has ended.
-    /// Returns when it is over, which is when the next may begin.
+    /// Gives one port a turn, within the budget, and removes it from the table if it has ended.
+    /// Returns when the turn ended, which is when the next may begin.
     fn turn_at(&mut self, now: Instant, key: Key, budget: &mut Budget) -> Instant {
         let Some(port) = self.port(key) else {
             return now;
         };
-        // Who drives by hand waits for the copies as for all the rest.
+        // With manual progress the task that drives waits for copies, as for everything else.
         if self.engine.copies_block() && !self.is_manual {
             match self.aside.under_way(key) {
                 Some(due) => due.turn = true,
@@ -142,7 +145,7 @@ impl Driver {
         self.turned_at(now, key, &*port, turned, budget)
     }
 
-    /// A turn that began then is over. Returns when it was.
+    /// Accounts for a turn that began at `now` and has ended. Returns when it ended.
     fn turned_at(
         &mut self,
         now: Instant,
@@ -152,7 +155,7 @@ impl Driver {
         budget: &mut Budget,
     ) -> Instant {
         budget.spend_step();
-        // What moves looks at the clock when it has.
+        // A turn that moved anything has read the clock meanwhile.
         let ended = match budget.ticked_since(now) {
             Some(ended) => ended,
             None => self.clock.now(),
@@ -165,7 +168,7 @@ impl Driver {
         ended
     }
 
-    /// What a turn leaves to the driver.
+    /// Carries out what a turn leaves to the driver.
     fn turned(&mut self, key: Key, port: &dyn Pollable, turned: TurnResult) {
         self.counts.turns += 1;
         self.counts.completions += turned.completions;
@@ -191,15 +194,16 @@ impl Driver {
         }
     }
 
-    /// Takes the turns in that were made beside the driver, and does what has become due since.
-    /// False: one has panicked, and everything ends, as by a turn of the driver's own.
+    /// Handles the turns beside the driver that have ended, and does what became due for their
+    /// ports meanwhile. Returns false if one has panicked: everything ends then, as after a panic
+    /// in a turn of the driver's own.
     fn end_asides(&mut self, budget: &mut Budget) -> bool {
         for (key, turned) in self.engine.take_turned() {
             let mut due = self.aside.end(key);
             let Some(port) = self.port(key) else { continue };
             match turned {
                 TurnOutcome::Over(turned) => self.turned(key, &*port, turned),
-                // It is tried again, with the next poll.
+                // The next poll tries it again.
                 TurnOutcome::NotBegun => due.turn = true,
                 TurnOutcome::Panicked => return false,
             }
@@ -219,8 +223,8 @@ impl Driver {
         true
     }
 
-    /// A heartbeat of a port, which has another as long as it wants. `had_turn`: it comes behind a
-    /// turn, as one must that is due while a turn is under way.
+    /// Gives a port its heartbeat, and registers the next one if the port wants it. `had_turn`: the
+    /// heartbeat follows a turn, as one does that became due during a turn.
     fn heartbeat(&mut self, key: Key, had_turn: bool, budget: &mut Budget) {
         budget.spend_step();
         let Some(port) = self.port(key) else { return };
@@ -242,7 +246,8 @@ impl Driver {
         }
     }
 
-    /// Step 3: the first heartbeats of ports that asked for them. True if there are more.
+    /// Step 3: gives ports that asked for heartbeats their first one. Returns true if there are
+    /// more.
     fn begin_heartbeats(&mut self) -> bool {
         let mut budget = None;
         while let Some(key) = self.new_heartbeats.pop_front() {
@@ -251,7 +256,7 @@ impl Driver {
                 due.new_heartbeat = true;
                 continue;
             }
-            // One that is registered at a longer interval gives way.
+            // A heartbeat that is registered at a longer interval is replaced.
             if let Some(port) = self.port(key) {
                 self.remove_heartbeat(key, &*port);
             }
@@ -263,8 +268,8 @@ impl Driver {
         false
     }
 
-    /// Step 4: a turn for each port that is ready, as far as the budget goes. The clock is read
-    /// once per turn: where one ends the next begins.
+    /// Step 4: gives each ready port a turn, as far as the budget goes. The clock is read once per
+    /// turn: the next turn begins when the last has ended.
     fn turns(&mut self, mut now: Instant, budget: &mut Budget) -> Instant {
         while !budget.is_spent()
             && let Some(key) = self.ready.pop_front()
@@ -275,7 +280,7 @@ impl Driver {
         now
     }
 
-    /// Step 5: what concerns every port. A region was closed, or the engine stops.
+    /// Step 5: visits all ports if a region was closed or the engine stops.
     fn visit_all_ports(&mut self, budget: &mut Budget) {
         if self.engine.take_regions_changed() {
             for key in self.all_ports() {
@@ -286,7 +291,7 @@ impl Driver {
                 }
             }
         }
-        // Once: no port is opened in a domain that is closed.
+        // Done once: no port is opened in a domain that is closed.
         if self.engine.is_stopping() && !self.stopping {
             self.stopping = true;
             for key in self.all_ports() {
@@ -299,7 +304,7 @@ impl Driver {
         }
     }
 
-    /// Step 6: alarms and heartbeats that are due by now. True if there are more.
+    /// Step 6: fires the alarms and heartbeats that are due by now. Returns true if there are more.
     fn fire_timers(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let mut budget = None;
         loop {
@@ -323,8 +328,8 @@ impl Driver {
         }
     }
 
-    /// True if nothing is left to do: the engine, and then the transport, wake the driver from here
-    /// on.
+    /// Returns true if nothing is left to do; from then on the engine and the transport wake the
+    /// driver.
     fn try_park(&self, cx: &Context<'_>) -> bool {
         self.ready.is_empty()
             && self.requeued.is_empty()
@@ -334,13 +339,13 @@ impl Driver {
             && self.engine.transport.try_park(cx.waker())
     }
 
-    /// The port that had the last turn, and most often has the next one too.
+    /// Returns the port that had the last turn, and most often has the next one too.
     fn last_port(&self) -> Option<(Key, Arc<dyn Pollable>)> {
         let key = self.spin.last_port()?;
         Some((key, self.port(key)?))
     }
 
-    /// Tries the port's socket. If there is anything it has a turn, which begins now.
+    /// Tries the port's socket. If it has anything, the port has a turn, which begins now.
     fn try_turn(
         &mut self,
         now: Instant,
@@ -354,7 +359,7 @@ impl Driver {
     }
 
     /// Spins for a moment before the runtime polls other tasks: on the transport, and on the port
-    /// that had the last turn, which has another if there is anything for it.
+    /// that had the last turn, which has another turn if anything has come for it.
     fn spin(&mut self, active: bool, budget: &mut Budget) -> SpinResult {
         let Some(until) = self.spin.window().filter(|_| !active) else {
             return SpinResult::Nothing;
@@ -386,9 +391,9 @@ impl Driver {
         self.yield_to_runtime(cx);
     }
 
-    /// Has the driver polled again after the other tasks of the runtime and its reactor: merely
-    /// woken, it would be polled dozens of times before that. A runtime may not run while turns are
-    /// asked for: then the next one goes on.
+    /// Has the driver polled again after the runtime's other tasks and its reactor. If it only woke
+    /// itself, it would be polled dozens of times before that. With manual progress the runtime may
+    /// not run while tasks ask for turns: the driver wakes its waker then.
     fn yield_to_runtime(&self, cx: &mut Context<'_>) {
         match self.is_manual {
             true => cx.waker().wake_by_ref(),
@@ -410,7 +415,7 @@ impl Future for Driver {
             this.engine.driver_is_awake();
         }
         loop {
-            // 1. The transport takes in what the kernel has completed, which makes ports ready.
+            // 1. The transport processes completions of the kernel, which makes ports ready.
             let driven = this.engine.transport.poll_drive(cx);
             emit_held();
             match driven {
@@ -419,13 +424,13 @@ impl Future for Driver {
                     budget.spend_step();
                     active = true;
                 }
-                // Everything ends with that, as the driver is dropped.
+                // Everything ends with an error of the transport, as the driver is dropped.
                 Poll::Ready(Err(error)) => {
                     this.lost = Some(error);
                     return Poll::Ready(());
                 }
             }
-            // 2. Ports that have become ready come before those that spent the last budget.
+            // 2. Ports that have become ready come before ports that spent the last budget.
             this.engine
                 .take_ready(&mut this.ready, &mut this.new_heartbeats, &this.counts);
             append(&mut this.ready, &mut this.requeued);
@@ -444,7 +449,7 @@ impl Future for Driver {
             if this.engine.is_stopping() && this.engine.lock_ports().len() == 0 {
                 return Poll::Ready(());
             }
-            // 7. Park if nothing is left, or spin if that is asked for.
+            // 7. Park if nothing is left, or spin if `busy_poll` is set.
             if !is_more_due && this.try_park(cx) {
                 match this.spin(active, &mut budget) {
                     SpinResult::Completions => {
@@ -457,7 +462,7 @@ impl Future for Driver {
                 return Poll::Pending;
             }
             if !found {
-                // A transport whose kernel takes nothing, for want of memory, never parks.
+                // A transport never parks while its kernel accepts nothing for lack of memory.
                 budget.spend_step();
             }
             if budget.is_spent() || is_more_due {
@@ -477,7 +482,7 @@ impl ProgressTask for Driver {
         {
             self.moved = true;
             self.engine.publish_counts(&self.counts);
-            // What the turn leaves to the driver.
+            // Count what the turn leaves to the driver as due.
             is_due |= turned.next != NextTurn::WhenWoken || turned.alarm.is_some();
         }
         let timers = [self.alarms.first(), self.heartbeats.first()];
@@ -490,22 +495,23 @@ impl ProgressTask for Driver {
 }
 
 impl Drop for Driver {
-    /// The runtime is ending, the driver has panicked, its transport is lost, or the last handle
-    /// has gone: everything still bound to this engine ends now, so that nothing is awaited
-    /// indefinitely (ruling 11).
+    /// Ends everything that is still bound to this engine, so that nothing is awaited indefinitely
+    /// (ruling 11). The runtime is ending, the driver has panicked, its transport is lost, or the
+    /// last handle was dropped.
     fn drop(&mut self) {
         let (engine, lost) = (Arc::clone(&self.engine), self.lost.take());
         let is_asked = engine.is_stopping();
         caught(|| log_end(&engine.span, lost.as_ref(), is_asked));
         if is_asked {
-            // Before anybody learns that it has ended, and closes the event queue.
+            // Dropped first: once the end is known the application may close the event queue.
             caught(|| engine.drop_end_report());
         }
         caught(|| engine.set_gone(lost.unwrap_or_else(Engine::gone_error)));
         for key in self.all_ports() {
             let port = self.port(key);
             caught(|| port.iter().for_each(|port| port.driver_gone()));
-            // It may be the last to hold what applications gave it: dropped after unlocking.
+            // It may hold the last reference to objects of the application: dropped after
+            // unlocking.
             let listed = engine.lock_ports().remove(key);
             caught(|| drop((port, listed)));
         }
@@ -514,8 +520,8 @@ impl Drop for Driver {
     }
 }
 
-/// A step of the driver's end: what made the driver panic (a waker, a subscriber, a buffer's drop)
-/// may do it again, and the other steps are done all the same.
+/// Runs one step of the driver's end. Whatever made the driver panic (a waker, a subscriber, the
+/// drop of a buffer) may panic again, and must not keep the other steps from running.
 fn caught(step: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(step)).is_err() {
         // The subscriber may be what panics.

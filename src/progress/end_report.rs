@@ -7,14 +7,14 @@ use crate::sync::WakeList;
 
 use super::engine::Engine;
 
-/// A place in the event queue that the domain is bound to, and the domain's context.
+/// A reserved slot in the domain's event queue, and the domain's context.
 pub(crate) struct EndReport {
     pub(crate) slot: EventSlot,
     pub(crate) context: UserContext,
 }
 
 impl Engine {
-    /// Has the end of the driver reported here; of one that has ended already, now.
+    /// Has the end of the driver reported here; at once if it has ended already.
     pub(crate) fn report_end_by(&self, report: EndReport) {
         *self.lock_end_report() = Some(report);
         if self.is_gone() {
@@ -22,7 +22,7 @@ impl Engine {
         }
     }
 
-    /// The driver has ended: reports it, if that is not what the application asked for.
+    /// Reports the end of the driver, unless the application asked for it.
     pub(super) fn report_end(&self) {
         let report = self.lock_end_report().take();
         let Some(EndReport { slot, context }) = report.filter(|_| !self.is_stopping()) else {
@@ -33,7 +33,7 @@ impl Engine {
         slot.fill(Event::Error(error), &mut wakes);
     }
 
-    /// The driver ends as it was asked to: the place is free again.
+    /// Frees the slot: the driver ends because it was asked to.
     pub(super) fn drop_end_report(&self) {
         let report = self.lock_end_report().take();
         drop(report);

@@ -1,4 +1,4 @@
-//! The engine of a domain: what handles and the driver share.
+//! The engine of a domain: the state that handles and the driver share.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use super::port::Port;
 use super::ready::ReadyList;
 use super::spin::SpinState;
 
-/// What an engine is opened with.
+/// Configuration of an engine.
 pub(crate) struct EngineConfig {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) regions: Arc<Lock<MrTable>>,
@@ -32,49 +32,49 @@ pub(crate) struct EngineConfig {
     pub(crate) executor: Executor,
     /// How long the driver spins after the last activity.
     pub(crate) busy_poll: Duration,
-    /// The domain's.
+    /// The domain's span.
     pub(crate) span: tracing::Span,
 }
 
-/// Shared by the driver task, the ports and the handles of one domain.
+/// State shared by the driver, the ports and the handles of one domain.
 pub(crate) struct Engine {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) regions: Arc<Lock<MrTable>>,
-    /// Peers' accesses bring the proof of their keys (`FI_MR_RAW`).
+    /// True if peers must prove the keys of their accesses (`FI_MR_RAW`).
     pub(super) demands_tags: bool,
     /// The source of this engine's random numbers.
     pub(super) random: RandomSource,
-    /// The domain's: that of its connections are within.
+    /// The domain's span: the spans of its connections are within it.
     pub(super) span: tracing::Span,
-    /// By which peers distinguish this domain from earlier ones of the process; not 0.
+    /// Number by which peers distinguish this domain from earlier ones of the process; not 0.
     incarnation: u64,
     pub(super) ports: Mutex<Slab<Arc<dyn Pollable>>>,
     pub(super) ready: Arc<ReadyList>,
     stopping: AtomicBool,
-    /// Why nothing makes progress any more.
+    /// The reason why nothing makes progress any more, once the driver has ended.
     gone: OnceLock<Error>,
-    /// The tasks of connectionless endpoints, which poll for that at each of their turns, and hold
-    /// no future of it between two.
+    /// Wakers of the tasks of connectionless endpoints, which poll for the driver's end in each of
+    /// their turns, and hold no future of it in between.
     gone_waiters: Mutex<Waiters>,
-    /// Wakes futures that wait for that, and forgets those that are dropped.
+    /// Wakes futures that wait for the driver's end, and forgets futures that are dropped.
     ended: Notify,
-    /// Where the end of the driver is reported.
+    /// The slot in which the end of the driver is reported.
     end_report: Mutex<Option<EndReport>>,
-    /// A region was revoked or closed: kernel operations on it are to be cancelled.
+    /// True if a region was revoked or closed: kernel operations on it must be cancelled.
     regions_changed: AtomicBool,
-    /// Copies of device memory may wait.
+    /// True if copies of device memory may block.
     copies_block: AtomicBool,
-    /// Ports that have been opened.
+    /// Number of ports that have been opened.
     ports_opened: AtomicU64,
 }
 
-/// What the driver counts, published when it looks at the ready list.
+/// Counts kept by the driver, published when it takes from the ready list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DriverCounts {
     pub(super) wakes: u64,
     pub(super) turns: u64,
     pub(super) completions: u64,
-    /// Nanoseconds.
+    /// In nanoseconds.
     pub(super) turn_time: u64,
     pub(super) longest_turn: u64,
 }
@@ -109,13 +109,13 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The connection of this name ([`Port::key`] as one word).
+    /// Returns the connection with this key ([`Port::key`], as bits).
     pub(crate) fn port(&self, name: u64) -> Option<Arc<Port>> {
         let pollable = self.lock_ports().get(Key::from_bits(name)).cloned();
         pollable?.connection()
     }
 
-    /// What its driver has done.
+    /// Returns the statistics of the driver.
     pub(crate) fn stats(&self) -> DriverStats {
         let ports = self.lock_ports().len();
         let counts = self.ready.lock().counts;
@@ -129,7 +129,7 @@ impl Engine {
         }
     }
 
-    /// Asks the driver to close everything and end. Called when the last handle goes away.
+    /// Asks the driver to close everything and end. Called when the last handle is dropped.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.wake_driver();
@@ -139,7 +139,8 @@ impl Engine {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// The driver ended, mostly with its runtime: nothing makes progress any more (ruling 11).
+    /// Returns true once the driver has ended, mostly with its runtime: nothing makes progress any
+    /// more (ruling 11).
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.get().is_some()
     }
@@ -148,12 +149,12 @@ impl Engine {
         let _ = self.gone.set(why);
         let mut wakes = WakeList::new();
         self.lock_gone_waiters().take_all(&mut wakes);
-        // First: a waker that panics leaves the others to the drop of the list.
+        // Done first: a waker that panics leaves the others to the drop of the list.
         self.ended.notify_waiters();
     }
 
-    /// Ready, with the reason, once the driver has ended; the task is woken then. `key` is the
-    /// caller's, who gives it back by [`Engine::forget_gone`].
+    /// Ready, with the reason, once the driver has ended; until then the task is registered to be
+    /// woken. The caller keeps `key`, and returns it with [`Engine::forget_gone`].
     pub(super) fn poll_gone(&self, key: &mut Option<WaiterKey>, waker: &Waker) -> Poll<Error> {
         if !self.is_gone() {
             let stale = self.lock_gone_waiters().register(key, waker);
@@ -166,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// The caller polls for the end no longer.
+    /// Forgets a caller of [`Engine::poll_gone`].
     pub(super) fn forget_gone(&self, key: &mut Option<WaiterKey>) {
         let stale = self.lock_gone_waiters().remove(key);
         drop(stale);
@@ -196,7 +197,7 @@ impl Engine {
         Error::new(ErrorKind::DriverGone, "the domain's driver has ended")
     }
 
-    /// Why the driver ended; called only once it has.
+    /// Returns why the driver ended; called only once it has.
     pub(super) fn why_gone(&self) -> Error {
         self.gone.get().cloned().unwrap_or_else(Engine::gone_error)
     }
@@ -208,14 +209,16 @@ impl Engine {
         }
     }
 
-    /// Where in their interval the next port's idle heartbeats lie. It follows from the domain's
-    /// random numbers and from what was opened in it before, of which a test has its own.
+    /// Returns where in their interval the next port's idle heartbeats lie. It depends only on the
+    /// domain's random numbers and on what was opened in the domain before; a test has its own of
+    /// both.
     pub(super) fn next_spread(&self) -> f64 {
         let number = self.ports_opened.fetch_add(1, Ordering::Relaxed);
         spread(number, self.incarnation)
     }
 
-    /// By which peers distinguish this domain from earlier ones of the process; not 0.
+    /// Returns the number by which peers distinguish this domain from earlier ones of the process;
+    /// not 0.
     pub(crate) fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -249,14 +252,15 @@ impl Engine {
         self.ready.wake_driver_for(|_| ());
     }
 
-    /// The driver is awake, and will take what is ready before it parks: it need not be woken.
+    /// Notes that the driver is awake, and will take what is ready before it parks: it need not be
+    /// woken.
     pub(super) fn driver_is_awake(&self) {
         self.ready.lock().driver = None;
     }
 
-    /// Moves the ports that are ready now to the end of `into`, those that asked for heartbeats to
-    /// the end of `heartbeats`. The driver is awake, and calls this again before it parks: it need
-    /// not be woken.
+    /// Moves the ports that are ready now to the end of `into`, and those that asked for heartbeats
+    /// to the end of `heartbeats`. The driver is awake, and calls this again before it parks: it
+    /// need not be woken.
     pub(super) fn take_ready(
         &self,
         into: &mut VecDeque<Key>,
@@ -270,35 +274,35 @@ impl Engine {
         ready.driver = None;
     }
 
-    /// What the driver has done without looking at the ready list.
+    /// Publishes counts of the driver that changed since it last took from the ready list.
     pub(super) fn publish_counts(&self, counts: &DriverCounts) {
         self.ready.lock().counts = *counts;
     }
 
-    /// From now on copies of device memory may wait, and turns are made beside the driver.
+    /// Notes that copies of device memory may block from now on: turns are made beside the driver.
     pub(crate) fn set_copies_block(&self) {
         self.copies_block.store(true, Ordering::Release);
     }
 
-    /// True if copies of device memory may wait.
+    /// Returns true if copies of device memory may block.
     #[inline]
     pub(super) fn copies_block(&self) -> bool {
         self.copies_block.load(Ordering::Acquire)
     }
 
-    /// A turn beside the driver is over.
+    /// Reports a turn beside the driver that has ended.
     pub(super) fn turned(&self, port: Key, result: TurnOutcome) {
         self.ready
             .wake_driver_for(|ready| ready.turned.push((port, result)));
     }
 
-    /// The turns beside the driver that are over.
+    /// Takes the turns beside the driver that have ended.
     pub(super) fn take_turned(&self) -> Vec<(Key, TurnOutcome)> {
         std::mem::take(&mut self.ready.lock().turned)
     }
 
-    /// True if there is nothing to do for the driver, which may know already that the engine stops:
-    /// from then on it is woken.
+    /// Returns true if there is nothing to do for the driver; it is woken from then on.
+    /// `knows_of_stop`: the driver knows already that the engine stops.
     pub(super) fn try_park(
         &self,
         driver: &Waker,

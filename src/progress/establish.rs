@@ -1,4 +1,4 @@
-//! How a port's connection begins and ends, as handles ask for it.
+//! How handles begin and end a port's connection.
 
 use std::net::SocketAddr;
 use std::task::{Poll, Waker};
@@ -15,7 +15,7 @@ use super::link_life::LinkState;
 use super::port::{Port, PortGuard, PortState};
 
 impl Port {
-    /// Starts the active side.
+    /// Connects: starts the active side.
     pub(crate) fn connect(
         &self,
         to: SocketAddr,
@@ -36,7 +36,8 @@ impl Port {
         Ok(())
     }
 
-    /// The passive side has accepted a request of this peer: [`Port::take_link`] follows.
+    /// Begins the passive side, which has accepted a request of this peer: [`Port::take_link`]
+    /// follows.
     pub(crate) fn begin_accept(
         &self,
         peer: SocketAddr,
@@ -49,7 +50,7 @@ impl Port {
         Ok(())
     }
 
-    /// The listener hands the accepted connection over; `None`: it has none.
+    /// Takes the accepted connection from the listener; `None`: it broke.
     pub(crate) fn take_link(&self, accepted: Option<AcceptedLink>, data: &[u8]) {
         let mut guard = self.lock("take a link");
         let state = &mut *guard;
@@ -87,7 +88,8 @@ impl Port {
         Ok(())
     }
 
-    /// The state of a port that may begin a connection, with a place for its Connected.
+    /// Locks the state of a port that may begin a connection, and reserves a slot for its
+    /// Connected.
     fn lock_idle(&self, purpose: &'static str) -> Result<PortGuard<'_>> {
         let mut state = self.lock(purpose);
         self.engine.check_alive()?;
@@ -104,14 +106,15 @@ impl Port {
             return Poll::Ready(result.clone());
         }
         let stale = state.connect.waker.replace(waker.clone());
-        // With the lock released: the last waker of a task may run its destructor.
+        // Dropped unlocked: the last waker of a task may run its destructor.
         drop(state);
         drop(stale);
         Poll::Pending
     }
 
-    /// The last handle of the endpoint has gone: it closes in order, without events (`fi_close`). A
-    /// connection that is being accepted is made first, so that its peer sees the same each time.
+    /// Closes the connection in order, without events, once the last handle of the endpoint is
+    /// dropped (`fi_close`). A connection that is being accepted is established first, so that its
+    /// peer sees the same each time.
     pub(crate) fn abandon(&self) {
         let mut state = self.lock("abandon");
         let events = (
@@ -127,12 +130,12 @@ impl Port {
         }
     }
 
-    /// Begins the orderly end of this side: what is queued goes out, then everything ends.
+    /// Begins the orderly close of this side: queued frames are sent, then everything ends.
     pub(crate) fn begin_close(&self) {
         let mut state = self.lock("begin close");
         match state.life.state() {
             LinkState::Open => self.begin_flushing(&mut state),
-            // What it was to go on with ends too.
+            // There is no further attempt.
             LinkState::Retracting => self.begin_draining(&mut state),
             _ => return,
         }

@@ -1,5 +1,5 @@
-//! What a connection's machine asks of the world while it is called: slots of completion queues,
-//! regions, and the receives that it shares.
+//! What a connection's machine needs while it is called: slots of completion queues, regions, and
+//! the shared receives.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use super::port::{Port, PortState};
 use super::receive_context::PortReceives;
 use super::report::{OpRecord, Report};
 
-/// The host of a port's machine, for the length of one call.
+/// The host of a port's machine, for one call.
 pub(super) struct PortHost<'a> {
     regions: &'a Lock<MrTable>,
     port: &'a Port,
@@ -42,7 +42,7 @@ impl Host<Report> for PortHost<'_> {
     }
 
     fn resolve(&mut self, request: &AccessRequest) -> Result<RegionUse, Refusal> {
-        // A port that demands a key takes no access before the peer has proven it.
+        // A port that demands a key allows no access before the peer has proven it.
         let context = AccessContext::new(self.port.id(), self.port.auth_key());
         let found = self.regions.lock("resolve").resolve(request, context);
         let for_writing = request.need.contains(Access::REMOTE_WRITE);
@@ -77,7 +77,7 @@ impl Host<Report> for PortHost<'_> {
 }
 
 impl PortState {
-    /// The machine, and the host it works in.
+    /// Returns the machine, and the host for a call of it.
     pub(super) fn machine_and_host<'a>(
         &'a mut self,
         port: &'a Port,
@@ -95,7 +95,7 @@ impl PortState {
     }
 }
 
-/// Runs `$body` with the state's machine and the host it works in.
+/// Runs `$body` with the state's machine and its host.
 macro_rules! with_host {
     ($port:expr, $state:expr, |$machine:ident, $host:ident| $body:expr) => {{
         let ($machine, mut host) = $state.machine_and_host($port);

@@ -1,4 +1,5 @@
-//! Streams of messages: what a port's connection has taken in for them, and who reads it.
+//! Streams of messages: the messages that a port's connection has received for them, and their
+//! readers.
 
 use std::collections::VecDeque;
 use std::task::{Poll, Waker};
@@ -11,7 +12,7 @@ use super::host::with_host;
 use super::port::{Port, PortState};
 
 impl PortState {
-    /// Messages have come, or none will.
+    /// Wakes the readers: messages have come, or none will.
     pub(super) fn wake_readers(&mut self) {
         if let Some(readers) = &mut self.readers {
             readers.take_all(&mut self.deferred.wakes);
@@ -31,7 +32,7 @@ impl Port {
         opened.map_err(|error| error.with_operation(OperationKind::Receive))
     }
 
-    /// Closes an inbox: what its reader has not read goes back to the endpoint.
+    /// Closes an inbox: messages that its reader has not read go back to the endpoint.
     pub(crate) fn close_inbox(
         &self,
         inbox: InboxId,
@@ -46,8 +47,7 @@ impl Port {
         self.publish_and_wake(&mut state);
     }
 
-    /// Moves the messages that have come behind those that were not read yet; `buffers` gives
-    /// memory back.
+    /// Moves new messages behind those that have not been read yet; `buffers` returns memory.
     pub(crate) fn take_messages(
         &self,
         inbox: InboxId,
@@ -58,8 +58,8 @@ impl Port {
         self.move_messages(&mut state, inbox, unread, buffers);
     }
 
-    /// The same for a reader that has read all, and waits for the next: `Err` says why none will
-    /// come.
+    /// Takes messages for a reader that has read all, or registers it for the next ones. `Err`: the
+    /// reason why no more will come.
     pub(crate) fn poll_messages(
         &self,
         inbox: InboxId,
@@ -96,7 +96,8 @@ impl Port {
         });
     }
 
-    /// There may be more places than before, so that reading goes on, and the peer may send.
+    /// Changes inboxes. There may be more room than before, so that reading goes on, and the peer
+    /// may send.
     fn change_inboxes<R>(
         &self,
         state: &mut PortState,
@@ -111,7 +112,7 @@ impl Port {
         changed
     }
 
-    /// Messages have come: they are counted as received, and their readers woken.
+    /// Counts messages that have come as received, and wakes their readers.
     #[inline(never)]
     pub(super) fn publish_messages(&self, state: &mut PortState) {
         let InboxCounts {

@@ -12,10 +12,10 @@
 //!   Gathering ────────────────────────────────────▶ Flowing
 //!             ◀───────── the driver runs ──────────
 //! ```
-//! Posts that come faster than they go out are gathered: a system call for the first of each burst
-//! costs a quarter of the processor time per message (a window of 64 messages of 64 B). But once
-//! some are queued they go out without waiting for the driver: they wake the peer, which works
-//! while the rest is posted, unless it is on the same processor.
+//! Posts that come faster than they are sent are gathered: a system call for the first post of each
+//! burst costs a quarter of the processor time per message (with a window of 64 messages of 64 B).
+//! But once a few are queued they are sent without waiting for the driver: they wake the peer,
+//! which works while the rest is posted, unless it is on the same processor.
 
 use crate::edges::{check_edge, state_machine};
 use crate::limits::{GATHER_FRAMES_ENOUGH, GATHER_FRAMES_FIRST, PROCESSOR_CHECK_TURNS};
@@ -25,11 +25,11 @@ pub(super) enum InlineSend {
     /// The next post on an idle connection is sent within its call.
     #[default]
     Ready,
-    /// One was, since the driver last ran.
+    /// A post has been sent within its call since the driver last ran.
     Spent,
-    /// Posts are left to the driver, or go out when a few are queued.
+    /// Posts are left to the driver, or sent when a few are queued.
     Gathering,
-    /// The first few are out: posts are left to the driver, or go out when many are queued.
+    /// The first few have been sent: posts are left to the driver, or sent when many are queued.
     Flowing,
 }
 
@@ -46,7 +46,8 @@ impl InlineSend {
         *self = to;
     }
 
-    /// True if the next post on an idle connection is to be sent within its call, which spends it.
+    /// Returns true if the next post on an idle connection is to be sent within its call, which
+    /// spends that.
     pub(super) fn take(&mut self) -> bool {
         let is_ready = *self == InlineSend::Ready;
         if is_ready {
@@ -55,7 +56,7 @@ impl InlineSend {
         is_ready
     }
 
-    /// Queued frames that are sent without waiting for the driver.
+    /// Returns the number of queued frames that are sent without waiting for the driver.
     pub(super) fn frames_enough(self, peer: PeerProcessor) -> usize {
         match self {
             InlineSend::Flowing => GATHER_FRAMES_ENOUGH,
@@ -64,21 +65,21 @@ impl InlineSend {
         }
     }
 
-    /// As many are sent now.
+    /// Called when that many frames are sent.
     pub(super) fn on_gathered(&mut self) {
         if *self == InlineSend::Gathering {
             self.go(InlineSend::Flowing);
         }
     }
 
-    /// A post was left to the driver.
+    /// Called when a post is left to the driver.
     pub(super) fn on_post_queued(&mut self) {
         if matches!(self, InlineSend::Ready | InlineSend::Spent) {
             self.go(InlineSend::Gathering);
         }
     }
 
-    /// A batch was handed to the link.
+    /// Called when a batch is handed to the link.
     pub(super) fn on_batch(&mut self, is_burst: bool) {
         match *self {
             InlineSend::Gathering if !is_burst => self.go(InlineSend::Ready),
@@ -87,7 +88,7 @@ impl InlineSend {
         }
     }
 
-    /// The driver runs.
+    /// Called when the driver runs.
     pub(super) fn on_turn(&mut self) {
         match self {
             InlineSend::Spent => self.go(InlineSend::Ready),
@@ -101,7 +102,7 @@ impl InlineSend {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PeerProcessor {
     pub(super) is_shared: bool,
-    /// Until it is looked at again.
+    /// Turns until the processor is looked up again.
     turns: u8,
 }
 
@@ -114,12 +115,12 @@ impl PeerProcessor {
         }
     }
 
-    /// Something has come from the peer by now, which shows where it runs.
+    /// Called when something has come from the peer, so that its processor can be looked up.
     pub(super) fn on_connected(&mut self) {
         self.turns = 0;
     }
 
-    /// The driver runs.
+    /// Called when the driver runs.
     pub(super) fn on_turn(&mut self, is_shared: impl FnOnce() -> bool) {
         match self.turns.checked_sub(1) {
             Some(left) => self.turns = left,
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
     use crate::edges::EdgeCoverage;
 
-    /// Its name, and what it does.
+    /// Name of an event, and its function.
     type Event = (&'static str, fn(&mut InlineSend));
 
     /// Ruling 5, edge by edge: what may become of each state, by which event.
@@ -179,8 +180,8 @@ mod tests {
         coverage.expect_all();
     }
 
-    /// "For the first send of a burst [...]. Not for a peer on the same processor"; where that is, is
-    /// looked at again after some turns.
+    /// "For the first send of a burst [...]. Not for a peer on the same processor"; the peer's
+    /// processor is looked up again after some turns.
     #[test]
     fn a_burst_to_a_peer_on_the_same_processor_is_not_split() {
         let mut peer = PeerProcessor::default();

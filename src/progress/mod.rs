@@ -1,17 +1,18 @@
 //! Progress: the only folder that sees both the protocol and the transport.
 //!
-//! An [`Engine`] is a domain's, or one of several ([`Shards`]): its transport, its regions, its
-//! list of [`Port`]s (connections). One [`driver`] task per engine does all that no caller
-//! does: it harvests outcomes from links, feeds them to the protocol, publishes what ended,
-//! hands out frames, arms receives and keeps deadlines. Posting calls take the same
-//! per-connection lock, change the protocol's state directly, and may send at once (ruling 5);
-//! everything else they leave to the driver by waking the port.
+//! An [`Engine`] belongs to a domain, alone or as one of several ([`Shards`]). It has a transport,
+//! the regions, and a list of [`Port`]s (connections). One [`driver`] task per engine does
+//! everything that callers do not: it takes outcomes from links, feeds them to the protocol,
+//! publishes completed operations, hands out frames, arms receives and keeps deadlines. A call that
+//! posts takes the same per-connection lock, changes the protocol's state directly, and may send at
+//! once (ruling 5); it leaves the rest to the driver by waking the port.
 //!
 //! One turn of a port (`turn.rs`): outcomes → protocol → frames out → next receive → completions,
 //! until nothing moves or the turn's budget is spent; then the next port.
 //!
-//! The order of locks stands in ARCHITECTURE.md, section 3. Wakers are woken after all of them are
-//! released, save that waking a port only touches the ready list.
+//! ARCHITECTURE.md, section 3, gives the order of locks. Wakers are woken after all locks are
+//! released; only the waker of a port may be woken earlier, since it touches nothing but the ready
+//! list.
 
 #![forbid(unsafe_code)]
 
@@ -80,7 +81,7 @@ pub(crate) fn models() -> impl Iterator<Item = crate::sync::model::Model> {
     all.into_iter().flatten().copied()
 }
 
-/// Frees what this thread keeps of operations that have ended, and of what woke it.
+/// Frees the memory that this thread keeps for reuse: records, lists and staging buffers.
 #[cfg(feature = "test-util")]
 pub(crate) fn drop_kept() {
     crate::sync::drop_kept_records();

@@ -1,5 +1,5 @@
-//! What a port does with an outcome of its link: bytes that came, frames that went out, the peer's
-//! end, a failure.
+//! How a port handles the outcomes of its link: received bytes, sent frames, the end of the peer's
+//! stream, a failure.
 
 use crate::error::{Error, ErrorKind};
 use crate::transport::{DirectBuffer, Outcome, Received};
@@ -11,13 +11,14 @@ use super::link_life::LinkState;
 use super::port::{Port, PortState};
 
 impl Port {
-    /// Takes what the link has now, be it known to the reactor or not. True if there was anything:
-    /// a turn is due.
+    /// Takes everything that the link has now, even if the reactor has not reported it. Returns
+    /// true if there was anything: a turn is due.
     pub(super) fn read_more(&self, state: &mut PortState) -> bool {
         self.take_outcomes(state, &mut Budget::of_call()) || self.try_receive(state)
     }
 
-    /// Polls the link although the reactor has not reported it ready. True if there was an outcome.
+    /// Polls the link although the reactor has not reported it ready. Returns true if it had an
+    /// outcome.
     pub(super) fn try_receive(&self, state: &mut PortState) -> bool {
         if state.io.stage.is_some() {
             return false;
@@ -61,14 +62,14 @@ impl Port {
         if state.life.state() == LinkState::Lingering {
             match received {
                 Received::Stage(stage) => state.life.on_discarded(stage.len()),
-                // A region was closed, and the receive cancelled: reading goes on.
+                // A region was closed, and the receive was cancelled for that: reading goes on.
                 Received::Cancelled { .. } => {}
                 _ => state.life.on_peer_gone(),
             }
             return;
         }
         match received {
-            // The connection is being taken down: these bytes are dropped.
+            // The connection is being taken down: the bytes are discarded.
             Received::Stage(_) if !state.life.may_receive() => {}
             Received::Stage(stage) => {
                 state.liveness.machine.on_received();
@@ -110,7 +111,7 @@ impl Port {
         }
     }
 
-    /// The memory of a direct receive that brought nothing goes back to the machine.
+    /// Returns to the machine the memory of a direct receive that received nothing.
     fn take_back(&self, state: &mut PortState, returned: Option<DirectBuffer>) {
         if let Some(DirectBuffer {
             payload, leases, ..
@@ -122,8 +123,9 @@ impl Port {
         }
     }
 
-    /// The link reports this while reading is paused. A broken connection ends now; after an
-    /// orderly end the bytes in the socket may still hold what operations wait for.
+    /// Handles the end of the peer's stream, which the link reports while reading is paused. A
+    /// broken connection ends now; after an orderly end the socket may still hold bytes that
+    /// operations wait for.
     fn handle_peer_gone(&self, state: &mut PortState, error: Error) {
         if state.io.recv == RecvState::Watching {
             state.io.recv.go(RecvState::Idle);
@@ -139,7 +141,7 @@ impl Port {
             .handle_last_bytes(unread as u64, host));
     }
 
-    /// The connection has a fault: the machine of the link ends it in this turn, or the next.
+    /// Records that the connection has failed; the link's machine ends it in this turn or the next.
     pub(super) fn fail(&self, state: &mut PortState, error: Error) {
         let error = state.about_peer(error);
         state.machine.fail(error);

@@ -1,4 +1,4 @@
-//! What the driver polls: connections, and the sockets of datagram endpoints.
+//! The trait of what the driver polls: connections, and the sockets of datagram endpoints.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,50 +9,52 @@ use super::budget::Budget;
 use super::liveness::{HeartbeatTimer, NextHeartbeat, PeerLiveness};
 use super::port::Port;
 
-/// When a port has its next turn, as far as its last one knows.
+/// When a port has its next turn, as decided at the end of its last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextTurn {
     /// When it is woken, or at the alarm.
     WhenWoken,
-    /// As soon as the others have had theirs: it spent the budget, and is queued still.
+    /// As soon as the other ports have had theirs: it spent the budget, and stays queued.
     Requeued,
     /// Never: it has ended.
     Never,
 }
 
-/// What a turn leaves to the driver.
+/// The result of a turn, for the driver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TurnResult {
     pub(super) next: NextTurn,
-    /// A deadline to be registered, if none is registered for as early.
+    /// Deadline to register, unless an earlier one is registered.
     pub(super) alarm: Option<Instant>,
-    /// One that was registered, and is not wanted any more.
+    /// Deadline that was registered and is no longer wanted.
     pub(super) stale_alarm: Option<Instant>,
-    /// Operations that ended in it.
+    /// Number of operations that ended in the turn.
     pub(super) completions: u64,
 }
 
 pub(super) trait Pollable: Send + Sync {
-    /// One turn that begins now, within the budget, but for one step of each kind.
+    /// Takes one turn that begins now. It stays within the budget, except for one step of each
+    /// kind.
     fn turn(&self, now: Instant, clock: &dyn Clock, budget: &mut Budget) -> TurnResult;
 
-    /// A turn that begins now, if its socket has anything although the reactor has not reported it
-    /// ready.
+    /// Takes a turn that begins now, if the socket has anything although the reactor has not
+    /// reported it ready.
     fn try_turn(&self, _: Instant, _: &dyn Clock, _: &mut Budget) -> Option<TurnResult> {
         None
     }
 
-    /// A region was closed: takes kernel operations on it back. True if there were any.
+    /// Called when a region was closed: takes back kernel operations on regions. Returns true if
+    /// there were any.
     fn regions_changed(&self) -> bool {
         false
     }
 
-    /// When its next heartbeat is registered for.
+    /// Returns the time for which the next heartbeat is registered.
     fn next_heartbeat(&self) -> Option<Instant> {
         None
     }
 
-    /// A heartbeat: judges whether its peer is alive.
+    /// Handles a heartbeat: judges whether the peer is alive.
     fn heartbeat(
         &self,
         _now: Instant,
@@ -63,15 +65,15 @@ pub(super) trait Pollable: Send + Sync {
         NextHeartbeat::At(None)
     }
 
-    /// The connection that it is, if it is one.
+    /// Returns the connection, if this is one.
     fn connection(self: Arc<Self>) -> Option<Arc<Port>> {
         None
     }
 
-    /// Begins its orderly end.
+    /// Begins the orderly close.
     fn begin_close(&self);
 
-    /// The driver is going away: everything ends here and now.
+    /// Ends everything at once: the driver is going away.
     fn driver_gone(&self);
 }
 

@@ -1,8 +1,8 @@
-//! A port: one endpoint's connection as handles and driver share it.
+//! A port: one endpoint's connection, shared by handles and the driver.
 //!
-//! Here are its opening, its lock and its getters. `port/state.rs` has what the lock guards,
-//! `posting.rs`, `establish.rs` and `link_life` what handles ask of it, and `turn.rs` what the
-//! driver does with it.
+//! This file has its opening, its lock and its getters. `port/state.rs` has the state that the lock
+//! guards, `posting.rs`, `establish.rs` and `link_life` the calls of handles, and `turn.rs` the
+//! driver's turn.
 
 mod config;
 mod counts;
@@ -49,8 +49,8 @@ pub(super) use waker::PortWaker;
 /// Sizes of a port's queues.
 pub(crate) type PortSizes = Sizes;
 
-/// A post: its operation, and, when it waits for room and reports to a queue, what awaits
-/// its acceptance.
+/// The result of a post: the operation's key, and, if it waits for room and reports to a queue, the
+/// record by which its acceptance is awaited.
 #[derive(Debug)]
 pub(crate) struct PostedOp {
     pub(crate) key: OpKey,
@@ -63,33 +63,33 @@ pub(crate) struct Port {
     pub(super) engine: Arc<Engine>,
     pub(super) state: Lock<PortState>,
     pub(super) waker: Waker,
-    /// Within the domain's; entered where the protocol may have something to say.
+    /// Within the domain's span; entered where the protocol may log something.
     pub(super) span: Span,
-    /// What both sides of its connection have proven once it is up.
+    /// The key that both sides have proven once the connection is up.
     auth_key: Option<AuthSecret>,
     pub(super) port_waker: Arc<PortWaker>,
     pub(super) superseded: SupersededFlag,
-    /// Of messages that were copied.
+    /// How far awaited messages that were copied have come.
     pub(super) sent: SentMark,
-    /// Turns it has had.
+    /// Number of turns.
     #[cfg(test)]
     pub(super) turns: std::sync::atomic::AtomicU64,
 }
 
-/// What kind of endpoint a port belongs to: where ports differ. Chosen when the port is made, as
-/// the [`Connection`]'s receives are; an enum, so that the driver treats both kinds alike.
+/// The kind of endpoint a port belongs to, where ports differ. Chosen when the port is made, like
+/// the [`Connection`]'s receives; an enum, so that the driver treats both kinds alike.
 pub(super) enum PortKind {
-    /// A connected one (`FI_EP_MSG`): the port is the endpoint's only one.
+    /// Connected (`FI_EP_MSG`): the port is the endpoint's only one.
     Msg,
-    /// A connectionless one (`FI_EP_RDM`), which has a port for each peer.
+    /// Connectionless (`FI_EP_RDM`): the endpoint has a port for each peer.
     Rdm(Box<RdmAttachment>),
 }
 
-/// What the kinds of port are made of.
+/// The parts of which a port is made; they depend on its kind.
 pub(super) struct PortParts {
     pub(super) machine: Connection<Report>,
     pub(super) peer: Option<SocketAddr>,
-    /// Those that it shares with other ports; `None`: the machine has its own.
+    /// The receives that it shares with other ports; `None`: the machine has its own.
     pub(super) receives: Option<Box<PortReceives>>,
     pub(super) kind: PortKind,
 }
@@ -101,7 +101,7 @@ impl CloseWatch for Port {
 }
 
 impl Port {
-    /// A port without a connection, known to the engine; `id` is its endpoint's.
+    /// Opens a port without a connection, known to the engine; `id` is its endpoint's.
     pub(crate) fn open(
         engine: &Arc<Engine>,
         id: EndpointId,
@@ -118,7 +118,7 @@ impl Port {
         })
     }
 
-    /// The same, of parts that are made when its waker is there.
+    /// Opens a port from parts, which are made once its waker exists.
     pub(super) fn open_with(
         engine: &Arc<Engine>,
         id: EndpointId,
@@ -162,12 +162,12 @@ impl Port {
         self.id
     }
 
-    /// The port's name in its engine.
+    /// Returns the port's key in its engine.
     pub(crate) fn key(&self) -> Key {
         self.port_waker.key()
     }
 
-    /// The key without which it has no peer.
+    /// Returns the authorization key that a peer must prove.
     pub(crate) fn auth_key(&self) -> Option<&AuthSecret> {
         self.auth_key.as_ref()
     }
@@ -195,12 +195,12 @@ impl Port {
         self.lock("local address").io.local
     }
 
-    /// True if the peer ran on the driver's processor when that was looked at last.
+    /// Returns true if the peer ran on the driver's processor when that was last looked up.
     pub(crate) fn shares_processor(&self) -> bool {
         self.lock("processor").io.peer_processor.is_shared
     }
 
-    /// What this finds out of the connection's socket, under the port's lock.
+    /// Calls `ask` with the connection's socket, under the port's lock.
     ///
     /// # Errors
     /// [`ErrorKind::BadState`] without a connection that has a socket; or the system's.
@@ -219,7 +219,7 @@ impl Port {
         self.lock("lifecycle").machine.lifecycle()
     }
 
-    /// What the peer said of itself; `None` before it is connected, and of a plain peer.
+    /// Returns the peer's HELLO; `None` before it is connected, and for a plain peer.
     pub(crate) fn peer_hello(&self) -> Option<Hello> {
         self.lock("peer").machine.peer_hello().copied()
     }
@@ -229,7 +229,8 @@ impl Port {
     }
 }
 
-/// Before an attempt at a connection: it takes proving this key, if there is one.
+/// Makes the machine demand a proof of this key, if there is one; called before an attempt to
+/// connect.
 pub(super) fn demand_key(
     machine: &mut Connection<Report>,
     key: Option<&AuthSecret>,
@@ -243,7 +244,7 @@ pub(super) fn demand_key(
     Ok(())
 }
 
-/// The port's lock, held. Released before what is deferred under it is run.
+/// The port's lock, held. It is released before work deferred under it is run.
 pub(super) struct PortGuard<'a> {
     state: Option<MutexGuard<'a, PortState>>,
     #[cfg(debug_assertions)]
@@ -273,7 +274,7 @@ impl Drop for PortGuard<'_> {
                 state.check(self.superseded.get());
             }
             let shared = state.receives.as_ref();
-            // Nothing is, after the usual post.
+            // After the usual post there is none.
             if !state.deferred.is_empty() || shared.is_some_and(|it| it.has_deferred()) {
                 return run_deferred(state);
             }
@@ -289,7 +290,7 @@ fn run_deferred(mut state: MutexGuard<'_, PortState>) {
     let deferred = state.deferred.take();
     let shared = state.receives.as_mut().map(|it| it.take_deferred());
     drop(state);
-    // A subscriber that panics leaves the rest to the drop of these.
+    // If a subscriber panics, the rest is done by the drop of these.
     emit_held();
     deferred.run();
     drop(shared);

@@ -1,4 +1,4 @@
-//! Posting to a port, and taking back what was posted.
+//! Posting to a port, and withdrawing posted operations.
 
 use std::net::SocketAddr;
 use std::task::{Poll, Waker};
@@ -11,9 +11,9 @@ use super::port::{Port, PortState, PostedOp};
 use super::report::{AwaitedOp, OpRecord, Report};
 
 impl PortState {
-    /// Refuses what is posted to an endpoint that is closing.
+    /// Refuses posts to an endpoint that is closing.
     fn check_closing(&self) -> Result<()> {
-        // A connection that broke refuses by its own reason.
+        // A connection that broke refuses posts with its own reason.
         let ours = !self.life.may_post()
             && self.machine.fault().is_none()
             && !self.machine.is_peer_closing();
@@ -60,15 +60,16 @@ impl Port {
             state.timers.deadlines.add(key, timeout, ());
             self.waker.wake_by_ref();
         }
-        // 2. What it has queued is sent now, or by the driver; a receive may let reading go on.
+        // 2. Queued frames are sent now, or by the driver; a receive may let reading go on.
         if !is_receive {
             self.send_posted(&mut state, was_idle && !more);
         } else if was_paused || state.io.stage.is_some() || state.machine.wants_credit() {
             self.waker.wake_by_ref();
         }
-        // 3. What was sent whole by now awaits no peer.
+        // 3. Operations that have been sent completely wait for no peer.
         self.watch_peer(&mut state);
-        // 4. One that waits for room and reports to a queue is awaited until its acceptance.
+        // 4. The future of an operation that waits for room and reports to a queue awaits its
+        // acceptance.
         let mut waiting = None;
         if wait
             && let Some(op) = state.machine.record_mut(key)
@@ -81,8 +82,8 @@ impl Port {
         Ok(PostedOp { key, waiting })
     }
 
-    /// Posts a message that is copied: only counters count its end, and it never waits. Of a
-    /// connected endpoint.
+    /// Posts a message that is copied, on a connected endpoint: it never waits, and only counters
+    /// count its end.
     pub(crate) fn inject(&self, bytes: &[u8], data: Option<u64>) -> Result<()> {
         let inject = |state: &mut PortState| state.machine.inject(bytes, data).map(Some);
         let injected = self.post_copied(OperationKind::Inject, bytes.len(), true, inject);
@@ -92,8 +93,8 @@ impl Port {
         }
     }
 
-    /// The same of a message that is awaited ([`Port::poll_sent`]): gives its number. `None`: there
-    /// is no room for it now. `more`: another post follows.
+    /// Posts a copied message that is awaited ([`Port::poll_sent`]); returns its number. `None`:
+    /// there is no room for it now. `more`: another post follows.
     pub(crate) fn send_copied(
         &self,
         bytes: &[u8],
@@ -140,7 +141,7 @@ impl Port {
         self.sent.poll(number, waker)
     }
 
-    /// How far a copied message has come.
+    /// Returns the phase of a copied message.
     pub(crate) fn sent_phase(&self, number: u64) -> Phase {
         if self.sent.has_ended(number) {
             return Phase::Ended;
@@ -157,7 +158,8 @@ impl Port {
         withdrawn
     }
 
-    /// The future of a copied message is dropped (ruling 4). `ended`: by its end.
+    /// Withdraws a copied message whose future is dropped (ruling 4). `ended`: it has ended
+    /// already.
     pub(crate) fn forget_sent(&self, number: u64, ended: bool) {
         if !ended {
             let mut state = self.lock("withdraw");
@@ -167,10 +169,10 @@ impl Port {
         drop(self.sent.forget(number));
     }
 
-    /// Sends what was posted, or leaves it to the driver (ruling 5). `may_inline`: nothing is ahead
-    /// of it, and nothing is said to follow.
+    /// Sends what was posted, or leaves it to the driver (ruling 5). `may_inline`: nothing is
+    /// queued ahead of it, and the caller has not announced another post.
     fn send_posted(&self, state: &mut PortState, may_inline: bool) {
-        // A copy that may wait is the driver's.
+        // Copies that may block are left to the driver.
         let may_inline = may_inline && !self.engine.copies_block();
         if may_inline && state.inline_send.take() {
             self.transmit_now(state);
@@ -197,7 +199,7 @@ impl Port {
         withdrawn
     }
 
-    /// Asks everything that is to be transmitted to end early; says how much of it has by that.
+    /// Asks all operations that transmit to end early; returns how many ended at once.
     pub(crate) fn cancel_all(&self) -> usize {
         let mut state = self.lock("cancel all");
         let ended = state.machine.cancel_all();
@@ -205,7 +207,7 @@ impl Port {
         ended
     }
 
-    /// The future of an operation is dropped (ruling 4).
+    /// Withdraws an operation whose future is dropped (ruling 4).
     pub(crate) fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
         let _after; // Declared before the guard, and so dropped after it.
         let mut state = self.lock("withdraw");
@@ -232,9 +234,9 @@ impl Port {
         self.publish_and_wake(&mut state);
     }
 
-    /// The future of a shared receive was dropped. If the receive is of this port, its message goes
-    /// back as soon as it is whole, before any that is behind it: true. A result that is
-    /// still to be delivered is delivered now, and so gives its message back.
+    /// Detaches a shared receive whose future was dropped. If this port has the receive, its
+    /// message is requeued as soon as it is complete, before any later one, and true is returned. A
+    /// result that is still to be delivered is delivered now, which requeues its message.
     pub(crate) fn detach_receive(&self, receive: OpKey) -> bool {
         let mut state = self.lock("detach receive");
         let found = state.machine.detach_matched(receive).is_some();
@@ -242,9 +244,9 @@ impl Port {
         found
     }
 
-    /// The time of a shared receive has passed. If the receive is of this port, its message goes
-    /// back as soon as it is whole, and its record comes back, which has ended so; the error
-    /// names the peer that has not sent all of the message.
+    /// Detaches a shared receive whose time limit has passed. If this port has the receive, its
+    /// message is requeued as soon as it is complete, and the receive's record is returned, which
+    /// has ended with this error; the error names the peer that has not sent all of the message.
     pub(super) fn detach_timed(&self, receive: OpKey, error: &Error) -> Option<OpRecord> {
         let mut state = self.lock("detach timed");
         let found = state.machine.detach_matched(receive);
@@ -260,7 +262,8 @@ impl Port {
         parted
     }
 
-    /// The future of a queued operation's acceptance is dropped: it is withdrawn if it still waits.
+    /// Withdraws an operation that still waits for room, as the future of its acceptance is
+    /// dropped.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
         let mut state = self.lock("withdraw waiting");
         if state.machine.phase(key) == Some(Phase::Waiting) && !awaited.has_ended() {
@@ -270,23 +273,24 @@ impl Port {
         self.publish_and_wake(&mut state);
     }
 
-    /// Publishes what a call of the application's has ended, and leaves to the driver what follows
-    /// from it: room for those who wait, frames that may go out now, the end of a connection that
-    /// turned out to be broken.
+    /// Publishes the operations that a call of the application has ended, and leaves the
+    /// consequences to the driver: room for waiting posts, frames that can be sent now, the end of
+    /// a connection that turned out to be broken.
     pub(super) fn publish_and_wake(&self, state: &mut PortState) {
         self.publish(state);
         let machine = &state.machine;
         let broken = state.life.is_open() && machine.fault().is_some();
         let transmits = !machine.is_transmit_out() && !machine.is_transmit_idle();
         let is_due = machine.wants_admission() || machine.wants_close();
-        // What waits for a peer whose stream has ended has a deadline, which begins with a turn.
+        // Operations that wait for a peer whose stream has ended have a deadline, which begins with
+        // a turn.
         if broken || transmits || is_due || machine.awaits_ended_peer() {
             self.waker.wake_by_ref();
         }
     }
 }
 
-/// Refuses a peer of an IP version that the endpoint is not reached by: it could not answer.
+/// Refuses a peer of an IP version in which the endpoint cannot be reached: it could not answer.
 pub(super) fn check_ip_version(own: SocketAddr, peer: SocketAddr) -> Result<()> {
     if reaches(own, peer) {
         return Ok(());

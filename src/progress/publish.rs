@@ -1,6 +1,6 @@
-//! From the protocol's events to futures, completion queues, counters and the event queue. Runs
-//! under the port's lock, so that what one connection publishes keeps its order; wakers are
-//! collected and woken after the lock is released.
+//! Publishing: from the protocol's events to futures, completion queues, counters and the event
+//! queue. Runs under the port's lock, so that the events of one connection keep their order; wakers
+//! are collected, and woken after the lock is released.
 
 use std::net::SocketAddr;
 
@@ -61,7 +61,7 @@ impl Port {
         }
     }
 
-    /// Awaited messages among those that were copied have ended.
+    /// Publishes the ends of awaited messages that were copied.
     fn advance_mark(&self, state: &mut PortState) {
         let mut unsent = state.machine.take_unsent();
         for it in &mut unsent {
@@ -172,7 +172,7 @@ impl Port {
         }
     }
 
-    /// Delivers an operation that has ended to where it reports.
+    /// Delivers a completed operation to where it reports.
     pub(super) fn deliver(&self, state: &mut PortState, mut op: OpRecord) {
         if let (Err(error), Some(peer)) = (&mut op.end.result, state.io.peer) {
             *error = error.clone().with_peer(peer);
@@ -185,13 +185,13 @@ impl Port {
             names_connections: false,
             sender: None,
         };
-        // Kept is what no future and no queue takes: memory until the lock is released, a message
+        // What no future and no queue takes is kept: memory until the lock is released, a message
         // for the next receive (ruling 4).
         match context.deliver(op, &mut state.deferred.wakes) {
             Undelivered::Nothing => {}
             Undelivered::Memory(payload) => state.deferred.drops.push(payload),
             Undelivered::Message(mut op) => {
-                // Receives of the connection's own are withdrawn in the connection itself.
+                // A receive of the connection's own is withdrawn in the connection itself.
                 if let Some(receives) = &mut state.receives
                     && let Some(message) = message_of(&op)
                 {
@@ -202,8 +202,8 @@ impl Port {
         }
     }
 
-    /// A peer has accessed this memory: the endpoint's counter and those of the regions count one
-    /// access each, and CQ data makes a completion.
+    /// Publishes a peer's access to this memory: the endpoint's counter and those of the regions
+    /// count one access each, and CQ data makes a completion.
     fn remote_access(
         &self,
         state: &mut PortState,
@@ -223,7 +223,7 @@ impl Port {
             memory.count_access(right.bits(), &mut state.deferred.wakes);
         }
         let len = memory.len();
-        // It may be the last to hold the memory of a region that is gone.
+        // It may hold the last reference to a region's memory.
         state.deferred.drops.push(memory);
         let Some(data) = data else { return };
         let slot = state
@@ -291,13 +291,13 @@ impl Port {
             Some(error) if connected => {
                 tracing::warn!(parent: &span, ?endpoint, %error, "connection lost");
             }
-            // One that gave way to another, mostly.
+            // Mostly a connection that gave way to another one.
             Some(error) => tracing::debug!(parent: &span, ?endpoint, %error, "connection not used"),
         });
     }
 }
 
-/// The completion of a peer's write that carried CQ data, which was not posted here.
+/// Makes the completion of a peer's write with CQ data, which was not posted here.
 fn remote_write(endpoint: EndpointId, data: u64, len: usize) -> Completion {
     let flags = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
     Completion::new(endpoint, UserContext(0), OperationKind::RemoteWrite, flags)

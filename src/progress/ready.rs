@@ -1,5 +1,5 @@
-//! What is ready for the driver: shared by the engine, and by the wakers of its ports, which may
-//! outlive it.
+//! The ready list of the driver: shared by the engine and the wakers of its ports, which may
+//! outlive the engine.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,10 +18,10 @@ pub(super) struct ReadyState {
     pub(super) ports: VecDeque<Key>,
     /// Ports that asked for heartbeats.
     pub(super) new_heartbeats: VecDeque<Key>,
-    /// Turns beside the driver that are over.
+    /// Turns beside the driver that have ended.
     pub(super) turned: Vec<(Key, TurnOutcome)>,
     pub(super) driver: Option<Waker>,
-    /// What the driver had done when it last looked.
+    /// The driver's counts when it last took from this list.
     pub(super) counts: DriverCounts,
 }
 
@@ -35,7 +35,7 @@ impl ReadyList {
         self.wake_driver_for(|ready| ready.ports.push_back(port));
     }
 
-    /// Wakes the driver for what is added here.
+    /// Adds to the list with `add`, and wakes the driver for it.
     pub(super) fn wake_driver_for(&self, add: impl FnOnce(&mut ReadyState)) {
         let driver = {
             let mut ready = self.lock();

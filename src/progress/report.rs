@@ -9,10 +9,10 @@ use crate::sync::{AwaitedRecord, OwnedRecord, WakeList};
 
 use super::receive_context::MultiReceive;
 
-/// An operation's record in the hands of who works on it.
+/// The record of an operation, for the code that works on it.
 pub(crate) type OpRecord = OwnedRecord<Operation<Report>>;
 
-/// The end of an operation, for who awaits it.
+/// The record of an operation, for the future that awaits its end.
 pub(crate) type AwaitedOp = AwaitedRecord<Operation<Report>>;
 
 /// Where one operation reports.
@@ -20,32 +20,31 @@ pub(crate) type AwaitedOp = AwaitedRecord<Operation<Report>>;
 pub(crate) enum Report {
     /// To the future that awaits its record.
     Future,
-    /// To a completion queue; the slot is there once the operation is accepted. Until then the
-    /// future of its acceptance awaits the record.
+    /// To a completion queue; `slot` is set once the operation is accepted. Until then the future
+    /// of its acceptance awaits the record.
     Queue {
         queue: CompletionQueue,
         context: UserContext,
-        /// Of which interface the operation is: what its completion's flags say beside the
-        /// direction.
+        /// Flags that name the interface of the operation, in addition to its direction.
         flags: CompletionFlags,
-        /// It is reported only if it fails (`FI_SELECTIVE_COMPLETION`).
+        /// True if it is reported only when it fails (`FI_SELECTIVE_COMPLETION`).
         errors_only: bool,
         slot: Option<CqSlot>,
     },
-    /// One message of a buffer for many, to a completion queue.
+    /// To a completion queue, as one message of a multi-receive buffer.
     Piece {
         multi: Arc<MultiReceive>,
         slot: CqSlot,
     },
-    /// To counters only: injected, or its owner went away.
+    /// To counters only: it was injected, or its owner is gone.
     Nowhere,
-    /// Nowhere, and counted already: it was reported as timed out.
+    /// Nowhere: it has been counted and reported as timed out already.
     Counted,
 }
 
 impl Report {
-    /// Has the operation its slot, if it reports to a queue? `reserve` reserves one of that queue;
-    /// who awaits the acceptance is woken. `false`: there is none now.
+    /// Reserves the slot of an operation that reports to a queue, unless it has one, by `reserve`;
+    /// wakes the future that awaits its acceptance. Returns false if there is no slot now.
     pub(super) fn reserve(
         record: &mut OpRecord,
         wakes: &mut WakeList,
@@ -65,6 +64,6 @@ impl Report {
     }
 }
 
-// loom's are larger.
+// Records under loom are larger.
 #[cfg(not(loom))]
 const _: () = assert!(OpRecord::IS_KEPT, "their memory is used again");

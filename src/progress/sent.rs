@@ -1,6 +1,6 @@
-//! How far the awaited messages of a connection have come that were copied when they were posted
-//! (`proto/conn/tx/injected.rs`): what their futures look at. They end in the order of their
-//! numbers, so one number says which have.
+//! The ends of a connection's awaited messages that were copied when they were posted
+//! (`proto/conn/tx/injected.rs`), as their futures see them. Messages end in the order of their
+//! numbers, so one number says which have ended.
 //!
 //! ```text
 //!   the port, as it publishes                   a future of number n
@@ -9,7 +9,7 @@
 //!   3. wakers below it leave the list           3. register, then look at 2 again, under the lock
 //! ```
 //! A failure is in the list before the mark passes its number, so that no future takes it for a
-//! success. Step 3 is under the list's lock at both sides: either the future sees the mark, or the
+//! success. Both sides take step 3 under the list's lock: either the future sees the mark, or the
 //! port sees its waker.
 
 use std::task::{Poll, Waker};
@@ -21,19 +21,19 @@ use crate::sync::{AtomicU64, Lock, NO_TASK, Ordering, WakeList};
 /// The ends of a connection's copied messages.
 #[derive(Debug)]
 pub(crate) struct SentMark {
-    /// Messages of smaller numbers have ended. The highest bit: some have failed.
+    /// All messages with smaller numbers have ended. The highest bit is set if any have failed.
     mark: AtomicU64,
-    /// Made for the first message that is waited for, or fails.
+    /// Allocated for the first message that is awaited, or that fails.
     list: Lock<Option<Box<SentList>>>,
 }
 
-/// Of [`SentMark::mark`]: some messages have failed.
+/// Bit of [`SentMark::mark`]: some messages have failed.
 const HAS_UNSENT: u64 = 1 << 63;
 
 #[derive(Debug, Default)]
 struct SentList {
     unsent: Vec<UnsentMessages>,
-    /// By their numbers.
+    /// Wakers, sorted by the numbers of their messages.
     waiting: Vec<(u64, Waker)>,
 }
 
@@ -47,8 +47,8 @@ impl Default for SentMark {
 }
 
 impl SentMark {
-    /// Messages of smaller numbers than `before` have ended, these without having been sent. Called
-    /// under the port's lock.
+    /// Records that messages with numbers below `before` have ended, and that `unsent` ended
+    /// without having been sent. Called under the port's lock.
     pub(super) fn advance(&self, before: u64, unsent: Vec<UnsentMessages>, wakes: &mut WakeList) {
         let mut list = self.list.lock("advance the mark");
         if list.is_none() && unsent.is_empty() {
@@ -62,7 +62,7 @@ impl SentMark {
             false => HAS_UNSENT,
         };
         self.mark.store(before | flag, Ordering::Release);
-        // What was cancelled ends while those before it are still under way.
+        // Cancelled messages end while earlier ones are still outstanding.
         let ends =
             |number: u64| number < before || unsent.iter().any(|it| it.numbers.contains(&number));
         if flag == 0 {
@@ -74,7 +74,7 @@ impl SentMark {
         }
     }
 
-    /// How the message of this number has ended.
+    /// Returns how the message of this number has ended.
     #[inline]
     fn ended(&self, number: u64) -> Poll<Result<()>> {
         let mark = self.mark.load(Ordering::Acquire);
@@ -121,8 +121,8 @@ impl SentMark {
         ended
     }
 
-    /// The future of this number is dropped. Its waker comes back, to be dropped with nothing
-    /// locked.
+    /// Forgets the message of this number, whose future is dropped. Returns its waker, to be
+    /// dropped with nothing locked.
     #[must_use = "it is dropped with nothing locked"]
     pub(super) fn forget(&self, number: u64) -> Option<Waker> {
         let mut list = self.list.lock("forget a message");
@@ -147,7 +147,7 @@ impl SentList {
         (self.waiting).binary_search_by_key(&number, |(number, _)| *number)
     }
 
-    /// A waker that is replaced comes back.
+    /// Registers a waker; returns the one it replaces.
     fn register(&mut self, number: u64, waker: &Waker) -> Option<Waker> {
         match self.place(number) {
             Ok(at) if self.waiting[at].1.will_wake(waker) => None,
@@ -188,8 +188,8 @@ mod tests {
         ended.map(|ended| ended.err().map(|error| error.kind()))
     }
 
-    /// Each message has one end: what failed for one reason does not fail for the next one, nor
-    /// succeed when the mark passes it.
+    /// Each message has one end: one that failed for one reason does not fail again for the next,
+    /// nor succeed when the mark passes it.
     #[test]
     fn the_first_end_of_a_copied_message_counts() {
         let mark = SentMark::default();

@@ -1,9 +1,9 @@
-//! The engines of a domain: as many as it has shards of its progress, each with a driver and a
-//! transport of its own. What they share is the domain's table of regions.
+//! The engines of a domain: one per shard of its progress, each with a driver and a transport of
+//! its own. They share the domain's table of regions.
 //!
-//! An endpoint belongs to one of them for its life, and so do all of its connections: nothing on
-//! the way of a message knows that there are others. Each has an incarnation of its own, since
-//! liveness of one driver says nothing about another.
+//! An endpoint belongs to one engine for its life, and so do all of its connections: nothing on the
+//! path of a message knows that there are other engines. Each engine has an incarnation of its own,
+//! since liveness of one driver says nothing about another.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use super::engine::{Engine, EngineConfig};
 pub(crate) struct Shards(Vec<Arc<Engine>>);
 
 impl Shards {
-    /// Starts an engine of each configuration, of which there is at least one. If one cannot be
-    /// started, those that were end.
+    /// Starts an engine for each configuration, of which there is at least one. If one fails to
+    /// start, the engines started before it are stopped.
     pub(crate) fn start(configs: impl IntoIterator<Item = EngineConfig>) -> Result<Shards> {
         let mut shards = Shards(Vec::new());
         for config in configs {
@@ -40,21 +40,21 @@ impl Shards {
         self.0.len()
     }
 
-    /// What each driver has done.
+    /// Returns the statistics of each driver.
     pub(crate) fn stats(&self) -> Vec<DriverStats> {
         self.0.iter().map(|engine| engine.stats()).collect()
     }
 
-    /// The engine for a new endpoint: of those whose driver lives, the first with the fewest
-    /// connections and listeners.
+    /// Returns the engine for a new endpoint: the one with the fewest connections and listeners
+    /// among those whose driver is alive, the first of several.
     pub(crate) fn least_busy(&self) -> &Arc<Engine> {
         let load = |engine: &&Arc<Engine>| (engine.is_gone(), engine.lock_ports().len());
         let least = self.0.iter().min_by_key(load);
         least.expect("there is at least one")
     }
 
-    /// The engines for the contexts of a new endpoint, each another one as far as there are so
-    /// many: those with the fewest connections and listeners, and then the same again.
+    /// Returns the engines for the contexts of a new endpoint: different ones as far as there are
+    /// enough, those with the fewest connections and listeners first, then the same again.
     pub(crate) fn spread(&self, contexts: usize) -> Vec<Arc<Engine>> {
         let mut engines: Vec<_> = self.0.iter().collect();
         engines.sort_by_cached_key(|engine| (engine.is_gone(), engine.lock_ports().len()));
@@ -63,12 +63,12 @@ impl Shards {
         engines.take(contexts).map(Arc::clone).collect()
     }
 
-    /// Any of the transports: all are of one backend.
+    /// Returns any of the transports: all use the same backend.
     pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
         self.0[0].transport()
     }
 
-    /// The ring of each driver, where they have rings.
+    /// Returns the ring of each driver, if drivers have rings.
     pub(crate) fn rings(&self) -> Vec<RingInfo> {
         let rings = self.0.iter().map(|engine| engine.transport().ring());
         rings.flatten().collect()
@@ -79,7 +79,7 @@ impl Shards {
         self.0.iter().for_each(|engine| engine.nudge_for_regions());
     }
 
-    /// From now on copies of device memory may wait.
+    /// Notes that copies of device memory may block from now on.
     pub(crate) fn set_copies_block(&self) {
         self.0.iter().for_each(|engine| engine.set_copies_block());
     }
@@ -89,7 +89,7 @@ impl Shards {
         self.0.iter().for_each(|engine| engine.stop());
     }
 
-    /// Has the end of each driver reported by one of these, of which there are as many.
+    /// Has the end of each driver reported by one of these reports, one per driver.
     pub(crate) fn report_ends_by(&self, reports: impl IntoIterator<Item = EndReport>) {
         for (engine, report) in self.0.iter().zip(reports) {
             engine.report_end_by(report);

@@ -1,4 +1,4 @@
-//! Busy polling: for a while after the last activity the driver polls again rather than parks
+//! Busy polling: for a while after the last activity the driver is polled again instead of parking
 //! (`busy_poll`).
 
 use std::time::{Duration, Instant};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use crate::limits::SPIN_WINDOW;
 use crate::slab::Key;
 
-/// What a driver that spins remembers from poll to poll.
+/// State that a spinning driver keeps from poll to poll.
 pub(super) struct SpinState {
     /// How long the driver spins after the last activity.
     duration: Duration,
     until: Option<Instant>,
     /// The port that had the last turn.
     last_port: Option<Key>,
-    /// The last poll found nothing.
+    /// True if the last poll found nothing.
     was_idle: bool,
 }
 
@@ -35,8 +35,8 @@ impl SpinState {
         self.last_port
     }
 
-    /// Until when to spin within this poll, which has found nothing so far. Not in the first such
-    /// poll: tasks that the previous one woke are to run first.
+    /// Returns until when to spin within this poll, which has found nothing so far. `None` in the
+    /// first such poll: tasks that the previous one woke must run first.
     pub(super) fn window(&self) -> Option<Instant> {
         if self.until.is_none() || !self.was_idle {
             return None;
@@ -44,12 +44,12 @@ impl SpinState {
         Instant::now().checked_add(SPIN_WINDOW)
     }
 
-    /// Whether to poll again, after a poll in which there was any activity or none.
+    /// Returns whether to poll again after a poll. `active`: there was activity in it.
     pub(super) fn goes_on(&mut self, active: bool) -> bool {
         if self.duration.is_zero() {
             return false;
         }
-        // A processor's time is spent, so real time counts, whatever the clock of the backend.
+        // Real time counts, whatever the backend's clock: spinning spends the processor's time.
         let now = Instant::now();
         self.was_idle = !active;
         if active {
@@ -62,8 +62,8 @@ impl SpinState {
         false
     }
 
-    /// Yields the processor after a poll that found nothing: the thread that is to send what this
-    /// driver waits for may be waiting for this very processor.
+    /// Yields the processor after a poll that found nothing: the thread that is to send the next
+    /// bytes may be waiting for this very processor.
     pub(super) fn yield_if_idle(&self) {
         if self.was_idle {
             std::thread::yield_now();
@@ -90,7 +90,7 @@ mod tests {
         assert!(!SpinState::new(Duration::ZERO).goes_on(true));
     }
 
-    /// Tasks that something was found for run before the driver spins within a poll.
+    /// Tasks woken by a poll run before the driver spins within one.
     #[test]
     fn it_spins_within_a_poll_only_after_one_that_found_nothing() {
         let mut spin = SpinState::new(Duration::from_secs(3600));

@@ -1,4 +1,4 @@
-//! The engine over in-process pipes, with time paused: what once stood still, or ran hot.
+//! The engine over in-process pipes, with time paused: cases that once stood still, or spun.
 //!
 //! Paused time passes only while every task sleeps, so a driver that spins stops these tests as one
 //! that hangs does.
@@ -36,7 +36,7 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Net) -> F + Send + 'static) {
         });
         let _ = done.send(());
     });
-    // Long enough for a busy machine: what spins ends never.
+    // Long enough for a busy machine: a test that spins never ends.
     match ended.recv_timeout(Duration::from_secs(240)) {
         Ok(()) => {}
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("something spins: time does not pass"),
@@ -49,8 +49,8 @@ fn run<F: Future<Output = ()>>(test: impl FnOnce(Net) -> F + Send + 'static) {
     }
 }
 
-/// Two connected endpoints: contexts of one operation, and no room for unexpected messages, which
-/// the sender does not know: that would be the extension's credit.
+/// Two connected endpoints with contexts of one operation, and no room for unexpected messages. The
+/// sender does not know of that: it would be the extension's credit.
 async fn narrow(net: &Net) -> (Peer, Peer, Endpoint, Endpoint) {
     let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
     let near = a.domain.endpoint().transmit_size(1).open().unwrap();
@@ -82,8 +82,8 @@ async fn run_all() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-/// Ruling 3: "`post` and `.await` wait in one FIFO per context": all of them are let in, without
-/// anybody doing anything more.
+/// Ruling 3: "`post` and `.await` wait in one FIFO per context": all of them are admitted without
+/// any further call.
 #[test]
 fn operations_that_wait_for_a_context_all_get_in() {
     run(|net| async move {
@@ -103,7 +103,7 @@ fn operations_that_wait_for_a_context_all_get_in() {
     });
 }
 
-/// The same for receives that wait while messages lie in the staging buffer already.
+/// The same for receives that wait while messages are in the staging buffer already.
 #[test]
 fn receives_that_wait_for_a_context_take_what_is_staged() {
     run(|net| async move {
@@ -121,7 +121,7 @@ fn receives_that_wait_for_a_context_take_what_is_staged() {
     });
 }
 
-/// An operation that waits for a place in its completion queue is accepted when it has one.
+/// An operation that waits for a slot in its completion queue is accepted when it has one.
 #[test]
 fn an_operation_that_waits_for_a_completion_slot_is_accepted_when_it_has_one() {
     run(|net| async move {
@@ -138,7 +138,7 @@ fn an_operation_that_waits_for_a_completion_slot_is_accepted_when_it_has_one() {
         assert!(!second.is_accepted());
         assert_eq!(queue.next().await.unwrap().context.0, 1);
         second.await.unwrap();
-        // Who needs no slot gets in when the one before it goes away.
+        // An operation that needs no slot is admitted when the one before it goes away.
         run_all().await;
         drop(third);
         behind.await.unwrap();
@@ -164,7 +164,7 @@ fn shutdown_ends_although_the_peer_does_not_read() {
     });
 }
 
-/// What waits for room in the context is part of what an orderly end sends first.
+/// An orderly close first sends operations that wait for room in the context too.
 #[test]
 fn shutdown_sends_what_waits_first() {
     run(|net| async move {
@@ -202,12 +202,12 @@ fn a_domain_that_ends_waits_without_spinning() {
     });
 }
 
-/// "Idle costs no CPU": also where a peer has ended its stream while its last write waits for a
-/// place in a completion queue; what came is delivered when there is one.
+/// "Idle costs no CPU": also if a peer has ended its stream while its last write waits for a slot
+/// in a completion queue; the write is delivered when there is one.
 #[test]
 fn a_paused_connection_whose_peer_has_ended_waits_without_spinning() {
     run(|net| async move {
-        // With the payload of the write that waits in the staging buffer, and without.
+        // With the payload of the waiting write in the staging buffer, and without.
         for len in [8, 0] {
             let (a, b) = (net.peer().unwrap(), net.peer().unwrap());
             let queue = b.domain.completion_queue().size(1).open().unwrap();
@@ -306,7 +306,7 @@ fn everything_ends_with_the_runtime() {
     });
 }
 
-/// A deadline beyond what a clock can count is none.
+/// A deadline that the clock cannot represent is no deadline.
 #[test]
 fn a_listener_takes_any_handshake_timeout() {
     run(|net| async move {
@@ -329,7 +329,7 @@ fn a_listener_takes_any_handshake_timeout() {
     });
 }
 
-/// Ruling 8: "A listener without a free slot stops accepting", and goes on when there is one.
+/// Ruling 8: "A listener without a free slot stops accepting", and continues when there is one.
 #[test]
 fn a_listener_goes_on_when_its_queue_has_room_again() {
     run(|net| async move {
@@ -363,7 +363,7 @@ fn a_listener_goes_on_when_its_queue_has_room_again() {
 }
 
 /// Peers that connect and stay silent keep no others out: the oldest of too many is closed, and the
-/// others when their time is over.
+/// others when their deadline passes.
 #[test]
 fn silent_peers_keep_no_others_out() {
     use tokio::io::AsyncReadExt;
@@ -402,8 +402,8 @@ fn silent_peers_keep_no_others_out() {
     });
 }
 
-/// A peer that offers the extension and then says nothing keeps who accepted it no longer than the
-/// listener's handshakes may take.
+/// A peer that offers the extension and then stays silent keeps the side that accepted it waiting
+/// no longer than the listener's handshakes may take.
 #[test]
 fn who_accepts_a_silent_peer_waits_as_long_as_the_listener_does() {
     use tokio::io::AsyncWriteExt;
@@ -438,7 +438,7 @@ fn who_accepts_a_silent_peer_waits_as_long_as_the_listener_does() {
     });
 }
 
-/// A connection may be accepted in a domain of another runtime than its listener's, and lives on
+/// A connection may be accepted in a domain of another runtime than its listener's, and survives
 /// when the listener's runtime ends.
 #[test]
 fn a_connection_is_accepted_in_another_runtime() {
@@ -500,8 +500,8 @@ fn minutes_pass_over_living_connections() {
     });
 }
 
-/// Ruling 12: an operation's time is the backend's: here it passes while everyone sleeps, and an
-/// operation ends exactly when its own has passed.
+/// Ruling 12: an operation's time limit runs by the backend's clock: here time passes while all
+/// tasks sleep, and an operation ends exactly when its own limit has passed.
 #[test]
 fn operations_end_when_their_time_has_passed() {
     run(|net| async move {
@@ -525,7 +525,7 @@ fn operations_end_when_their_time_has_passed() {
     });
 }
 
-/// The times of operations that end sooner do not pile up.
+/// The deadlines of operations that end sooner do not pile up.
 #[test]
 fn times_of_ended_operations_are_forgotten() {
     run(|net| async move {

@@ -1,5 +1,5 @@
-//! One turn of a port: what the link has brought goes to the machine, what the machine wants goes
-//! to the link, in rounds, until nothing moves or the budget is spent.
+//! One turn of a port. In rounds, outcomes of the link go to the machine and frames of the machine
+//! go to the link, until nothing moves or the budget is spent.
 //!
 //! ```text
 //!                bytes                  frames                  completions, events
@@ -8,11 +8,11 @@
 //!     └──────────────────────◀── next round ◀───────────┴── 6 advance link ──▶ turn ends
 //! ```
 //!
-//! Within step 1 each outcome is followed by steps 3 and 4: the link has room for a batch, or for a
-//! receive, again, and is kept busy.
+//! Within step 1 each outcome is followed by steps 3 and 4: the link has room again for a batch or
+//! a receive, and is kept busy.
 //!
-//! A turn has the port's lock. Its budget, in bytes and time, is that of a poll of the driver
-//! (`budget.rs`): a port that spends it is put behind those that have become ready meanwhile.
+//! A turn holds the port's lock. Its budget, in bytes and time, is that of the driver's poll
+//! (`budget.rs`): a port that spends it is queued behind ports that have become ready meanwhile.
 
 use std::time::Instant;
 
@@ -29,14 +29,14 @@ use super::port::{Port, PortIo, PortState};
 
 impl Port {
     pub(super) fn turn(&self, now: Instant, clock: &dyn Clock, left: &mut Budget) -> TurnResult {
-        // Who wakes the port from here on puts it on the ready list again.
+        // From here on, waking the port puts it on the ready list again.
         self.port_waker.mark_dequeued();
         let _entered = self.span.enter();
         self.turn_of(&mut self.lock("turn"), now, clock, left)
     }
 
-    /// A turn, if the link has anything although the reactor has not reported it ready. The port
-    /// stays on the ready list, if it is there.
+    /// Takes a turn if the link has anything although the reactor has not reported it ready. The
+    /// port stays on the ready list if it is there.
     pub(super) fn try_turn(
         &self,
         now: Instant,
@@ -63,15 +63,15 @@ impl Port {
         let published = state.counts.published;
         let mut may_follow = true;
         loop {
-            // 1. Take what the link has brought: received bytes go to the staging buffer or lie in
-            //    their place already, sent frames back to their operations.
+            // 1. Take the link's outcomes: received bytes are in the staging buffer or in their
+            // place already, sent frames go back to their operations.
             let committed = self.commit(state);
             let moved = self.take_outcomes(state, left) || committed;
             if !moved && !may_follow {
                 break;
             }
-            // 2. Feed the machine what is staged, then let those in that wait for room, and feed it
-            //    what they made room for.
+            // 2. Feed staged bytes to the machine, then admit posts that wait for room, and feed
+            // the machine what they made room for.
             self.feed(state);
             with_host!(self, state, |machine, host| {
                 machine.admit_waiting(host);
@@ -79,27 +79,28 @@ impl Port {
             });
             self.feed(state);
             self.commit(state);
-            // 3. Hand frames to the link, answers to what has just come among them.
+            // 3. Hand frames to the link, including answers to what has just been received.
             let sent = self.transmit(state, left);
-            // 4. Arm the next receive, in the place that the machine plans for what comes next.
+            // 4. Arm the next receive, into the place that the machine plans for the next bytes.
             self.arm(state);
-            // 5. Deliver: completions, counters, events, in order. Wakers wait for the unlock. What
-            //    came behind them may be delivered by others now.
+            // 5. Deliver completions, counters and events, in order. Wakers wait for the unlock.
+            // Then release messages of shared receives that were held behind these: others may
+            // deliver them now.
             self.publish(state);
             let released = (state.receives.as_mut()).is_some_and(|shared| shared.release());
-            // 6. Move the life of the link on, which may end operations.
+            // 6. Advance the link's state, which may end operations.
             self.advance_link(state, now);
             self.publish(state);
 
-            // Completed operations make room for those in the backlog, and answers that went out
-            // let reading go on: no outcome will report either.
+            // Completed operations make room for the backlog, and answers that were sent let
+            // reading go on: no outcome will report either.
             let again = released
                 || state.machine.wants_admission()
                 || sent && state.machine.is_read_paused();
             if !moved && !again {
                 break;
             }
-            // Most turns bring one message: when nothing is left to follow from it, the next round
+            // Most turns bring one message. If nothing is left to follow from it, the next round
             // ends as soon as the link has no other outcome.
             may_follow = sent
                 || again
@@ -119,7 +120,7 @@ impl Port {
         turned
     }
 
-    /// Times that were given by calls, which have no clock, begin now.
+    /// Begins a turn. Time limits set by calls, which have no clock, begin to run now.
     fn begin_turn(&self, state: &mut PortState, now: Instant) {
         state.inline_send.on_turn();
         let PortIo {
@@ -136,7 +137,7 @@ impl Port {
         state.machine.handle_time(now);
         state.life.start_limit(now);
         if state.life.is_overdue(now) {
-            // Bytes that show otherwise may lie in the socket, too few to be worth a wake-up.
+            // The socket may hold bytes that show the peer is there, too few to be worth a wake-up.
             self.try_receive(state);
         }
         let machine = &state.machine;
@@ -147,7 +148,7 @@ impl Port {
     }
 
     fn end_turn(&self, state: &mut PortState, now: Instant, left: &Budget) -> TurnResult {
-        // A frame may have begun, and must go on.
+        // A frame may have begun to be sent, and must go on.
         self.watch_peer(state);
         self.expire(state, now);
         let next = match state.life.state() {
@@ -167,8 +168,8 @@ impl Port {
         }
     }
 
-    /// Step 1, as far as the budget goes, with steps 3 and 4 behind each outcome. True if there
-    /// were any outcomes.
+    /// Step 1, as far as the budget goes, with steps 3 and 4 after each outcome. Returns true if
+    /// there were any outcomes.
     pub(super) fn take_outcomes(&self, state: &mut PortState, left: &mut Budget) -> bool {
         let mut moved = false;
         while !left.is_spent() {
@@ -188,8 +189,8 @@ impl Port {
         moved
     }
 
-    /// Step 2: the machine takes what it can of the staging buffer. What it leaves waits for a
-    /// receive, or for room.
+    /// Step 2: feeds staged bytes to the machine. Bytes that it does not take wait for a receive,
+    /// or for room.
     #[inline]
     fn feed(&self, state: &mut PortState) {
         if let Some(stage) = state.io.stage.take() {
@@ -208,11 +209,11 @@ impl Port {
     }
 
     /// Step 3: hands frames to the link as long as it takes them at once and the budget lasts, but
-    /// one batch at least: what is received must not keep all else from going out. True if it took
-    /// any.
+    /// at least one batch: receiving must not keep everything else from being sent. Returns true if
+    /// the link has sent any.
     pub(super) fn transmit(&self, state: &mut PortState, left: &mut Budget) -> bool {
         let mut sent = false;
-        // Nothing goes out once the stream has ended, nor while the link gives everything back.
+        // Nothing is sent once the stream has ended, nor while the link returns its buffers.
         while state.life.may_send() {
             if state.io.link.is_none() {
                 break;
@@ -232,12 +233,13 @@ impl Port {
             };
             match &outcome {
                 Outcome::Sent { .. } => sent = true,
-                // A link that has given another outcome is to be polled again.
+                // The link has another outcome: it must be polled again.
                 _ => self.waker.wake_by_ref(),
             }
             left.spend(outcome.bytes());
             self.handle_outcome(state, outcome);
-            // Credit is due after what comes, and asked for then; our CLOSE after what has gone.
+            // Credit is asked for after received bytes are processed, our CLOSE after frames are
+            // sent.
             let machine = &state.machine;
             if left.is_spent() || machine.is_transmit_idle() && !machine.wants_close() {
                 break;
@@ -246,7 +248,7 @@ impl Port {
         sent
     }
 
-    /// Step 3 within a call of the application's: the driver does the rest.
+    /// Step 3 within a call of the application: the driver does the rest.
     pub(super) fn transmit_now(&self, state: &mut PortState) -> bool {
         let mut left = Budget::of_call();
         let sent = self.transmit(state, &mut left);
@@ -264,7 +266,7 @@ impl Port {
         let Some(link) = &mut state.io.link else {
             return;
         };
-        // Staged bytes are fed before more is received; if the machine takes none it is paused.
+        // Staged bytes are fed before more is received; if the machine takes none, it is paused.
         let plan = match state.io.stage {
             Some(_) => ReceivePlan::Paused,
             None => state.machine.poll_receive(),
@@ -294,8 +296,8 @@ impl Port {
             }
             ReceivePlan::Paused => {
                 if state.machine.is_read_paused() {
-                    // The link reports the peer's end once: watched again it would report it with
-                    // every turn.
+                    // The link reports the end of the peer's stream once; watching again would
+                    // report it with every turn.
                     if state.io.recv == RecvState::Idle && state.io.peer_stream == PeerStream::Open
                     {
                         state.io.recv.go(RecvState::Watching);

@@ -15,8 +15,8 @@ use crate::limits::DEPENDENT_NAMES_MAX;
 struct State {
     next: u64,
     closed: bool,
-    /// In the order of insertion; a map, since any of many may leave. A name is shared by all lists
-    /// that it is in.
+    /// Names in the order of insertion; a map, since any of many may leave. A name is shared by all
+    /// lists that have it.
     names: BTreeMap<u64, Arc<str>>,
 }
 
@@ -39,7 +39,7 @@ impl State {
     }
 }
 
-/// The dependents of one object, which owns this list. Clones are the same list.
+/// The dependents of one object, which owns this list. Clones refer to the same list.
 #[derive(Clone, Debug)]
 pub(crate) struct Dependents(Arc<DependentList>);
 
@@ -51,7 +51,7 @@ struct DependentList {
 }
 
 impl Dependents {
-    /// An open list without dependents.
+    /// Makes an open list without dependents.
     pub(crate) fn new() -> Self {
         Dependents(Arc::new(DependentList {
             state: Lock::new(State::default()),
@@ -59,7 +59,7 @@ impl Dependents {
         }))
     }
 
-    /// Adds a dependent until the returned value is dropped; `None` once the object is closed.
+    /// Adds a dependent, until the returned value is dropped; `None` once the object is closed.
     pub(crate) fn depend(&self, name: impl Into<Arc<str>>) -> Option<Dependence> {
         let name = name.into();
         let mut state = self.0.state.lock("add a dependent");
@@ -75,8 +75,8 @@ impl Dependents {
         })
     }
 
-    /// Closes the list for good if it is empty, else returns the names, ready for a message.
-    /// Closing what is closed is no error.
+    /// Closes the list for good if it is empty, else returns the names as text for a message.
+    /// Closing a closed list is no error.
     pub(crate) fn close(&self) -> Result<(), String> {
         let mut state = self.0.state.lock("close for dependents");
         if let Some(names) = state.names() {
@@ -86,19 +86,19 @@ impl Dependents {
         Ok(())
     }
 
-    /// How many dependents there are of a name that begins so.
+    /// Returns the number of dependents whose names begin with `name`.
     pub(crate) fn count(&self, name: &str) -> usize {
         let state = self.0.state.lock("count dependents");
         let names = state.names.values();
         names.filter(|it| it.starts_with(name)).count()
     }
 
-    /// The names of the dependents, ready for a message; `None` if there are none.
+    /// Returns the names of the dependents as text for a message; `None` if there are none.
     pub(crate) fn names(&self) -> Option<String> {
         self.0.state.lock("name the dependents").names()
     }
 
-    /// Notified whenever the last dependent leaves.
+    /// Returns the notification that the last dependent has left.
     pub(crate) fn released(&self) -> &Arc<Notify> {
         &self.0.released
     }

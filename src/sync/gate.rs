@@ -1,11 +1,12 @@
-//! The gate of a memory region: it admits users to its bytes, counts them, and can be shut and
-//! drained (`fi_mr(3)`: an access while the region is disabled or refreshed fails; it never waits).
+//! The gate of a memory region: it admits users to the region's bytes, counts them, and can be shut
+//! and drained (`fi_mr(3)`: an access while the region is disabled or refreshed fails; it never
+//! waits).
 //!
 //! A user enters, holds a [`GateGuard`] while it may touch the bytes, and leaves by dropping it.
 //! Six marks shut the gate: *disabled* refuses peers and operations until the region is enabled,
 //! *revoked* refuses peers for good, *quiesced*, *refreshing* and *parked* refuse everyone until
-//! they are cleared, *closed* refuses everyone for good. A mark only refuses newcomers; the caller
-//! that set it then waits until those inside have left ([`Gate::poll_drained`]).
+//! they are cleared, *closed* refuses everyone for good. A mark refuses new users only; the caller
+//! that set it then waits until the users inside have left ([`Gate::poll_drained`]).
 //!
 //! ```text
 //!   role     open   disabled   revoked   quiesced, refreshing, parked   closed
@@ -15,17 +16,17 @@
 //!
 //! A refresh waits for peers only: a posted receive may stay inside indefinitely.
 //!
-//! Marks and counts are one atomic word (`word.rs`): entering and leaving cost one step each, and
-//! no mark is set between the check of the marks and the count. A step that enters synchronizes
-//! with the step that cleared a mark, and a drain with each step that left (`AcqRel` on all of
-//! them), so what one user did with the bytes happens before what the next does.
+//! Marks and counts are one atomic word (`word.rs`): entering and leaving are one atomic step each,
+//! and no mark can be set between the check of the marks and the count. A step that enters
+//! synchronizes with the step that cleared a mark, and a drain with each step that left (`AcqRel`
+//! on all of them), so what one user did with the bytes happens before what the next one does.
 //!
-//! Invariants: a count rises only while no mark refuses its role, so that a gate that is drained of
-//! a refused role stays drained of it until the mark is cleared; but for users that touch no byte,
-//! and only delay the claim while they read the owners behind the gate. One quiesce at a time.
-//! Closing fails while quiesced, so that a leaked guard makes `Busy` and never a hang. There are
-//! waiters only while `AWAITED` is set, so that leaving need not take the lock. Wakers are woken
-//! with the lock released.
+//! Invariants: a count rises only while no mark refuses its role, so a gate that is drained of a
+//! refused role stays drained of it until the mark is cleared. The exception are users that touch
+//! no byte, and only delay the claim while they read the owners behind the gate. There is one
+//! quiesce at a time. Closing fails while quiesced, so that a leaked guard causes `Busy` and never
+//! a hang. There are waiters only while `AWAITED` is set, so that leaving need not take the lock.
+//! Wakers are woken with the lock released.
 //!
 //! `models.rs` explores the interleavings.
 
@@ -47,19 +48,19 @@ use word::{
 };
 pub(crate) use word::{DrainScope, GateError, Role};
 
-/// Admits users to a region's bytes and says when they have left.
+/// Admits users to a region's bytes, and reports when they have left.
 pub(crate) struct Gate {
     word: AtomicU64,
     waiters: Lock<Waiters>,
 }
 
 impl Gate {
-    /// An open gate without users.
+    /// Makes an open gate without users.
     pub(crate) fn new() -> Self {
         Self::with_marks(0)
     }
 
-    /// A gate that refuses peers and operations until [`Gate::enable`].
+    /// Makes a gate that refuses peers and operations until [`Gate::enable`].
     pub(crate) fn new_disabled() -> Self {
         Self::with_marks(DISABLED)
     }
@@ -71,7 +72,7 @@ impl Gate {
         }
     }
 
-    /// Admits one user, which is inside until the guard is dropped. Refuses at once and never
+    /// Admits one user, which is inside until the guard is dropped, or refuses it at once; never
     /// waits.
     pub(crate) fn enter(&self, role: Role) -> Result<BorrowedGateGuard<'_>, GateError> {
         self.admit(role, role.refused_by())?;
@@ -116,7 +117,7 @@ impl Gate {
         drop(wakes);
     }
 
-    /// True if this role would be admitted now, without entering.
+    /// Returns Ok if this role would be admitted now; does not enter.
     pub(crate) fn is_open(&self, role: Role) -> Result<(), GateError> {
         check(self.load(), role.refused_by())
     }
@@ -126,12 +127,12 @@ impl Gate {
         self.clear(DISABLED);
     }
 
-    /// Refuses peers from now on, for good. Those inside stay until they leave.
+    /// Refuses peers from now on, for good. Users inside stay until they leave.
     pub(crate) fn revoke(&self) {
         self.set(REVOKED);
     }
 
-    /// Refuses everyone while it is parked. Those inside stay until they leave.
+    /// Refuses everyone while the region is parked. Users inside stay until they leave.
     pub(crate) fn park(&self, parked: bool) {
         if parked {
             self.set(PARKED);
@@ -140,7 +141,7 @@ impl Gate {
         }
     }
 
-    /// Refuses everyone from now on, until [`Gate::end_quiesce`]. Those inside stay until they
+    /// Refuses everyone from now on, until [`Gate::end_quiesce`]. Users inside stay until they
     /// leave.
     pub(crate) fn begin_quiesce(&self) -> Result<(), GateError> {
         self.set_exclusive(QUIESCED)
@@ -159,40 +160,40 @@ impl Gate {
         self.set_exclusive(REFRESHING)
     }
 
-    /// Sets a mark that one caller at a time may set.
+    /// Sets a mark that only one caller at a time may set.
     fn set_exclusive(&self, mark: u64) -> Result<(), GateError> {
         self.update(|word| check(word, CLOSED | QUIESCED | REFRESHING).map(|()| word | mark))?;
         Ok(())
     }
 
-    /// Refuses everyone from now on, for good, and says whether everyone has left. `Err(Quiesced)`
-    /// while a guard holds the exclusion, and then nothing has changed. Closing what is closed is
-    /// no error.
+    /// Refuses everyone from now on, for good, and returns whether everyone has left. Fails with
+    /// `Quiesced` while a guard holds the exclusion, and then nothing has changed. Closing a closed
+    /// gate is no error.
     pub(crate) fn close(&self) -> Result<bool, GateError> {
         let before = self.update(|word| check(word, QUIESCED).map(|()| word | CLOSED))?;
         Ok(DrainScope::All.is_drained(before))
     }
 
-    /// True if no user of these roles is inside. For a caller that has shut the gate to them, it
-    /// stays true.
+    /// Returns true if no user of these roles is inside. This stays true for a caller that has shut
+    /// the gate to them.
     pub(crate) fn is_drained(&self, scope: DrainScope) -> bool {
         scope.is_drained(self.load())
     }
 
-    /// True once it is closed and drained: then no user is ever inside again.
+    /// Returns true once the gate is closed and drained: no user is ever inside again.
     pub(crate) fn is_closed_and_drained(&self) -> bool {
         let word = self.load();
         word & CLOSED != 0 && DrainScope::All.is_drained(word)
     }
 
-    /// True for the first caller once it [is closed and drained](Gate::is_closed_and_drained),
-    /// which then owns what is behind the gate.
+    /// Returns true to the first caller once the gate [is closed and
+    /// drained](Gate::is_closed_and_drained); that caller then owns the memory behind it.
     pub(crate) fn try_claim(&self) -> bool {
         self.is_closed_and_drained() && self.word.fetch_or(CLAIMED, Ordering::AcqRel) & CLAIMED == 0
     }
 
-    /// Ready once these users have left. `key` names the waiter from poll to poll; a caller that
-    /// stops polling before `Ready` gives it to [`Gate::cancel_wait`].
+    /// Ready once the users in this scope have left. `key` identifies the waiter from poll to poll;
+    /// a caller that stops polling before `Ready` passes it to [`Gate::cancel_wait`].
     pub(crate) fn poll_drained(
         &self,
         scope: DrainScope,
@@ -201,8 +202,9 @@ impl Gate {
     ) -> Poll<()> {
         let _stale; // Declared before the guard, so a replaced waker is dropped after it.
         let mut waiters = self.waiters.lock("wait for a gate to drain");
-        // Step 1, the mark and the check in one: a user that leaves after it sees the mark, and
-        // then waits for the lock to take the wakers; one that left before is not in the count.
+        // Step 1, one operation sets the mark and reads the counts: a user that leaves later sees
+        // the mark, and then waits for the lock to take the wakers; one that left earlier is not in
+        // the count.
         let word = self.word.fetch_or(AWAITED, Ordering::AcqRel);
         if scope.is_drained(word) {
             _stale = waiters.remove(key);
@@ -227,7 +229,7 @@ impl Gate {
         self.word.load(Ordering::Acquire)
     }
 
-    /// Changes the word to what `to` makes of it, or refuses. Gives the word before.
+    /// Replaces the word with the result of `to`, unless that refuses. Returns the previous word.
     fn update(&self, to: impl Fn(u64) -> Result<u64, GateError>) -> Result<u64, GateError> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {

@@ -1,10 +1,10 @@
-//! A record that one side works on, and whose end another awaits: an operation, from its post to
-//! the moment at which its future has its result.
+//! A record that one side works on, and whose end the other side awaits: an operation, from its
+//! post until its future has the result.
 //!
-//! [`OwnedRecord`] is the record in the hands of who works on it, [`AwaitedRecord`] the future's
-//! side. Both are one pointer to the same memory, which is used again on the thread that frees it.
-//! The record never moves: its owner changes it in place, [`OwnedRecord::hand_over`] ends that
-//! side, and the future reads it where it lies. One word says whose it is:
+//! [`OwnedRecord`] is the side that works on the record, [`AwaitedRecord`] the future's side. Both
+//! are one pointer to the same memory, which is reused on the thread that frees it. The record
+//! never moves: its owner changes it in place, [`OwnedRecord::hand_over`] ends that side, and the
+//! future reads the record in place. One word says which side has it:
 //!
 //! ```text
 //!                     end                         the future has read it
@@ -16,10 +16,10 @@
 //!
 //!   PENDING, ACCEPTED ── dropped by its owner ──▶ LOST ── the future is dropped ──▶ freed
 //! ```
-//! In all states but ENDED and LOST the record is the owner's. Beside PENDING a bit says whose the
-//! waker is: without one the future's; with WAITING it is for either side to take, which clears the
-//! bit; with CLAIMED the owner has taken it, and is about to end the record or to accept it. A
-//! future that is polled just then wakes its task at once, which asks again.
+//! In all states but ENDED and LOST the owner has the record. In PENDING a bit says which side has
+//! the waker: without a bit, the future; with WAITING, either side may take it, which clears the
+//! bit; with CLAIMED the owner has taken it, and is about to end or accept the record. A future
+//! that is polled at that moment wakes its task at once, which polls again.
 
 #![allow(unsafe_code)]
 
@@ -42,9 +42,9 @@ const ENDED: usize = 2;
 const ALONE: usize = 3;
 const ABANDONED: usize = 4;
 const LOST: usize = 5;
-/// Beside PENDING: a waker waits to be taken.
+/// In PENDING: a waker waits to be taken.
 const WAITING: usize = 8;
-/// Beside PENDING: the owner has taken the waker.
+/// In PENDING: the owner has taken the waker.
 const CLAIMED: usize = 16;
 
 struct RecordNode<V> {
@@ -54,13 +54,13 @@ struct RecordNode<V> {
     record: UnsafeCell<MaybeUninit<V>>,
 }
 
-/// A record in the hands of who works on it.
+/// The side that works on a record.
 pub(crate) struct OwnedRecord<V> {
     node: NonNull<RecordNode<V>>,
     owns: PhantomData<V>,
 }
 
-/// The end of a record, for who awaits it.
+/// The side that awaits the end of a record.
 pub(crate) struct AwaitedRecord<V> {
     node: NonNull<RecordNode<V>>,
     owns: PhantomData<V>,
@@ -76,26 +76,26 @@ unsafe impl<V: Send> Send for AwaitedRecord<V> {}
 // SAFETY: a shared `AwaitedRecord` gives no access to the record.
 unsafe impl<V: Send> Sync for AwaitedRecord<V> {}
 
-/// The end of a record is not awaited any more.
+/// Why the end of a record is no longer awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unawaited {
-    /// It was to go on alone.
+    /// The future was detached: the record goes on without it.
     Detached,
-    /// What awaited it was dropped.
+    /// The future that awaited it was dropped.
     Abandoned,
 }
 
 impl<V> OwnedRecord<V> {
-    /// A thread keeps the memory of such records for the next.
+    /// True if a thread keeps the memory of such records for reuse.
     pub(crate) const IS_KEPT: bool = is_kept::<RecordNode<V>>();
 
-    /// A record that no future awaits.
+    /// Makes a record that no future awaits.
     #[inline]
     pub(crate) fn new(record: V) -> Self {
         OwnedRecord::with_word(record, ALONE)
     }
 
-    /// A record, and what awaits its end.
+    /// Makes a record, and the side that awaits its end.
     #[inline]
     pub(crate) fn awaited(record: V) -> (Self, AwaitedRecord<V>) {
         let held = OwnedRecord::with_word(record, PENDING);
@@ -122,9 +122,9 @@ impl<V> OwnedRecord<V> {
         }
     }
 
-    /// From now on its acceptance is awaited, or its end. Nothing was before.
+    /// Begins to await its acceptance or its end. No future awaited it before.
     pub(crate) fn await_acceptance(&mut self) -> AwaitedRecord<V> {
-        // Checked in every build: of two futures of one record each would free it.
+        // Checked in every build: two futures of one record would both free it.
         let began =
             (self.word()).compare_exchange(ALONE, PENDING, Ordering::AcqRel, Ordering::Acquire);
         assert_eq!(began, Ok(ALONE), "no future awaits it");
@@ -139,7 +139,8 @@ impl<V> OwnedRecord<V> {
         unsafe { &self.node.as_ref().word }
     }
 
-    /// Hands it over to who awaits it, whose task is woken when `wakes` is dropped; or keeps it.
+    /// Hands the record over to its future, whose task is woken when `wakes` is dropped. Returns
+    /// the record if no future awaits it.
     #[inline]
     pub(crate) fn hand_over(self, wakes: &mut WakeList) -> Result<(), (Self, Unawaited)> {
         match self.leave_pending(ENDED, wakes) {
@@ -152,12 +153,13 @@ impl<V> OwnedRecord<V> {
         }
     }
 
-    /// The future that awaits it knows that it was accepted, and no more of it.
+    /// Lets the future know that the record was accepted, and nothing more.
     pub(crate) fn accept(&self, wakes: &mut WakeList) {
         self.leave_pending(ACCEPTED, wakes);
     }
 
-    /// Goes from PENDING to another state, and gives PENDING; or the state that it has and keeps.
+    /// Changes from PENDING to another state, and returns PENDING; in any other state changes
+    /// nothing, and returns that state.
     #[inline]
     fn leave_pending(&self, to: usize, wakes: &mut WakeList) -> usize {
         let word = self.word();
@@ -178,7 +180,7 @@ impl<V> OwnedRecord<V> {
         let node = unsafe { self.node.as_ref() };
         // SAFETY: CLAIMED: the waker is this side's.
         let waker = node.waker.with_mut(|at| unsafe { (*at).take() });
-        // Dropped with nothing locked, also where the other side has gone meanwhile.
+        // Dropped with nothing locked, even if the other side has gone meanwhile.
         if let Some(waker) = waker {
             wakes.push(waker);
         }
@@ -236,9 +238,9 @@ impl<V> AwaitedRecord<V> {
         unsafe { &self.node.as_ref().word }
     }
 
-    /// Ready with the record once it has ended. The task of this waker is woken then; a waker that
-    /// this replaces goes to `stale`, to be dropped by the caller with nothing borrowed: the last
-    /// waker of a task may run its destructor.
+    /// Ready with the record once it has ended; until then the task of this waker is registered.
+    /// The waker that it replaces goes to `stale`, and the caller drops that with nothing borrowed:
+    /// the last waker of a task may run its destructor.
     #[inline]
     pub(crate) fn poll(&mut self, waker: &Waker, stale: &mut Option<Waker>) -> Poll<&mut V> {
         match self.word().load(Ordering::Acquire) {
@@ -249,7 +251,7 @@ impl<V> AwaitedRecord<V> {
         Poll::Ready(self.ended_mut())
     }
 
-    /// For who awaits that it is accepted: `Ok` then, the record if it ended before.
+    /// Awaits the acceptance: `Ok` once accepted, the record if it has ended before.
     pub(crate) fn poll_accepted(
         &mut self,
         waker: &Waker,
@@ -257,7 +259,7 @@ impl<V> AwaitedRecord<V> {
     ) -> Poll<Result<(), &mut V>> {
         match self.wait(waker, stale) {
             ENDED => Poll::Ready(Err(self.ended_mut())),
-            // What was accepted has ended elsewhere by now, maybe.
+            // An accepted record may have ended elsewhere by now.
             ACCEPTED | LOST => Poll::Ready(Ok(())),
             _ => Poll::Pending,
         }
@@ -271,7 +273,7 @@ impl<V> AwaitedRecord<V> {
         }
     }
 
-    /// Leaves a waker while it is pending; gives the state.
+    /// Registers a waker while the record is pending; returns the state.
     fn wait(&mut self, waker: &Waker, stale: &mut Option<Waker>) -> usize {
         // SAFETY: the node lives as long as this side does.
         let node = unsafe { self.node.as_ref() };
@@ -287,7 +289,7 @@ impl<V> AwaitedRecord<V> {
                     }
                 },
                 _ if now == PENDING | CLAIMED => {
-                    // The one before is being woken, and this one asks again.
+                    // The previous waker is being woken, and this task polls again.
                     spin_loop();
                     waker.wake_by_ref();
                     return PENDING;
@@ -320,18 +322,18 @@ impl<V> AwaitedRecord<V> {
             .map(drop)
     }
 
-    /// True once it has ended, or was accepted.
+    /// Returns true once the record has ended, or was accepted.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.word().load(Ordering::Acquire), ENDED | ACCEPTED | LOST)
     }
 
-    /// Its end is not awaited any more: the record if it has ended; else who holds it learns
-    /// [that](Unawaited::Abandoned) at its end.
+    /// Awaits the end no longer. Returns the record if it has ended; otherwise its owner gets
+    /// [`Unawaited::Abandoned`] at the end.
     pub(crate) fn abandon(self) -> Option<OwnedRecord<V>> {
         self.go(ABANDONED)
     }
 
-    /// The record goes on alone; or it has ended, and comes back.
+    /// Lets the record go on without its future; returns it if it has ended.
     pub(crate) fn detach(self) -> Option<OwnedRecord<V>> {
         self.go(ALONE)
     }
@@ -359,7 +361,7 @@ impl<V> AwaitedRecord<V> {
         }
     }
 
-    /// The waker that was left, if it is still there.
+    /// Takes the registered waker, if it is still there.
     fn take_waker(&self) -> Option<Waker> {
         let waiting = PENDING | WAITING;
         if self.word().load(Ordering::Acquire) == waiting {
@@ -375,7 +377,7 @@ impl<V> AwaitedRecord<V> {
 }
 
 impl<V> Drop for AwaitedRecord<V> {
-    /// As [`AwaitedRecord::detach`]: a record that has ended is dropped.
+    /// Detaches; a record that has ended is dropped.
     #[inline]
     fn drop(&mut self) {
         let same = AwaitedRecord {
@@ -400,14 +402,14 @@ impl<V> fmt::Debug for AwaitedRecord<V> {
     }
 }
 
-/// Memory of nodes that were freed on this thread, to be used again.
+/// Memory of nodes freed on this thread, for reuse.
 struct FreeRecords(Vec<NonNull<u8>>);
 
 thread_local! {
     static FREE: RefCell<FreeRecords> = const { RefCell::new(FreeRecords(Vec::new())) };
 }
 
-/// All of it is alike, so that it is used again whatever record was in it.
+/// One layout for all, so that the memory can be reused for any record.
 const KEPT: Layout = match Layout::from_size_align(RECORD_SIZE, 16) {
     Ok(layout) => layout,
     Err(_) => panic!("a power of two"),
@@ -424,7 +426,7 @@ const fn layout_of<N>() -> Layout {
     }
 }
 
-/// Memory for a node.
+/// Takes memory for a node.
 #[inline]
 fn take_memory<N>() -> NonNull<N> {
     if is_kept::<N>()
@@ -448,7 +450,7 @@ unsafe fn free<V>(node: NonNull<RecordNode<V>>) {
     unsafe { node.drop_in_place() };
     let memory = node.cast::<u8>();
     if is_kept::<RecordNode<V>>() {
-        // A thread that is ending keeps nothing.
+        // A thread that is ending keeps no memory.
         let kept = FREE.try_with(|free| {
             let list = &mut free.borrow_mut().0;
             let has_room = list.len() < RECORDS_PER_THREAD_MAX;
@@ -474,7 +476,7 @@ impl Drop for FreeRecords {
     }
 }
 
-/// Frees what this thread keeps.
+/// Frees the memory that this thread keeps.
 #[cfg(feature = "test-util")]
 pub(crate) fn drop_kept_records() {
     let _ = FREE.try_with(|free| {

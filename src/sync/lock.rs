@@ -13,7 +13,7 @@ impl<T> Lock<T> {
         Lock(Mutex::new(value))
     }
 
-    /// Locks the value; `_purpose` says what for, for tools that instrument this one place.
+    /// Locks the value. `_purpose` says what for, to tools that instrument this one place.
     #[inline]
     pub(crate) fn lock(&self, _purpose: &'static str) -> MutexGuard<'_, T> {
         // A panic while holding the lock is a bug of ours; the state machines behind it check

@@ -1,8 +1,8 @@
-//! Manual progress: those who wait drive.
+//! Manual progress: the tasks that wait for progress make it.
 //!
-//! What is to be driven (the drivers of a domain, its listeners: [`ProgressTask`]) is no task of a
-//! runtime and has no thread. It is polled by those who wait for something of it
-//! ([`ProgressWaiter`]), and by those who ask for a turn ([`ManualProgress::turn`]).
+//! The driven tasks (the drivers of a domain, its listeners: [`ProgressTask`]) are no tasks of a
+//! runtime, and have no thread. They are polled by tasks that wait for a result of them
+//! ([`ProgressWaiter`]), and by callers that ask for a turn ([`ManualProgress::turn`]).
 //!
 //! ```text
 //!   Parked ──it is woken──▶ Woken ──a waiter begins──▶ Driving ──it is woken──▶ DrivingWoken
@@ -12,13 +12,13 @@
 //! ```
 //!
 //! The waiter that was polled last is asked first: its task is the one that is at work, so a
-//! message wakes the task that it is for. Who is asked drives at its next poll. Four steps see to
-//! it that none is left without a driver, and the models beside this file show it: a waiter that
-//! goes away while one is asked asks the next; one that comes while something is to be done is
+//! message wakes the task that it is for. A waiter that is asked drives at its next poll. Four
+//! steps ensure that no waiter is left without a driver, and the models beside this file check it:
+//! a waiter that goes away while one is asked asks the next; one that comes while work is due is
 //! asked itself, or drives at once if no other waits or one was asked in vain; the end of a turn
-//! asks again for what came during it; and where one is asked whose task does not poll it (a future
-//! that was polled once and is kept), an alarm asks all the others at once. One by one, each of
-//! many such futures would take its time.
+//! asks again for work that came during it; and if an asked waiter is not polled by its task (a
+//! future that was polled once and is kept), an alarm asks all the others at once. One by one, each
+//! of many such futures would take its time.
 
 #[cfg(loom)]
 pub(super) mod models;
@@ -38,51 +38,53 @@ use super::{AtomicUsize, Lock, Ordering};
 use crate::limits::MANUAL_END_TURNS;
 use state::{AskedWaiter, ProgressPhase, ProgressState};
 
-/// The waker of none, by which those that drive poll what they wait for: what their own turn ends
-/// must not wake the task that runs it. One for all, since two of `Waker::noop` may not be alike.
+/// A waker that wakes no task. A waiter that drives polls `ready` with it: progress of its own turn
+/// must not wake the task that runs the turn. One static for all, since two of `Waker::noop` may
+/// not be equal.
 pub(crate) static NO_TASK: &Waker = Waker::noop();
 
-/// What makes progress when it is polled, and ends when its work is over.
+/// A task that makes progress when it is polled, and ends when its work is over.
 pub(crate) trait ProgressTask: Future<Output = ()> + Send + Unpin {
-    /// Looks for what no waker reports, as timers and sockets whose reactor does not run, and may
-    /// serve what it finds. True if it is to be polled.
+    /// Checks for events that no waker reports, such as timers and sockets whose reactor does not
+    /// run, and may handle them. Returns true if the task must be polled.
     fn is_due(&mut self) -> bool;
 
-    /// Whether anything has moved since this was last asked.
+    /// Returns whether anything has moved since the last call.
     fn has_moved(&mut self) -> bool;
 }
 
-/// Where what is driven learns that sockets are ready, besides the reactor of a runtime.
+/// Source of readiness of sockets for driven tasks, besides the reactor of a runtime.
 pub(crate) trait ReadinessSource: Send + Sync {
-    /// Takes in what is ready now, which wakes whom it is for. Never blocks. False: nothing is.
+    /// Processes what is ready now, which wakes the tasks that it is for. Never blocks. Returns
+    /// false if nothing is ready.
     fn poll_now(&self) -> bool {
         false
     }
 
-    /// From here on a waiter sleeps until something is ready.
+    /// Called when a waiter is about to sleep until something is ready.
     fn watch(&self) {}
 
-    /// No waiter sleeps: who polls for itself is not to be disturbed.
+    /// Called when no waiter sleeps: a caller that polls by itself must not be disturbed.
     fn unwatch(&self) {}
 
-    /// From here on it [abandons](ManualProgress::abandon) this once it reports nothing any more.
+    /// Has this [abandoned](ManualProgress::abandon) once the source can report nothing any more.
     fn watch_end(&self, _progress: &Arc<ManualProgress>) {}
 
-    /// Wakes this once a task that was asked has had its time to answer. It is asked for again
-    /// when it has woken, and not before.
+    /// Wakes `_alarm` once a waiter that was asked has had its time to answer. It is set again only
+    /// after it has woken.
     fn set_alarm(&self, _alarm: &Waker) {}
 }
 
-/// The part of the one that drives.
+/// A turn, in the hands of the thread that drives.
 struct Turn {
     tasks: Vec<TaskSlot>,
-    /// What is driven was polled; if not, all is left to be done.
+    /// True once the tasks were polled; if they were not, all work is left to be done.
     has_driven: bool,
-    /// None waited as it began.
+    /// True if no task waited when the turn began.
     is_alone: bool,
 }
 
-/// What is driven, with the waker that it is polled with, by any waiter.
+/// A driven task, with the waker with which any waiter polls it.
 struct TaskSlot {
     driven: Box<dyn ProgressTask>,
     wake: Arc<TaskWake>,
@@ -109,7 +111,7 @@ impl Wake for TaskWake {
     }
 }
 
-/// Asks the other waiters where one does not answer.
+/// Asks the other waiters if the asked one does not answer.
 struct AnswerAlarm {
     of: Weak<ManualProgress>,
 }
@@ -124,13 +126,13 @@ impl Wake for AnswerAlarm {
     }
 }
 
-/// Progress that is made by those who wait for it.
+/// The progress made by the tasks that wait for it.
 pub(crate) struct ManualProgress {
     state: Lock<ProgressState>,
     readiness: Box<dyn ReadinessSource>,
-    /// Itself, for the wakers of what is driven.
+    /// Weak reference to itself, for the wakers of driven tasks.
     itself: Weak<ManualProgress>,
-    /// That of an [`AnswerAlarm`].
+    /// The waker of an [`AnswerAlarm`].
     alarm: Waker,
 }
 
@@ -148,7 +150,8 @@ impl ManualProgress {
         progress
     }
 
-    /// Adds what is to be driven from now on. After the end it is dropped at once.
+    /// Adds a task to be driven from now on. If the progress has ended, the task is dropped at
+    /// once.
     pub(crate) fn add(&self, driven: Box<dyn ProgressTask>) {
         let wake = Arc::new(TaskWake {
             is_woken: AtomicUsize::new(1),
@@ -169,8 +172,8 @@ impl ManualProgress {
         self.wake();
     }
 
-    /// One bounded turn, beside those who wait. True if anything moved; false also while another
-    /// thread drives. Never blocks.
+    /// Runs one bounded turn, beside the waiters. Returns true if anything moved; false also while
+    /// another thread drives. Never blocks.
     pub(crate) fn turn(&self) -> bool {
         let Some(mut turn) = self.begin() else {
             return false;
@@ -180,14 +183,15 @@ impl ManualProgress {
         moved
     }
 
-    /// One more that has handles of what is driven. Those who add one have one.
+    /// Counts one more object with handles of driven tasks. An object that adds a task has a hold
+    /// already.
     pub(crate) fn hold(self: &Arc<Self>) -> ProgressHold {
         self.state.lock("hold progress").holds += 1;
         ProgressHold(Arc::clone(self))
     }
 
-    /// The handles of one that was driven have gone: what goes without waiting goes. With the last
-    /// of them all ends.
+    /// Releases a hold: the handles of a driven object are gone. Whatever can be done without
+    /// waiting is done; with the last hold everything ends.
     fn release(&self) {
         let mut state = self.state.lock("release progress");
         state.holds -= 1;
@@ -209,20 +213,21 @@ impl ManualProgress {
         }
     }
 
-    /// What reports readiness and time has ended with its runtime, or the last handle has gone: all
-    /// that is driven is dropped, as the tasks of a runtime are.
+    /// Drops all driven tasks, as a runtime that ends drops its tasks: the source of readiness and
+    /// time has ended with its runtime, or the last handle was dropped.
     pub(crate) fn abandon(&self) {
         let driven = {
             let mut state = self.state.lock("abandon progress");
             state.ended = true;
-            // A thread that drives now has the others, and drops them as its turn ends.
+            // A thread that drives now has the other tasks, and drops them as its turn ends.
             std::mem::take(&mut state.tasks)
         };
         driven.into_iter().for_each(drop_quietly);
     }
 
-    /// A turn that is asked for. The source of readiness comes first, so that who always finds
-    /// something by itself holds none up, and what is found by that is not held up by the question.
+    /// Runs a turn that was asked for. The source of readiness is polled first, so that a task that
+    /// always finds work by itself holds up no other, and the work that the source finds is not
+    /// held up by checks for more.
     fn look_and_drive(&self, turn: &mut Turn) -> bool {
         if turn.is_alone {
             self.readiness.unwatch();
@@ -236,7 +241,8 @@ impl ManualProgress {
         turn.drive(true)
     }
 
-    /// Something driven is to be polled: asks the first waiter, unless it is known already.
+    /// Called when a driven task must be polled: asks the first waiter, unless that is known
+    /// already.
     fn wake(&self) {
         let asked = {
             let mut state = self.state.lock("wake a driver");
@@ -262,11 +268,11 @@ impl ManualProgress {
         (may_begin && !state.ended).then(|| state.begin())
     }
 
-    /// Makes the caller the driver, if something is to be done and there is none; else has it wait
-    /// on (`waker`), as the first to be asked, or no longer. Who has just posted comes to those who
-    /// wait already: others like it may be about to post, and one turn is to serve them all, so it
-    /// is asked and drives at its next poll. If there was none for the last that was asked, there
-    /// may be none for it either, and it drives now.
+    /// Makes the caller the driver, if work is due and there is no driver. Otherwise the caller
+    /// waits on with `waker`, as the first to be asked, or with `None` waits no longer. A caller
+    /// that has just posted, and joins others that wait, is asked, and drives at its next poll:
+    /// others like it may be about to post, and one turn should serve them all. If a waiter has
+    /// been asked in vain, there may be no next poll either, and the caller drives now.
     fn begin_or_wait(&self, place: &mut Option<u64>, waker: Option<&Waker>) -> Option<Turn> {
         let _stale; // Declared before the guard, so the waker is dropped after it.
         let mut state = self.state.lock("begin to drive, or wait");
@@ -282,8 +288,8 @@ impl ManualProgress {
         None
     }
 
-    /// A turn ends, and its waiter waits on (`waker`), or no longer. A turn in which nothing was
-    /// driven leaves all to be done. What is to be done then is for the first waiter.
+    /// Ends a turn. Its waiter waits on with `waker`, or no longer. If nothing was driven in the
+    /// turn, all work is left. The first waiter is asked to do what is left.
     fn end_turn(&self, mut turn: Turn, place: &mut Option<u64>, waker: Option<&Waker>) {
         let _stale; // As above.
         let mut state = self.state.lock("end a turn");
@@ -291,7 +297,7 @@ impl ManualProgress {
         turn.tasks.append(&mut state.tasks);
         if state.ended {
             drop(state);
-            // All is over: none drives again.
+            // The progress has ended: no task is driven again.
             return turn.tasks.into_iter().for_each(drop_quietly);
         }
         state.tasks = turn.tasks;
@@ -306,7 +312,7 @@ impl ManualProgress {
         self.ask(asked);
     }
 
-    /// A waiter goes away: it has ended, or is dropped. What is to be done is for the next.
+    /// Removes a waiter that has ended or is dropped. If work is due, the next one is asked.
     fn remove_waiter(&self, place: &mut Option<u64>, is_dropped: bool) {
         let _gone; // As above.
         let mut state = self.state.lock("wait no longer");
@@ -320,8 +326,9 @@ impl ManualProgress {
         self.ask(asked);
     }
 
-    /// Called with no lock held, by whatever wakes what is driven: other tasks, or the reactor of
-    /// a runtime, which a waker that panics must not take along. The alarm asks the others.
+    /// Asks a waiter. Called with no lock held, by code that wakes driven tasks: other tasks, or
+    /// the reactor of a runtime, which a panicking waker must not take along. The alarm asks the
+    /// others.
     fn ask(&self, asked: Option<AskedWaiter>) {
         let Some(AskedWaiter { waker, sets_alarm }) = asked else {
             return;
@@ -332,8 +339,9 @@ impl ManualProgress {
         }
     }
 
-    /// A waiter that was asked has had its time: all others are asked, and the next that comes
-    /// drives, unless one has driven. True: one was asked since, which is to have its time too.
+    /// Called when a waiter that was asked has had its time. Unless a turn has begun since, all
+    /// others are asked, and the next caller drives. Returns true if one was asked since, which
+    /// must have its time too.
     fn ask_others(&self) -> bool {
         let mut others = Vec::new();
         let mut state = self.state.lock("ask the others");
@@ -352,14 +360,15 @@ impl ManualProgress {
 }
 
 impl Turn {
-    /// Polls what was woken, and with `looks` also what finds that it is due. True if anything
-    /// moved.
+    /// Polls the tasks that were woken, and with `looks` also those that find work due. Returns
+    /// true if anything moved.
     fn drive(&mut self, looks: bool) -> bool {
         self.has_driven = true;
         let mut moved = false;
         let mut at = 0;
         while let Some(task_slot) = self.tasks.get_mut(at) {
-            // A panic (a waker's, a buffer's drop) ends what is driven as the end of a task would.
+            // A panic (of a waker, or the drop of a buffer) ends the driven task as the end of a
+            // task would.
             let polled = catch_unwind(AssertUnwindSafe(|| task_slot.poll(looks)));
             let ended = polled.unwrap_or_else(|_| {
                 tracing::error!("what was driven by hand panicked, and ends");
@@ -376,14 +385,15 @@ impl Turn {
 }
 
 impl TaskSlot {
-    /// True once it has ended.
+    /// Polls the task if it was woken, or with `looks` finds work due. Returns true once it has
+    /// ended.
     fn poll(&mut self, looks: bool) -> bool {
         let is_woken = self.wake.is_woken.swap(0, Ordering::AcqRel) == 1;
         let is_due = is_woken || looks && self.driven.is_due();
         if !is_due {
             return false;
         }
-        // Outside of Tokio's cooperative budget, which belongs to the task that waits.
+        // Outside of Tokio's cooperative budget, which belongs to the waiting task.
         let driven = tokio::task::unconstrained(Pin::new(&mut self.driven));
         let mut cx = Context::from_waker(&self.waker);
         pin!(driven).poll(&mut cx).is_ready()
@@ -396,7 +406,7 @@ fn ask_by(waker: Waker) {
     }
 }
 
-/// What made something panic may do it again as it is dropped.
+/// Drops a task. Whatever made it panic may panic again in its drop.
 fn drop_quietly(task_slot: TaskSlot) {
     if catch_unwind(AssertUnwindSafe(|| drop(task_slot))).is_err() {
         tracing::error!("what was driven by hand panicked as it ended");
@@ -413,7 +423,7 @@ impl fmt::Debug for ManualProgress {
     }
 }
 
-/// Of one that has handles of what is driven: with the last of these the progress ends.
+/// Held by an object with handles of driven tasks: the progress ends when the last hold is dropped.
 #[derive(Debug)]
 pub(crate) struct ProgressHold(Arc<ManualProgress>);
 
@@ -423,8 +433,8 @@ impl Drop for ProgressHold {
     }
 }
 
-/// The part that a waiter has in the progress it waits for; none where progress is made without it.
-/// A future has one for its life.
+/// A waiter's part in the progress it waits for; empty if progress is made without it. A future has
+/// one for its life.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressWaiter {
     progress: Option<Arc<ManualProgress>>,
@@ -453,7 +463,7 @@ impl ProgressWaiter {
         }
     }
 
-    /// One turn, for who reads without waiting.
+    /// Runs one turn, for a reader that does not wait.
     #[inline]
     pub(crate) fn turn(&self) {
         if let Some(progress) = &self.progress {
@@ -461,7 +471,7 @@ impl ProgressWaiter {
         }
     }
 
-    /// Has a turn if something is to be done, else waits on.
+    /// Begins a turn if work is due, else waits on.
     fn begin(&mut self, waker: Option<&Waker>) -> Option<Turn> {
         let progress = self.progress.as_ref()?;
         let turn = progress.begin_or_wait(&mut self.place, waker);
@@ -471,7 +481,7 @@ impl ProgressWaiter {
         turn
     }
 
-    /// Its turn ends; it waits on, or no longer.
+    /// Ends its turn; waits on, or no longer.
     fn end_turn(&mut self, turn: Turn, waker: Option<&Waker>) {
         let Some(progress) = &self.progress else {
             return;
@@ -482,7 +492,7 @@ impl ProgressWaiter {
         }
     }
 
-    /// Waits no longer: what it waited for is there, or it is dropped.
+    /// Waits no longer: the awaited result is there, or the waiter is dropped.
     fn stop_waiting(&mut self, is_dropped: bool) {
         if let (Some(progress), Some(_)) = (&self.progress, self.place) {
             progress.remove_waiter(&mut self.place, is_dropped);
@@ -503,8 +513,8 @@ impl Drop for ProgressWaiter {
     }
 }
 
-/// Awaits a future that depends on this progress, and drives meanwhile. It must not be one that
-/// drives by itself: a waiter within a waiter would be asked by a waker that is not its task's.
+/// Awaits a future that depends on this progress, and drives meanwhile. The future must not drive
+/// by itself: a waiter within a waiter would be asked by a waker that is not its task's.
 pub(crate) async fn await_driving<F: Future>(
     progress: Option<&Arc<ManualProgress>>,
     future: F,
@@ -514,12 +524,12 @@ pub(crate) async fn await_driving<F: Future>(
     std::future::poll_fn(|cx| waiter.poll(cx, |cx| future.as_mut().poll(cx))).await
 }
 
-/// The turn of a waiter, which ends also when what is waited for panics.
+/// The turn of a waiter; it also ends if polling the awaited result panics.
 struct WaiterTurn<'a> {
     waiter: &'a mut ProgressWaiter,
-    /// Until its end.
+    /// `None` once it has ended.
     turn: Option<Turn>,
-    /// With which the waiter waits on then.
+    /// The waker with which the waiter waits on after the turn.
     waker: Option<&'a Waker>,
 }
 
@@ -531,8 +541,8 @@ impl Drop for WaiterTurn<'_> {
     }
 }
 
-/// The one place where a waiter drives, and registers to be asked: polls `ready`, which depends on
-/// all of these.
+/// Polls `ready`, which depends on all of these waiters. The one place where a waiter drives, and
+/// registers to be asked.
 pub(crate) fn poll_driving<R>(
     waiters: &mut [ProgressWaiter],
     cx: &mut Context<'_>,
@@ -552,7 +562,7 @@ fn drive_until(
     cx: &mut Context<'_>,
     is_ready: &mut dyn FnMut(&mut Context<'_>) -> bool,
 ) {
-    // A waker that wakes no task cannot be asked: who has one polls on by itself.
+    // A waker that wakes no task cannot be asked: a caller with such a waker polls on by itself.
     let waker = Some(cx.waker()).filter(|waker| !waker.will_wake(Waker::noop()));
     let mut last = None;
     let mut ended = false;
@@ -560,7 +570,7 @@ fn drive_until(
         let Some(turn) = waiter.begin(waker) else {
             continue;
         };
-        // The turn before it ends, if there was one.
+        // This ends the previous turn, if there was one.
         let begun = last.insert(WaiterTurn {
             waiter,
             turn: Some(turn),

@@ -1,7 +1,7 @@
-//! The small concurrent parts everything else is built from: the one lock, wake lists, the bounded
-//! ring under every queue, the dependents of an object, the gate that counts the users of a region,
-//! the one-shot decision on a connection request, and the progress
-//! that is made by those who wait for it.
+//! The small concurrent parts from which everything else is built: the one lock, wake lists, the
+//! bounded ring under every queue, the dependents of an object, the gate that counts the users of a
+//! region, the one-shot decision on a connection request, and the progress made by tasks that wait
+//! for it.
 
 mod attach;
 mod dependents;

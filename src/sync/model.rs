@@ -1,12 +1,12 @@
-//! What a model is: threads of loom's over the real code, in every order that can differ. It is
-//! built only under `cfg(loom)`, and run by the package `models` (docs/deep.md).
+//! Models: loom's threads run the real code in every order that can make a difference. Built only
+//! under `cfg(loom)`, and run by the package `models` (docs/deep.md).
 
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Threads and what is true whatever their order, in the words of the promise.
+/// Threads, and a promise that holds in every order of them, in the promise's words.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
     /// `module: promise`.
@@ -25,8 +25,7 @@ impl Model {
         }
     }
 
-    /// Explores the orders in which threads are interrupted so often at most; nearly every error
-    /// shows with two.
+    /// Explores the orders with at most this many preemptions; nearly every error shows with two.
     pub(crate) const fn bounded(self, preemptions_max: usize) -> Self {
         Model {
             preemptions_max: Some(preemptions_max),
@@ -34,7 +33,7 @@ impl Model {
         }
     }
 
-    /// Runs it and gives the number of orders that were explored. Panics where one breaks the
+    /// Runs the model and returns the number of orders that were explored. Panics if one breaks the
     /// promise.
     pub fn run(self) -> usize {
         let executions = Arc::new(AtomicUsize::new(0));
@@ -49,8 +48,8 @@ impl Model {
     }
 }
 
-/// Memory that one thread at a time may touch, as what is behind a gate: a touch that another does
-/// not happen before, and that is not after it either, fails the model.
+/// Memory that one thread at a time may touch, like the memory behind a gate: two touches of which
+/// neither happens before the other fail the model.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     touches: loom::cell::UnsafeCell<usize>,

@@ -1,4 +1,4 @@
-//! Waking all that wait for something that happens now and then.
+//! Waking all tasks that wait for a recurring event.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,13 +6,14 @@ use std::task::{Context, Poll};
 
 use super::{Lock, WaiterKey, Waiters, WakeList};
 
-/// As Tokio's `Notify` wakes all who wait, but also those behind a waker that panics.
+/// Like Tokio's `Notify`, wakes all waiters, but a waker that panics does not keep it from waking
+/// the others.
 #[derive(Debug)]
 pub(crate) struct Notify(Lock<NotifyState>);
 
 #[derive(Debug, Default)]
 struct NotifyState {
-    /// How often all have been woken.
+    /// How often all waiters have been woken.
     rounds: u64,
     waiters: Waiters,
 }
@@ -24,13 +25,13 @@ impl Default for Notify {
 }
 
 impl Notify {
-    /// Wakes all who wait now. Called with no lock held.
+    /// Wakes all present waiters. Called with no lock held.
     pub(crate) fn notify_waiters(&self) {
         let mut wakes = WakeList::new();
         let mut state = self.0.lock("notify");
         state.rounds += 1;
         state.waiters.take_all(&mut wakes);
-        // The list drops, and wakes, after the guard.
+        // The list wakes when it is dropped, which is after the guard.
         drop(state);
     }
 

@@ -1,6 +1,6 @@
 //! The primitives whose interleavings the models explore (docs/deep.md): the standard library's, or
-//! loom's where `cfg(loom)` is set, as the package `models` sets it. Code that no model runs may
-//! take the standard library's as they are.
+//! loom's if `cfg(loom)` is set, as the package `models` does. Code that no model runs may use the
+//! standard library's directly.
 
 #[cfg(not(loom))]
 pub(crate) use std::{
@@ -20,7 +20,7 @@ pub(crate) use loom::{cell::UnsafeCell, hint::spin_loop};
 #[cfg(not(loom))]
 pub(crate) use std::hint::spin_loop;
 
-/// As loom's.
+/// A cell with the interface of loom's.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

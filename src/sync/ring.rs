@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Invariants: reserved + filled <= capacity. Entries leave in the order they were filled, each to
-//! exactly one reader. Waiters (readers for entries, others for room) are all woken by the event
-//! and check again, so a woken waiter that is dropped loses no wake-up of another. Under the lock
-//! runs no code but ours: entries are dropped, peeked at and wakers woken outside.
+//! exactly one reader. An event wakes all waiters (readers for entries, others for room), and each
+//! checks again, so dropping a woken waiter loses no wake-up of another. Only our own code runs
+//! under the lock: entries are dropped and peeked at, and wakers woken, outside of it.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -32,17 +32,17 @@ pub(crate) type Keep = Box<dyn Any + Send + Sync>;
 
 struct State<T> {
     items: VecDeque<T>,
-    /// Slots handed out and neither filled nor dropped.
+    /// Number of slots handed out and neither filled nor dropped.
     reserved: usize,
     /// True while a peek has the first entry outside of `items`; it still counts as filled, and no
     /// reader may pass it.
     lent: bool,
     closed: bool,
-    /// The last reader is gone: what is filled in is dropped.
+    /// True once the last reader is gone: later entries are dropped.
     abandoned: bool,
-    /// Entries that were filled in and kept.
+    /// Number of entries that were filled in and kept.
     delivered: u64,
-    /// Times that a place was wanted and there was none.
+    /// Number of times that a place was wanted and none was free.
     full: u64,
     readers: Waiters,
     room: Waiters,
@@ -55,7 +55,7 @@ struct Shared<T> {
     dependents: Dependents,
 }
 
-/// A bounded queue whose places are reserved first. Clones are the same queue.
+/// A bounded queue whose places are reserved first. Clones refer to the same queue.
 pub(crate) struct Ring<T> {
     shared: Arc<Shared<T>>,
 }
@@ -65,14 +65,14 @@ impl<T> State<T> {
         self.items.len() + usize::from(self.lent)
     }
 
-    /// True if so many places are free, and counts the times that they are not.
+    /// Returns true if `count` places are free; counts the times that they are not.
     fn has_room_for(&mut self, count: usize, capacity: usize) -> bool {
         let has_room = !self.closed && count <= capacity - self.reserved - self.filled();
         self.full += u64::from(!has_room && !self.closed);
         has_room
     }
 
-    /// The first entry, unless a peek holds it: later ones must not pass.
+    /// Takes the first entry, unless a peek holds it: later entries must not pass it.
     fn pop(&mut self, wakes: &mut WakeList) -> Option<T> {
         if self.lent {
             return None;
@@ -114,9 +114,9 @@ impl<T> WeakRing<T> {
 }
 
 impl<T> Ring<T> {
-    /// A ring of exactly `capacity` places, all allocated here. `keep` is dropped at the close, or
-    /// with the ring. Fails with `InvalidArgument` for no places and `LimitReached` for more than
-    /// there is memory for.
+    /// Makes a ring of exactly `capacity` places, all allocated here. `keep` is dropped at the
+    /// close, or with the ring. Fails with `InvalidArgument` for no places, and with `LimitReached`
+    /// for more places than there is memory for.
     pub(crate) fn new(capacity: usize, keep: Option<Keep>) -> Result<Self> {
         if capacity == 0 {
             return Err(Error::new(
@@ -152,7 +152,8 @@ impl<T> Ring<T> {
         })
     }
 
-    /// A reference that does not keep the ring, for owners whose entries may lead back to them.
+    /// Returns a reference that does not keep the ring, for owners whose entries may lead back to
+    /// them.
     pub(crate) fn downgrade(&self) -> WeakRing<T> {
         WeakRing {
             shared: Arc::downgrade(&self.shared),
@@ -164,7 +165,8 @@ impl<T> Ring<T> {
         self.take_place(&mut self.shared.state.lock("reserve a slot"))
     }
 
-    /// The same; if none is free, `waker` is woken once when one is. A closed ring never wakes.
+    /// Takes a place; if none is free, `waker` is woken once when one is. A closed ring never wakes
+    /// it.
     pub(crate) fn reserve_or_wake(&self, waker: &Waker) -> Option<Slot<T>> {
         let mut state = self.shared.state.lock("reserve a slot or wait");
         let slot = self.take_place(&mut state);
@@ -185,7 +187,7 @@ impl<T> Ring<T> {
         })
     }
 
-    /// Takes so many places, or none if they are not all free or the ring is closed.
+    /// Takes `count` places, or none if they are not all free or the ring is closed.
     pub(crate) fn try_reserve_many(&self, count: usize) -> Option<Vec<Slot<T>>> {
         let mut state = self.shared.state.lock("reserve slots");
         if !state.has_room_for(count, self.shared.capacity) {
@@ -197,7 +199,7 @@ impl<T> Ring<T> {
         Some(self.slots(count))
     }
 
-    /// As many slots as were counted as reserved.
+    /// Makes as many slots as were counted as reserved.
     fn slots(&self, count: usize) -> Vec<Slot<T>> {
         let slot = || Slot {
             shared: Some(Arc::clone(&self.shared)),
@@ -205,7 +207,7 @@ impl<T> Ring<T> {
         std::iter::repeat_with(slot).take(count).collect()
     }
 
-    /// Waits for a place; `None` if the ring is closed. Withdraws itself when dropped.
+    /// Waits for a place; `None` if the ring is closed. Dropping the future withdraws the wait.
     pub(crate) fn reserve(&self) -> Reserve<T> {
         Reserve {
             ring: self.clone(),
@@ -213,8 +215,8 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Waits until so many places are free at the same time, and takes them all. More than the ring
-    /// has are never free. `None` if it is closed. Withdraws itself when dropped.
+    /// Waits until `count` places are free at the same time, and takes them all. If the ring has
+    /// fewer, they are never free. `None` if it is closed. Dropping the future withdraws the wait.
     pub(crate) fn reserve_many(&self, count: usize) -> ReserveMany<T> {
         ReserveMany {
             one: self.reserve(),
@@ -222,7 +224,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The first entry, if there is one that no peek holds.
+    /// Takes the first entry, if there is one and no peek holds it.
     pub(crate) fn try_pop(&self) -> Option<T> {
         let mut wakes = WakeList::new();
         self.shared.state.lock("read a queue").pop(&mut wakes)
@@ -238,7 +240,7 @@ impl<T> Ring<T> {
     /// Shows the first entry without taking it. Meanwhile other readers find the queue empty, since
     /// none may pass the entry; they are woken when it is back. `None` if there is none.
     ///
-    /// The entry is lent out rather than shown under the lock, so that `look` may use the queue.
+    /// The entry is moved out rather than shown under the lock, so that `look` may use the queue.
     pub(crate) fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         let item = {
             let mut state = self.shared.state.lock("peek at a queue");
@@ -249,7 +251,7 @@ impl<T> Ring<T> {
             state.lent = true;
             item
         };
-        // Puts the entry back also when `look` panics.
+        // Puts the entry back even if `look` panics.
         let lent = Lent {
             ring: self,
             item: Some(item),
@@ -257,13 +259,13 @@ impl<T> Ring<T> {
         lent.item.as_ref().map(look)
     }
 
-    /// Adds a dependent of this name until the result is dropped.
+    /// Adds a dependent with this name, until the result is dropped.
     pub(crate) fn depend(&self, name: Arc<str>) -> Option<Dependence> {
         self.shared.dependents.depend(name)
     }
 
-    /// Ends the ring for all its readers and drops what is in it. Refused with the reason while it
-    /// has dependents or a slot is reserved, and then nothing has changed.
+    /// Closes the ring for all its readers, and drops its entries. Refused with the reason while it
+    /// has dependents or a slot is reserved; then nothing has changed.
     pub(crate) fn close(&self) -> Result<(), String> {
         let mut wakes = WakeList::new();
         let _keep;
@@ -277,8 +279,8 @@ impl<T> Ring<T> {
         }
         self.shared.dependents.close()?;
         state.closed = true;
-        // The guard is the last of these locals and so the first to go: entries may be tickets, and
-        // dropping one decides it and wakes its holder.
+        // The guard is the last of these locals, and so is dropped first: entries may be tickets,
+        // and dropping a ticket decides it and wakes its holder.
         _items = std::mem::take(&mut state.items);
         _keep = state.keep.take();
         state.readers.take_all(&mut wakes);
@@ -286,7 +288,7 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Drops what is in the ring, and all that is filled in from now on: its last reader has gone.
+    /// Drops the entries in the ring, and all later ones: the last reader is gone.
     pub(crate) fn abandon(&self) {
         let _items;
         let mut wakes = WakeList::new();
@@ -297,7 +299,7 @@ impl<T> Ring<T> {
         state.room.take_all(&mut wakes);
     }
 
-    /// Has those who wait to read look again.
+    /// Wakes the waiting readers, to check again.
     pub(crate) fn wake_readers(&self) {
         let mut wakes = WakeList::new();
         let mut state = self.shared.state.lock("wake readers");
@@ -309,17 +311,17 @@ impl<T> Ring<T> {
         self.shared.state.lock("ask whether closed").closed
     }
 
-    /// Whether both are handles to one ring.
+    /// Returns whether both are handles of one ring.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Entries there to be read.
+    /// Returns the number of entries to be read.
     pub(crate) fn len(&self) -> usize {
         self.shared.state.lock("count entries").filled()
     }
 
-    /// Places handed out and not filled yet.
+    /// Returns the number of places handed out and not filled yet.
     #[cfg(test)]
     pub(crate) fn reserved(&self) -> usize {
         self.shared.state.lock("count reservations").reserved
@@ -361,7 +363,7 @@ impl<T> fmt::Debug for Ring<T> {
     }
 }
 
-/// The first entry, outside of the ring while a peek looks at it.
+/// The first entry, moved out of the ring while a peek shows it.
 struct Lent<'a, T> {
     ring: &'a Ring<T>,
     item: Option<T>,
@@ -380,7 +382,7 @@ impl<T> Drop for Lent<'_, T> {
             // Readers found the queue empty meanwhile.
             state.readers.take_all(&mut wakes);
         }
-        // If the ring was closed meanwhile, the entry is lost as all were, and is dropped after
+        // If the ring was closed meanwhile, the entry is lost like all others, and is dropped after
         // this function's locals.
     }
 }
@@ -393,8 +395,8 @@ pub(crate) struct Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// Puts the entry at the end of the queue. Readers are woken by `wakes`, which the caller drops
-    /// with no lock held.
+    /// Puts the entry at the end of the queue. `wakes` wakes readers; the caller drops it with no
+    /// lock held.
     pub(crate) fn fill(mut self, item: T, wakes: &mut WakeList) {
         let Some(shared) = self.shared.take() else {
             return;
@@ -416,7 +418,7 @@ impl<T> Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// Frees the place, as dropping it does; those who wait for one are woken when `wakes` is
+    /// Frees the place, as dropping does; tasks that wait for one are woken when `wakes` is
     /// dropped.
     pub(crate) fn free(mut self, wakes: &mut WakeList) {
         self.free_into(wakes);
@@ -453,7 +455,8 @@ pub(crate) struct Reserve<T> {
 }
 
 impl<T> Reserve<T> {
-    /// Counts so many places as reserved once they are free; false if the ring is closed.
+    /// Counts `count` places as reserved once they are free; ready with false if the ring is
+    /// closed.
     fn poll_count(&mut self, cx: &mut Context<'_>, count: usize) -> Poll<bool> {
         let shared = &self.ring.shared;
         let _stale; // Declared before the guard, so a replaced waker is dropped after it.
@@ -512,7 +515,7 @@ impl<T> Drop for Reserve<T> {
     }
 }
 
-/// One reader that can wait; each clone is a reader of its own.
+/// A reader that can wait; each clone is a reader of its own.
 #[derive(Debug)]
 pub(crate) struct Reader<T> {
     ring: Ring<T>,
@@ -528,14 +531,15 @@ impl<T> Reader<T> {
         &self.ring
     }
 
-    /// The next entry, when there is one; `None` once the ring is closed. Takes part in Tokio's
-    /// cooperative budget: a reader of a queue that never runs dry must not starve the progress
-    /// driver on the same thread, on which everything else depends.
+    /// Takes the next entry; `None` once the ring is closed. Takes part in Tokio's cooperative
+    /// budget: a reader of a queue that never runs dry must not starve the driver on the same
+    /// thread, on which everything else depends.
     pub(crate) fn poll_pop(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         self.poll_with(cx, State::pop)
     }
 
-    /// As [`Reader::poll_pop`], up to `max` entries, which must not be 0; none once closed.
+    /// Takes up to `max` entries, which must not be 0, as [`Reader::poll_pop`] takes one; none once
+    /// closed.
     pub(crate) fn poll_pop_batch(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Vec<T>> {
         debug_assert!(max > 0, "a batch of none is never ready");
         let batch = self.poll_with(cx, |state, wakes| {

@@ -1,12 +1,12 @@
-//! Which objects may be associated: "A domain defines the boundary for associating different
-//! resources together" (`fi_domain(3)`), and a peer of another domain shares that one's objects
-//! (`fi_peer(3)`).
+//! Which objects may be bound to each other: "A domain defines the boundary for associating
+//! different resources together" (`fi_domain(3)`), and a peer of another domain shares that
+//! domain's objects (`fi_peer(3)`).
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::DomainId;
 
-/// The domains whose objects can be bound to those of one domain: it, and that which it is a peer
-/// of.
+/// The domains whose objects can be bound to those of one domain: itself, and the domain it is a
+/// peer of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DomainScope {
     own: DomainId,
@@ -26,10 +26,10 @@ impl DomainScope {
         self.own == domain || self.peer == Some(domain)
     }
 
-    /// Judges what is to be bound, by its kind and the domain that it was opened in.
+    /// Checks an object that is to be bound, given its kind and the domain in which it was opened.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for an object of a domain that is not among these.
+    /// [`ErrorKind::InvalidArgument`] for an object of any other domain.
     pub(crate) fn check(self, kind: &str, domain: DomainId) -> Result<()> {
         if self.contains(domain) {
             return Ok(());

@@ -2,7 +2,7 @@
 //! [`TicketHolder`] and awaits it. A ticket that is dropped is a verdict too, so a forgotten
 //! connection request ends as a rejected one instead of keeping its peer waiting.
 //!
-//! Not Tokio's channel, which loom cannot see into.
+//! Not Tokio's oneshot channel: loom cannot see into that.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,24 +17,25 @@ use super::{Lock, WakeList};
 enum TicketState<T> {
     /// Undecided, with the waker of a holder that waits.
     Open(Option<Waker>),
-    /// The verdict; `None` if the ticket was dropped, or once the holder has it.
+    /// The verdict; `None` if the ticket was dropped, or once the holder has taken it.
     Decided(Option<T>),
     /// There is no holder any more.
     Abandoned,
 }
 
-/// The right to decide once. Deciding, and dropping it, wake the other side: hold no lock then.
+/// The right to decide once. Deciding wakes the other side, and so does dropping it: hold no lock
+/// then.
 pub(crate) struct Ticket<T> {
     state: Arc<Lock<TicketState<T>>>,
 }
 
-/// Where the verdict arrives.
+/// The receiver of the verdict.
 pub(crate) struct TicketHolder<T> {
     state: Arc<Lock<TicketState<T>>>,
 }
 
 impl<T> Ticket<T> {
-    /// A ticket and the place where its verdict arrives.
+    /// Makes a ticket, and the holder that receives its verdict.
     pub(crate) fn pair() -> (Ticket<T>, TicketHolder<T>) {
         let state = Arc::new(Lock::new(TicketState::Open(None)));
         let holder = TicketHolder {
@@ -43,13 +44,13 @@ impl<T> Ticket<T> {
         (Ticket { state }, holder)
     }
 
-    /// Gives the verdict. It is returned when there is no holder any more, as when a peer
-    /// disconnected before its request was answered.
+    /// Gives the verdict. Returns it if there is no holder any more, as when a peer disconnected
+    /// before its request was answered.
     pub(crate) fn decide(self, verdict: T) -> Result<(), T> {
         self.decide_once(Some(verdict)).map_or(Ok(()), Err)
     }
 
-    /// Decides if that has not been done. A verdict without a holder is returned.
+    /// Decides, unless that has been done. Returns a verdict that has no holder.
     fn decide_once(&self, verdict: Option<T>) -> Option<T> {
         let mut wakes = WakeList::new(); // Declared before the guard, so it wakes after it.
         let mut state = self.state.lock("decide");
@@ -64,7 +65,7 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// True once the other side is gone, so that a verdict would change nothing.
+    /// Returns true once the holder is gone, so that a verdict would change nothing.
     pub(crate) fn is_abandoned(&self) -> bool {
         matches!(
             *self.state.lock("ask for the holder"),
@@ -80,8 +81,8 @@ impl<T> Drop for Ticket<T> {
 }
 
 impl<T> TicketHolder<T> {
-    /// The verdict: `Some` when decided, `None` when the ticket was dropped undecided. Polled again
-    /// after that, it says `None`.
+    /// Ready with `Some` verdict when decided, and with `None` when the ticket was dropped
+    /// undecided. If polled again after that, it returns `None`.
     pub(crate) fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let _stale; // Declared before the guard, so a replaced waker is dropped after it.
         let mut state = self.state.lock("await a verdict");
@@ -122,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// A verdict is heard once, also by a holder that waited for it before it was given.
+    /// A verdict is received once, also by a holder that waited for it before it was given.
     #[tokio::test]
     async fn verdict_reaches_a_waiting_holder_once() {
         let (ticket, mut holder) = Ticket::pair();

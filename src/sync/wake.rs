@@ -10,9 +10,9 @@ use std::task::Waker;
 /// that panics takes none of the others along.
 #[derive(Debug, Default)]
 pub(crate) struct WakeList {
-    /// Usually the only one: it needs no allocation.
+    /// The first waker, usually the only one: it needs no allocation.
     first: Option<Waker>,
-    /// Dropped, and so woken, behind the first, also when that panics.
+    /// The other wakers. Dropped, and so woken, after the first, even if that panics.
     more: MoreWakers,
 }
 
@@ -63,7 +63,7 @@ impl Drop for MoreWakers {
     }
 }
 
-/// Wakes all of them; then goes on with the first panic, unless it meets another.
+/// Wakes all of them, and then resumes the first panic, unless this thread is panicking already.
 #[inline(never)]
 fn wake_all(wakers: Vec<Waker>) {
     let panics = wakers.into_iter().filter_map(wake_caught);
@@ -75,30 +75,31 @@ fn wake_all(wakers: Vec<Waker>) {
     }
 }
 
-/// Its panic, if it panicked.
+/// Wakes a task; returns the panic, if the waker panicked.
 pub(super) fn wake_caught(waker: Waker) -> Option<Box<dyn Any + Send>> {
     catch_unwind(AssertUnwindSafe(|| waker.wake())).err()
 }
 
-/// Names one waiter in a [`Waiters`] list.
+/// Identifier of a waiter in a [`Waiters`] list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WaiterKey(NonZeroU64);
 
-/// The waiters of a queue. An event wakes all, and each checks again: no wake-up is lost when a
-/// woken one is dropped.
+/// The waiters of a queue. An event wakes all of them, and each checks again: dropping a woken
+/// waiter loses no wake-up.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    /// Those that have registered so far.
+    /// Number of waiters that have registered so far.
     count: u64,
-    /// In the order in which they came, which is that of their keys: thousands may wait.
+    /// Waiters in the order in which they came, which is that of their keys; binary search, since
+    /// thousands may wait.
     list: Vec<(WaiterKey, Waker)>,
-    /// The identities of wakers that are never withdrawn: a set, since thousands may wait.
+    /// Identities of wakers that are never withdrawn; a set, since thousands may wait.
     once: BTreeSet<(usize, usize)>,
 }
 
 impl Waiters {
-    /// Registers or refreshes the waker of the waiter that `key` names. A waker that this replaces
-    /// comes back, to be dropped after unlocking: the last waker of a task may run its destructor.
+    /// Registers or refreshes the waker of the waiter that `key` names. Returns the waker that this
+    /// replaces, to be dropped after unlocking: the last waker of a task may run its destructor.
     pub(crate) fn register(&mut self, key: &mut Option<WaiterKey>, waker: &Waker) -> Option<Waker> {
         if let Some(key) = key
             && let Some(index) = self.find(*key)
@@ -118,15 +119,15 @@ impl Waiters {
 
     /// Registers a waker that is never withdrawn, unless an equal one is registered already.
     pub(crate) fn register_once(&mut self, waker: &Waker) {
-        // What `Waker::will_wake` compares.
+        // The data and vtable are what `Waker::will_wake` compares.
         let vtable = std::ptr::from_ref(waker.vtable());
         if self.once.insert((waker.data().addr(), vtable.addr())) {
             self.register(&mut None, waker);
         }
     }
 
-    /// Takes a waiter out, as its future is dropped or done. Its waker comes back, to be dropped
-    /// after unlocking.
+    /// Removes a waiter, whose future is dropped or done. Returns its waker, to be dropped after
+    /// unlocking.
     pub(crate) fn remove(&mut self, key: &mut Option<WaiterKey>) -> Option<Waker> {
         let key = key.take()?;
         let index = self.find(key)?;
@@ -195,7 +196,7 @@ mod tests {
                     let _wakes = wakes;
                     assert!(!unwinds, "on purpose");
                 }));
-                // The second panic of an unwinding thread is caught, unless both are of one drop.
+                // The second panic of an unwinding thread is caught, unless both occur in one drop.
                 assert!(woken.is_err());
                 let woken = counts.iter().map(|it| it.0.load(Ordering::Relaxed));
                 assert_eq!(woken.sum::<usize>(), 5, "{panicking:?}, {unwinds}");
@@ -212,7 +213,7 @@ mod tests {
         let mut waiters = Waiters::default();
         for round in 1..=3 {
             for waker in wakers.iter().chain(&wakers) {
-                // As a handle of its own, which is equal.
+                // A separate handle, which is equal.
                 waiters.register_once(&waker.clone());
             }
             let mut key = None;

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The same address at this port.
+/// Returns the same address with this port.
 pub(super) fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address
@@ -81,7 +81,7 @@ impl PortRange {
         self.first_free_from(getrandom::u32().unwrap_or(0), open)
     }
 
-    /// As [`PortRange::first_free`], from this place of the range on, modulo its length.
+    /// As [`PortRange::first_free`], but starts at this place of the range, modulo its length.
     pub(super) fn first_free_from<T>(
         self,
         start: u32,

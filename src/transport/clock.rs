@@ -1,5 +1,4 @@
-//! Tokio's time as a [`Clock`], for backends that live in the process: a paused runtime pauses
-//! them.
+//! Tokio's time as a [`Clock`], for backends within the process: a paused runtime pauses them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,10 +12,10 @@ use tokio::time::Sleep;
 use super::Clock;
 use super::manual::RuntimeLife;
 
-/// The time of one Tokio runtime. The timer is made at the first deadline and reused.
+/// The time of one Tokio runtime. The timer is made for the first deadline and reused.
 pub(super) struct TokioClock {
     runtime: Handle,
-    /// Where it may be polled outside of the runtime, and so after its end.
+    /// Set if it may be polled outside of the runtime, and so after the runtime's end.
     life: Option<Arc<RuntimeLife>>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -33,14 +32,15 @@ impl TokioClock {
 
 impl Clock for TokioClock {
     fn now(&self) -> Instant {
-        // Whether time is paused is a property of the runtime, which is found through the thread.
+        // Whether time is paused is a property of the runtime, which Tokio finds through the
+        // thread.
         let _runtime = self.runtime.enter();
         tokio::time::Instant::now().into_std()
     }
 
     fn poll_deadline(&mut self, at: Instant, _now: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        // Tokio answers who polls a timer of a runtime that has ended by a panic. What uses this
-        // one is being dropped then. The runtime does not end while it is polled.
+        // Tokio panics when a timer of an ended runtime is polled. The users of this clock are
+        // being dropped then. The runtime does not end while the clock is polled.
         let _alive = match self.life.as_ref().map(|life| life.alive()) {
             Some(None) => return Poll::Pending,
             alive => alive,

@@ -1,9 +1,9 @@
-//! A transport around a transport that makes it behave badly, in a way that a seed repeats: short
-//! sends and receives, late outcomes, connections cut at an exact byte.
+//! A transport that makes another one misbehave, in a way that a seed reproduces: short sends and
+//! receives, late outcomes, connections cut at an exact byte.
 //!
 //! Each link draws from its own generators, one per purpose, seeded by the plan's seed and the
-//! link's number: connecting and accepted links are counted apart, each in the order they are made.
-//! So what one link does to itself does not depend on how its neighbours are scheduled.
+//! link's number: connecting and accepted links are counted separately, each in the order in which
+//! they are made. So the faults of one link do not depend on how other links are scheduled.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ use crate::error::Result;
 use crate::identity::PeerIdentity;
 use crate::random::SplitMix;
 
-/// Faults to be injected, and the seed that reproduces them.
+/// Faults to inject, and the seed that reproduces them.
 ///
 /// `Debug` shows the seed: a failing test prints its plan, and the plan reproduces the failure.
 /// Pass it to [`Net::faults`](crate::testing::Net::faults).
@@ -117,17 +117,18 @@ impl FaultPlan {
     }
 }
 
-/// Most bytes of an operation that was made short: some headers are cut in two by it, and some not.
+/// Maximum length of an operation that was made short: some headers are cut in two by it, and some
+/// not.
 const SHORT_MAX: u64 = 40;
 
-/// The plan of a network, which may change while its connections are at work.
+/// The plan of a network, which may change while its connections are active.
 #[derive(Clone, Debug)]
 pub(crate) struct Faults(Arc<Current>);
 
 #[derive(Debug)]
 struct Current {
     plan: Mutex<FaultPlan>,
-    /// Counts the changes.
+    /// Number of changes.
     version: AtomicU64,
 }
 
@@ -139,7 +140,7 @@ impl Faults {
         }))
     }
 
-    /// What is done from now on follows this plan.
+    /// Changes the plan for everything from now on.
     pub(crate) fn set(&self, plan: FaultPlan) {
         *self.0.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan;
         self.0.version.fetch_add(1, Ordering::Release);
@@ -238,31 +239,31 @@ debug_fields!(FaultInjector, self => plan: self.faults.plan(), inner: self.inner
 
 struct FaultLink {
     inner: Box<dyn Link>,
-    /// What gives a clock to a plan with delays.
+    /// Opens clocks for plans with delays.
     transport: Arc<dyn Transport>,
     number: u64,
     faults: Faults,
-    /// The plan that is followed now, and which one of the network's that is.
+    /// The plan in use, and its version in the network.
     plan: FaultPlan,
     version: u64,
     sends: SplitMix,
     receives: SplitMix,
     delays: SplitMix,
-    /// There once a plan had delays.
+    /// Opened by the first plan with delays.
     clock: Option<Box<dyn Clock>>,
     waker: Waker,
-    /// Outcomes that are withheld, by rising time.
+    /// Outcomes that are withheld, in the order of their times.
     late: VecDeque<(Instant, Outcome)>,
     /// The bounds that our own user asked for.
     wanted: IoSizes,
-    /// The bounds that chance asks for until the next operation of that direction ends.
+    /// The bounds drawn by chance, until the next operation of that direction ends.
     drawn: IoSizes,
-    /// Bytes until the cut.
+    /// Number of bytes until the cut.
     uncut: Option<u64>,
 }
 
 impl FaultLink {
-    /// Draws all that the plan says, from its own seed.
+    /// Draws everything that the plan needs, from its own seed.
     fn begin_plan(&mut self) -> Result<()> {
         let mut seeds = SplitMix(self.plan.seed ^ SplitMix(self.number).next());
         if self.plan.delay.is_some() && self.clock.is_none() {
@@ -279,7 +280,7 @@ impl FaultLink {
         Ok(())
     }
 
-    /// Follows the network's plan if that has changed. What is withheld already stays so.
+    /// Adopts the network's plan if it has changed. Outcomes withheld already stay so.
     fn follow_plan(&mut self) {
         let version = self.faults.version();
         if version == self.version {
@@ -300,8 +301,8 @@ impl FaultLink {
         self.drawn.receive = size(&mut self.receives, self.plan.short_io);
     }
 
-    /// Gives the inner link the bounds that hold now. None lets an operation go past the cut, since
-    /// each poll moves bytes of one operation at most.
+    /// Gives the inner link its present bounds. No operation goes past the cut, since each poll
+    /// moves bytes of one operation at most.
     fn apply(&mut self) {
         let uncut = self.uncut.map_or(usize::MAX, |left| {
             usize::try_from(left).unwrap_or(usize::MAX).max(1)
@@ -312,7 +313,7 @@ impl FaultLink {
         });
     }
 
-    /// Takes note of an outcome of the inner link's: draws again for its direction, and cuts the
+    /// Accounts for an outcome of the inner link: draws again for its direction, and cuts the
     /// connection if this was its last byte.
     fn account(&mut self, outcome: &Outcome) {
         let moved = match outcome {
@@ -340,8 +341,8 @@ impl FaultLink {
         self.apply();
     }
 
-    /// Keeps an outcome of the inner link's for as long as the plan says, or gives it back. None
-    /// overtakes another.
+    /// Withholds an outcome of the inner link for as long as the plan says, or returns it. No
+    /// outcome overtakes another.
     fn withhold(&mut self, outcome: Outcome) -> Option<Outcome> {
         self.account(&outcome);
         let last = self.late.back().map(|(at, _)| *at);
@@ -356,7 +357,7 @@ impl FaultLink {
         None
     }
 
-    /// The oldest withheld outcome, if its time has come; else the waker is registered for it.
+    /// Returns the oldest withheld outcome, if its time has come; else registers the waker for it.
     fn next_due(&mut self) -> Option<Outcome> {
         let (at, _) = self.late.front()?;
         let clock = self.clock.as_mut()?;
@@ -459,7 +460,7 @@ impl Link for FaultLink {
     }
 }
 
-/// How much an operation may move: a little by this chance, else all it can.
+/// Draws how much an operation may move: a little with this probability, else everything it can.
 fn size(random: &mut SplitMix, short_io: f64) -> usize {
     if random.chance(short_io) {
         random.within(1, SHORT_MAX) as usize

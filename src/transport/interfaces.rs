@@ -9,23 +9,24 @@ use crate::error::{Error, Result};
 /// One address of one network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NetworkInterface {
-    /// The system's name of it, such as "eth0".
+    /// The system's name for it, such as "eth0".
     pub(crate) name: String,
-    /// The system's number of it: the scope of link-local IPv6 addresses.
+    /// The system's number for it: the scope of link-local IPv6 addresses.
     pub(crate) index: Option<u32>,
     pub(crate) ip: IpAddr,
-    /// Leading bits of `ip` that name its network.
+    /// Number of leading bits of `ip` that identify its network.
     pub(crate) prefix: u8,
     pub(crate) loopback: bool,
-    /// Up, and with a carrier.
+    /// True if it is up, and has a carrier.
     pub(crate) running: bool,
-    /// In bits per second; unknown for interfaces that do not say (loopback, most virtual ones).
+    /// Speed in bits per second; `None` if the interface does not report it (loopback, most virtual
+    /// ones).
     pub(crate) speed: Option<u64>,
-    /// Bytes of the largest packet, if the system says.
+    /// Size of the largest packet in bytes, if the system reports it.
     pub(crate) mtu: Option<u32>,
 }
 
-/// All addresses of all interfaces, in the system's order.
+/// Returns all addresses of all interfaces, in the system's order.
 pub(crate) fn interfaces() -> Result<Vec<NetworkInterface>> {
     let found = if_addrs::get_if_addrs()
         .map_err(|error| Error::from_io(&error, "listing network interfaces"))?;
@@ -53,7 +54,8 @@ fn mtu(name: &str) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// What the driver says, in megabits per second: an error or -1 when it does not know.
+/// Returns the speed that the driver reports, in megabits per second: an error or -1 if it does not
+/// know.
 fn speed(name: &str) -> Option<u64> {
     // An alias ("eth0:1") has the speed of its device.
     let device = name.split(':').next().unwrap_or(name);

@@ -1,23 +1,23 @@
-//! Where readiness comes from for what the application drives by hand ([`ManualProgress`]).
+//! Sources of readiness for objects that the application drives by hand ([`ManualProgress`]).
 //!
-//! Who sleeps until something is ready is woken by a reactor: that of the runtime in which the
-//! domain was opened, or, outside of a runtime, one of its own, on a thread that does nothing but
-//! wait for it, and only while a waiter sleeps. Who asks for a turn instead does not depend on
-//! either: sockets are registered with a [`Poller`] as well, which can be asked at any time, also
-//! in a task that never yields to its runtime's reactor. (Completions of a ring, and what is within
-//! the process, are found without it.)
+//! A waiter that sleeps until something is ready is woken by a reactor: that of the runtime in
+//! which the domain was opened, or, outside of a runtime, one of our own, on a thread that only
+//! waits for it, and only while a waiter sleeps. A caller that asks for a turn depends on neither:
+//! sockets are also registered with a [`Poller`], which can be polled at any time, even in a task
+//! that never yields to its runtime's reactor. (Completions of a ring, and bytes within the
+//! process, are found without it.)
 //!
-//! Before it drives, a waiter polls with a waker that wakes no task, since what its own turn ends
+//! Before it drives, a waiter polls with a waker that wakes no task, since results of its own turn
 //! must not wake its task again. Reading without waiting, and `Domain::progress`, take one turn
-//! that looks: at an epoll descriptor of our own (`epoll/watched.rs`), since the reactor of a
-//! runtime does not run while a task does not yield, and, where that has nothing, at the socket of
-//! the last port, at the ring's queue and at timers. The runtime's reactor wakes sleepers directly:
-//! one that had ours inside would cost a system call more per message. An event queue drives what
-//! reports to it: its reader is a waiter of each. Threads still look names up and fault pages in;
-//! they move nothing else.
+//! that checks for readiness: in an epoll descriptor of our own (`epoll/watched.rs`), since the
+//! reactor of a runtime does not run while a task does not yield; and if that has nothing, in the
+//! socket of the last port, the ring's queue and the timers. The runtime's reactor wakes sleepers
+//! directly: nesting our descriptor in it would cost a system call more per message. An event queue
+//! drives the objects that report to it: its reader is a waiter of each. Threads still look up
+//! names and fault in pages; they move nothing else.
 //!
-//! Where that runtime ends, sockets and timers of it report nothing any more. All that is driven
-//! ends with it ([`RuntimeEnd`]), as it would if it were a task there.
+//! When that runtime ends, its sockets and timers report nothing any more. Everything that is
+//! driven ends with it ([`RuntimeEnd`]), as a task there would.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -38,18 +38,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::MANUAL_ANSWER_MAX;
 use crate::sync::{ManualProgress, ReadinessSource};
 
-/// The progress that the application makes by hand, and the reactor of its sockets: shared by the
-/// shards and the listeners of a domain, and by its peers (`fi_peer(3)`).
+/// The manual progress of the application, and the reactor of its sockets: shared by the shards and
+/// the listeners of a domain, and by its peers (`fi_peer(3)`).
 pub(crate) struct ManualReactor {
     progress: Arc<ManualProgress>,
     runtime: Handle,
-    /// Where the runtime is the application's.
+    /// Set if the runtime is the application's.
     life: Option<Arc<RuntimeLife>>,
     poller: Arc<OnceLock<Arc<Poller>>>,
 }
 
 impl ManualReactor {
-    /// On the current runtime, if there is one that has what the backend needs.
+    /// Opens it on the current runtime, if there is one that has what the backend needs; otherwise
+    /// on one of its own.
     ///
     /// # Errors
     /// [`ErrorKind::LimitReached`] when no descriptor or thread is left.
@@ -89,8 +90,8 @@ impl ManualReactor {
         Ok(Arc::new(reactor))
     }
 
-    /// The same, also for the sockets of this backend: what is driven in it is driven together with
-    /// all the rest.
+    /// Adds sockets of this backend: everything that uses the result is driven together with all
+    /// the rest.
     ///
     /// # Errors
     /// [`ErrorKind::NoRuntime`] if its runtime lacks what the backend needs;
@@ -111,7 +112,7 @@ impl ManualReactor {
     fn open_poller(&self, backend: Backend) -> Result<()> {
         if backend == Backend::Epoll && self.poller.get().is_none() {
             let poller = Poller::new().map_err(|it| out_of("opening an epoll", &it))?;
-            // One that another thread has opened meanwhile is as good.
+            // If another thread has opened one meanwhile, that serves too.
             let _ = self.poller.set(poller);
         }
         Ok(())
@@ -125,12 +126,12 @@ impl ManualReactor {
         &self.runtime
     }
 
-    /// The runtime, if it is the application's.
+    /// Returns the runtime, if it is the application's.
     pub(super) fn current_runtime(&self) -> Option<&Handle> {
         self.life.is_some().then_some(&self.runtime)
     }
 
-    /// That of the application's runtime.
+    /// Returns the life of the application's runtime.
     pub(super) fn life(&self) -> Option<&Arc<RuntimeLife>> {
         self.life.as_ref()
     }
@@ -162,17 +163,18 @@ impl RuntimeLife {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It has, and does not end while this is held. `None`: it is ending.
+    /// Returns a guard while the runtime has them; the runtime does not end while it is held.
+    /// `None`: it is ending.
     pub(super) fn alive(&self) -> Option<MutexGuard<'_, bool>> {
         Some(self.lock()).filter(|has_ended| !**has_ended)
     }
 }
 
-/// Ends all that is driven with the application's runtime.
+/// Ends everything that is driven when the application's runtime ends.
 struct RuntimeWatch {
     runtime: Handle,
     life: Arc<RuntimeLife>,
-    /// Never ends by itself, and has a [`RuntimeEnd`].
+    /// A task that never ends by itself, and has a [`RuntimeEnd`].
     task: OnceLock<AbortHandle>,
 }
 
@@ -207,7 +209,7 @@ impl Drop for RuntimeWatch {
     }
 }
 
-/// A runtime drops its tasks before its reactor and its timers.
+/// Dropped with its task: a runtime drops its tasks before its reactor and its timers.
 struct RuntimeEnd {
     life: Arc<RuntimeLife>,
     progress: Weak<ManualProgress>,
@@ -227,12 +229,12 @@ fn out_of(what: &str, error: &std::io::Error) -> Error {
 }
 
 struct ManualReadiness {
-    /// Where there are sockets of epoll.
+    /// Set if there are sockets of epoll.
     poller: Arc<OnceLock<Arc<Poller>>>,
-    /// Where there is no runtime of the application's.
+    /// Set if there is no runtime of the application.
     sleeper: Option<Sleeper>,
     clock: Mutex<Box<dyn Clock>>,
-    /// Where there is one.
+    /// Set if there is one.
     watch: Option<RuntimeWatch>,
 }
 
@@ -264,7 +266,7 @@ impl ReadinessSource for ManualReadiness {
             let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
             let now = clock.now();
             let at = now + MANUAL_ANSWER_MAX;
-            // Outside of Tokio's cooperative budget, which belongs to the task that asks.
+            // Outside of Tokio's cooperative budget, which belongs to the calling task.
             let over = poll_fn(|cx| clock.poll_deadline(at, now, cx));
             let over = pin!(tokio::task::unconstrained(over));
             over.poll(&mut Context::from_waker(alarm)).is_ready()
@@ -275,9 +277,9 @@ impl ReadinessSource for ManualReadiness {
     }
 }
 
-/// A runtime of our own whose reactor is run by a thread, which sleeps in it while it is watched,
-/// and otherwise sleeps outside of it: a thread that is woken for each message would disturb who
-/// asks for turns without ever sleeping.
+/// A runtime of our own whose reactor is run by a thread. The thread sleeps in the reactor while
+/// readiness is watched, and otherwise outside of it: waking it for each message would disturb
+/// callers that ask for turns without ever sleeping.
 struct Sleeper {
     runtime: Handle,
     shared: Arc<SleeperShared>,

@@ -8,10 +8,10 @@
 //!   exactly one outcome, also when it is cancelled, refused, or the connection breaks. Dropping
 //!   the link ends all submissions, then drops their memory.
 //! - **At most one** send batch and one receive are submitted at a time (memory-model rule 5);
-//!   more is a bug of the caller's and asserted.
+//!   submitting more is a bug of the caller, and asserted.
 //! - **Partial is normal.** A send or receive that moved any bytes has ended; only a ring may let
-//!   the kernel gather a direct receive, and a cancelled one reports how far it came. The cursor of
-//!   a frame is moved by the caller, by the count of [`Outcome::Sent`].
+//!   the kernel gather a direct receive, and a cancelled one reports how many bytes it received.
+//!   The caller moves the cursor of a frame, by the count of [`Outcome::Sent`].
 //! - **Bounded work.** One call of [`Link::poll_outcome`] moves at most
 //!   [`DIRECT_PIECE_MAX`](crate::limits::DIRECT_PIECE_MAX) bytes.
 //! - **Idle costs nothing.** No buffer is held for a connection that has nothing to read, and no
@@ -29,27 +29,26 @@
 //!
 //! A link has one waker, given when it is made. The rule, in full:
 //!
-//! 1. Once [`Link::poll_outcome`] has returned `None`, the waker is woken when it may return
+//! 1. After [`Link::poll_outcome`] has returned `None`, the waker is woken when it may return
 //!    something again. After `Some`, poll again. Bytes of a large payload that are too few to be
 //!    worth a wake-up ([`wake_bytes`]) may wait for more: [`Link::try_receive`] takes them.
 //! 2. Submitting outside of a `poll_outcome` loop keeps rule 1 true: the call registers the waker,
-//!    or wakes it. The one exception is [`Link::send`]: it does not wake for an outcome that is
-//!    there when it returns, since its caller takes it at once.
+//!    or wakes it. The one exception is [`Link::send`]: it does not wake for an outcome that exists
+//!    when it returns, since its caller takes that at once.
 //! 3. The waker may be woken from within any call on this link, or on the other end of a loopback
 //!    connection. The caller holds a connection's lock then, so waking must not take such a lock.
 //! 4. Spurious wakes happen; lost ones do not.
-//! 5. A link, the reactor and the other end keep clones of the waker. If the waker owns what owns
-//!    the link, only dropping the link ends that circle.
+//! 5. A link, the reactor and the other end keep clones of the waker. If the waker owns the link's
+//!    owner, only dropping the link ends that cycle.
 //!
 //! # Backends
 //!
-//! A backend is the system calls behind the trait `Stream`; what is submitted to a link and how it
-//! ended are the same for all, and their states are drawn in `stream.rs`. `epoll` tries the system
-//! call and waits for readiness. `uring` has one ring per driver and listener. `loopback` copies
-//! between pipes of the process; between the hosts of a test's network a relay carries each
-//! connection (`loopback/relay.rs`). `select.rs` opens the backend that is named, or else `epoll`.
-//! `fault.rs`, for tests alone, wraps any of them. A new backend is a new folder, and passes the
-//! same suite.
+//! A backend is the system calls behind the trait `Stream`. Submissions and their ends are the same
+//! for all backends; their states are drawn in `stream.rs`. `epoll` tries the system call and waits
+//! for readiness. `uring` has one ring per driver and listener. `loopback` copies between pipes of
+//! the process; between the hosts of a test's network a relay carries each connection
+//! (`loopback/relay.rs`). `select.rs` opens the backend that is named, or else `epoll`. `fault.rs`,
+//! for tests only, wraps any of them. A new backend is a new folder, and passes the same suite.
 
 mod address;
 mod clock;
@@ -178,8 +177,8 @@ impl FromStr for Backend {
     }
 }
 
-/// Makes listeners, links and datagram sockets of one backend. One per listener, domain or shard.
-/// It holds the runtime or ring it was made for, so its methods may be called on any thread.
+/// Makes listeners, links and datagram sockets of one backend. There is one per listener, domain or
+/// shard. It holds the runtime or ring it was made for, so its methods may be called on any thread.
 pub(crate) trait Transport: Send + Sync + fmt::Debug {
     fn backend(&self) -> Backend;
 
@@ -187,11 +186,11 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// one).
     fn listen(&self, address: SocketAddr) -> Result<Box<dyn Listener>>;
 
-    /// Starts to connect and never blocks; the link ends it with [`Outcome::Connected`] or
+    /// Starts to connect and never blocks; the link reports the end as [`Outcome::Connected`] or
     /// [`Outcome::Failed`].
     ///
     /// # Errors
-    /// Nothing was started: no descriptor is left, or `from` is no address of this machine.
+    /// Nothing was started: no descriptor is left, or `from` is not an address of this machine.
     fn connect(
         &self,
         to: SocketAddr,
@@ -200,7 +199,7 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     ) -> Result<Box<dyn Link>>;
 
     /// Makes an accepted connection a link of this transport, maybe on another runtime than its
-    /// listener's. It is connected: there is no [`Outcome::Connected`].
+    /// listener's. It is connected already: there is no [`Outcome::Connected`].
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a connection of another kind of backend;
@@ -215,45 +214,47 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     ) -> Result<Box<dyn DatagramSocket>>;
 
     /// Does the backend's own work: harvests and submits to a ring. The driver calls it first in
-    /// each of its polls, since it makes links ready. Ready when there was something to do; pending
+    /// each of its polls, since it makes links ready. Ready if there was anything to do; pending
     /// registers the driver. Backends without such work are always pending and register nothing.
     ///
     /// # Errors
-    /// The transport is lost, with everything that was made by it. Every later call gives the same.
+    /// The transport is lost, with everything that was made by it. Every later call returns the
+    /// same error.
     fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>>;
 
-    /// The driver calls it when it has nothing left to do. True: it may sleep, and what is
-    /// submitted from now on wakes it. False: something was submitted since its
-    /// [`Transport::poll_drive`], which is to be called again.
+    /// Called by the driver when it has nothing left to do. Returns true if the driver may sleep,
+    /// and later submissions wake it. Returns false if anything was submitted since its
+    /// [`Transport::poll_drive`], which must be called again.
     fn try_park(&self, _driver: &Waker) -> bool {
         true
     }
 
     /// # Errors
-    /// [`ErrorKind::DriverGone`] once its machine is down, which its driver has yet to notice. Only
-    /// machines of a network for tests go down.
+    /// [`ErrorKind::DriverGone`] once the transport's machine is down, which its driver has yet to
+    /// notice. Only machines of a network for tests go down.
     fn check_up(&self) -> Result<()> {
         Ok(())
     }
 
-    /// True if [`Transport::poll_drive`] would find anything; for a driver that spins. No system
-    /// call without need.
+    /// Returns true if [`Transport::poll_drive`] would find anything; for a driver that spins.
+    /// Avoids system calls.
     fn has_completions(&self) -> bool {
         false
     }
 
-    /// Its ring, if it has one.
+    /// Returns the transport's ring, if it has one.
     fn ring(&self) -> Option<RingInfo> {
         None
     }
 
-    /// The driver calls it last, from its drop. What is in flight is cancelled and waited for, now
-    /// and whenever a link or listener is dropped later: a ring that is not driven would keep their
-    /// sockets open, and their peers waiting, for as long as there are handles of this transport.
+    /// Called by the driver last, from its drop. Submitted operations are cancelled and awaited,
+    /// now and whenever a link or listener is dropped later: a ring that is not driven would keep
+    /// their sockets open, and their peers waiting, for as long as there are handles of this
+    /// transport.
     fn shutdown(&self) {}
 
-    /// Opens a clock for one driver or listener. Sockets use real time, loopback Tokio's (ruling
-    /// 12).
+    /// Opens a clock for one driver or listener. Sockets use real time, loopback uses Tokio's
+    /// (ruling 12).
     ///
     /// # Errors
     /// [`ErrorKind::LimitReached`] when no descriptor is left for a timer.
@@ -264,27 +265,27 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
 pub(crate) trait Clock: Send {
     fn now(&self) -> Instant;
 
-    /// Ready once `at` has passed, by `now` at least, which the caller has read lately; else the
-    /// task of `cx` is woken then. Another `at` replaces the one before. A clock that is not polled
-    /// wakes no task, save once for a deadline already set.
+    /// Ready once `at` has passed, in any case by `now`, which the caller has read lately.
+    /// Otherwise the task of `cx` is woken at `at`. Another `at` replaces the previous one. A clock
+    /// that is not polled wakes no task, except once for a deadline already set.
     fn poll_deadline(&mut self, at: Instant, now: Instant, cx: &mut Context<'_>) -> Poll<()>;
 }
 
 /// Accepts connections at one address.
 pub(crate) trait Listener: Send {
-    /// The address listened at, with the port that was chosen.
+    /// Returns the address listened at, with the port that was chosen.
     fn local_addr(&self) -> SocketAddr;
 
-    /// The next connection. [`ErrorKind::LimitReached`] (descriptors, memory) passes when others
-    /// close theirs: back off for a while, then poll again. A connection that died in the backlog
-    /// is skipped. [`ErrorKind::DriverGone`] is final.
+    /// Accepts the next connection. [`ErrorKind::LimitReached`] (descriptors, memory) passes when
+    /// others close theirs: back off for a while, then poll again. A connection that died in the
+    /// backlog is skipped. [`ErrorKind::DriverGone`] is final.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<RawLink>>;
 }
 
 /// An accepted connection that belongs to no runtime yet; [`Transport::adopt`] gives it one.
 #[derive(Debug)]
 pub(crate) enum RawLink {
-    /// A connected TCP socket, blocking or not: each transport sets what it needs.
+    /// A connected TCP socket, blocking or not: each transport sets the mode it needs.
     Socket {
         fd: OwnedFd,
         peer: SocketAddr,
@@ -318,90 +319,87 @@ impl RawLink {
     }
 }
 
-/// One connection: moves bytes between submitted memory and the peer. The module's head has the
-/// rules that hold for all methods.
+/// One connection: moves bytes between submitted memory and the peer. The module's documentation
+/// has the rules for all methods.
 pub(crate) trait Link: Send {
-    /// Our address; before [`Outcome::Connected`] it may still lack its port.
+    /// Returns our address; before [`Outcome::Connected`] it may still lack its port.
     fn local_addr(&self) -> SocketAddr;
 
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Submits a batch. It is tried at once, so its outcome may be there when this returns, and
-    /// the next [`Link::poll_outcome`] gives it before anything else is tried. A batch that finds
+    /// Submits a batch. It is tried at once, so its outcome may exist when this returns; the next
+    /// [`Link::poll_outcome`] then returns that before anything else is tried. A batch that finds
     /// no room stays submitted until it moves at least a byte.
     fn send(&mut self, batch: Box<SendBatch>);
 
-    /// Asks for the submitted batch back: it ends with `Sent` and `Ok(0)`, or what it moved.
-    /// Without it a peer that stops reading could hold the leases of a batch, and so a `revoke`,
-    /// without a limit of time (memory-model rule 4). No effect when nothing is submitted.
+    /// Asks for the submitted batch back: it ends with `Sent` and `Ok(0)`, or with the bytes it
+    /// moved. Otherwise a peer that stops reading could hold the leases of a batch, and so a
+    /// `revoke`, without a time limit (memory-model rule 4). No effect if nothing is submitted.
     fn cancel_send(&mut self);
 
     /// Submits a receive. Nothing is read within this call.
     fn receive(&mut self, receive: Receive);
 
     /// Asks for the submitted receive back: its outcome is [`Received::Cancelled`], or its result
-    /// if that came first. No effect when none is submitted; ends a [`Link::watch`].
+    /// if that came first. No effect if none is submitted; ends a [`Link::watch`].
     fn cancel_receive(&mut self);
 
-    /// Watches for the peer's end while reading is paused, with no receive submitted: reports by
-    /// [`Outcome::PeerGone`], once, that the peer has closed or is gone. Bytes it sent before stay
+    /// Watches for the peer's end while reading is paused, with no receive submitted: reports once,
+    /// by [`Outcome::PeerGone`], that the peer has closed or is gone. Bytes it sent before stay
     /// readable. Ends with the next `receive`.
     fn watch(&mut self);
 
-    /// Tries what is submitted, until something has an outcome. `None`: nothing has now, and the
-    /// waker is registered for everything submitted. Sends and receives take turns, so that neither
-    /// starves.
+    /// Tries the submissions, until one has an outcome. `None`: none has one now, and the waker is
+    /// registered for all of them. Sends and receives take turns, so that neither starves.
     fn poll_outcome(&mut self) -> Option<Outcome>;
 
-    /// Ends the stream to the peer, which reads all that was sent, then end-of-stream. To be called
-    /// with no batch submitted; what the peer sends is still received.
+    /// Ends the stream to the peer, which reads everything that was sent, then end-of-stream. To be
+    /// called with no batch submitted; bytes from the peer are still received.
     fn finish(&mut self);
 
     /// Aborts the connection: the peer sees a reset. Everything submitted, now or later, ends with
     /// [`ErrorKind::ConnectionReset`].
     fn reset(&mut self);
 
-    /// Bytes of the peer's that have not been received by a receive, as far as the backend knows;
-    /// they bound a message once the peer has ended its stream.
+    /// Returns the number of bytes from the peer that no receive has taken, as far as the backend
+    /// knows; they bound a message once the peer has ended its stream.
     fn unread_bytes(&self) -> usize;
 
-    /// What the system knows of the connection; a heartbeat asks for it. `None` where no system is
-    /// between the ends: in the process, what the peer has sent is there.
+    /// Returns the system's knowledge of the connection, for a heartbeat. `None` if no system is
+    /// between the ends: within the process, everything the peer has sent is there.
     fn stats(&self) -> Option<LinkStats>;
 
-    /// Its socket, if it has one and the connection is not broken.
+    /// Returns the socket, if there is one and the connection is not broken.
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
     /// Has the system probe the peer's system when the connection has been silent (`SO_KEEPALIVE`);
     /// without an answer the connection ends with [`ErrorKind::TimedOut`]. It does not probe while
-    /// sent bytes are unconfirmed: see [`LinkStats::unanswered`] for those. False if the system
-    /// would not notice that the connection is lost.
+    /// sent bytes are unconfirmed: see [`LinkStats::unanswered`] for those. Returns false if the
+    /// system would not notice that the connection is lost.
     fn set_keep_alive(&mut self, keep_alive: KeepAliveConfig) -> bool;
 
-    /// Marks what is sent from now on; without effect in the process, which has no network.
+    /// Marks everything sent from now on; without effect within the process, which has no network.
     ///
     /// # Errors
     /// The connection is broken already, or the system refuses.
     fn set_traffic(&mut self, mark: TrafficMark) -> Result<()>;
 
-    /// Takes the connection out of the link, for another transport to adopt. `None` when it is
-    /// broken, or while something is submitted. The link is of no use afterwards.
+    /// Takes the connection out of the link, for another transport to adopt. `None` if it is
+    /// broken, or while anything is submitted. The link cannot be used afterwards.
     fn take_raw(&mut self) -> Option<RawLink>;
 
-    /// What a secure connection says of the peer, once it is up; `None` of a plain one.
+    /// Returns the peer's identity on a secure connection, once it is up; `None` on a plain one.
     fn peer_identity(&self) -> Option<PeerIdentity> {
         None
     }
 
     /// Tries the submitted receive without asking the reactor; for a driver that spins, and before
-    /// it counts that nothing has come. What [`Link::poll_outcome`] has registered stays so. After
-    /// `Some`, call that.
+    /// silence is judged. Registrations of [`Link::poll_outcome`] stay. After `Some`, call that.
     fn try_receive(&mut self) -> Option<Outcome>;
 
-    /// Bounds the bytes of each following send and receive (at least 1 each), for the fault
-    /// injector.
+    /// Bounds the bytes of each following send and receive (at least 1 each), for fault injection.
     #[cfg(any(test, feature = "test-util"))]
     fn set_io_sizes(&mut self, sizes: IoSizes);
 }
@@ -409,30 +407,30 @@ pub(crate) trait Link: Send {
 /// What the system knows of a connection, the peer and the peer's system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkStats {
-    /// How long ago the last byte came, whether or not a receive has taken it.
+    /// Time since the last byte was received, whether or not a receive has taken it.
     pub(crate) silent: Duration,
-    /// Sent bytes that the peer's system has confirmed.
+    /// Number of sent bytes that the peer's system has confirmed.
     pub(crate) confirmed: u64,
-    /// Sent bytes that it has not, those included that found no room there.
+    /// Number of sent bytes that it has not confirmed, including bytes that found no room there.
     pub(crate) unconfirmed: u64,
-    /// For so long the peer's *system* has not reacted to what was sent to it more than once:
+    /// Time for which the peer's *system* has not reacted to what was sent to it more than once:
     /// bytes, or probes for room. Zero while nothing is unanswered. A system whose program does not
-    /// read has no room, and answers so each time it is probed: that is an answer.
+    /// read has no room, and says so each time it is probed: that is an answer.
     pub(crate) unanswered: Duration,
 }
 
-/// When the system probes a silent peer's system. Whole seconds, at least one.
+/// When the system probes a silent peer's system. In whole seconds, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeepAliveConfig {
     /// Silence before the first probe.
     pub(crate) idle: Duration,
-    /// From one probe to the next.
+    /// Time from one probe to the next.
     pub(crate) interval: Duration,
-    /// Unanswered probes that end the connection.
+    /// Number of unanswered probes that end the connection.
     pub(crate) count: u32,
 }
 
-/// The most bytes that one send and one receive may move.
+/// The maximum number of bytes that one send and one receive may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IoSizes {
     pub(crate) send: usize,
@@ -448,23 +446,23 @@ impl Default for IoSizes {
     }
 }
 
-/// Where the next bytes of the stream go.
+/// The destination of the next bytes of the stream.
 #[derive(Debug)]
 pub(crate) enum Receive {
-    /// Into a staging buffer, taken only when there is something to read.
+    /// A staging buffer, taken only when there is something to read.
     Stage,
-    /// The same, for bytes of a payload.
+    /// A staging buffer, for bytes of a payload.
     #[cfg_attr(
         not(feature = "tls"),
         allow(dead_code, reason = "only TLS receives payloads by stages")
     )]
     StageOf { wake_bytes: u32 },
-    /// Straight into their destination.
+    /// The memory of the message itself.
     Direct(DirectBuffer),
 }
 
 impl Receive {
-    /// Bytes that are worth a wake-up.
+    /// Returns how many bytes are worth a wake-up.
     fn wake_bytes(&self) -> u32 {
         match self {
             Receive::Stage => 1,
@@ -474,21 +472,21 @@ impl Receive {
     }
 }
 
-/// `payload[offset..offset + len]`, a destination for stream bytes; `len` is at least 1. The leases
-/// cover the regions among it for as long as the receive is armed.
+/// The destination `payload[offset..offset + len]` for stream bytes; `len` is at least 1. The
+/// leases cover its regions for as long as the receive is armed.
 #[derive(Debug)]
 pub(crate) struct DirectBuffer {
     pub(crate) payload: Payload,
     pub(crate) offset: usize,
     pub(crate) len: u32,
     pub(crate) leases: Leases,
-    /// Fewer bytes may stay in the socket without a wake-up: see [`wake_bytes`].
+    /// Fewer bytes than this may stay in the socket without a wake-up: see [`wake_bytes`].
     pub(crate) wake_bytes: u32,
 }
 
-/// Bytes that are worth a wake-up while a payload of `len` bytes is on its way, of which `left`
-/// have not been received: a fraction of it, if it is large. The peer sends the rest whatever
-/// this side does, so it is never more than that.
+/// Returns how many bytes are worth a wake-up while a payload of `len` bytes is being received, of
+/// which `left` are missing: a fraction of a large payload, and never more than `left`. The peer
+/// sends the rest whatever this side does.
 pub(crate) fn wake_bytes(len: u64, left: u64) -> u32 {
     let worth = len / WAKES_PER_PAYLOAD;
     if worth < WAKE_BYTES_MIN {
@@ -497,29 +495,29 @@ pub(crate) fn wake_bytes(len: u64, left: u64) -> u32 {
     worth.min(DIRECT_PIECE_MAX as u64).min(left).max(1) as u32
 }
 
-/// How something submitted ended, or a change of the connection.
+/// The end of a submission, or a change of the connection.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The connect that [`Transport::connect`] started has succeeded.
     Connected,
-    /// The batch is back. `Ok(n)`: the first `n` bytes of what remained of it are on their way;
-    /// `n` is less than all as a rule, and 0 only after [`Link::cancel_send`] or when memory of
-    /// the batch is refused meanwhile (its region was revoked or quiesced).
+    /// The batch is returned. `Ok(n)`: the first `n` of its remaining bytes are on their way; `n`
+    /// is usually less than all, and 0 only after [`Link::cancel_send`], or if memory of the batch
+    /// was refused meanwhile (its region was revoked or quiesced).
     Sent {
         batch: Box<SendBatch>,
         result: Result<usize>,
     },
     /// The armed receive ended.
     Received(Received),
-    /// What [`Link::watch`] waits for: [`ErrorKind::PeerClosed`] when the peer ended its stream,
-    /// another kind when the connection broke.
+    /// The event that [`Link::watch`] waits for: [`ErrorKind::PeerClosed`] if the peer ended its
+    /// stream, another kind if the connection broke.
     PeerGone(Error),
-    /// The connect has failed. What is submitted to the link ends next, with errors.
+    /// The connect has failed. Everything submitted to the link ends next, with errors.
     Failed(Error),
 }
 
 impl Outcome {
-    /// How many bytes have moved.
+    /// Returns how many bytes were moved.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Outcome::Sent { result, .. } => *result.as_ref().unwrap_or(&0),
@@ -530,20 +528,20 @@ impl Outcome {
     }
 }
 
-/// How a receive ended, with the memory that was submitted.
+/// The end of a receive, with the memory that was submitted.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// At least one byte, in a staging buffer.
     Stage(Stage),
     /// `len` bytes, at least one, from `direct.offset` on.
     Direct { direct: DirectBuffer, len: usize },
-    /// The peer ended its stream, and all it sent has been received.
+    /// The peer ended its stream, and everything it sent has been received.
     End { returned: Option<DirectBuffer> },
     /// The connection broke, or the destination could not be written.
     Failed {
         error: Error,
         returned: Option<DirectBuffer>,
     },
-    /// Cancelled, or its region is refused meanwhile; no byte was taken from the stream for it.
+    /// Cancelled, or its region was refused meanwhile; no byte was taken from the stream for it.
     Cancelled { returned: Option<DirectBuffer> },
 }

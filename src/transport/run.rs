@@ -1,5 +1,5 @@
-//! What runs the future that drives a transport: a task of the application's runtime, a thread
-//! of its own, or those who wait for it.
+//! Executors of the future that drives a transport: a task of the application's runtime, a thread
+//! of its own, or the tasks that wait for it.
 
 use std::any::Any;
 use std::fmt;
@@ -22,15 +22,15 @@ use crate::sync::ProgressTask;
 /// Runs the one driver of a transport.
 pub(crate) enum Executor {
     Task(Handle),
-    /// As a task of a host of a test's network.
+    /// A task of a host of a test's network.
     #[cfg(any(test, feature = "test-util"))]
     Hosted(Handle, Host),
     Thread(Box<dyn Reactor>),
-    /// Those who wait for it.
+    /// The tasks that wait for it.
     Manual(Arc<ManualReactor>),
 }
 
-/// What the driver's thread waits in while its future has nothing to do.
+/// What the driver's thread sleeps in while its future has nothing to do.
 pub(crate) trait Reactor: Send {
     /// Called once, on the thread, before anything else.
     fn begin(&mut self) -> Result<()>;
@@ -42,7 +42,7 @@ pub(crate) trait Reactor: Send {
 type CaughtFuture = Pin<Box<dyn Future<Output = Result<(), Box<dyn Any + Send>>> + Send>>;
 
 impl Executor {
-    /// Starts the future; a thread gets the name.
+    /// Starts the future; a thread gets the name `name`.
     ///
     /// # Errors
     /// [`ErrorKind::LimitReached`] when no thread can be had.
@@ -75,13 +75,13 @@ impl Executor {
         let body = move || {
             let begins = reactor.begin();
             let is_begun = begins.is_ok();
-            // Fails only if the receiver has gone.
+            // Fails only if the receiver was dropped.
             let _ = sender.send(begins);
             if is_begun {
                 run_to_end(&mut *reactor, guarded);
             }
         };
-        // Its end is not waited for: it comes when the driver has nothing left to drive, and has
+        // Its end is not awaited: it comes when the driver has nothing left to drive, and has
         // dropped what it holds.
         thread::Builder::new()
             .name(name.to_owned())
@@ -98,7 +98,7 @@ impl Executor {
         })
     }
 
-    /// The application's runtime, if it drives, or wakes who does.
+    /// Returns the application's runtime, if it drives, or wakes the tasks that do.
     pub(crate) fn runtime(&self) -> Option<&Handle> {
         match self {
             Executor::Task(runtime) => Some(runtime),
@@ -110,7 +110,8 @@ impl Executor {
     }
 }
 
-/// A panic ends the driver as the end of its runtime would: by its drop, which ends its ports.
+/// Runs the driver to its end. A panic ends it as the end of its runtime would: by its drop, which
+/// ends its ports.
 fn run_to_end(reactor: &mut dyn Reactor, mut guarded: CaughtFuture) {
     let ends = async {
         if guarded.as_mut().await.is_err() {
@@ -118,7 +119,7 @@ fn run_to_end(reactor: &mut dyn Reactor, mut guarded: CaughtFuture) {
         }
     };
     reactor.block_on(std::pin::pin!(ends));
-    // On this thread: only it may take back what it gave to the kernel.
+    // Dropped on this thread: only it may take back what it gave to the kernel.
     if catch_unwind(AssertUnwindSafe(|| drop(guarded))).is_err() {
         tracing::error!("the driver panicked as it ended");
     }
@@ -136,12 +137,12 @@ impl fmt::Debug for Executor {
     }
 }
 
-/// A Tokio runtime of the thread's own, for the backends that live on Tokio's reactor and time.
+/// A Tokio runtime of the thread's own, for backends that need Tokio's reactor or time.
 struct ThreadRuntime {
     runtime: Option<Runtime>,
 }
 
-/// An executor with a runtime of its own, and the handle of that.
+/// Makes an executor with a runtime of its own, and returns that runtime's handle.
 ///
 /// # Errors
 /// [`ErrorKind::LimitReached`] when the system has no descriptor left for it.
@@ -177,8 +178,8 @@ impl Reactor for ThreadRuntime {
 }
 
 impl Drop for ThreadRuntime {
-    /// A runtime's own drop panics in async code, which is where a thread that could not be started
-    /// is dropped.
+    /// Shuts down in the background: a runtime's own drop panics in async code, and that is where
+    /// it is dropped if the thread could not be started.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -1,4 +1,4 @@
-//! Which backend to use, whether it can run here, and the transport made of it.
+//! Choosing a backend, checking that it can run here, and opening its transport.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,28 +21,28 @@ use crate::random::RandomSource;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConfig;
 
-/// What to make a transport of.
+/// Options from which a transport is made.
 #[derive(Clone, Debug)]
 pub(crate) struct TransportOptions {
-    /// The backend asked for. `None`: epoll for a task, the ring for a thread of its own, which
-    /// sleeps in it, where the system permits one.
+    /// The backend asked for. `None`: epoll for a task; for a thread of its own a ring, in which
+    /// the thread sleeps, if the system permits one.
     pub(crate) backend: Option<Backend>,
-    /// Where listeners on port 0 look for a port; `None` leaves it to the system.
+    /// The ports that listeners on port 0 choose from; `None` leaves the choice to the system.
     pub(crate) ports: Option<PortRange>,
-    /// The network that loopback connections are made in; `None` is the process's common one.
+    /// The network for loopback connections; `None`: the process's common one.
     pub(crate) net: Option<Arc<LoopbackNet>>,
-    /// The host of the network that it is at.
+    /// The host of that network that the transport belongs to.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) host: Option<Host>,
     /// Faults to inject.
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) faults: Option<Faults>,
-    /// What secures connections.
+    /// Configuration of secure connections.
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<TlsConfig>,
-    /// Where keys, incarnations and the like are drawn.
+    /// Source of keys, incarnations and the like.
     pub(crate) random: RandomSource,
-    /// What it is to be driven by.
+    /// What will drive the transport.
     pub(crate) runner: Runner,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Runner {
     Task,
     /// A thread of its own.
     Thread,
-    /// Those who wait for it.
+    /// The tasks that wait for it.
     Manual(Arc<ManualReactor>),
 }
 
@@ -76,11 +76,11 @@ impl Default for TransportOptions {
     }
 }
 
-/// A transport, and who runs it.
+/// A transport, and the executor of its driver.
 #[derive(Debug)]
 pub(crate) struct Selection {
     pub(crate) transport: Arc<dyn Transport>,
-    /// Runs what drives it.
+    /// Runs the future that drives the transport.
     pub(crate) executor: Executor,
 }
 
@@ -94,7 +94,7 @@ impl Selection {
     }
 }
 
-/// Makes a transport on the current runtime, or for a thread of its own.
+/// Makes a transport, on the current runtime or for a thread of its own.
 ///
 /// # Errors
 /// [`ErrorKind::NoRuntime`] as for [`runtime_for`], unless it gets a thread;
@@ -114,7 +114,7 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
         }
         None => selection,
     };
-    // What goes wrong on the wire goes wrong with records.
+    // Faults of the wire happen to TLS records, so TLS wraps the fault injector.
     #[cfg(feature = "tls")]
     let selection = match &options.tls {
         Some(tls) => {
@@ -126,7 +126,8 @@ pub(crate) fn open(options: &TransportOptions) -> Result<Selection> {
     Ok(selection)
 }
 
-/// Who runs the driver of a transport on Tokio's reactor or time, and the runtime with those.
+/// Returns the executor for the driver of a transport that needs Tokio's reactor or time, and the
+/// runtime that has them.
 fn runtime_of(options: &TransportOptions, backend: Backend) -> Result<(Executor, Handle)> {
     match &options.runner {
         Runner::Thread => thread_runtime(backend),
@@ -166,7 +167,7 @@ fn loopback(options: &TransportOptions) -> Result<Selection> {
     Ok(Selection::new(transport, executor))
 }
 
-/// A transport of one host, whose driver stops and ends with it.
+/// Makes a transport of one host, whose driver stops and ends with the host.
 #[cfg(any(test, feature = "test-util"))]
 fn hosted(transport: LoopbackTransport, executor: Executor, host: Host) -> Result<Selection> {
     host.check_up()?;
@@ -207,15 +208,16 @@ fn io_uring(_: &TransportOptions) -> Result<Selection> {
     ))
 }
 
-/// The current Tokio runtime, if it has what the backend needs: I/O for sockets, time for loopback.
+/// Returns the current Tokio runtime, if it has what the backend needs: I/O for sockets, time for
+/// loopback.
 ///
 /// # Errors
 /// [`ErrorKind::NoRuntime`] outside of a runtime, or in one that was built without it. A process
-/// without any epoll descriptor has no runtime with I/O, which is found out without Tokio. In a
-/// process that has one, for another runtime, Tokio reports that by a panic only, and so it does of
-/// time. That is caught here, but the process's panic hook has run by then, and a program built
-/// with `panic = "abort"` ends. [`ErrorKind::LimitReached`] when no descriptor is left for the
-/// probe.
+/// without any epoll descriptor has no runtime with I/O, which is detected without Tokio. In a
+/// process that has one, for another runtime, Tokio reports missing I/O only by a panic, and
+/// missing time too. The panic is caught here, but the process's panic hook has run by then, and a
+/// program built with `panic = "abort"` ends. [`ErrorKind::LimitReached`] when no descriptor is
+/// left for the probe.
 pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
     let handle = Handle::try_current().map_err(|error| {
         Error::new(
@@ -229,19 +231,20 @@ pub(crate) fn runtime_for(backend: Backend) -> Result<Handle> {
     let probe = || match backend {
         Backend::Epoll | Backend::IoUring => epoll::probe_reactor(),
         Backend::Loopback => {
-            // Making a sleep looks the runtime's timer up; dropping it unpolled costs nothing.
+            // Creating a sleep looks up the runtime's timer; dropping it unpolled costs nothing.
             drop(tokio::time::sleep(std::time::Duration::ZERO));
             Ok(())
         }
     };
-    // The probe owns all it touches, and Tokio looks its driver up before it changes anything.
+    // The probe owns everything it touches, and Tokio looks up its driver before it changes
+    // anything.
     match catch_unwind(AssertUnwindSafe(probe)) {
         Ok(probed) => probed.map(|()| handle),
         Err(_) => Err(needs(backend)),
     }
 }
 
-/// What the current runtime was built without.
+/// Makes the error that names what the current runtime was built without.
 fn needs(backend: Backend) -> Error {
     let (needs, call) = match backend {
         Backend::Epoll | Backend::IoUring => ("I/O", "enable_io"),
@@ -254,8 +257,8 @@ fn needs(backend: Backend) -> Error {
     Error::new(ErrorKind::NoRuntime, message)
 }
 
-/// False if this process has no epoll descriptor, and so no runtime of it has I/O. A process that
-/// cannot list its descriptors may have one.
+/// Returns false if this process has no epoll descriptor, and so no runtime with I/O. If a process
+/// cannot list its descriptors, it may have one.
 fn has_reactor() -> bool {
     let Ok(mut descriptors) = std::fs::read_dir("/proc/self/fd") else {
         return true;
@@ -325,7 +328,7 @@ mod tests {
         }
     }
 
-    /// By name, of a task and of a thread, with rings that are refused within `refuse`.
+    /// Opens io_uring by name, for a task and for a thread; `refuse` makes rings fail within.
     #[cfg(all(feature = "io-uring", target_os = "linux"))]
     fn both() -> [Result<Selection>; 2] {
         let task = TransportOptions {
@@ -343,7 +346,7 @@ mod tests {
         use crate::transport::tests::say_left_out;
         use crate::transport::uring::probe::refusal;
 
-        // A kernel that refuses by itself does so with a number of its own.
+        // A kernel that refuses io_uring by itself does so with its own error number.
         if let Err(error) = io_uring(&TransportOptions::default()) {
             return say_left_out(&error);
         }
@@ -358,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Every operation that is needed is looked for, and the one that is missing is named.
+    /// Each operation that is needed is checked, and a missing one is named.
     #[cfg(all(feature = "io-uring", target_os = "linux"))]
     #[tokio::test]
     async fn an_operation_that_a_kernel_lacks_is_named() {
@@ -381,7 +384,7 @@ mod tests {
         assert!(missing >= 7, "all that is submitted");
     }
 
-    /// Running out of descriptors passes, and has a kind of its own.
+    /// Running out of descriptors is temporary, and has an error kind of its own.
     #[cfg(all(feature = "io-uring", target_os = "linux"))]
     #[tokio::test]
     async fn without_descriptors_no_backend_is_opened() {
@@ -389,7 +392,7 @@ mod tests {
 
         for refused in refusal::with(libc::EMFILE, both) {
             let kind = refused.unwrap_err().kind();
-            // A kernel that has no io_uring refuses before the descriptors are short.
+            // A kernel without io_uring refuses before descriptors run out.
             assert!(matches!(
                 kind,
                 ErrorKind::LimitReached | ErrorKind::Unsupported

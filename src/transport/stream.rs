@@ -1,5 +1,5 @@
-//! A link over any byte stream: what is tried in which order. What is submitted is kept, in drawn
-//! states, by [`Submissions`]; the system calls are the backend's ([`Stream`]).
+//! A link over any byte stream: the order in which submissions are tried. [`Submissions`] keeps
+//! them, in drawn states; the backend makes the system calls ([`Stream`]).
 
 mod submissions;
 
@@ -17,10 +17,10 @@ use super::{KeepAliveConfig, Link, LinkStats, Outcome, RawLink, Receive, SendBat
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::PeerIdentity;
 
-/// The system calls of one backend for one connection. All but the last six methods end what is
-/// submitted by [`Submissions`], at once or in a later call.
+/// The system calls of one backend for one connection. All but the last six methods end submissions
+/// in [`Submissions`], at once or in a later call.
 pub(super) trait Stream: Send {
-    /// How the connect ended. Pending: the waker is registered.
+    /// Ready with the end of the connect. Pending: the waker is registered.
     fn poll_connect(&mut self, io: &mut Submissions) -> Poll<Result<SocketAddr>>;
 
     /// Sends the submitted batch, or takes the completion of the one in flight.
@@ -32,16 +32,16 @@ pub(super) trait Stream: Send {
     /// Reports the peer's end, without reading.
     fn poll_watch(&mut self, io: &mut Submissions);
 
-    /// A receive or a watch was submitted: registers the waker for it, or wakes it. Reads nothing.
+    /// Registers the waker for a receive or a watch that was submitted, or wakes it. Reads nothing.
     fn arm(&mut self, io: &mut Submissions);
 
-    /// Nothing is submitted: moves on what the stream does on its own.
+    /// Advances the stream's own work, while nothing is submitted.
     fn poll_idle(&mut self, _io: &mut Submissions) {}
 
     /// Tries the armed receive without asking for readiness.
     fn try_receive(&mut self, _io: &mut Submissions) {}
 
-    /// The submitted batch is taken back: how many of its bytes are on their way already.
+    /// Takes the submitted batch back; returns how many of its bytes have been handed on already.
     fn withdraw_batch(&mut self) -> usize {
         0
     }
@@ -52,7 +52,7 @@ pub(super) trait Stream: Send {
     /// Asks the kernel to end the receive in flight.
     fn cancel_receive(&mut self) {}
 
-    /// Closes the connection with a reset, and asks the kernel to end all that is in flight.
+    /// Closes the connection with a reset, and asks the kernel to end everything in flight.
     fn abort(&mut self);
 
     fn finish(&mut self, io: &mut Submissions);
@@ -70,7 +70,7 @@ pub(super) trait Stream: Send {
 
     fn set_traffic(&mut self, mark: TrafficMark) -> Result<()>;
 
-    /// Takes the connection out, if the kernel has nothing of it.
+    /// Takes the connection out, if the kernel has no memory of it.
     fn take_raw(&mut self, io: &Submissions) -> Option<RawLink>;
 
     /// See [`Link::peer_identity`].
@@ -86,7 +86,7 @@ pub(super) struct StreamLink<S> {
 }
 
 impl<S: Stream> StreamLink<S> {
-    /// A link on which `connect` has begun. The waker is registered, or woken.
+    /// Makes a link that has begun to connect. The waker is registered, or woken.
     pub(super) fn connecting(stream: S, local: SocketAddr, peer: SocketAddr, waker: Waker) -> Self {
         let mut link = StreamLink {
             io: Submissions::new(ConnPhase::Connecting, local, peer, waker),
@@ -99,7 +99,7 @@ impl<S: Stream> StreamLink<S> {
         link
     }
 
-    /// A connected link.
+    /// Makes a connected link.
     pub(super) fn connected(stream: S, local: SocketAddr, peer: SocketAddr, waker: Waker) -> Self {
         StreamLink {
             io: Submissions::new(ConnPhase::Open, local, peer, waker),
@@ -131,7 +131,7 @@ impl<S: Stream> StreamLink<S> {
         }
     }
 
-    /// Tries both directions by turns, until one of them has an outcome.
+    /// Tries the two directions in turns, until one of them has an outcome.
     fn poll_io(&mut self) -> Option<Outcome> {
         if self.io.is_idle() {
             self.stream.poll_idle(&mut self.io);
@@ -150,7 +150,7 @@ impl<S: Stream> StreamLink<S> {
         self.io.take_outcome()
     }
 
-    /// A receive or watch was submitted.
+    /// Arms a receive or watch that was submitted.
     fn arm(&mut self, submitted: bool) {
         if !submitted {
             self.io.notify();
@@ -216,18 +216,18 @@ impl<S: Stream> Link for StreamLink<S> {
     }
 
     fn poll_outcome(&mut self) -> Option<Outcome> {
-        // 1. What ended within the call that submitted it, or by a cancellation.
+        // 1. Submissions that ended within the call that submitted them, or by a cancellation.
         if let Some(outcome) = self.io.take_outcome() {
             return Some(outcome);
         }
-        // 2. Before it is connected nothing else can move.
+        // 2. Before the link is connected nothing else can move.
         if self.io.conn == ConnPhase::Connecting {
             self.poll_connect();
             let outcome = self.io.take_outcome();
             self.io.will_be_polled = outcome.is_some();
             return outcome;
         }
-        // 3. What the kernel takes or gives now. Without an outcome the wakers are registered.
+        // 3. What the kernel can send or receive now. Without an outcome the wakers are registered.
         let outcome = self.poll_io();
         self.io.will_be_polled = outcome.is_some();
         outcome

@@ -1,15 +1,15 @@
-//! Moves datagrams, without knowing what is in them.
+//! Moves datagrams, without knowing their contents.
 //!
 //! A [`DatagramSocket`] moves what it can within each call and keeps nothing: memory is borrowed
-//! for the length of a call, so the owner of an operation may take it back at any other moment.
-//! That is all a datagram needs, since none ever moves in parts.
+//! for one call, so the owner of an operation may take it back at any other time. Datagrams need no
+//! more than that, since they never move in parts.
 //!
 //! # The waker
 //!
 //! A socket has one waker, given when it is opened. After a [`send`](DatagramSocket::send) that
 //! left datagrams unsent, or a [`receive`](DatagramSocket::receive) that drained the socket, the
-//! waker is woken when the same call may get further. Spurious wakes happen, lost ones do not. The
-//! waker may be woken from within any call on this socket, or on another one of an in-process
+//! waker is woken when the same call may make progress. Spurious wakes happen, lost ones do not.
+//! The waker may be woken from within any call on this socket, or on another one of an in-process
 //! network.
 
 use std::net::{IpAddr, SocketAddr};
@@ -25,68 +25,69 @@ pub(crate) struct OutgoingDatagram<'a> {
     pub(crate) payload: &'a Payload,
 }
 
-/// The memory that one datagram is received into.
+/// The memory that receives one datagram.
 #[derive(Debug)]
 pub(crate) enum RecvBuffer {
-    /// Its destination. Writable, and of an operation of this process, whose regions are
-    /// entered as long as it has not ended.
+    /// The memory of an operation of this process. It is writable, and its regions are entered
+    /// until the operation has ended.
     Direct(Payload),
-    /// A staging buffer, which has room for any datagram.
+    /// A staging buffer, with room for any datagram.
     Stage(Stage),
 }
 
-/// A datagram in the buffer of the same index.
+/// A datagram received into the buffer of the same index.
 #[derive(Debug)]
 pub(crate) struct ReceivedDatagram {
     pub(crate) from: SocketAddr,
-    /// Bytes of the datagram; a smaller buffer has the first of them.
+    /// Length of the datagram in bytes; a smaller buffer has the first of them.
     pub(crate) len: usize,
 }
 
-/// How a receive left the socket.
+/// The state in which a receive left the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RecvStatus {
     /// There may be more: call again.
     MayHaveMore,
     /// There is no more now; the waker is registered.
     Drained,
-    /// A datagram was lost: the buffer after the last that was filled cannot be written.
+    /// A datagram was lost: the buffer after the last filled one cannot be written.
     Fault,
 }
 
-/// Which interface a membership is of.
+/// A multicast group and an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Membership {
     pub(crate) group: IpAddr,
-    /// The interface: of IPv4 by an address of it, of IPv6 by its number. `None`: as routing says.
+    /// The interface: for IPv4 one of its addresses, for IPv6 its number. `None`: the routes
+    /// decide.
     pub(crate) interface: Option<IpAddr>,
     pub(crate) scope_id: u32,
 }
 
-/// How a socket is opened.
+/// Options with which a socket is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DatagramOptions {
     /// The local address; port 0 lets the system choose.
     pub(crate) bind: SocketAddr,
-    /// Other sockets may bind the same address: each of them gets the multicast datagrams.
+    /// True if other sockets may bind the same address: each of them gets the multicast datagrams.
     pub(crate) shared: bool,
-    /// Bytes that the system shall keep for this socket, each way; `None` leaves it to the system.
+    /// Buffer size in bytes that the system should reserve for this socket, each way; `None` leaves
+    /// it to the system.
     pub(crate) buffer_bytes: Option<usize>,
-    /// The mark of all that it sends; `None`: the system's, best effort.
+    /// Mark of everything that it sends; `None`: the system's default, best effort.
     pub(crate) traffic: Option<TrafficMark>,
 }
 
-/// A socket for datagrams. Driven by `&mut` under its endpoint's lock, from any thread.
+/// A socket for datagrams. Used by `&mut` under its endpoint's lock, from any thread.
 pub(crate) trait DatagramSocket: Send {
     fn local_addr(&self) -> SocketAddr;
 
-    /// Sends in order, and adds to `ended` how each datagram that has left, or cannot leave, ended.
-    /// An error concerns that datagram only. When fewer have ended than are given there was no
-    /// room.
+    /// Sends in order, and adds to `ended` the result of each datagram that was sent or cannot be
+    /// sent. An error concerns one datagram only. If fewer results than datagrams are added, there
+    /// was no room.
     fn send(&mut self, datagrams: &[OutgoingDatagram<'_>], ended: &mut Vec<Result<()>>);
 
-    /// Receives one datagram into each of these buffers, from the first on, and adds it to
-    /// `arrived`.
+    /// Receives one datagram into each of these buffers, in order, and adds it to `arrived`.
     fn receive(
         &mut self,
         buffers: &mut [RecvBuffer],
@@ -97,20 +98,20 @@ pub(crate) trait DatagramSocket: Send {
     /// now on.
     fn join_group(&mut self, membership: Membership) -> Result<()>;
 
-    /// Datagrams to groups leave by this interface from now on.
+    /// Has datagrams to groups leave by this interface from now on.
     fn set_multicast_interface(&mut self, membership: Membership) -> Result<()>;
 
-    /// Ends what [`join`](DatagramSocket::join) began.
+    /// Reverts [`join_group`](DatagramSocket::join_group).
     fn leave_group(&mut self, membership: Membership) -> Result<()>;
 
-    /// Datagrams that were dropped for want of room before a receive could take them.
+    /// Returns how many datagrams were dropped for lack of room before a receive could take them.
     fn dropped(&self) -> u64;
 
-    /// The next receive does not ask the reactor; for a driver that spins.
+    /// Lets the next receive skip the reactor; for a driver that spins.
     fn assume_readable(&mut self) {}
 }
 
-/// The error of a datagram that is longer than what can be sent at all.
+/// Makes the error of a datagram that is too long to be sent at all.
 pub(crate) fn too_long(len: usize, max: usize) -> Error {
     Error::new(
         ErrorKind::TooLarge,

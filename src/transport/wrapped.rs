@@ -1,7 +1,7 @@
-//! A transport around another does what concerns connections, and leaves the rest to it.
+//! Wrapping a transport: the wrapper handles connections, and leaves the rest to the inner one.
 
-/// The methods of [`Transport`](super::Transport) that have nothing to do with connections, done by
-/// `self.inner`.
+/// Implements the methods of [`Transport`](super::Transport) that do not concern connections, by
+/// calling `self.inner`.
 macro_rules! leave_to_inner {
     () => {
         fn backend(&self) -> $crate::transport::Backend {

@@ -1,7 +1,7 @@
-//! A datagram endpoint as handles and driver share it: its operations, and its socket.
+//! A datagram endpoint, shared by handles and driver: its operations, and its socket.
 //!
-//! One lock around both, as a connection's. No memory is ever with the kernel between two calls, so
-//! every operation can be taken back at any moment.
+//! One lock guards both, as with a connection. The kernel has no memory between two calls, so every
+//! operation can be taken back at any moment.
 
 mod posting;
 mod shutdown;
@@ -30,11 +30,11 @@ use super::port::{CounterSet, PortTimers, PortWaker};
 use super::report::Report;
 use shutdown::DgramShutdown;
 
-/// What a datagram endpoint is opened with.
+/// Configuration of a datagram endpoint.
 pub(crate) struct DgramConfig {
     pub(crate) socket: DatagramOptions,
     pub(crate) sizes: DgramSizes,
-    /// Bytes of one datagram, at most.
+    /// Maximum length of a datagram, in bytes.
     pub(crate) message_max: usize,
     pub(crate) vector: AddressVector,
     pub(crate) counters: CounterSet,
@@ -47,19 +47,19 @@ struct State {
     socket: Option<Box<dyn DatagramSocket>>,
     vector: AddressVector,
     counters: CounterSet,
-    /// Those that have ended.
+    /// Statistics of operations that have ended.
     operations: OperationStats,
     backend_sends: u64,
     backend_receives: u64,
-    /// Datagrams the system had dropped when the socket was closed.
+    /// Number of datagrams that the system had dropped when the socket was closed.
     dropped_before: u64,
     timers: PortTimers,
     shutdown: DgramShutdown,
     closed: CloseNotify,
     inline_send: InlineSend,
-    /// The last receive filled all its places.
+    /// True if the last receive filled all its places.
     flowing: bool,
-    // Kept for their room.
+    // Kept to reuse their capacity.
     places: Vec<RecvBuffer>,
     keys: Vec<OpKey>,
     arrived: Vec<ReceivedDatagram>,
@@ -68,7 +68,7 @@ struct State {
 }
 
 impl State {
-    /// Datagrams that came and were dropped.
+    /// Returns the number of datagrams that came and were dropped.
     fn dropped(&self) -> u64 {
         let system = match &self.socket {
             Some(socket) => socket.dropped(),
@@ -78,7 +78,7 @@ impl State {
     }
 }
 
-/// A datagram endpoint's port.
+/// The port of a datagram endpoint.
 pub(crate) struct DgramPort {
     id: EndpointId,
     engine: Arc<Engine>,
@@ -90,7 +90,7 @@ pub(crate) struct DgramPort {
 }
 
 impl DgramPort {
-    /// Opens the socket and makes it known to the engine.
+    /// Opens the socket and enters the port in the engine.
     pub(crate) fn open(
         engine: &Arc<Engine>,
         id: EndpointId,
@@ -134,7 +134,7 @@ impl DgramPort {
         });
         let pollable: Arc<dyn Pollable> = Arc::clone(&port) as _;
         port.port_waker.insert_port(engine, pollable)?;
-        // The socket reports what comes only once it has been polled.
+        // The socket reports datagrams only once it has been polled.
         port.waker.wake_by_ref();
         Ok(port)
     }
@@ -145,12 +145,12 @@ impl DgramPort {
         }
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address that the socket is bound to.
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Bytes of one datagram, at most.
+    /// Returns the maximum length of a datagram, in bytes.
     pub(crate) fn message_max(&self) -> usize {
         self.message_max
     }
@@ -160,12 +160,12 @@ impl DgramPort {
         state.machine.phase(key).unwrap_or(Phase::Ended)
     }
 
-    /// Bytes of datagrams kept for receives to come.
+    /// Returns the bytes of datagrams kept for later receives.
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.lock("unexpected bytes").machine.held_bytes()
     }
 
-    /// Datagrams that came and were dropped, here or by the system.
+    /// Returns the number of datagrams that came and were dropped, here or by the system.
     pub(crate) fn dropped(&self) -> u64 {
         self.lock("dropped").dropped()
     }
@@ -181,8 +181,8 @@ impl DgramPort {
         }
     }
 
-    /// Begins to hear a group, if it is to be heard, and has datagrams to groups leave by this
-    /// interface.
+    /// Joins a group, if its datagrams are to be received (`hears`), and has datagrams to groups
+    /// leave by this interface.
     pub(crate) fn join_group(&self, membership: Membership, hears: bool) -> Result<()> {
         let here = self.local.ip();
         let same = matches!(
@@ -209,7 +209,7 @@ impl DgramPort {
         }
     }
 
-    /// Ends what `join_group` began.
+    /// Reverts `join_group`.
     pub(crate) fn leave_group(&self, membership: Membership) -> Result<()> {
         match &mut self.lock("leave a group").socket {
             Some(socket) => socket.leave_group(membership),
@@ -217,7 +217,8 @@ impl DgramPort {
         }
     }
 
-    /// Begins the end: what is queued goes out if there is room for it, then everything ends.
+    /// Begins the orderly close: queued sends are sent if there is room for them, then everything
+    /// ends.
     pub(crate) fn begin_close(&self) {
         self.lock("begin close").shutdown.request();
         self.waker.wake_by_ref();
@@ -236,7 +237,7 @@ fn closed() -> Error {
 
 debug_fields!(DgramPort, self => id: self.id, local: self.local);
 
-/// The lock, held. Released before the wakers collected under it are woken.
+/// The lock, held. It is released before the wakers collected under it are woken.
 struct Guard<'a> {
     state: Option<MutexGuard<'a, State>>,
 }

@@ -1,4 +1,4 @@
-//! Posting to a datagram endpoint, and taking back what was posted.
+//! Posting to a datagram endpoint, and withdrawing posted operations.
 
 use std::net::SocketAddr;
 
@@ -17,8 +17,8 @@ use crate::transport::too_long;
 use super::{DgramPort, State, closed};
 
 impl DgramPort {
-    /// Posts an operation. The first send since the driver ran is sent within this call; others
-    /// are gathered, until one call takes them all (ruling 5).
+    /// Posts an operation. The first send since the driver ran is sent within this call; later ones
+    /// are gathered, until one call sends them all (ruling 5).
     pub(crate) fn post(
         &self,
         operation: OpRecord,
@@ -29,7 +29,7 @@ impl DgramPort {
         }
         let mut guard = self.lock("post");
         let state = &mut *guard;
-        // An endpoint that has ended refuses by its own reason.
+        // An endpoint that has ended refuses posts with its own reason.
         if state.shutdown.is_closing() {
             return Err(RefusedPost::new(closed(), operation));
         }
@@ -67,7 +67,7 @@ impl DgramPort {
         Ok(PostedOp { key, waiting })
     }
 
-    /// What can be said of a post without the lock.
+    /// Checks what can be checked of a post without the lock.
     fn check(&self, operation: &OpRecord, peer: Option<SocketAddr>) -> Result<()> {
         if !operation.is_receive() && operation.len > self.message_max {
             return Err(too_long(operation.len, self.message_max));
@@ -83,7 +83,7 @@ impl DgramPort {
         withdrawn
     }
 
-    /// The future of an operation is dropped (ruling 4).
+    /// Withdraws an operation whose future is dropped (ruling 4).
     pub(crate) fn withdraw(&self, key: OpKey, awaited: AwaitedOp) {
         let _after; // Declared before the guard, and so dropped after it.
         let mut state = self.lock("withdraw");
@@ -102,8 +102,8 @@ impl DgramPort {
         self.publish_and_wake(&mut state);
     }
 
-    /// The future that awaits the acceptance of a queued operation is dropped: the operation is
-    /// cancelled if it still waits.
+    /// Withdraws a queued operation whose acceptance is no longer awaited since that future is
+    /// dropped: the operation is cancelled if it still waits.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
         let mut state = self.lock("withdraw");
         if state.machine.phase(key) == Some(Phase::Waiting) && !awaited.has_ended() {
@@ -113,14 +113,15 @@ impl DgramPort {
         self.publish_and_wake(&mut state);
     }
 
-    /// Delivers what has ended, and leaves it to the driver to admit what waits for room.
+    /// Delivers completed operations, and leaves it to the driver to admit posts that wait for
+    /// room.
     fn publish_and_wake(&self, state: &mut State) {
         if self.publish(state) && state.machine.wants_admission() {
             self.waker.wake_by_ref();
         }
     }
 
-    /// Delivers all that has ended. True if there was anything.
+    /// Delivers all completed operations. Returns true if there were any.
     pub(super) fn publish(&self, state: &mut State) -> bool {
         let mut any = false;
         let State {
@@ -152,7 +153,7 @@ impl DgramPort {
     }
 }
 
-/// A datagram whose receive was dropped after it had ended is not lost.
+/// Returns the datagram of a receive that was dropped after it had ended, so that it is not lost.
 fn give_back(machine: &mut Dgram<Report>, drops: &mut Vec<Payload>, mut op: OpRecord) {
     let from = op.end.sender_address().filter(|_| op.is_message_received());
     let payload = op.take_payload();

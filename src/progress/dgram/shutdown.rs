@@ -1,4 +1,4 @@
-//! How a datagram endpoint ends: what is queued goes out if there is room for it in time.
+//! The end of a datagram endpoint: queued sends are sent if there is room for them in time.
 //!
 //! ```text
 //!          close requested            the driver runs             sent, or late
@@ -11,12 +11,13 @@ use std::time::Instant;
 use crate::edges::{check_edge, state_machine};
 use crate::limits::DATAGRAM_FLUSH_TIMEOUT;
 
-/// See the module.
+/// The states of the end; see the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum DgramShutdownState {
     #[default]
     Open,
-    /// Nothing is posted any more; only the driver has the backend's clock.
+    /// No post is accepted any more. The flush waits for the driver, which alone has the backend's
+    /// clock.
     Requested,
     /// Queued sends wait for room.
     Flushing,
@@ -35,17 +36,17 @@ state_machine! { DgramShutdownState {
 #[derive(Debug, Default)]
 pub(super) struct DgramShutdown {
     state: DgramShutdownState,
-    /// Of use while flushing.
+    /// Meaningful while flushing.
     deadline: Option<Instant>,
 }
 
 impl DgramShutdown {
-    /// True while this side is about to end, and has not.
+    /// Returns true while the endpoint is closing, and has not ended.
     pub(super) fn is_closing(&self) -> bool {
         matches!(self.state, Requested | Flushing)
     }
 
-    /// Until when queued sends may wait for room.
+    /// Returns until when queued sends may wait for room.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
@@ -56,7 +57,7 @@ impl DgramShutdown {
         }
     }
 
-    /// The driver runs. True if the endpoint is to end now.
+    /// Called when the driver runs. Returns true if the endpoint must end now.
     pub(super) fn on_tick(&mut self, now: Instant, has_queued: bool) -> bool {
         if self.state == Requested {
             self.go(Flushing);
@@ -72,7 +73,7 @@ impl DgramShutdown {
         }
     }
 
-    /// Moves along a legal edge. The deadline of the state that is left is void.
+    /// Moves along a legal edge, which voids the deadline.
     fn go(&mut self, to: DgramShutdownState) {
         check_edge(&self.state, &to);
         self.state = to;

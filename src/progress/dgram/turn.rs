@@ -1,5 +1,5 @@
-//! One turn of a datagram endpoint: what has come goes to receives, what is queued goes out, until
-//! nothing moves or the turn's budget is spent.
+//! One turn of a datagram endpoint: received datagrams go to receives and queued ones are sent,
+//! until nothing moves or the turn's budget is spent.
 
 use std::time::Instant;
 
@@ -34,7 +34,7 @@ impl Pollable for DgramPort {
                 Report::reserve(record, wakes, |queue| queue.reserve_or_wake(&self.waker))
             });
             self.transmit(state, left);
-            // What has ended made room for those who wait.
+            // Completed operations made room for posts that wait.
             let ended = self.publish(state);
             if !(more || ended && state.machine.wants_admission()) {
                 break;
@@ -90,7 +90,7 @@ impl Pollable for DgramPort {
 }
 
 impl DgramPort {
-    /// Takes in what has come, by one call. True if there may be more.
+    /// Receives datagrams, by one call. Returns true if there may be more.
     fn receive(&self, state: &mut State) -> bool {
         let Some(socket) = &mut state.socket else {
             return false;
@@ -100,7 +100,7 @@ impl DgramPort {
             keys.push(key);
             places.push(RecvBuffer::Direct(payload));
         }
-        // What finds no receive is kept or dropped, and the sooner it is seen the sooner the
+        // Datagrams without a receive are kept or dropped; the sooner they are read, the sooner the
         // socket has room. One more place also shows, without another call, that nothing is left.
         let stages = if state.flowing {
             DATAGRAM_STAGES_MAX
@@ -134,7 +134,7 @@ impl DgramPort {
         more != RecvStatus::Drained
     }
 
-    /// Sends what is queued, as far as there is room and anything is left, but one batch at least.
+    /// Sends queued datagrams while there is room and the budget lasts, but at least one batch.
     pub(super) fn transmit(&self, state: &mut State, left: &mut Budget) {
         let Some(socket) = &mut state.socket else {
             return;
@@ -162,7 +162,7 @@ impl DgramPort {
         }
     }
 
-    /// Moves an endpoint that ends one step on.
+    /// Advances the end of the endpoint by one step.
     fn close_step(&self, state: &mut State, now: Instant) {
         if state.shutdown.on_tick(now, state.machine.has_queued()) {
             let error = Error::new(ErrorKind::Canceled, "the endpoint was closed");
@@ -170,7 +170,7 @@ impl DgramPort {
         }
     }
 
-    /// Ends all operations by `error`; later ones get `later`.
+    /// Ends all operations with `error`; later ones fail with `later`.
     fn end(&self, state: &mut State, error: Error, later: Error) {
         if let Some(socket) = state.socket.take() {
             state.dropped_before = socket.dropped();

@@ -1,5 +1,5 @@
-//! The life of a port's link as a pure machine: time is an argument, what the protocol and the link
-//! say comes as [`LinkInputs`], and what is to be done is a [`LinkAction`]. The owner calls
+//! The life of a port's link as a pure machine: time is an argument, the state of the protocol and
+//! the link comes as [`LinkInputs`], and the result is a [`LinkAction`]. The owner calls
 //! [`LinkLife::on_tick`] in each turn, and again after each action, until there is none.
 //!
 //! How it begins, until an attempt is up:
@@ -22,7 +22,7 @@
 //!    ├── after a loss, or an agreed end ──▶ Closed
 //!    └── else ──▶ Lingering ── peer's end, bytes or time ──▶ Closed
 //! ```
-//! Draining and Retracting take everything submitted back from the link. Draining ends the
+//! Draining and Retracting take everything submitted back from the link. Draining then ends the
 //! operations; after Retracting another attempt may follow, for which a connectionless endpoint
 //! keeps them.
 
@@ -31,21 +31,21 @@ use std::time::{Duration, Instant};
 use crate::edges::{check_edge, state_machine};
 use crate::limits::{FLUSH_TIMEOUT, LINGER_BYTES_MAX, LINGER_TIMEOUT};
 
-/// Where the link of a port is in its life.
+/// The state of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::progress) enum LinkState {
-    /// Without a link yet, or with an attempt, or up: its end has not begun.
+    /// It has no link yet, or an attempt, or is up: its end has not begun.
     Open,
-    /// What is queued is sent first; with a peer that knows CLOSE, its answers and CLOSE follow.
+    /// Queued frames are sent first; with a peer that knows CLOSE, its answers and CLOSE follow.
     Flushing,
-    /// Both sides have said CLOSE: the peer's end of stream is awaited.
+    /// Both sides have sent CLOSE: the peer's end of stream is awaited.
     AwaitingEof,
-    /// An attempt is given up, and everything submitted is being taken back; another will follow.
+    /// An attempt was given up, and everything submitted is being taken back; another will follow.
     Retracting,
     /// Everything submitted is being taken back from the link.
     Draining,
-    /// Operations have ended; what the peer still sends is read and dropped, so that closing does
-    /// not reset the connection under our last bytes.
+    /// Operations have ended; what the peer still sends is read and discarded, so that closing does
+    /// not reset the connection before the peer has read our last bytes.
     Lingering,
     /// Nothing is left to do.
     Closed,
@@ -63,30 +63,30 @@ state_machine! { LinkState {
     Closed => [],
 }}
 
-/// What the protocol and the link say.
+/// The state of the protocol and the link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkInputs {
-    /// Both sides may send.
+    /// True if both sides may send.
     pub(super) is_up: bool,
-    /// The connection is being made: a fault gives up the attempt alone.
+    /// True while the connection is being established: a fault only gives up the attempt.
     pub(super) is_attempt: bool,
     pub(super) has_fault: bool,
-    /// The peer takes part in an exchange of CLOSE.
+    /// True if the peer takes part in an exchange of CLOSE.
     pub(super) knows_close: bool,
-    /// All that was posted for transmission has gone out.
+    /// True if everything posted for transmission has been sent.
     pub(super) is_drained: bool,
-    /// Both CLOSEs are out.
+    /// True if both CLOSEs have been sent.
     pub(super) is_close_exchanged: bool,
-    /// The peer has ended its stream behind both CLOSEs.
+    /// True if the peer has ended its stream after both CLOSEs.
     pub(super) is_eof_in_order: bool,
-    /// The peer was refused too often: the connection is to end.
+    /// True if the peer was refused too often: the connection must end.
     pub(super) is_limit_exceeded: bool,
-    /// The peer has ended its stream, reading is paused before that end, and something waits for
-    /// the peer.
+    /// True if the peer has ended its stream, reading is paused before that end, and an operation
+    /// waits for the peer.
     pub(super) awaits_ended_peer: bool,
-    /// Messages are left that go over the next connection.
+    /// True if messages are left that go over the next connection.
     pub(super) has_carry_over: bool,
-    /// The link has a receive or a batch of ours.
+    /// True if the link has a receive or a batch of ours.
     pub(super) is_link_busy: bool,
     pub(super) is_receive_armed: bool,
     pub(super) has_link: bool,
@@ -94,49 +94,49 @@ pub(super) struct LinkInputs {
     pub(super) work: u64,
 }
 
-/// What is to be done.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkAction {
     None,
-    /// The connection was not made in time: it is to fail.
+    /// Fail the connection, which was not established in time.
     FailConnect,
-    /// The peer did not end its stream in time: the connection is to fail.
+    /// Fail the connection: the peer did not end its stream in time.
     FailEof,
-    /// What the peer sent before its end was not taken in time: the connection is to fail.
+    /// Fail the connection: what the peer sent before its end was not taken in time.
     FailUnread,
     /// Give up the attempt, by [`LinkLife::retract`].
     GiveUpAttempt,
-    /// Begin another connection for what is left, by [`LinkLife::retract`].
+    /// Begin another connection for the messages that are left, by [`LinkLife::retract`].
     Reconnect,
-    /// The link has given everything back: begin again.
+    /// Begin again: the link has returned everything.
     BeginAgain,
     /// End our stream.
     FinishStream,
     /// Take everything submitted back from the link.
     TakeBack,
-    /// End all operations, and our stream if there is something to linger for.
+    /// End all operations, and our stream if there is a peer to linger for.
     EndOperations {
         finish_stream: bool,
     },
-    /// Read what the peer still sends, to drop it.
+    /// Read what the peer still sends, and discard it.
     Discard,
     /// Drop the link.
     Close,
 }
 
-/// See the module.
+/// The machine; see the module.
 #[derive(Debug)]
 pub(in crate::progress) struct LinkLife {
     state: LinkState,
-    /// A time limit of the beginning that turns into a deadline with the next turn: only the driver
-    /// has the backend's clock.
+    /// Time limit for connecting, which becomes a deadline in the next turn: only the driver has
+    /// the backend's clock.
     limit: Option<Duration>,
-    /// Of the beginning while open, then of each step of the end.
+    /// Deadline of connecting while open, then of each step of the end.
     deadline: Option<Instant>,
-    /// How far the operations had come at the last tick while flushing, or waiting for a peer whose
-    /// stream has ended.
+    /// Progress of the operations at the last tick while flushing, or while waiting for a peer
+    /// whose stream has ended.
     work_seen: u64,
-    /// Bytes that may still be read and dropped.
+    /// Number of bytes that may still be read and discarded.
     linger_left: usize,
 }
 
@@ -161,56 +161,57 @@ impl LinkLife {
         self.state == Open
     }
 
-    /// True while frames may go out.
+    /// Returns true while frames may be sent.
     #[inline]
     pub(in crate::progress) fn may_send(&self) -> bool {
         matches!(self.state, Open | Flushing)
     }
 
-    /// True while what comes is of use.
+    /// Returns true while received bytes are of use.
     #[inline]
     pub(in crate::progress) fn may_receive(&self) -> bool {
         matches!(self.state, Open | Flushing | AwaitingEof)
     }
 
-    /// True while operations are accepted.
+    /// Returns true while operations are accepted.
     pub(in crate::progress) fn may_post(&self) -> bool {
         matches!(self.state, Open | Retracting)
     }
 
-    /// True once operations end, whatever happens.
+    /// Returns true once operations end in any case.
     pub(in crate::progress) fn is_final(&self) -> bool {
         matches!(self.state, Draining | Lingering | Closed)
     }
 
-    /// When [`LinkLife::on_tick`] must be called, if nothing happens before.
+    /// Returns when [`LinkLife::on_tick`] must be called, if nothing happens before.
     pub(in crate::progress) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// The connection is to be up within this time, from the next turn on.
+    /// Limits the time until the connection is up, counted from the next turn.
     pub(in crate::progress) fn limit_connect(&mut self, limit: Duration) {
         self.limit = Some(limit);
     }
 
-    /// A turn begins.
+    /// Called when a turn begins: a time limit begins to run.
     pub(in crate::progress) fn start_limit(&mut self, now: Instant) {
         if let Some(limit) = self.limit.take() {
             self.deadline = now.checked_add(limit);
         }
     }
 
-    /// True if the next [`LinkLife::on_tick`] judges that the peer was too slow.
+    /// Returns true if the next [`LinkLife::on_tick`] judges that the peer was too slow.
     pub(in crate::progress) fn is_overdue(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// The connection is up.
+    /// Called when the connection is up.
     pub(in crate::progress) fn on_connected(&mut self) {
         self.deadline = None;
     }
 
-    /// This side wants to end. True if that is new, and it flushes from now on.
+    /// Requests the close of this side. Returns true if that is new, and the link flushes from now
+    /// on.
     pub(in crate::progress) fn request_close(&mut self) -> bool {
         let is_new = self.state == Open;
         if is_new {
@@ -219,15 +220,16 @@ impl LinkLife {
         is_new
     }
 
-    /// The attempt is given up, or the connection followed by another: everything submitted is to
-    /// be taken back.
+    /// Gives up the attempt, or the connection if another follows: everything submitted must be
+    /// taken back.
     pub(in crate::progress) fn retract(&mut self) {
         if self.state != Retracting {
             self.go(Retracting);
         }
     }
 
-    /// The connection ends now. True if that is new: everything submitted is to be taken back.
+    /// Ends the connection now. Returns true if that is new: everything submitted must be taken
+    /// back.
     pub(super) fn abort(&mut self) -> bool {
         let is_new = !self.is_final();
         if is_new {
@@ -236,7 +238,7 @@ impl LinkLife {
         is_new
     }
 
-    /// So many bytes were read and dropped.
+    /// Counts bytes that were read and discarded.
     pub(in crate::progress) fn on_discarded(&mut self, len: usize) {
         match self.linger_left.checked_sub(len) {
             Some(left) if left > 0 => self.linger_left = left,
@@ -244,14 +246,14 @@ impl LinkLife {
         }
     }
 
-    /// Nothing more comes from the peer while this side lingers.
+    /// Called when nothing more comes from the peer while this side lingers.
     pub(in crate::progress) fn on_peer_gone(&mut self) {
         if self.state == Lingering {
             self.go(Closed);
         }
     }
 
-    /// The driver is going away, and with it the link: nothing can be waited for.
+    /// Called when the driver is going away, and with it the link: nothing can be waited for.
     pub(super) fn on_driver_gone(&mut self) {
         if self.state != Closed {
             self.abort();
@@ -259,7 +261,7 @@ impl LinkLife {
         }
     }
 
-    /// What is to be done next.
+    /// Returns what to do next.
     pub(super) fn on_tick(&mut self, now: Instant, inputs: &LinkInputs) -> LinkAction {
         let is_late = self.is_overdue(now);
         match self.state {
@@ -277,7 +279,7 @@ impl LinkLife {
                 LinkAction::BeginAgain
             }
             Draining if !inputs.is_link_busy => {
-                // After an agreed end, too, there is nothing to wait for.
+                // After an agreed end there is nothing to wait for either.
                 let is_orderly = !inputs.has_fault && !inputs.is_eof_in_order;
                 let finish_stream = is_orderly && inputs.is_up && inputs.has_link;
                 if finish_stream {
@@ -332,7 +334,7 @@ impl LinkLife {
         }
     }
 
-    /// True if the operations have not come nearer to their ends for as long as that may take.
+    /// Returns true if the operations have made no progress for longer than that may take.
     fn is_stuck(&mut self, now: Instant, is_late: bool, work: u64) -> bool {
         let has_moved = self.deadline.is_none() || self.work_seen != work;
         if has_moved {
@@ -342,7 +344,8 @@ impl LinkLife {
         is_late && !has_moved
     }
 
-    /// Waits until what is queued has gone out; with a peer that knows CLOSE, for that.
+    /// Waits until queued frames have been sent; with a peer that knows CLOSE, until CLOSE has been
+    /// exchanged.
     fn tick_flushing(&mut self, now: Instant, is_late: bool, inputs: &LinkInputs) -> LinkAction {
         let is_flushed = !inputs.is_up || !inputs.knows_close && inputs.is_drained;
         if is_flushed || inputs.has_fault {
@@ -368,7 +371,7 @@ impl LinkLife {
         LinkAction::TakeBack
     }
 
-    /// Moves along a legal edge. The time limit of the state that is left is void.
+    /// Moves along a legal edge, which voids the time limit.
     fn go(&mut self, to: LinkState) {
         check_edge(&self.state, &to);
         self.state = to;

@@ -1,15 +1,15 @@
-//! The life of a port's link: [`machine`] decides, this file does what it says. An attempt that
-//! fails is given up. At the end what is accepted goes out, both sides agree where they can,
-//! everything is taken back from the link, operations end, and the stream with them.
+//! The life of a port's link: [`machine`] decides, this file carries out its actions. An attempt
+//! that fails is given up. At the end accepted operations are sent, both sides agree on the end if
+//! they can, everything is taken back from the link, and operations and the stream end.
 //!
-//! With a peer of this library (`proto/conn/close.rs`) what was accepted goes out and gets its
-//! answers, then CLOSE. Once both sides have sent it each ends its stream, and the other's end of
-//! stream proves that all has arrived. As long as operations make progress, that may take its time.
-//! With a plain peer queued frames go out, everything submitted is taken back from the link,
+//! With a peer of this library (`proto/conn/close.rs`) accepted operations are sent and answered,
+//! then CLOSE is sent. Once both sides have sent it each ends its stream, and the other's end of
+//! stream proves that everything has arrived. This may take as long as operations make progress.
+//! With a plain peer queued frames are sent, everything submitted is taken back from the link,
 //! operations end as `Canceled`, the stream is finished, and what the peer still sends is read and
-//! dropped for a short while, so that our last bytes are not lost to a reset. After a loss or a
-//! fault everything is taken back, and operations end with the reason. Then comes `Shutdown`, once
-//! and last.
+//! discarded for a short while, so that our last bytes are not lost to a reset. After a loss or a
+//! fault everything is taken back, and operations end with the reason. `Shutdown` is reported last,
+//! and once.
 
 mod machine;
 
@@ -26,7 +26,7 @@ use machine::{LinkAction, LinkInputs};
 pub(super) use machine::{LinkLife, LinkState};
 
 impl PortState {
-    /// True while the link has a receive or a batch of ours.
+    /// Returns true while the link has a receive or a batch of ours.
     pub(super) fn is_link_busy(&self) -> bool {
         self.io.recv.is_armed() || self.machine.is_transmit_out()
     }
@@ -54,7 +54,7 @@ impl PortState {
 }
 
 impl Port {
-    /// Moves the life of the link on as far as it goes.
+    /// Advances the link's state as far as possible.
     #[inline]
     pub(super) fn advance_link(&self, state: &mut PortState, now: Instant) {
         if state.life.is_open()
@@ -68,8 +68,8 @@ impl Port {
             match state.life.on_tick(now, &inputs) {
                 LinkAction::None => return,
                 LinkAction::FailConnect => {
-                    // If this side was late, what makes the connection may lie unread: the next
-                    // turn judges again.
+                    // If this side was late, the bytes that establish the connection may be unread:
+                    // the next turn judges again.
                     if self.read_more(state) {
                         state.life.limit_connect(Duration::ZERO);
                         self.waker.wake_by_ref();
@@ -129,12 +129,12 @@ impl Port {
         self.supersede(state);
         state.io.stage = None;
         state.io.cancel_submitted();
-        // What is taken back comes at once with readiness, later with a ring; either way the link
-        // wakes the port.
+        // Readiness transports return what is taken back at once, rings later; in both cases the
+        // link wakes the port.
         self.take_outcomes(state, &mut Budget::of_call());
     }
 
-    /// The driver is going away: everything ends here and now.
+    /// Ends everything at once: the driver is going away.
     pub(super) fn driver_gone(&self) {
         let mut guard = self.lock("driver gone");
         let state = &mut *guard;
@@ -142,8 +142,8 @@ impl Port {
         let state_now = state.life.state();
         if !matches!(state_now, LinkState::Lingering | LinkState::Closed) {
             self.begin_draining(state);
-            // What the link does not give back now it never will: it has no driver any more.
-            // Dropping it ends what was submitted before its memory is freed.
+            // What the link has not returned by now it never will: it has no driver any more.
+            // Dropping it ends everything submitted before its memory is freed.
             state.io.drop_link();
             state.machine.forget_submitted();
             let (machine, mut host) = state.machine_and_host(self);

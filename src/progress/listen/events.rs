@@ -19,15 +19,16 @@ use super::{Handover, IncomingRequest, RequestDecision, RequestHandler};
 
 /// Puts requests into an event queue; each waits for a slot there (ruling 8).
 pub(crate) struct EventHandler {
-    /// The application alone keeps its queue.
+    /// Weak: only the application keeps its queue open.
     events: WeakEventQueue,
     watch: HandleWatch,
     /// The passive endpoint.
     id: EndpointId,
     context: Option<UserContext>,
-    /// A slot that the listener waits for. It goes with the listener, and leaves no waker there.
+    /// The reservation of a slot that the listener waits for. Dropped with the listener, so that it
+    /// leaves no waker in the queue.
     waiting: Option<EventReserve>,
-    /// What drives the listener, if the application does.
+    /// The manual progress that drives the listener, if the application drives it.
     progress: Option<Arc<ManualProgress>>,
 }
 
@@ -49,7 +50,7 @@ impl EventHandler {
         }
     }
 
-    /// A slot of the event queue. `None`: it is full, and wakes this task when it has room.
+    /// Takes a slot of the event queue. `None`: it is full, and wakes this task when it has room.
     fn slot(&mut self, cx: &mut Context<'_>) -> Option<EventSlot> {
         let events = self.events.upgrade()?;
         let waiting = self.waiting.get_or_insert_with(|| events.reserve());

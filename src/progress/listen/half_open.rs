@@ -1,11 +1,10 @@
-//! When the time of a listener's half-open connections is over. Every call costs the logarithm of
-//! how many there are, as with [`HostShares`](crate::proto::HostShares), which bounds them: no call
-//! looks through them.
+//! Deadlines of a listener's half-open connections. Every call costs the logarithm of their number,
+//! as with [`HostShares`](crate::proto::HostShares), which bounds them: no call scans them.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// When the time of which connection is over.
+/// The deadlines, each with its connection.
 #[derive(Debug)]
 pub(super) struct HandshakeDeadlines<Id>(BTreeSet<(Instant, Id)>);
 
@@ -14,7 +13,7 @@ impl<Id: Copy + Ord> HandshakeDeadlines<Id> {
         HandshakeDeadlines(BTreeSet::new())
     }
 
-    /// Replaces `held`, the deadline of this connection.
+    /// Replaces `held`, the present deadline of this connection.
     pub(super) fn set(&mut self, id: Id, held: &mut Option<Instant>, to: Option<Instant>) {
         if let Some(old) = std::mem::replace(held, to) {
             self.0.remove(&(old, id));
@@ -22,7 +21,7 @@ impl<Id: Copy + Ord> HandshakeDeadlines<Id> {
         self.0.extend(to.map(|at| (at, id)));
     }
 
-    /// Takes one whose time is over.
+    /// Takes one connection whose deadline has passed.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Id> {
         let &(at, id) = self.0.first()?;
         (at <= now).then(|| {
@@ -49,7 +48,7 @@ mod tests {
         static COMPARISONS: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// A number that counts how often one is compared.
+    /// A number that counts its comparisons.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Counted(u64);
 
@@ -66,8 +65,8 @@ mod tests {
         }
     }
 
-    /// Comparisons of the dearest of a thousand arrivals, each with an eviction, a deadline and a
-    /// look at what is due, among `held` others.
+    /// Returns the comparisons of the most expensive of a thousand arrivals among `held` other
+    /// connections. Each arrival has an eviction, a new deadline and a check for due ones.
     fn cost_among(held: u64) -> u64 {
         let start = Instant::now();
         let mut half_open = HostShares::new(held as usize);
@@ -90,7 +89,7 @@ mod tests {
         dearest
     }
 
-    /// What one arrival costs does not depend on how many connections are half open.
+    /// The cost of one arrival does not depend on how many connections are half open.
     #[test]
     fn an_arrival_looks_at_few_of_many_half_open_connections() {
         let (few, many) = (cost_among(16), cost_among(65_536));

@@ -30,7 +30,7 @@ use crate::wire::{CmDecoded, CmDecoder, ControlFrame, ControlKind};
 use super::task::ListenTask;
 use super::{Handover, IncomingRequest, RequestDecision, RequestHandler};
 
-/// A peer between its TCP connection and its verdict.
+/// A peer of the listener, from its TCP connection to the verdict on its request.
 pub(super) struct IncomingPeer {
     pub(super) id: u64,
     pub(super) host: IpAddr,
@@ -42,15 +42,15 @@ pub(super) struct IncomingPeer {
 }
 
 pub(super) enum HandshakeState {
-    /// Its request is being read.
+    /// The request is being read.
     ReadingRequest(Box<CmDecoder>),
-    /// Its request waits for room at the handler.
+    /// The complete request waits for room at the handler.
     Pending { request: CompleteRequest },
-    /// It is to prove its key, and then its request is passed on again.
+    /// The peer is asked to prove its key; then its request is passed on again.
     ProvingKey {
         challenge: Box<Challenge>,
         request: CompleteRequest,
-        /// The challenge has been sent.
+        /// True once the challenge has been sent.
         is_sent: bool,
     },
     /// The handler has the request, and decides.
@@ -58,9 +58,9 @@ pub(super) enum HandshakeState {
         holder: TicketHolder<Verdict>,
         params: ConnectParams,
     },
-    /// Its rejection is on its way.
+    /// The rejection is being sent.
     Rejecting,
-    /// It is decided, and nothing more is sent to it from here.
+    /// The verdict is final, and nothing more is sent to the peer from here.
     Done,
 }
 
@@ -81,14 +81,14 @@ impl HandshakeState {
     }
 }
 
-/// A request that has come in full.
+/// A request that has been received completely.
 pub(super) struct CompleteRequest {
     data: Bytes,
     params: ConnectParams,
     proven: Option<ProvenKey>,
 }
 
-/// A batch of one frame.
+/// Makes a batch of one frame.
 fn batch_of(frame: Vec<u8>) -> Box<SendBatch> {
     let mut batch = Box::<SendBatch>::default();
     batch.push_bytes(frame, u64::MAX);
@@ -96,7 +96,7 @@ fn batch_of(frame: Vec<u8>) -> Box<SendBatch> {
 }
 
 impl<H: RequestHandler> ListenTask<H> {
-    /// One step of a peer. `false`: it is done, or broken; its connection closes.
+    /// Takes one step of a peer. `false`: it is done, or broken; its connection closes.
     pub(super) fn step(&mut self, peer: &mut IncomingPeer) -> bool {
         while let Some(outcome) = peer.link.poll_outcome() {
             match (outcome, &mut peer.handshake) {
@@ -112,7 +112,7 @@ impl<H: RequestHandler> ListenTask<H> {
                             order,
                             consumed,
                         }) => {
-                            // Only a request may come, and nothing after it before our answer.
+                            // The peer may send one request, and nothing more before our answer.
                             if frame.kind() != ControlKind::Request || consumed != bytes.len() {
                                 self.shared.lock().stats.invalid += 1;
                                 return false;
@@ -153,7 +153,8 @@ impl<H: RequestHandler> ListenTask<H> {
                 ) => match challenge.feed(&bytes) {
                     Err(error) => return self.close_for(peer, &error),
                     Ok(ChallengeResult::Need) => peer.link.receive(Receive::Stage),
-                    // Who answers what was not sent does not know what it answers.
+                    // A peer that answers before the challenge was sent cannot know what it
+                    // answers.
                     Ok(_) if !*is_sent => return false,
                     Ok(ChallengeResult::Refused(frame)) => self.send_last(peer, frame),
                     Ok(ChallengeResult::Proven(key)) => {
@@ -169,8 +170,9 @@ impl<H: RequestHandler> ListenTask<H> {
                     let Ok(sent) = result else { return false };
                     batch.drop_sent(sent);
                     if batch.is_empty() {
-                        // The peer reads the rejection, then our end; its own end lets us close
-                        // without resetting the connection under it.
+                        // The peer reads the rejection and then our end of stream; only after its
+                        // own end can we close without resetting the connection before it has read
+                        // the rejection.
                         peer.link.finish();
                         peer.link.receive(Receive::Stage);
                         self.rejected.add(peer.id, peer.host);
@@ -178,7 +180,7 @@ impl<H: RequestHandler> ListenTask<H> {
                         peer.link.send(batch);
                     }
                 }
-                // A secure connection says why it came to none.
+                // A secure connection that could not be established reports why.
                 (Outcome::Received(Received::Failed { error, .. }), _) => {
                     return self.close_for(peer, &error);
                 }
@@ -188,17 +190,17 @@ impl<H: RequestHandler> ListenTask<H> {
         self.decide(peer)
     }
 
-    /// The request has come in full, and waits for the handler.
+    /// Queues a complete request for the handler.
     fn complete_request(&mut self, peer: &mut IncomingPeer, request: CompleteRequest) {
         self.deadlines.set(peer.id, &mut peer.deadline, None);
-        // One whose key has been proven comes a second time.
+        // A request whose key was proven comes here a second time, and is counted once.
         self.shared.lock().stats.requests += u64::from(request.proven.is_none());
         peer.handshake.go(HandshakeState::Pending { request });
         peer.link.watch();
         self.pending.push_back(peer.id);
     }
 
-    /// The peer's connection closes for what it sent.
+    /// Counts and logs an invalid peer, whose connection closes for what it sent.
     fn close_for(&self, peer: &IncomingPeer, error: &Error) -> bool {
         let from = peer.link.peer_addr();
         self.shared.lock().stats.invalid += 1;
@@ -206,7 +208,7 @@ impl<H: RequestHandler> ListenTask<H> {
         false
     }
 
-    /// Carries out the handler's verdict once there is one.
+    /// Carries out the handler's verdict, if there is one.
     fn decide(&mut self, peer: &mut IncomingPeer) -> bool {
         let HandshakeState::Deciding { holder, params } = &mut peer.handshake else {
             return true;
@@ -242,7 +244,7 @@ impl<H: RequestHandler> ListenTask<H> {
         self.send_last(peer, frame.encode());
     }
 
-    /// Sends what the peer gets last.
+    /// Sends the peer its last frame.
     fn send_last(&mut self, peer: &mut IncomingPeer, frame: Vec<u8>) {
         self.half_open.remove(peer.id, peer.host);
         peer.handshake.go(HandshakeState::Rejecting);
@@ -254,7 +256,7 @@ impl<H: RequestHandler> ListenTask<H> {
         peer.waker.wake_by_ref();
     }
 
-    /// Passes the request of one peer on. False: there is no room.
+    /// Passes the request of one peer on to the handler. Returns false if it has no room.
     pub(super) fn pass_on(&mut self, peer: &mut IncomingPeer, cx: &mut Context<'_>) -> bool {
         let HandshakeState::Pending { request } = &mut peer.handshake else {
             return true;
@@ -282,7 +284,7 @@ impl<H: RequestHandler> ListenTask<H> {
             RequestDecision::Deferred(holder) => {
                 peer.handshake
                     .go(HandshakeState::Deciding { holder, params });
-                // Registers for the verdict.
+                // So that the next step registers for the verdict.
                 peer.waker.wake_by_ref();
             }
             RequestDecision::Challenge(challenge, bytes) => {
@@ -303,7 +305,7 @@ impl<H: RequestHandler> ListenTask<H> {
                 peer.waker.wake_by_ref();
             }
             RequestDecision::Reject(data) if request.proven.is_none() => self.reject(peer, data),
-            // Our response has gone out: the end of the connection has to do.
+            // Our response has been sent: closing the connection is the only rejection left.
             RequestDecision::Reject(_) => {
                 self.shared.lock().stats.rejected += 1;
                 peer.handshake.go(HandshakeState::Done);

@@ -2,25 +2,26 @@
 //! connection requests under a deadline and a cap, passes them to a [`RequestHandler`], and carries
 //! out its decisions.
 //!
-//! A request that has come in full waits here until the handler has room for it (ruling 8); while
-//! one waits, nothing more is accepted. A connection is half open until its request is passed on,
-//! and while its key is to be proven. While too many are, accepting pauses, so that those that come
-//! wait in the system's backlog. If that does not help, because peers connect and stay silent, the
-//! oldest of the host that has the most is evicted for each that comes, so that they keep no others
-//! out.
+//! A complete request waits here until the handler has room for it (ruling 8); while one waits,
+//! nothing more is accepted. A connection is half open until its request is passed on, and again
+//! while its key is being proven. While too many are half open, accepting pauses, so that new
+//! connections wait in the system's backlog. If that does not help, because peers connect and stay
+//! silent, each new connection evicts the oldest one of the host that has the most, so that silent
+//! peers keep no others out.
 //!
 //! `task.rs` is the task; `handshake.rs` takes one peer from its TCP connection to the decision;
 //! `half_open.rs` keeps their deadlines; `pause.rs` decides whether accepting pauses; `events.rs`
 //! is the handler of a passive endpoint.
 //!
-//! The decision comes back through a one-shot ticket (`sync/ticket.rs`): with accept it says where
-//! the listener's task hands the raw connection over, to the port of the endpoint (`establish.rs`);
-//! reject (or dropping the request) sends a rejection. Both sides see `Connected`. A listener whose
-//! event queue has lost its last handle closes. Endpoints with an authorization key prove it to
+//! The decision comes back through a one-shot ticket (`sync/ticket.rs`). An acceptance says to
+//! which port the listener's task hands the raw connection over (`establish.rs`), and both sides
+//! see `Connected`; a rejection, or dropping the request, sends a rejection. A listener closes when
+//! the last handle of its event queue is dropped. Endpoints with an authorization key prove it to
 //! each other before their HELLOs (`proto/conn/auth.rs`).
 //!
-//! What strangers can fill (half-open connections, peers that cannot be dialled, names of senders)
-//! is shared by host (`proto/peers/shares.rs`): the host that has the most makes room.
+//! Tables that unauthenticated peers can fill (half-open connections, peers that cannot be dialled,
+//! names of senders) are shared by host (`proto/peers/shares.rs`): the host that has the most
+//! entries makes room.
 
 mod events;
 mod half_open;
@@ -51,7 +52,7 @@ pub(crate) use events::EventHandler;
 use task::ListenTask;
 use wake::ListenWake;
 
-/// What a listener is opened with.
+/// Configuration of a listener.
 pub(crate) struct ListenConfig {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) address: SocketAddr,
@@ -69,12 +70,12 @@ impl ListenConfig {
     }
 }
 
-/// Decides about requests. All of it runs in the listener's task.
+/// The decisions about requests. All of it runs in the listener's task.
 pub(crate) trait RequestHandler: Send + Unpin + 'static {
-    /// A request that it accepts at once, until the connection is there.
+    /// A request that the handler has accepted at once, kept until its connection is handed over.
     type Accepted;
 
-    /// A request has come in full.
+    /// Decides about a complete request.
     fn on_request(
         &mut self,
         request: &IncomingRequest<'_>,
@@ -82,68 +83,68 @@ pub(crate) trait RequestHandler: Send + Unpin + 'static {
         cx: &mut Context<'_>,
     ) -> RequestDecision<Self::Accepted>;
 
-    /// The connection of a request that was accepted at once; `None`: it broke.
+    /// Takes the connection of a request that was accepted at once; `None`: it broke.
     fn hand_over(&mut self, accepted: Self::Accepted, handover: Option<Handover>, now: Instant);
 
-    /// True once requests have no reader any more, so that the task stops listening; until then the
-    /// task is woken when that changes.
+    /// Returns true once requests have no reader any more, so that the task stops listening; until
+    /// then the task is woken when that changes.
     fn is_gone(&mut self, _cx: &mut Context<'_>) -> bool {
         false
     }
 
-    /// The listener broke. False: there is no room for the report; the task tries again in its next
-    /// poll.
+    /// Reports that the listener broke. Returns false if there is no room for the report; the task
+    /// tries again in its next poll.
     fn on_broken(&mut self, error: &Error, cx: &mut Context<'_>) -> bool;
 
-    /// Work of the handler's own, in each poll of the task; returns when it is due next.
+    /// Does work of the handler's own, in each poll of the task; returns when it is due next.
     fn poll(&mut self, _now: Instant, _cx: &mut Context<'_>) -> Option<Instant> {
         None
     }
 
-    /// True once the task may end, as far as the handler is concerned.
+    /// Returns true once the handler lets the task end.
     fn is_over(&self) -> bool {
         true
     }
 }
 
-/// A request that has come in full.
+/// A request that has been received completely.
 pub(crate) struct IncomingRequest<'a> {
-    /// Where the peer comes from.
+    /// The address the peer connected from.
     pub(crate) peer: SocketAddr,
-    /// Where it found us.
+    /// The local address the peer connected to.
     pub(crate) local: SocketAddr,
     pub(crate) data: &'a Bytes,
     pub(crate) params: ConnectParams,
-    /// Who the peer is, on a secure connection.
+    /// The identity of the peer, on a secure connection.
     pub(crate) identity: Option<&'a PeerIdentity>,
-    /// What it has proven of the keys that [`RequestDecision::Challenge`] asks for.
+    /// The key that the peer has proven, if [`RequestDecision::Challenge`] asked for it.
     pub(crate) proven: Option<&'a AuthSecret>,
 }
 
-/// What the handler says to a request.
+/// A handler's decision about a request.
 pub(crate) enum RequestDecision<A> {
-    /// It has no room for it now, and wakes the task when it has.
+    /// The handler has no room for the request now, and wakes the task when it has.
     NoRoom,
-    /// The verdict will be here.
+    /// The verdict will come through this ticket.
     Deferred(TicketHolder<Verdict>),
-    /// No, with this data (256 bytes at most).
+    /// The request is rejected with this data (256 bytes at most).
     Reject(Bytes),
-    /// First the key: these bytes go out, and [`RequestHandler::on_request`] is called again if it
-    /// is proven.
+    /// The peer must prove its key first: these bytes are sent, and [`RequestHandler::on_request`]
+    /// is called again once it has.
     Challenge(Box<Challenge>, Vec<u8>),
-    /// Yes: [`RequestHandler::hand_over`] takes the connection now.
+    /// The request is accepted: [`RequestHandler::hand_over`] takes the connection now.
     Accept(A),
 }
 
 /// An accepted connection on its way from the listener to the handler.
 pub(crate) struct Handover {
     pub(crate) link: AcceptedLink,
-    /// The key, if the peer has proven it already; our response has gone out then.
+    /// The key, if the peer has proven it already; our response has been sent then.
     pub(crate) proven: Option<ProvenKey>,
 }
 
-/// The handle of a listening task; dropping it closes the listener. Requests already reported
-/// remain open to be accepted.
+/// The handle of a listening task; dropping it closes the listener. Requests already reported can
+/// still be accepted.
 #[derive(Debug)]
 pub(crate) struct ListenHandle {
     local_addr: SocketAddr,
@@ -151,7 +152,7 @@ pub(crate) struct ListenHandle {
 }
 
 impl ListenHandle {
-    /// Listens. What comes waits for [`BoundListener::start`].
+    /// Binds a listener. Connections wait in the system's backlog until [`BoundListener::start`].
     pub(crate) fn bind(config: ListenConfig) -> Result<(ListenHandle, BoundListener)> {
         let address = canonical(config.address);
         let listener =
@@ -190,7 +191,7 @@ impl ListenHandle {
     }
 }
 
-/// A listener without a task that answers requests.
+/// A bound listener whose task has not been started.
 pub(crate) struct BoundListener {
     listener: Box<dyn Listener>,
     clock: Box<dyn Clock>,
@@ -199,7 +200,7 @@ pub(crate) struct BoundListener {
 }
 
 impl BoundListener {
-    /// Starts the task that lets `handler` answer requests.
+    /// Starts the task, in which `handler` decides about requests.
     pub(crate) fn start(self, executor: Executor, handler: impl RequestHandler) -> Result<()> {
         executor.start("fabric-listener", ListenTask::new(self, handler))
     }

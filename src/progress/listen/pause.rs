@@ -1,4 +1,4 @@
-//! Whether accepting pauses while as many connections are half open as may be.
+//! Whether accepting pauses while the limit of half-open connections is reached.
 //!
 //! ```text
 //!              as many as may be are half open               it pauses in vain
@@ -7,14 +7,15 @@
 //!       ├── no connection waits at the system ──────┘                              │
 //!       └─────────────── a while later ────────────────────────────────────────────┘
 //! ```
-//! Clients that connect at once, more than may be half open, are no attack: while accepting pauses,
-//! they wait in the system's backlog, and none is closed. But strangers who connect and stay silent
-//! would keep others out by that. So pausing ends when nothing is decided for a while, and after a
-//! longer while in any case. Then each connection that comes takes the place of the oldest of the
-//! host that has the most, so that a host's storm costs that host alone.
+//! More clients than may be half open can connect at the same time without being an attack: while
+//! accepting pauses, they wait in the system's backlog, and none is closed. But strangers who
+//! connect and stay silent would keep others out in this way. So pausing ends when no request is
+//! decided for a while, and after a longer while in any case. Then each new connection takes the
+//! place of the oldest one of the host that has the most, so that a host that floods the listener
+//! harms only itself.
 //!
-//! Time is counted in ticks: a process that did not run has read no requests meanwhile, and has one
-//! tick behind it, however late.
+//! Time is counted in ticks. A process that was suspended has read no requests meanwhile: that time
+//! counts as one tick, however long it was.
 
 use std::time::{Duration, Instant};
 
@@ -28,9 +29,9 @@ use crate::limits::{
 enum PauseState {
     /// No connection waits for room.
     Accepting,
-    /// Connections may wait in the system's backlog, until there is room.
+    /// Connections may wait in the system's backlog until there is room.
     Pausing,
-    /// A connection takes the place of another.
+    /// A new connection takes the place of another.
     Evicting,
 }
 
@@ -40,22 +41,22 @@ state_machine! { PauseState {
     Evicting => [Accepting],
 }}
 
-/// See the module's documentation.
+/// The state of pausing; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct AcceptPause {
     state: PauseState,
     tick: Duration,
-    /// Pausing: when the tick is over. Otherwise: when the pauses so far are forgotten.
+    /// While pausing: when the tick ends. Otherwise: when the pauses so far are forgotten.
     due: Option<Instant>,
     /// Ticks of this pause and of those before it.
     ticks: u32,
-    /// Those since the last decision.
+    /// Ticks since the last decision.
     silent: u32,
 }
 
 impl AcceptPause {
     pub(super) fn new(handshake_timeout: Duration) -> Self {
-        // In half of the time of a handshake, the first of many requests has come.
+        // Half of a handshake's time limit is enough for the first of many requests to arrive.
         let silent = handshake_timeout.min(HANDSHAKE_TIMEOUT_DEFAULT) / 2;
         AcceptPause {
             state: PauseState::Accepting,
@@ -72,7 +73,8 @@ impl AcceptPause {
         self.silent = 0;
     }
 
-    /// As many are half open as may be. True: what comes next waits in the system's backlog.
+    /// Called when the limit of half-open connections is reached. Returns true if new ones are to
+    /// wait in the system's backlog.
     pub(super) fn pauses(&mut self, now: Instant) -> bool {
         if self.state == PauseState::Accepting {
             self.go(PauseState::Pausing, now + self.tick);
@@ -80,24 +82,24 @@ impl AcceptPause {
         self.state == PauseState::Pausing
     }
 
-    /// No connection waits for room among those that are half open.
+    /// Called when no connection waits for room among the half-open ones.
     pub(super) fn end(&mut self, now: Instant) {
         if self.state == PauseState::Pausing {
             self.go(PauseState::Accepting, now + EVICTING_TIME);
         }
     }
 
-    /// The handler has decided about a connection, which was half open until then.
+    /// Called when the handler has decided about a connection, which was half open until then.
     pub(super) fn on_decision(&mut self) {
         self.silent = 0;
     }
 
-    /// When [`handle_due`](Self::handle_due) has something to do.
+    /// Returns when [`handle_due`](Self::handle_due) has something to do.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// True: what waits in the system's backlog need not wait any more.
+    /// Returns true if connections in the system's backlog need not wait any more.
     pub(super) fn handle_due(&mut self, now: Instant) -> bool {
         if self.due.is_none_or(|due| now < due) {
             return false;
@@ -135,7 +137,7 @@ mod tests {
         (pause, now)
     }
 
-    /// Ticks in which nothing is decided. True: pausing has ended.
+    /// Lets ticks pass in which nothing is decided. Returns true if pausing has ended.
     fn ticks(pause: &mut AcceptPause, now: &mut Instant, count: u32) -> bool {
         (0..count).any(|_| {
             *now += TICK;
@@ -143,7 +145,7 @@ mod tests {
         })
     }
 
-    /// Silent strangers delay others once, and then, for minutes, no more.
+    /// Silent strangers delay others once, and then not again for minutes.
     #[test]
     fn a_pause_in_which_nothing_is_decided_ends() {
         let coverage = EdgeCoverage::begin("PauseState");
@@ -164,8 +166,8 @@ mod tests {
         coverage.expect_all();
     }
 
-    /// A crowd that is slow, but comes, is waited for; strangers who send a request now and then,
-    /// or make room now and then, do not keep others out for longer than that.
+    /// Many clients that are slow, but send requests, are waited for; strangers who send a request
+    /// now and then, or make room now and then, do not keep others out for longer than that.
     #[test]
     fn pauses_go_on_while_there_are_decisions_but_not_without_end() {
         for is_ended in [false, true] {
@@ -183,7 +185,7 @@ mod tests {
         }
     }
 
-    /// A process that was stopped has read nothing meanwhile.
+    /// A process that was suspended has read nothing meanwhile.
     #[test]
     fn time_in_which_this_side_does_not_run_is_one_tick() {
         let (mut pause, now) = pausing();

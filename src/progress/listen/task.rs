@@ -1,4 +1,5 @@
-//! The listening task: accepts, gives each peer its steps, and passes complete requests on.
+//! The listening task: accepts connections, steps each peer's handshake, and passes complete
+//! requests on.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -27,29 +28,29 @@ use super::{BoundListener, ListenConfig, RequestHandler};
 
 pub(super) struct ListenTask<H> {
     pub(super) handler: H,
-    /// When the handler has work of its own to do.
+    /// Time at which the handler has work of its own to do.
     pub(super) handler_due: Option<Instant>,
     pub(super) listener: Option<Box<dyn Listener>>,
     pub(super) clock: Box<dyn Clock>,
     pub(super) shared: Arc<ListenWake>,
     pub(super) peers: BTreeMap<u64, IncomingPeer>,
-    /// Those of `peers` whose request, or proof of a key, is to come yet or has just come.
+    /// The `peers` whose request or proof of a key is being awaited, or has just been received.
     pub(super) half_open: HostShares<u64, IpAddr>,
-    /// Those to whom their rejection has been sent. They make room for the half-open ones.
+    /// The `peers` that have been sent their rejection. They are closed before half-open ones.
     pub(super) rejected: HostShares<u64, IpAddr>,
     /// Whether accepting pauses while there are too many.
     pub(super) pause: AcceptPause,
     /// The deadlines of `peers`.
     pub(super) deadlines: HandshakeDeadlines<u64>,
-    /// Peers whose request waits for room, oldest first.
+    /// Peers whose request waits for room at the handler, oldest first.
     pub(super) pending: VecDeque<u64>,
     pub(super) next: u64,
     pub(super) paused_until: Option<Instant>,
     pub(super) stopped: bool,
-    /// Why the listener closed by itself, until the handler has taken the report.
+    /// The reason why the listener closed by itself, until the handler has taken the report.
     pub(super) broken: Option<Error>,
     pub(super) config: ListenConfig,
-    /// Something has moved since [`ProgressTask::has_moved`] was last asked.
+    /// True if anything has moved since the last call of [`ProgressTask::has_moved`].
     pub(super) moved: bool,
 }
 
@@ -89,7 +90,8 @@ impl<H: RequestHandler> ListenTask<H> {
             if !self.pending.is_empty() {
                 return;
             }
-            // Requests that are here have been read: those that take room have sent none yet.
+            // All requests that have come are read by now: the half-open peers have not sent
+            // theirs.
             let is_full = self.half_open.len() >= self.config.half_open_max;
             if is_full && self.pause.pauses(now) {
                 return;
@@ -111,7 +113,8 @@ impl<H: RequestHandler> ListenTask<H> {
         cx.waker().wake_by_ref();
     }
 
-    /// Closes the listener, and has that reported. Peers on a lost transport go at their deadline.
+    /// Closes the listener and keeps the error to be reported. If the transport is lost, its peers
+    /// end at their deadline.
     fn on_broken(&mut self, error: Error) {
         if self.listener.take().is_some() {
             tracing::warn!(%error, "the listener is broken and closes");
@@ -165,14 +168,14 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    /// The peer has nothing more to do here; what it still has of a connection closes.
+    /// Forgets a peer that is done here; if it still has a connection, that closes.
     fn forget(&mut self, mut peer: IncomingPeer) {
         self.deadlines.set(peer.id, &mut peer.deadline, None);
         self.half_open.remove(peer.id, peer.host);
         self.rejected.remove(peer.id, peer.host);
     }
 
-    /// Looks at one peer; drops it when it has nothing more to do here.
+    /// Steps one peer, and forgets it when it is done here.
     fn advance(&mut self, id: u64) {
         let Some(mut peer) = self.peers.remove(&id) else {
             return;
@@ -184,7 +187,7 @@ impl<H: RequestHandler> ListenTask<H> {
         self.make_room();
     }
 
-    /// Reports to the handler that the listener broke, once there is room.
+    /// Reports to the handler that the listener broke, as soon as it has room.
     fn report_broken(&mut self, cx: &mut Context<'_>) {
         if let Some(error) = &self.broken
             && self.handler.on_broken(error, cx)
@@ -193,7 +196,7 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    /// Passes requests that have come in full to the handler, as far as it has room.
+    /// Passes complete requests to the handler, as far as it has room.
     fn pass_on_requests(&mut self, cx: &mut Context<'_>) {
         while let Some(&id) = self.pending.front() {
             let Some(mut peer) = self.peers.remove(&id) else {
@@ -213,7 +216,7 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    /// The handle is gone: requests that were not passed on end with the listener.
+    /// Closes the listener: its handle was dropped. Requests that were not passed on end with it.
     fn stop(&mut self) {
         self.listener = None;
         self.pending.clear();
@@ -227,8 +230,8 @@ impl<H: RequestHandler> ListenTask<H> {
         }
     }
 
-    /// Requests have no reader any more: connections are refused from now on, and requests that
-    /// were not passed on are rejected.
+    /// Closes the listener because requests have no reader any more: connections are refused from
+    /// now on, and requests that were not passed on are rejected.
     fn reject_all(&mut self) {
         tracing::warn!("no handle of the event queue is left: the listener closes");
         // Before the first refusal, so that a refused peer finds the listener closed.
@@ -274,12 +277,13 @@ impl<H: RequestHandler> Future for ListenTask<H> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // 1. The transport, which this task alone drives, makes peers ready, and need not wake it.
+        // 1. The transport is driven by this task only: it makes peers ready and need not wake the
+        // task.
         this.shared.lock().task = None;
         if let Poll::Ready(Err(lost)) = this.config.transport.poll_drive(cx) {
             this.on_broken(lost);
         }
-        // 2. A step for each peer that is ready.
+        // 2. Each ready peer takes a step.
         let ready = {
             let mut ready = this.shared.lock();
             ready.task = Some(cx.waker().clone());
@@ -290,7 +294,8 @@ impl<H: RequestHandler> Future for ListenTask<H> {
             this.advance(id);
         }
         emit_held();
-        // 3. The handler's own work; without a handler, or a handle, the listener closes.
+        // 3. The handler does its own work; if requests have no reader, or the listener's handle
+        // was dropped, the listener closes.
         this.handler_due = this.handler.poll(this.clock.now(), cx);
         if this.listener.is_some() && this.handler.is_gone(cx) {
             this.reject_all();
@@ -317,7 +322,7 @@ impl<H: RequestHandler> Future for ListenTask<H> {
             }
         }
         this.report_broken(cx);
-        // 5. Deadlines: handshakes that took too long, the pause of accepting, the handler's own.
+        // 5. Deadlines: handshakes that took too long, pauses of accepting, the handler's own work.
         while let Some(at) = this.expire(cx) {
             let now = this.clock.now();
             if this.clock.poll_deadline(at, now, cx).is_pending() {

@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 
 use crate::stats::ListenerStats;
 
-/// What wakes the listening task, and what it is woken for.
+/// The waker of the listening task, and the reasons to wake it.
 #[derive(Debug, Default)]
 pub(super) struct ListenWake {
     pub(super) stopping: AtomicBool,

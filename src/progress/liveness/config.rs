@@ -39,7 +39,7 @@ use crate::transport::KeepAliveConfig;
 #[non_exhaustive]
 pub struct Liveness {
     pub(super) interval: Duration,
-    /// 0 in `OFF` only.
+    /// 0 only in `OFF`.
     pub(super) rounds: u32,
     pub(super) idle_interval: Duration,
 }
@@ -133,14 +133,15 @@ impl Liveness {
         Err(Error::new(ErrorKind::InvalidArgument, message))
     }
 
-    /// How long bytes on one connection count as received on the others to the same domain: half of
-    /// the idle interval, which keeps what is promised; where that is short, nothing is shared.
+    /// Returns how long bytes on one connection count as received on the others to the same domain:
+    /// half of the idle interval, so that the promised times still hold. `None`: the idle interval
+    /// is too short, and nothing is shared.
     pub(super) fn shared(&self) -> Option<Duration> {
         (self.idle_interval >= self.interval * LIVENESS_SHARED_RATIO_MIN)
             .then_some(self.idle_interval / 2)
     }
 
-    /// From one heartbeat to the next.
+    /// Returns the time from one heartbeat to the next.
     pub(super) fn step(&self, interval: ProbeInterval) -> Duration {
         match interval {
             ProbeInterval::Idle => self.idle_interval.max(self.interval),
@@ -148,17 +149,17 @@ impl Liveness {
         }
     }
 
-    /// What the peer gets to know, in the HELLO.
+    /// Returns the interval that the HELLO announces to the peer.
     pub(in crate::progress) fn probes_after_ms(&self) -> u32 {
         u32::try_from(self.interval.as_millis()).unwrap_or(u32::MAX)
     }
 
-    /// The silence of a peer's system that is none of a living one.
+    /// Returns the silence from which on a peer's system counts as dead.
     pub(super) fn silence_max(&self) -> Duration {
         self.interval * self.rounds
     }
 
-    /// How the system probes on a connection with nothing outstanding.
+    /// Returns how the system probes on a connection with nothing outstanding.
     pub(super) fn when_idle(&self) -> KeepAliveConfig {
         KeepAliveConfig {
             idle: self.idle_interval,
@@ -167,8 +168,8 @@ impl Liveness {
         }
     }
 
-    /// How the system probes a plain peer while something is outstanding: so that it is found dead
-    /// in time, in the kernel's whole seconds.
+    /// Returns how the system probes a plain peer while something is outstanding: it finds the peer
+    /// dead in time, up to the kernel's whole seconds.
     pub(super) fn when_watched(&self) -> KeepAliveConfig {
         let second = Duration::from_secs(1);
         let step = self.interval.max(second);

@@ -1,5 +1,5 @@
-//! The liveness of one connection's peer as a pure machine: time is an argument, what the
-//! connection and the system know of it comes as [`LivenessInputs`], and what is to be done is a
+//! The liveness of one connection's peer as a pure machine: time is an argument, the knowledge of
+//! the connection and the system comes as [`LivenessInputs`], and the result is a
 //! [`LivenessAction`].
 //!
 //! ```text
@@ -14,9 +14,9 @@
 //!       ours unanswered, twice in a row
 //! ```
 //!
-//! A heartbeat judges nothing if it is late, or while this side does not read: the answer may lie
-//! in what was not read. A plain peer answers no probes: only the silence of its system about bytes
-//! of ours counts. A program that is stopped, or does not read, has a system that answers.
+//! A heartbeat judges nothing if it is late, or while this side does not read: the answer may be
+//! among the unread bytes. A plain peer answers no probes: only the silence of its system about
+//! bytes of ours counts. The system of a program that is stopped, or does not read, still answers.
 
 use std::time::{Duration, Instant};
 
@@ -33,13 +33,13 @@ use crate::transport::KeepAliveConfig;
 /// What is known of the peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::progress) enum LivenessState {
-    /// No heartbeat: nothing is outstanding, and nothing is owed.
+    /// There is no heartbeat: nothing is outstanding, and nothing is owed.
     Suspended,
-    /// A heartbeat per interval.
+    /// There is a heartbeat per interval.
     Watching,
     /// A probe was sent that has not been answered.
     Probing,
-    /// The connection is reset: what was not sent will never be taken.
+    /// The connection is reset: bytes that were not sent will never be taken.
     Dead,
 }
 
@@ -50,7 +50,7 @@ state_machine! { LivenessState {
     Dead => [],
 }}
 
-/// How often the peer has to be heard.
+/// How often the peer must be heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ProbeInterval {
     /// Once per `idle_interval`: only receives are posted.
@@ -59,34 +59,34 @@ pub(super) enum ProbeInterval {
     Active,
 }
 
-/// What a heartbeat goes by.
+/// The inputs of a heartbeat.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LivenessInputs {
-    /// The connection is up, and neither side is ending it.
+    /// True if the connection is up, and neither side is ending it.
     pub(super) is_up: bool,
-    /// The peer answers probes (the extension).
+    /// True if the peer answers probes (the extension).
     pub(super) answers_probes: bool,
-    /// This side reads: what the peer says is heard.
+    /// True if this side reads, so that it sees what the peer sends.
     pub(super) is_reading: bool,
-    /// What operations of this side ask for; `None`: none is outstanding.
+    /// The interval that outstanding operations need; `None`: none is outstanding.
     pub(super) outstanding: Option<ProbeInterval>,
-    /// All frames have been handed to the system, the last probe among them.
+    /// True if all frames have been handed to the system, including the last probe.
     pub(super) is_transmit_idle: bool,
-    /// What other connections know of the same domain; nothing, unless this one is idle.
+    /// What other connections know of the same domain; Unknown, unless this one is idle.
     pub(super) domain: PeerStatus,
     /// Silence in milliseconds after which the peer probes; 0: it never does. `None`: it did not
     /// say.
     pub(super) peer_probes_after_ms: Option<u32>,
-    /// For how long nothing has come; `None`: the system does not know.
+    /// Time since the last byte was received; `None`: the system does not know.
     pub(super) silent: Option<Duration>,
-    /// For how long the peer's system has left bytes or probes of ours unanswered.
+    /// Time for which the peer's system has left bytes or probes of ours unanswered.
     pub(super) unanswered: Duration,
-    /// Bytes of ours that the peer's system has confirmed, and has not.
+    /// Number of bytes of ours that the peer's system has confirmed, and that it has not.
     pub(super) confirmed: u64,
     pub(super) unconfirmed: u64,
 }
 
-/// What is to be done after a heartbeat.
+/// What to do after a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LivenessAction {
     None,
@@ -94,16 +94,16 @@ pub(super) enum LivenessAction {
     Probe,
     /// Send an answer (PONG) unasked, since the peer's probes are not read.
     Answer,
-    /// The peer is dead.
+    /// Declare the peer dead.
     Dead(DeathReason),
 }
 
-/// Why a peer counts as dead.
+/// The reason why a peer is declared dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeathReason {
-    /// It did not answer a probe, and nothing has come from it for so long, if not longer.
+    /// It did not answer a probe, and nothing has come from it for at least this time.
     Silent(Duration),
-    /// Its system has not reacted to what was sent to it for so long.
+    /// Its system has not reacted to what was sent to it for this time.
     SystemSilent(Duration),
 }
 
@@ -111,51 +111,55 @@ pub(super) enum DeathReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heartbeat {
     pub(super) action: LivenessAction,
-    /// When the next one is due; `None`: when it is asked for again.
+    /// Time at which the next heartbeat is due; `None`: when it is asked for again.
     pub(super) next: Option<Instant>,
-    /// How the system is to probe from now on, if that changes.
+    /// The system's new probing configuration, if it changes.
     pub(super) keep_alive: Option<KeepAliveConfig>,
-    /// Bytes came from the peer, then or later.
+    /// Bytes came from the peer at this time or later.
     pub(super) heard_since: Option<Instant>,
 }
 
 /// A probe that has not been answered.
 #[derive(Clone, Copy, Debug, Default)]
 struct Probe {
-    /// Bytes that the peer's system had confirmed at the last heartbeat.
+    /// Number of bytes that the peer's system had confirmed at the last heartbeat.
     confirmed: u64,
-    /// How many it will have confirmed when it has the probe; not known while that waits for room.
+    /// Number of bytes it will have confirmed once it has the probe; not known while the probe
+    /// waits for room.
     with_probe: Option<u64>,
-    /// Intervals missed since.
+    /// Number of intervals missed since the probe.
     missed: u32,
 }
 
-/// See the module.
+/// The machine; see the module.
 #[derive(Debug)]
 pub(in crate::progress) struct LivenessMachine {
     config: Liveness,
     state: LivenessState,
-    /// Of use unless suspended.
+    /// Meaningful unless suspended.
     interval: ProbeInterval,
-    /// Bytes have come since the last heartbeat.
+    /// True if bytes have come since the last heartbeat.
     heard: bool,
-    /// The heartbeat by which the last byte had come: one that found bytes, or the first one.
+    /// Time of the last heartbeat that found bytes, or of the first one: the last byte had come by
+    /// then.
     silent_since: Option<Instant>,
     last: Option<Instant>,
     next: Option<Instant>,
-    /// Of use while probing.
+    /// Meaningful while probing.
     probe: Probe,
-    /// Intervals in which a probe was not answered, of all probes.
+    /// Number of intervals in which a probe was not answered, over all probes.
     misses: u64,
-    /// Heartbeats in a row that found the peer's system silent for too long.
+    /// Number of heartbeats in a row that found the peer's system silent for too long.
     unanswered: u32,
-    /// Intervals in a row in which what came on another connection counted for this one.
+    /// Number of intervals in a row in which bytes on another connection counted for this one.
     shared: u32,
-    /// The system probes a plain peer's as often as outstanding operations ask for.
+    /// True if the system probes a plain peer as often as outstanding operations need.
     fast_probing: bool,
-    /// For so many heartbeats the peer is watched, and probed at once, whatever is outstanding.
+    /// Number of heartbeats for which the peer is watched, and probed at once, whatever is
+    /// outstanding.
     doubts: u32,
-    /// Where in an idle interval its heartbeats fall, and how soon it probes for itself: 0 to 1.
+    /// Where in an idle interval the heartbeats fall, and how soon the connection probes for
+    /// itself: 0 to 1.
     spread: f64,
 }
 
@@ -172,7 +176,7 @@ impl LivenessMachine {
             probe: Probe::default(),
             misses: 0,
             unanswered: 0,
-            // Connections that began together do not probe for themselves together.
+            // Connections that began together must not all probe for themselves at the same time.
             shared: (spread * f64::from(SHARED_INTERVALS_MAX)) as u32,
             fast_probing: false,
             doubts: 0,
@@ -184,17 +188,17 @@ impl LivenessMachine {
         &self.config
     }
 
-    /// True while its heartbeats come at the short interval.
+    /// Returns true while heartbeats come at the short interval.
     pub(super) fn is_active(&self) -> bool {
         self.interval == ProbeInterval::Active && self.state != LivenessState::Suspended
     }
 
-    /// True if nothing that is outstanding can need more heartbeats than there are.
+    /// Returns true if no outstanding operation can need more heartbeats than there are.
     pub(super) fn is_watched_enough(&self) -> bool {
         self.is_active() || self.config.is_off()
     }
 
-    /// Intervals in which a probe was not answered.
+    /// Returns the number of intervals in which a probe was not answered.
     pub(in crate::progress) fn misses(&self) -> u64 {
         self.misses
     }
@@ -203,7 +207,7 @@ impl LivenessMachine {
         self.state == LivenessState::Dead
     }
 
-    /// When the next heartbeat is due, if one is.
+    /// Returns when the next heartbeat is due, if one is.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }
@@ -213,13 +217,13 @@ impl LivenessMachine {
         self.last
     }
 
-    /// Something has come. This is all of it that is on the path of a message.
+    /// Records that something was received: the machine's only work on the path of a message.
     pub(in crate::progress) fn on_received(&mut self) {
         self.heard = true;
     }
 
-    /// The peer has to be heard this often from now on. True if a heartbeat must follow at once, to
-    /// begin that.
+    /// Asks for the peer to be heard this often from now on. Returns true if a heartbeat must
+    /// follow at once, to begin that.
     pub(super) fn watch(&mut self, interval: ProbeInterval) -> bool {
         match self.state {
             LivenessState::Dead | LivenessState::Probing => return false,
@@ -232,8 +236,8 @@ impl LivenessMachine {
         true
     }
 
-    /// The peer may be gone: what came before says nothing of it. True if a heartbeat must follow
-    /// at once, which probes it.
+    /// Doubts the peer, which may be gone: what it sent before proves nothing. Returns true if a
+    /// heartbeat must follow at once, which probes it.
     pub(super) fn doubt(&mut self) -> bool {
         if self.config.is_off() || self.doubts > 0 || self.state == LivenessState::Dead {
             return false;
@@ -251,13 +255,13 @@ impl LivenessMachine {
         begins
     }
 
-    /// True if the next heartbeat will judge the peer's silence: what has come is to be read first,
-    /// and the system is to be asked.
+    /// Returns true if the next heartbeat will judge the peer's silence: received bytes must be
+    /// read first, and the system must be asked.
     pub(super) fn will_judge(&self, domain: PeerStatus) -> bool {
         (self.last.is_some() || self.doubts > 0) && !self.heard && !self.is_shared(domain)
     }
 
-    /// True if what other connections know counts for this one.
+    /// Returns true if the knowledge of other connections counts for this one.
     fn is_shared(&self, domain: PeerStatus) -> bool {
         domain != PeerStatus::Unknown
             && self.state == LivenessState::Watching
@@ -266,7 +270,7 @@ impl LivenessMachine {
             && self.shared < SHARED_INTERVALS_MAX
     }
 
-    /// A heartbeat.
+    /// Handles a heartbeat.
     pub(super) fn on_tick(
         &mut self,
         now: Instant,
@@ -335,7 +339,7 @@ impl LivenessMachine {
         }
     }
 
-    /// Nothing has come since the last heartbeat.
+    /// Handles an interval in which nothing has come since the last heartbeat.
     fn on_silence(
         &mut self,
         now: Instant,
@@ -355,9 +359,10 @@ impl LivenessMachine {
             return LivenessAction::Dead(DeathReason::SystemSilent(inputs.unanswered));
         }
         let can_hear = is_watched && inputs.is_reading && inputs.answers_probes;
-        // The system has bytes that this side has not read. What came shortly before the last
-        // heartbeat is not among them: else a connection that is idle from its beginning would
-        // not be probed in its first interval, nor would one of those that share its answer.
+        // True if the system has bytes that this side has not read. Bytes that came shortly before
+        // the last heartbeat are not counted: otherwise a connection that is idle from its
+        // beginning would not be probed in its first interval, nor would one of the connections
+        // that share its answer.
         let has_come =
             (inputs.silent).is_some_and(|silent| silent + LIVENESS_CLOCK_SLACK < elapsed);
         let is_late = now.saturating_duration_since(due) > self.config.interval / 2;
@@ -383,7 +388,7 @@ impl LivenessMachine {
         LivenessAction::Probe
     }
 
-    /// An interval without an answer has passed. True if it was the last.
+    /// Counts an interval without an answer. Returns true if it was the last.
     fn is_missed(&mut self, inputs: &LivenessInputs) -> bool {
         let probe = &mut self.probe;
         if probe.with_probe.is_none() && inputs.is_transmit_idle {
@@ -392,7 +397,7 @@ impl LivenessMachine {
         let taken = inputs.confirmed > probe.confirmed;
         probe.confirmed = inputs.confirmed;
         if taken && probe.with_probe.is_none_or(|all| inputs.confirmed < all) {
-            // What lies ahead of the probe is being taken, so the probe is on its way.
+            // Bytes ahead of the probe are being taken, so the probe is on its way.
             probe.missed = 0;
             return false;
         }
@@ -414,7 +419,7 @@ impl LivenessMachine {
         }
     }
 
-    /// No heartbeat is needed; the system probes no more often than an idle connection.
+    /// Suspends heartbeats; the system probes only as often as on an idle connection.
     fn suspend(&mut self) -> Heartbeat {
         if !matches!(self.state, LivenessState::Suspended | LivenessState::Dead) {
             self.go(LivenessState::Suspended);
@@ -456,7 +461,7 @@ impl LivenessMachine {
         timer.at(now + after, every)
     }
 
-    /// Our own interval, or, of a side that does not read, the peer's if that is shorter.
+    /// Returns our own interval; for a side that does not read, the peer's if that is shorter.
     fn active_interval(&self, inputs: &LivenessInputs) -> Duration {
         let ours = self.config;
         if inputs.is_reading {
@@ -481,17 +486,18 @@ impl LivenessMachine {
     }
 }
 
-/// A fraction in [0, 1): those of successive numbers lie evenly, from where `seed` says.
+/// Returns a fraction in [0, 1): successive numbers give evenly spread fractions, beginning at one
+/// that `seed` determines.
 pub(in crate::progress) fn spread(number: u64, seed: u64) -> f64 {
-    // 2^64 divided by the golden ratio: its multiples never crowd.
+    // 2^64 divided by the golden ratio: its multiples never cluster.
     let golden = 0x9E37_79B9_7F4A_7C15_u64;
     let at = number.wrapping_mul(golden).wrapping_add(seed);
     (at >> 32) as f64 / (1_u64 << 32) as f64
 }
 
-/// Until the first heartbeat of an idle connection: what becomes idle together is spread evenly
-/// over half of the interval, and so it stays. The two sides of a connection differ, so that one of
-/// them probes first, and the other has heard it.
+/// Returns the time until the first heartbeat of an idle connection: connections that become idle
+/// together are spread evenly over half of the interval, and stay so. The two sides of a connection
+/// differ, so that one of them probes first, and the other has heard it.
 fn first_idle_heartbeat_after(every: Duration, spread: f64) -> Duration {
     every / 2 + (every / 2).mul_f64(spread)
 }

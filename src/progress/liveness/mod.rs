@@ -1,18 +1,18 @@
 //! Liveness: which connections have heartbeats, when, and what silence means (ruling 13).
 //!
 //! [`machine`] decides, without I/O or clock; this file carries out its actions. A port has
-//! heartbeats while operations of it are outstanding, always if it shares its receives, and while
-//! it does not read, and so sends answers (PONG) unasked; posting registers it with the driver's
-//! timer, a heartbeat that finds nothing to watch suspends it. On the path of a message this costs
-//! a flag per received batch. Other connections with nothing outstanding have no heartbeats: their
-//! systems probe each other (keepalive), which costs this process nothing.
+//! heartbeats while it has operations outstanding, always if it shares its receives, and while it
+//! does not read, when it sends answers (PONG) unasked. Posting registers the port with the
+//! driver's timer; a heartbeat that finds nothing to watch suspends it. The path of a message pays
+//! a flag per received batch. Other connections with nothing outstanding have no heartbeats: the
+//! peers' systems probe each other (keepalive), which costs this process nothing.
 //!
-//! The interval is short while something awaits the peer, and long ([`ProbeInterval::Idle`]) while
-//! at most receives are posted, the normal state of a server. Idle connections to the same domain
-//! of a peer share what they hear (`peers.rs`), so that one of them probes for all.
+//! The interval is short while an operation awaits the peer, and long ([`ProbeInterval::Idle`])
+//! while at most receives are posted, the normal state of a server. Idle connections to the same
+//! domain of a peer share what they receive (`peers.rs`), so that one of them probes for all.
 //!
-//! Heartbeats of idle ports are spread over their interval, and their times are shared
-//! (`timer.rs`). An idle port gives back the memory that its queues keep.
+//! Heartbeats of idle ports are spread over their interval, and share their times (`timer.rs`). An
+//! idle port gives back the memory that its queues keep.
 
 mod config;
 mod machine;
@@ -36,15 +36,15 @@ pub(super) use peers::PeerLiveness;
 use peers::{PeerDomain, PeerStatus};
 pub(super) use timer::HeartbeatTimer;
 
-/// The liveness of a port's peer, and what the machine of it is fed with.
+/// The liveness of a port's peer, and the inputs of its machine.
 #[derive(Debug)]
 pub(super) struct PortLiveness {
     pub(super) machine: LivenessMachine,
-    /// Bytes handed to the transport's system so far.
+    /// Number of bytes handed to the transport's system so far.
     pub(super) sent: u64,
-    /// Probes sent so far: the token of the last one.
+    /// Number of probes sent so far: the token of the last one.
     pub(super) probes: u64,
-    /// The system probes the peer's when the connection has long been silent.
+    /// True if the system probes the peer's when the connection has long been silent.
     pub(super) kept_alive: bool,
 }
 
@@ -59,17 +59,17 @@ impl PortLiveness {
     }
 }
 
-/// What follows a heartbeat.
+/// When the heartbeat that follows one is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextHeartbeat {
-    /// The same again, after a turn of its port.
+    /// The same heartbeat is repeated, after a turn of its port.
     AfterTurn,
-    /// The next one then; `None`: when it is registered anew.
+    /// At this time; `None`: when it is registered again.
     At(Option<Instant>),
 }
 
 impl Port {
-    /// The connection is up.
+    /// Begins liveness: the connection is up.
     pub(super) fn begin_liveness(&self, state: &mut PortState) {
         let config = state.liveness.machine.config();
         if config.is_off() {
@@ -81,10 +81,10 @@ impl Port {
         self.watch_peer(state);
     }
 
-    /// Something was posted, or a frame has begun: from now on the peer must be heard as often as
-    /// that asks for.
+    /// Registers heartbeats for what is outstanding, after a post or the beginning of a frame: from
+    /// now on the peer must be heard that often.
     pub(super) fn watch_peer(&self, state: &mut PortState) {
-        // First what is the case at most calls: nothing changes.
+        // The common case first: nothing changes.
         if !state.liveness.machine.is_watched_enough()
             && is_up(state)
             && let Some(interval) = outstanding(state)
@@ -93,14 +93,15 @@ impl Port {
         }
     }
 
-    /// Reading has stopped: the peer's probes are not seen, so heartbeats answer them unasked.
+    /// Registers heartbeats that answer the peer's probes unasked: reading has stopped, so the
+    /// probes are not seen.
     pub(super) fn register_unasked_answers(&self, state: &mut PortState) {
         if state.machine.answers_probes() {
             self.register_heartbeat(state, ProbeInterval::Active);
         }
     }
 
-    /// The peer may have given up this connection: it is asked now, whatever is outstanding.
+    /// Has the peer probed now, whatever is outstanding: it may have given up this connection.
     pub(in crate::progress) fn doubt_peer(&self) {
         let mut state = self.lock("doubt the peer");
         if is_up(&state) && state.liveness.machine.doubt() {
@@ -115,13 +116,14 @@ impl Port {
         }
     }
 
-    /// When its next heartbeat is registered for.
+    /// Returns the time for which the next heartbeat is registered.
     pub(super) fn next_heartbeat(&self) -> Option<Instant> {
         self.lock("next heartbeat").liveness.machine.next()
     }
 
-    /// A heartbeat, be it due or the first of an interval. One that is to judge the peer's silence
-    /// asks for a turn first, unless it `had_turn`: the link may have bytes that were not read.
+    /// Handles a heartbeat, which is due or the first of an interval. If it would judge the peer's
+    /// silence it asks for a turn first, unless it `had_turn`: the link may have bytes that were
+    /// not read.
     pub(super) fn heartbeat(
         &self,
         now: Instant,
@@ -132,8 +134,8 @@ impl Port {
         let _entered = self.span.enter();
         let mut guard = self.lock("heartbeat");
         let state = &mut *guard;
-        // 1. The usual heartbeat of an idle connection ends here and with step 2: it was heard, or
-        //    another connection to the same domain was.
+        // 1. The usual heartbeat of an idle connection needs only this step and the next: something
+        // was received on it, or on another connection to the same domain.
         let domain = self.domain_status(state, now, peers);
         if !had_turn && state.liveness.machine.will_judge(domain) {
             return NextHeartbeat::AfterTurn;
@@ -146,14 +148,14 @@ impl Port {
             keep_alive,
             heard_since,
         } = state.liveness.machine.on_tick(now, timer, &inputs);
-        // 3. Other connections to the domain share what this one heard.
+        // 3. Share what this connection received with other connections to the domain.
         if let (Some(since), Some((domain, fresh))) = (heard_since, self.peer_domain(state)) {
             peers.heard(domain, since, fresh);
         }
         if let (Some(keep_alive), Some(link)) = (keep_alive, &mut state.io.link) {
             link.set_keep_alive(keep_alive);
         }
-        // 4. Its action is carried out.
+        // 4. Carry out the machine's action.
         match action {
             LivenessAction::None => {}
             LivenessAction::Probe => {
@@ -174,15 +176,15 @@ impl Port {
             }
         }
         self.publish_and_wake(state);
-        // 5. An idle connection gives back what its queues keep.
+        // 5. Free the memory that the queues of an idle connection keep.
         if !state.liveness.machine.is_active() {
             shrink(state);
         }
         NextHeartbeat::At(next)
     }
 
-    /// The domain at the other end, and how long bytes from it count for all connections to it;
-    /// `None`: this connection is on its own.
+    /// Returns the peer's domain, and how long bytes received from it count for all connections to
+    /// it; `None`: this connection shares nothing.
     fn peer_domain(&self, state: &PortState) -> Option<(PeerDomain, Duration)> {
         let fresh = state.liveness.machine.config().shared()?;
         let domain = PeerDomain {
@@ -193,8 +195,8 @@ impl Port {
         Some((domain, fresh))
     }
 
-    /// What other connections know of this one's peer, if this one is idle. Where no system probes
-    /// whether this connection itself is there, the others know nothing about it.
+    /// Returns what other connections know of this one's peer, if this one is idle. If no system
+    /// probes whether this connection itself still exists, the others know nothing about it.
     fn domain_status(&self, state: &PortState, now: Instant, peers: &PeerLiveness) -> PeerStatus {
         let is_idle = state.io.recv.is_armed() && outstanding(state) == Some(ProbeInterval::Idle);
         let domain = self.peer_domain(state);
@@ -208,9 +210,9 @@ impl Port {
     }
 }
 
-/// What the machine goes by.
+/// Collects the inputs of the machine.
 fn liveness_inputs(state: &PortState, domain: PeerStatus) -> LivenessInputs {
-    // The system is asked only if what it says counts: that is a system call.
+    // The system is asked only if its answer counts: asking is a system call.
     let will_judge = state.liveness.machine.will_judge(domain);
     let link = state.io.link.as_ref().filter(|_| will_judge);
     let system = link.and_then(|link| link.stats());
@@ -246,22 +248,23 @@ impl fmt::Display for DeathReason {
     }
 }
 
-/// True while probes and answers are of use.
+/// Returns true while probes and answers are of use.
 fn is_up(state: &PortState) -> bool {
     state.machine.lifecycle() == Lifecycle::Connected
         && state.machine.fault().is_none()
         && state.life.is_open()
-        // A peer that has ended its stream may have left: a byte now would reset the connection
-        // under what it sent before.
+        // A peer that has ended its stream may have left: a byte sent now would reset the
+        // connection before this side has read what the peer sent earlier.
         && state.io.peer_stream == PeerStream::Open
 }
 
-/// Gives back what is kept for what may be queued soon.
+/// Frees memory that is kept for queues to grow into.
 fn shrink(state: &mut PortState) {
     state.machine.shrink();
 }
 
-/// How often the peer must be heard for what this side has outstanding; `None`: it need not.
+/// Returns how often the peer must be heard for the operations outstanding here; `None`: it need
+/// not be.
 fn outstanding(state: &PortState) -> Option<ProbeInterval> {
     let machine = &state.machine;
     if machine.awaits_peer() {

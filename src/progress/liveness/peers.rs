@@ -1,10 +1,10 @@
-//! When each peer domain was heard last, on any connection: one process drives all connections of a
+//! When each peer domain was last heard, on any connection. One process drives all connections of a
 //! domain, so idle connections to it share the answer to one probe.
 //!
 //! Connections belong to one domain if its host, its incarnation (HELLO) and the authorization key
-//! that both sides have proven are the same. The incarnation is what a peer says of itself, so this
-//! is a hint, and [`SHARED_INTERVALS_MAX`](crate::limits::SHARED_INTERVALS_MAX) bounds what it can
-//! do.
+//! that both sides have proven are the same. The incarnation is only what the peer claims, so this
+//! is a hint, and [`SHARED_INTERVALS_MAX`](crate::limits::SHARED_INTERVALS_MAX) bounds the damage
+//! that a false one can do.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::limits::STALE_ENTRIES_MIN;
 use crate::mr::AuthSecret;
 
-/// One life of a domain, at a host.
+/// One incarnation of a domain, at a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PeerDomain {
     pub(super) host: IpAddr,
@@ -23,7 +23,7 @@ pub(super) struct PeerDomain {
 }
 
 impl Hash for PeerDomain {
-    /// Without the key, which only domains that name the same incarnation differ in.
+    /// Omits the key: only domains that claim the same incarnation differ in nothing else.
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.host, self.incarnation).hash(state);
     }
@@ -34,7 +34,7 @@ impl Hash for PeerDomain {
 pub(super) enum PeerStatus {
     /// It was heard lately.
     Alive,
-    /// One of them has probed it, and may get the answer any moment.
+    /// One of them has probed it, and may get the answer at any moment.
     ProbeInFlight,
     Unknown,
 }
@@ -43,8 +43,8 @@ pub(super) enum PeerStatus {
 struct Entry {
     heard: Instant,
     stale_at: Instant,
-    /// The first probe since it was heard: a second one changes nothing, so that no connection
-    /// waits twice.
+    /// Time of the first probe since it was heard. A second probe does not change it, so that no
+    /// connection waits twice.
     probed: Option<Instant>,
 }
 
@@ -56,8 +56,9 @@ pub(in crate::progress) struct PeerLiveness {
 }
 
 impl PeerLiveness {
-    /// Something came from it `at` this time or later, which counts for `fresh`. Stale entries are
-    /// dropped when they make up half of all, which costs a constant per call on average.
+    /// Records that something came from the domain `at` this time or later, which counts for
+    /// `fresh`. Stale entries are dropped when they make up half of all, which costs a constant per
+    /// call on average.
     pub(super) fn heard(&mut self, domain: PeerDomain, at: Instant, fresh: Duration) {
         if self.domains.len() > self.kept_max {
             self.domains.retain(|_, entry| entry.stale_at > at);
@@ -75,14 +76,15 @@ impl PeerLiveness {
         }
     }
 
-    /// One of the connections to it probes it now.
+    /// Records that one of the connections to it probes it now.
     pub(super) fn probed(&mut self, domain: &PeerDomain, now: Instant) {
         if let Some(entry) = self.domains.get_mut(domain) {
             entry.probed.get_or_insert(now);
         }
     }
 
-    /// What is known, if it was heard within the last `fresh`, or probed within `answer_within`.
+    /// Returns what is known, if it was heard within the last `fresh`, or probed within
+    /// `answer_within`.
     pub(super) fn status(
         &self,
         domain: &PeerDomain,
@@ -130,7 +132,7 @@ mod tests {
         let one = domain(1, None);
         assert_eq!(status(&peers, &one, begin), PeerStatus::Unknown);
         peers.heard(one.clone(), begin + FRESH, FRESH);
-        // What an older connection heard before says nothing new.
+        // An older time on another connection changes nothing.
         peers.heard(one.clone(), begin, FRESH);
         let stale = begin + 2 * FRESH;
         let before = stale - Duration::from_nanos(1);
@@ -138,8 +140,8 @@ mod tests {
         assert_eq!(status(&peers, &one, stale), PeerStatus::Unknown);
     }
 
-    /// The answer to one probe is waited for by the others too, and once: when there is none, each
-    /// probes for itself, and no later probe makes another wait again.
+    /// Other connections wait for the answer to one probe too, and only once: if there is none,
+    /// each probes for itself, and no later probe makes another one wait again.
     #[test]
     fn the_answer_to_a_probe_is_waited_for_once() {
         let (mut peers, begin) = (PeerLiveness::default(), Instant::now());
@@ -172,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Peers come and go: what is kept of them does not grow with that.
+    /// Peers come and go: their entries do not accumulate.
     #[test]
     fn those_that_have_gone_are_forgotten() {
         let (mut peers, begin) = (PeerLiveness::default(), Instant::now());

@@ -1,5 +1,6 @@
-//! When heartbeats are due: shared times, so that thousands of connections wake the driver some
-//! dozens of times a second while they are watched, and about once while they are idle.
+//! The times at which heartbeats are due: they are shared, so that thousands of connections wake
+//! the driver some dozens of times a second while they are watched, and about once while they are
+//! idle.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ impl HeartbeatTimer {
         HeartbeatTimer { epoch }
     }
 
-    /// The next time for heartbeats of this interval, not before `at`.
+    /// Returns the next time for heartbeats of this interval, not before `at`.
     pub(super) fn at(&self, at: Instant, interval: Duration) -> Instant {
         let step = (interval / 64).clamp(HEARTBEAT_STEP_MIN, HEARTBEAT_STEP_MAX);
         let steps = at.saturating_duration_since(self.epoch).as_nanos() / step.as_nanos();

@@ -1,4 +1,4 @@
-//! What a port is opened with: what it is bound to, and what it offers its peer.
+//! Configuration of a port: its bindings, and what it offers its peer.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use crate::sync::Ring;
 use crate::transport::TrafficMark;
 use crate::wire::Capabilities;
 
-/// What an endpoint offers its peer beyond the plain protocol.
+/// What an endpoint offers its peer beyond libfabric's own protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct ExtensionConfig {
-    /// False: nothing.
+    /// False: it offers nothing.
     pub(crate) offered: bool,
-    /// Refused operations the connection lives through; 0: the first one ends it.
+    /// Number of refused operations that the connection survives; 0: the first one ends it.
     pub(crate) refusals_max: u32,
     /// When a silent peer counts as dead.
     pub(crate) liveness: Liveness,
-    /// What the peer has to prove, and is proven; `None`: nothing.
+    /// The key that each side must prove to the other; `None`: none.
     pub(crate) auth_key: Option<AuthSecret>,
 }
 
@@ -67,13 +67,13 @@ pub(crate) struct CounterSet {
 }
 
 impl CounterSet {
-    /// Itself, in as much room as it takes.
+    /// Boxes the set; `None` if nothing is counted.
     pub(crate) fn boxed(self) -> Option<Box<Self>> {
         let counts = self.all().next().is_some();
         counts.then(|| Box::new(self))
     }
 
-    /// Those that are bound.
+    /// Returns the counters that are bound.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Counter> {
         let all = [
             &self.send,
@@ -99,19 +99,19 @@ impl CounterSet {
     }
 }
 
-/// What an endpoint is bound to.
+/// The bindings of an endpoint.
 pub(crate) struct Bindings {
-    /// Takes the completions of peers' writes with CQ data, which are posted by no operation here.
+    /// Queue for completions of peers' writes with CQ data, which no operation here has posted.
     pub(crate) receive_queue: Ring<Completion>,
-    /// What the endpoint can do: what it admits of its peer.
+    /// Capabilities of the endpoint: what it admits from its peer.
     pub(crate) caps: SideCaps,
     /// `None`: nothing is counted.
     pub(crate) counters: Option<Box<CounterSet>>,
     /// Resolves the senders of messages, if completions have them (`FI_SOURCE`).
     pub(crate) sources: Option<Arc<dyn Sources>>,
-    /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
+    /// True if peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
     pub(crate) rma_events: bool,
-    /// The mark of what its sockets send; `None`: the system's, best effort.
+    /// Traffic mark of the endpoint's sockets; `None`: the system's default, best effort.
     pub(crate) traffic: Option<TrafficMark>,
     /// Slots for Connected and Shutdown, reserved when the endpoint is opened (ruling 8).
     pub(crate) connected: Option<EventSlot>,
@@ -127,8 +127,8 @@ impl Bindings {
         self.counters.as_ref()?.of(operation)
     }
 
-    /// Reserves a slot for the Connected of another attempt, if the failure of the last has taken
-    /// its own (ruling 8).
+    /// Reserves a slot for the Connected event of another attempt, if the failure of the last one
+    /// has used its own (ruling 8).
     pub(in crate::progress) fn reserve_connected(&mut self) -> Result<()> {
         let events = self.events.as_ref().and_then(WeakEventQueue::upgrade);
         if let (None, Some(events)) = (&self.connected, events) {

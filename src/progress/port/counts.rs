@@ -1,9 +1,9 @@
-//! What a port counts under its lock, and what it reads from its machines when it is asked.
+//! Counts that a port keeps under its lock, and statistics read from its machines on request.
 
 use crate::progress::port::Port;
 use crate::stats::{EndpointStats, OperationStats};
 
-/// What nothing else of a port keeps.
+/// The counts that no other part of a port keeps.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct PortCounts {
     pub(in crate::progress) operations: OperationStats,
@@ -13,7 +13,7 @@ pub(in crate::progress) struct PortCounts {
     pub(in crate::progress) backend_receives: u64,
     pub(in crate::progress) connects: u64,
     pub(in crate::progress) losses: u64,
-    /// Events of the machine, most of them ends of operations.
+    /// Number of events of the machine, most of them completed operations.
     pub(in crate::progress) published: u64,
 }
 
@@ -25,7 +25,7 @@ impl PortCounts {
 }
 
 impl Port {
-    /// What its connection has done and holds.
+    /// Returns the statistics of the connection.
     pub(crate) fn stats(&self) -> EndpointStats {
         let state = self.lock("stats");
         let counts = &state.counts;

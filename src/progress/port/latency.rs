@@ -1,4 +1,4 @@
-//! The time of one operation in so many, for histograms.
+//! Latency samples for histograms: the duration of one operation in so many.
 
 use std::time::Instant;
 
@@ -8,30 +8,30 @@ use crate::progress::port::Port;
 use crate::proto::OpKey;
 use crate::stats::LatencySample;
 
-/// How the machine knows an operation.
+/// The identifier of an operation in the machine.
 #[derive(Clone, Copy, Debug)]
 enum SampledOp {
     Recorded(OpKey),
-    /// A message that was copied, by its number.
+    /// The number of a message that was copied.
     Copied(u64),
 }
 
-/// Follows one operation at a time.
+/// Samples one operation at a time.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct LatencySampler {
     posts: u32,
     current: Option<(SampledOp, OperationKind, Instant)>,
-    /// Until they are asked for.
+    /// Samples that have not been taken yet.
     taken: Vec<LatencySample>,
 }
 
 impl LatencySampler {
-    /// An operation for transmission was posted.
+    /// Called when an operation that transmits is posted.
     pub(in crate::progress) fn posted(&mut self, key: OpKey, operation: OperationKind) {
         self.sample(SampledOp::Recorded(key), operation);
     }
 
-    /// A message was posted that is awaited, and copied.
+    /// Called when an awaited message is posted and copied.
     pub(in crate::progress) fn posted_copied(&mut self, number: u64) {
         self.sample(SampledOp::Copied(number), OperationKind::Send);
     }
@@ -45,7 +45,7 @@ impl LatencySampler {
         }
     }
 
-    /// Some have ended; `is_ended` knows which.
+    /// Called when operations have ended; `is_ended` says which.
     pub(in crate::progress) fn published(&mut self, is_ended: impl FnOnce(OpKey) -> bool) {
         if let Some((SampledOp::Recorded(key), ..)) = self.current
             && is_ended(key)
@@ -54,7 +54,7 @@ impl LatencySampler {
         }
     }
 
-    /// The same of messages that were copied.
+    /// Called when copied messages have ended; `is_ended` says which.
     pub(in crate::progress) fn published_copied(&mut self, is_ended: impl FnOnce(u64) -> bool) {
         if let Some((SampledOp::Copied(number), ..)) = self.current
             && is_ended(number)
@@ -74,7 +74,7 @@ impl LatencySampler {
 }
 
 impl Port {
-    /// The samples since the last call.
+    /// Takes the samples since the last call.
     pub(crate) fn take_latencies(&self) -> Vec<LatencySample> {
         std::mem::take(&mut self.lock("take latencies").latencies.taken)
     }

@@ -1,4 +1,4 @@
-//! What a port's lock guards, by concern, and which of its states go together.
+//! The state guarded by a port's lock, by concern, and which of its states occur together.
 //!
 //! A port is a product of machines, each with its drawing: the connection's
 //! [`Lifecycle`](crate::proto::Lifecycle), the [`LinkLife`], the two directions of the link
@@ -14,7 +14,7 @@
 //! | Lingering | Closed | yes | Idle, Armed by staging | Idle | InOrder, Lost |
 //! | Closed | Closed | - or yes until the next turn | any, with a link | Idle | InOrder, Lost |
 //!
-//! A port of a connectionless endpoint has five things more (`rdm/attachment.rs`), which are
+//! A port of a connectionless endpoint has five more fields (`rdm/attachment.rs`), which are
 //! checked too:
 //!
 //! | | is set |
@@ -25,8 +25,8 @@
 //! | `carries_over` | from a reconnection on, until its connection is up |
 //! | `presence` | from Connected on, over reconnections, until the end was delivered |
 //!
-//! Besides: a batch is in flight exactly while the machine has handed one out; nothing watches for
-//! the end of a stream that has finished; and a dead peer is a fault of the connection.
+//! Also: a batch is in flight exactly while the machine has handed one out; the end of a stream is
+//! not watched once the stream has ended; and a dead peer is a fault of the connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -57,33 +57,33 @@ use crate::transport::Link;
 
 use super::{Bindings, PortCounts, PortKind, PortParts};
 
-/// Everything of a port that its lock guards.
+/// Everything that a port's lock guards.
 pub(in crate::progress) struct PortState {
     /// The protocol: operations, frames, matching.
     pub(in crate::progress) machine: Connection<Report>,
-    /// Where the machine's bytes come from and go to.
+    /// The link, from which the machine receives and to which it sends.
     pub(in crate::progress) io: PortIo,
     /// How the connection began.
     pub(in crate::progress) connect: ConnectResult,
-    /// How it ends.
+    /// The state of the link, through its end.
     pub(in crate::progress) life: LinkLife,
-    /// That it has ended.
+    /// Whether the end has been delivered, and the wakers of futures that await it.
     pub(in crate::progress) closed: CloseNotify,
-    /// Who waits for messages of inboxes.
+    /// Wakers of the readers of inboxes.
     pub(in crate::progress) readers: Option<Box<Waiters>>,
     pub(in crate::progress) liveness: PortLiveness,
     pub(in crate::progress) timers: PortTimers,
     pub(in crate::progress) inline_send: InlineSend,
     pub(in crate::progress) bindings: Bindings,
-    /// Reserved for completions of peers' writes whose payload is on its way.
+    /// Slots reserved for completions of peers' writes whose payload is being received.
     pub(in crate::progress) remote_slots: VecDeque<CqSlot>,
     /// A peer's write that is being made persistent.
     pub(in crate::progress) committing: Option<Arc<Commit>>,
     pub(in crate::progress) kind: PortKind,
     /// The receives that it shares with other ports; `None`: the machine has its own.
     pub(in crate::progress) receives: Option<Box<PortReceives>>,
-    /// Grows with every post and every receive, so that an idle connection is known from one at
-    /// work.
+    /// Incremented by every post and every receive, to distinguish idle connections from active
+    /// ones.
     pub(in crate::progress) activity: u64,
     pub(in crate::progress) counts: PortCounts,
     #[cfg(feature = "metrics")]
@@ -118,7 +118,7 @@ impl PortIo {
         }
     }
 
-    /// Takes everything that was submitted back from the link.
+    /// Takes everything back that was submitted to the link.
     pub(in crate::progress) fn cancel_submitted(&mut self) {
         if let Some(link) = &mut self.link {
             link.cancel_receive();
@@ -133,7 +133,7 @@ impl PortIo {
         }
     }
 
-    /// Drops the link, which ends what is still submitted before its memory is freed.
+    /// Drops the link, which ends everything submitted before its memory is freed.
     pub(in crate::progress) fn drop_link(&mut self) {
         self.link = None;
         if self.recv != RecvState::Idle {
@@ -142,42 +142,43 @@ impl PortIo {
         self.send = SendState::Idle;
     }
 
-    /// As at the beginning, for another attempt: the link has given everything back.
+    /// Resets it for another attempt: the link has returned everything.
     pub(in crate::progress) fn reset(&mut self) {
         self.drop_link();
         *self = PortIo::new(self.peer);
     }
 }
 
-/// How the beginning of a connection went, for the future that awaits it.
+/// The result of connecting, for the future that awaits it.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct ConnectResult {
     pub(in crate::progress) result: Option<Result<Bytes>>,
     pub(in crate::progress) waker: Option<Waker>,
-    /// Given with the call, and reported with its event.
+    /// The context given with the call, reported with its event.
     pub(in crate::progress) context: Option<UserContext>,
-    /// A request was accepted, and there is no result yet: its connection comes from the listener,
-    /// or is being made.
+    /// True from the acceptance of a request until there is a result: the connection comes from the
+    /// listener, or is being established.
     pub(in crate::progress) is_accepting: bool,
-    /// The last handle has gone meanwhile: the connection is made, and then closed.
+    /// True if the last handle was dropped meanwhile: the connection is established, and then
+    /// closed.
     pub(in crate::progress) is_abandoned: bool,
 }
 
-/// When the port must have a turn, whatever happens.
+/// Times at which the port must have a turn.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct PortTimers {
-    /// Of operations with a time limit.
+    /// Deadlines of operations with a time limit.
     pub(in crate::progress) deadlines: Deadlines,
-    /// The driver has a turn of this port registered for then.
+    /// The time at which the driver has a turn of this port registered.
     pub(in crate::progress) alarm: Option<Instant>,
-    /// It had, and is to drop that.
+    /// A time that the driver had registered, and must remove.
     pub(in crate::progress) stale_alarm: Option<Instant>,
 }
 
 impl PortTimers {
-    /// The next alarm, if the driver has none for as early; `other`: a deadline besides those of
-    /// operations. Behind the last turn there is none. The driver has one of a port: a later one
-    /// that it had is [stale](Self::stale_alarm).
+    /// Returns the next alarm, if the driver has none registered for as early; `other`: a deadline
+    /// besides those of operations. There is none after the last turn. The driver has one alarm per
+    /// port: a later one that it had becomes [stale](Self::stale_alarm).
     pub(in crate::progress) fn next_alarm(
         &mut self,
         turn: NextTurn,
@@ -198,8 +199,8 @@ impl PortTimers {
         Some(next)
     }
 
-    /// The alarm is void: of thousands of connections that have come up each would have a turn for
-    /// nothing.
+    /// Cancels the alarm: otherwise thousands of connections that have come up would each have a
+    /// turn for nothing.
     pub(in crate::progress) fn cancel_alarm(&mut self) {
         self.stale_alarm = self.alarm.take().or(self.stale_alarm);
     }
@@ -230,7 +231,7 @@ impl PortState {
         }
     }
 
-    /// Ties proofs of a key to the connection, if it is a secure one.
+    /// Binds proofs of a key to the connection, if it is a secure one.
     pub(in crate::progress) fn bind_proofs(&mut self) {
         let link = self.io.link.as_ref();
         if let Some(identity) = link.and_then(|link| link.peer_identity()) {
@@ -238,7 +239,7 @@ impl PortState {
         }
     }
 
-    /// An error that names the peer, if there is one.
+    /// Returns the error with the peer's address, if there is one.
     pub(in crate::progress) fn about_peer(&self, error: Error) -> Error {
         match self.io.peer {
             Some(peer) => error.with_peer(peer),
@@ -246,7 +247,7 @@ impl PortState {
         }
     }
 
-    /// Holds the states against the table of the module.
+    /// Checks the states against the module's table.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self, is_superseded: bool) {
         use crate::progress::closed::ClosedState;

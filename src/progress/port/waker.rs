@@ -26,7 +26,7 @@ impl PortWaker {
         })
     }
 
-    /// Makes the port known to the engine; once.
+    /// Enters the port in the engine's table; called once.
     pub(in crate::progress) fn insert_port(
         &self,
         engine: &Engine,
@@ -43,18 +43,18 @@ impl PortWaker {
         Ok(())
     }
 
-    /// The port's name in its engine.
+    /// Returns the port's key in its engine.
     pub(super) fn key(&self) -> Key {
         let key = self.key.get();
         *key.expect("a port that was opened has its key")
     }
 
-    /// The port has its turn: who wakes it from here on queues it again.
+    /// Called when the port has its turn: waking it from here on queues it again.
     pub(in crate::progress) fn mark_dequeued(&self) {
         self.is_queued.store(false, Ordering::Release);
     }
 
-    /// The driver keeps the port in its queue.
+    /// Called when the driver keeps the port in its queue.
     pub(in crate::progress) fn mark_queued(&self) {
         self.is_queued.store(true, Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! A port of a connectionless endpoint: what it is attached to, what it reports to the endpoint's
-//! task, and how its connection ends while it is up. Attempts are in [`attempt`](super::attempt).
+//! A port of a connectionless endpoint: the state that attaches it, its reports to the endpoint's
+//! task, and the end of its connection. Attempts are in [`attempt`](super::attempt).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use super::Rdm;
 use super::notice::{Notice, NoticeQueue};
 use super::peer_feed::{PeerFeed, Presence};
 
-/// What attaches a port to its connectionless endpoint.
+/// The state that attaches a port to its connectionless endpoint.
 pub(in crate::progress) struct RdmAttachment {
     notices: Arc<NoticeQueue>,
     peer_feed: Arc<PeerFeed>,
@@ -28,13 +28,13 @@ pub(in crate::progress) struct RdmAttachment {
     ids: ConnIds,
     /// The attempt in progress, or the one that has become the connection.
     pub(super) attempt: Option<AttemptId>,
-    /// Why the attempt before failed, until one succeeds.
+    /// The error of the last attempt, until one succeeds.
     last_failure: Option<Error>,
-    /// The last connection has ended in order, but not all that was posted was sent.
+    /// True if the last connection has ended in order, but not all posted messages were sent.
     pub(super) carries_over: bool,
-    /// What follows when the link has given everything back.
+    /// What to do when the link has returned everything.
     pub(super) after: Option<AfterRetract>,
-    /// What the feed of the endpoint's peers has reported of the connection.
+    /// What the endpoint's peer feed has reported of the connection.
     pub(super) presence: Presence,
 }
 
@@ -56,14 +56,14 @@ pub(super) struct AcceptedConn {
 
 /// Why a port does not take over an accepted connection.
 pub(super) enum TakeOverError {
-    /// Its own is up: this attempt, with that incarnation of the peer.
+    /// The port's own connection is up: this attempt, with that incarnation of the peer.
     AlreadyUp(AttemptId, u32),
-    /// It has ended, or ends.
+    /// The port has ended, or is ending.
     Superseded(Box<AcceptedConn>),
 }
 
-/// Set once the port's connection ends, and another port is to be posted to. Written under the
-/// port's lock, and read without.
+/// Set once the port's connection ends, and posts must go to another port. Written under the port's
+/// lock, and read without it.
 #[derive(Debug, Default)]
 pub(in crate::progress) struct SupersededFlag(AtomicBool);
 
@@ -78,8 +78,8 @@ impl SupersededFlag {
 }
 
 impl Port {
-    /// A port of a connectionless endpoint, to this peer, who is to prove this key; without a
-    /// connection.
+    /// Opens a port of a connectionless endpoint, without a connection, to this peer, which must
+    /// prove this key.
     pub(super) fn open_to(
         engine: &Arc<Engine>,
         rdm: &Rdm,
@@ -137,14 +137,14 @@ impl Port {
         })
     }
 
-    /// True once the connection ends or has ended: nothing of a post refused here has been done,
+    /// Returns true once the connection ends or has ended: a post refused here has had no effect,
     /// and [`Rdm::port_to`] finds the port to post to instead.
     pub(crate) fn is_superseded(&self) -> bool {
         self.superseded.get()
     }
 
-    /// Ends the connection in order, if it is up, or if nothing waits for it. False: an operation
-    /// waits for the attempt, which goes on.
+    /// Closes the connection in order, if it is up, or if no operation waits for it. Returns false
+    /// if an operation waits for the attempt, which goes on.
     pub(super) fn close_if_up(&self) -> bool {
         let state = self.lock("close if up");
         let is_up = state.machine.lifecycle() == Lifecycle::Connected;
@@ -157,12 +157,13 @@ impl Port {
         !waits
     }
 
-    /// The traffic of the connection so far; `None` if it is in use, or cannot be closed in order.
+    /// Returns the traffic of the connection so far; `None` if it is in use, or cannot be closed in
+    /// order.
     pub(super) fn activity(&self) -> Option<u64> {
         self.lock("activity").activity()
     }
 
-    /// Ends the connection in order, if it is up. An attempt of the peer is left alone, since the
+    /// Closes the connection in order, if it is up. An attempt of the peer is left alone, since the
     /// peer may have sent messages over it.
     pub(super) fn disconnect(&self) {
         let mut state = self.lock("disconnect");
@@ -173,7 +174,7 @@ impl Port {
         }
     }
 
-    /// Ends the connection in order, unless it is in use again.
+    /// Closes the connection in order, unless it is in use again.
     pub(super) fn close_if_idle(&self) {
         let mut state = self.lock("close if idle");
         if state.activity().is_some() {
@@ -184,7 +185,7 @@ impl Port {
 
     // Reports to the task and to the peer feed, under the port's lock.
 
-    /// The connection ends: another port is to be posted to.
+    /// Marks the port as superseded, as the connection ends: posts must go to another port.
     pub(in crate::progress) fn supersede(&self, state: &mut PortState) {
         let PortKind::Rdm(attachment) = &mut state.kind else {
             return;
@@ -198,7 +199,7 @@ impl Port {
         }
     }
 
-    /// The connection is up.
+    /// Reports that the connection is up.
     pub(in crate::progress) fn report_connected(&self, state: &mut PortState) {
         if let PortKind::Rdm(attachment) = &mut state.kind {
             attachment.last_failure = None;
@@ -231,7 +232,7 @@ impl Port {
         }
     }
 
-    /// The connection has ended. `lost`: the reason, unless it ended in order.
+    /// Reports that the connection has ended. `lost`: the reason, unless it ended in order.
     pub(in crate::progress) fn report_closed(&self, state: &mut PortState, lost: Option<Error>) {
         if let Some(receives) = &mut state.receives {
             receives.detach();
@@ -270,7 +271,7 @@ impl PortState {
 }
 
 impl RdmAttachment {
-    /// Why there is no connection yet, as far as an attempt has shown it.
+    /// Returns why there is no connection yet, if an attempt has shown it.
     pub(in crate::progress) fn last_failure(&self) -> Option<&Error> {
         self.last_failure.as_ref()
     }
@@ -280,19 +281,19 @@ impl RdmAttachment {
         self.attempt.is_some()
     }
 
-    /// True if something follows when the link has given everything back.
+    /// Returns true if anything follows when the link has returned everything.
     #[cfg(debug_assertions)]
     pub(in crate::progress) fn is_followed(&self) -> bool {
         self.after.is_some()
     }
 
-    /// True if another connection is to follow the last one.
+    /// Returns true if another connection must follow the last one.
     #[cfg(debug_assertions)]
     pub(in crate::progress) fn carries_over(&self) -> bool {
         self.carries_over
     }
 
-    /// True if the peer feed has reported the connection, and not its end.
+    /// Returns true if the peer feed has reported the connection, and not its end.
     #[cfg(debug_assertions)]
     pub(in crate::progress) fn is_reported_up(&self) -> bool {
         self.presence.connected.is_some()
@@ -300,7 +301,7 @@ impl RdmAttachment {
 
     /// Classifies the error of an attempt.
     pub(super) fn failure_of(&self, error: Error) -> (Failure, Error) {
-        // The peer did not only go idle: its endpoint is closed.
+        // The peer is not merely idle: its endpoint is closed.
         let is_unreachable =
             error.kind() == ErrorKind::ConnectionRefused && error.data().is_empty();
         if self.carries_over && is_unreachable {
@@ -334,7 +335,7 @@ impl RdmAttachment {
     }
 }
 
-/// The incarnation that a peer of this library reports when it rejects an attempt.
+/// Returns the incarnation that a peer of this library reports when it rejects an attempt.
 fn rejecting_incarnation(error: &Error) -> Option<u32> {
     let said = PeerData::read(error.data()).ok()?;
     said.offer().map(|_| said.incarnation())
@@ -343,7 +344,7 @@ fn rejecting_incarnation(error: &Error) -> Option<u32> {
 /// Classifies the error of an attempt.
 fn failure_of(error: &Error) -> Failure {
     match error.kind() {
-        // A reject of the peer carries data; a refusal of its system carries none.
+        // A rejection by the peer carries data; a refusal by its system carries none.
         ErrorKind::ConnectionRefused if !error.data().is_empty() => Failure::Rejected,
         ErrorKind::ProtocolViolation
         | ErrorKind::Incompatible

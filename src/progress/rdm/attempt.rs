@@ -1,5 +1,5 @@
-//! Attempts at the connection of a connectionless endpoint's port. An attempt may be given up and
-//! another begun; everything that was posted is kept.
+//! Attempts to connect a port of a connectionless endpoint. An attempt may be given up and another
+//! begun; all posted operations are kept.
 //!
 //! ```text
 //!   dial, or a request ──▶ attempt ──▶ up
@@ -72,7 +72,7 @@ impl Port {
             Lifecycle::Idle if !retracting => self.accept_now(state, accepting),
             _ => {
                 attachment.attempt = accepting.attempt;
-                // What has been submitted may still go out, and must not complete the handshake.
+                // Submitted bytes may still be sent, and must not complete the handshake.
                 let what = "another attempt has taken its place";
                 state.machine.fail(Error::new(ErrorKind::Canceled, what));
                 self.retract(state, AfterRetract::Accept(accepting));
@@ -109,9 +109,10 @@ impl Port {
         }
     }
 
-    /// This attempt, which an unproven request began, has had its time by the clock of the
-    /// endpoint's task. The driver may be later than that, and not have sent the response yet: from
-    /// its next turn on the peer has the same time again, and what has come by then is read first.
+    /// Retracts an attempt that an unproven request began, and whose time has passed by the clock
+    /// of the endpoint's task. The driver may be later than that, and not have sent the response
+    /// yet: from its next turn on the peer has the same time again, and received bytes are read
+    /// first.
     pub(super) fn retract_unproven(&self, attempt: AttemptId) {
         let mut state = self.lock("retract a claim");
         let is_it =
@@ -131,7 +132,7 @@ impl Port {
         self.take_attempt_back(state);
     }
 
-    /// An attempt has failed, and is given up: the task will be notified of the reason.
+    /// Notes the error of a failed attempt, which is given up: the task will be notified of it.
     pub(in crate::progress) fn note_failed_attempt(&self, state: &mut PortState) {
         let (PortKind::Rdm(attachment), Some(error)) =
             (&mut state.kind, state.machine.fault().cloned())
@@ -166,7 +167,8 @@ impl Port {
         attachment.after = Some(AfterRetract::Notify(failure, error));
     }
 
-    /// The connection has ended in order; what the peer had no receive for goes over the next.
+    /// Begins another connection for messages that the peer had no receive for; the last one ended
+    /// in order.
     pub(in crate::progress) fn reconnect(&self, state: &mut PortState) {
         if let PortKind::Rdm(attachment) = &mut state.kind {
             attachment.carries_over = true;
@@ -175,14 +177,15 @@ impl Port {
         self.retract(state, AfterRetract::Notify(Failure::Passing, error));
     }
 
-    /// True if a reject with this data shows that one side has a key and the other has none.
+    /// Returns true if a rejection with this data shows that one side has a key and the other has
+    /// none.
     fn differs_in_key(&self, data: &[u8]) -> bool {
         let said = PeerData::read(data).ok().and_then(|said| said.offer());
         said.is_some_and(|offer| offer.proves_key() != self.auth_key().is_some())
     }
 
-    /// The link of an attempt that was given up has given everything back: runs what follows.
-    /// `keyed`: whether the port has drawn what it needs to prove its key.
+    /// Carries out what follows an attempt that was given up, now that its link has returned
+    /// everything. `keyed`: whether the port has drawn the random bytes to prove its key.
     pub(in crate::progress) fn follow_attempt(&self, state: &mut PortState, keyed: Result<()>) {
         let PortKind::Rdm(attachment) = &mut state.kind else {
             return;
@@ -202,8 +205,8 @@ impl Port {
         self.waker.wake_by_ref();
     }
 
-    /// Ends what waits for the peer with this error. `Err`: the connection is up, by this attempt
-    /// and with this incarnation of the peer.
+    /// Ends the operations that wait for the peer with this error. `Err`: the connection is up, by
+    /// this attempt and with this incarnation of the peer.
     pub(super) fn give_up(&self, error: Error) -> Result<(), (AttemptId, u32)> {
         let mut state = self.lock("give up");
         let is_up = state.machine.lifecycle() == Lifecycle::Connected;
@@ -214,7 +217,7 @@ impl Port {
             return Err((attempt, incarnation));
         }
         if let PortKind::Rdm(attachment) = &mut state.kind {
-            // Not if the endpoint closes, which says nothing about the peer.
+            // Not set if the endpoint closes, which says nothing about the peer.
             attachment.presence.is_given_up = error.kind() != ErrorKind::Canceled;
         }
         self.end_with(&mut state, error);
@@ -239,13 +242,13 @@ impl Port {
     }
 }
 
-/// True if a reject with this data is of a peer that speaks libfabric's own protocol only: any
-/// other answers an offer with what it has.
+/// Returns true if a rejection with this data comes from a plain peer, which speaks libfabric's own
+/// protocol only: any other peer answers an offer with an offer.
 fn is_plain(data: &[u8]) -> bool {
     PeerData::read(data).is_ok_and(|said| said.offer().is_none())
 }
 
-/// True if a reject with this data shows that the peer has no such context as was asked for.
+/// Returns true if a rejection with this data shows that the peer lacks the context asked for.
 fn lacks_context(data: &[u8]) -> bool {
     PeerData::read(data).is_ok_and(|said| said.names_contexts())
 }

@@ -1,6 +1,5 @@
 //! The contexts of one endpoint behind its listener: each request goes to the context that it
-//! names, and its connection to the engine of that context. The messages themselves pass none of
-//! this.
+//! names, and its connection to that context's engine. Messages do not pass through here.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,11 +17,11 @@ use super::super::listen::{
 use super::requests::AcceptedRequest;
 use super::task::RdmTask;
 
-/// The tasks of the contexts, in their order, which the listener's task runs.
+/// The tasks of the contexts, in order; the listener's task runs them.
 pub(super) struct ContextTasks {
-    /// The endpoint's.
+    /// The endpoint's incarnation.
     incarnation: NonZeroU32,
-    /// `None`: the context has closed, and others are open.
+    /// `None`: the context has closed while others are open.
     tasks: Vec<Option<RdmTask>>,
 }
 
@@ -35,7 +34,7 @@ impl ContextTasks {
     }
 
     /// Ends the contexts that have closed while others are open. The last ones end with the
-    /// listener, so that who waits for their end finds its address free.
+    /// listener, so that the address is free once their end has been awaited.
     fn end_closed(&mut self) {
         if self.tasks.iter().flatten().all(RdmTask::is_over) {
             return;
@@ -47,7 +46,7 @@ impl ContextTasks {
 }
 
 impl RequestHandler for ContextTasks {
-    /// With the index of the context.
+    /// The index of the context, and its accepted request.
     type Accepted = (usize, AcceptedRequest);
 
     fn on_request(
@@ -56,7 +55,7 @@ impl RequestHandler for ContextTasks {
         now: Instant,
         _cx: &mut Context<'_>,
     ) -> RequestDecision<Self::Accepted> {
-        // What says nothing that can be read is for the first context to refuse.
+        // The first context refuses requests whose data cannot be read.
         let asked = PeerData::read(incoming.data).ok();
         let index = asked.map_or(0, |asked| usize::from(asked.contexts().to));
         let task = self.tasks.get_mut(index).and_then(Option::as_mut);
@@ -105,7 +104,7 @@ impl RequestHandler for ContextTasks {
     }
 }
 
-/// A context's share of the listener, which closes when the last share has been given back.
+/// A context's share of the listener, which closes when the last share is returned.
 #[derive(Debug)]
 pub(super) struct ListenerShare {
     listener: Arc<SharedListener>,
@@ -115,12 +114,12 @@ pub(super) struct ListenerShare {
 #[derive(Debug)]
 struct SharedListener {
     handle: ListenHandle,
-    /// Contexts that have not closed.
+    /// Number of contexts that have not closed.
     open: AtomicUsize,
 }
 
 impl ListenerShare {
-    /// So many shares.
+    /// Divides the listener into `count` shares.
     pub(super) fn divide(
         handle: ListenHandle,
         count: usize,
@@ -141,7 +140,7 @@ impl ListenerShare {
         self.listener.handle.local_addr()
     }
 
-    /// The context closes, and needs the listener no more. Only the first call counts.
+    /// Returns the share, since the context closes. Only the first call counts.
     pub(super) fn give_back(&self) {
         if !self.is_given_back.swap(true, Ordering::AcqRel)
             && self.listener.open.fetch_sub(1, Ordering::AcqRel) == 1

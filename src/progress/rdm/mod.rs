@@ -4,11 +4,12 @@
 //!
 //! A post gets the peer's port from [`Rdm::port_to`], which makes it at first use; the port takes
 //! posts before its connection is up. The task beside the listener runs the commands of the state
-//! machine in `proto/peers`: which peer is dialled, whose request is accepted, when to try again
-//! and when to give up.
+//! machine in `proto/peers`, which decides which peer is dialled, whose request is accepted, when
+//! to retry and when to give up.
 //!
 //! Locks: the lock of the peer table is never held together with a port's. Ports queue notices and
-//! report to the peer feed under their own lock; the locks of both are taken last.
+//! report to the peer feed under their own lock; the locks of the queue and the feed are taken
+//! last.
 
 #![allow(
     clippy::result_large_err,
@@ -95,26 +96,27 @@ pub enum IdlePolicy {
 /// The bindings of all ports of one endpoint.
 #[derive(Clone)]
 pub(crate) struct RdmBindings {
-    /// Takes completions without a posted operation.
+    /// Queue for completions without a posted operation.
     pub(crate) receive_queue: Ring<Completion>,
-    /// What the endpoint can do: what it admits of its peers.
+    /// Capabilities of the endpoint: what it admits from its peers.
     pub(crate) caps: SideCaps,
     pub(crate) counters: CounterSet,
-    /// Names the senders in completions, if they are to be named (`FI_SOURCE`).
+    /// Names the senders in completions, if completions have them (`FI_SOURCE`).
     pub(crate) sources: Option<Arc<dyn Sources>>,
-    /// Peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
+    /// True if peers' accesses are counted for the regions too (`FI_RMA_EVENT`).
     pub(crate) rma_events: bool,
-    /// The mark of what their sockets send.
+    /// Traffic mark of the ports' sockets.
     pub(crate) traffic: Option<TrafficMark>,
 }
 
-/// What a connectionless endpoint is opened with.
+/// Configuration of a connectionless endpoint.
 pub(crate) struct RdmConfig {
-    /// The endpoint's name in completions, and that of all its ports.
+    /// The endpoint's identifier in completions, shared by all its ports.
     pub(crate) id: EndpointId,
     pub(crate) sizes: PortSizes,
     pub(crate) extension: ExtensionConfig,
-    /// Where peers have keys of their own; instead of the one key of `extension`.
+    /// The keys of an endpoint whose peers have keys of their own; they replace the one key of
+    /// `extension`.
     pub(crate) peer_keys: Option<Box<dyn PeerKeys>>,
     pub(crate) bindings: RdmBindings,
     pub(crate) receives: Arc<ReceiveContext>,
@@ -122,11 +124,11 @@ pub(crate) struct RdmConfig {
     pub(crate) addresses: Arc<SourceAddresses>,
     pub(crate) long_messages: LongMessages,
     pub(crate) idle: IdlePolicy,
-    /// How long a peer may stay unreachable before what was posted to it ends.
+    /// How long a peer may stay unreachable before the operations posted to it end.
     pub(crate) connect_deadline: Duration,
     /// How many peers may be connected that the application has not asked for.
     pub(crate) strangers_max: usize,
-    /// Its peers that the application knows.
+    /// The peers that the application knows.
     pub(crate) vector: AddressVector,
 }
 
@@ -134,7 +136,7 @@ pub(crate) struct RdmConfig {
 /// task. The endpoint's last handle calls [`Rdm::begin_close`] when it is dropped.
 pub(crate) struct Rdm {
     engine: Arc<Engine>,
-    /// A random number by which peers recognise that the endpoint was opened anew.
+    /// Random number by which peers recognise that the endpoint was reopened.
     incarnation: NonZeroU32,
     /// Its index among the contexts of the endpoint.
     context: u16,
@@ -152,9 +154,9 @@ impl CloseWatch for Rdm {
 }
 
 impl Rdm {
-    /// The contexts of an endpoint, in their order; of one that is not scalable there is one. It
-    /// listens from now on, in a task that alone drives the listener's transport (the peers'
-    /// connections are the engines').
+    /// Opens the contexts of an endpoint, in order; an endpoint that is not scalable has one. It
+    /// listens from now on, in a task that alone drives the listener's transport (the engines drive
+    /// the peers' connections).
     pub(crate) fn open_contexts(
         listen: ListenConfig,
         executor: Executor,
@@ -189,19 +191,19 @@ impl Rdm {
         Ok(contexts)
     }
 
-    /// The address listened at, with the port that was chosen (`fi_getname`).
+    /// Returns the address listened at, with the port that was chosen (`fi_getname`).
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.listening.local_addr()
     }
 
-    /// The connection of this name ([`Port::key`] as one word).
+    /// Returns the port with this key ([`Port::key`], as bits).
     pub(crate) fn port_named(&self, name: u64) -> Option<Arc<Port>> {
         self.engine.port(name)
     }
 
-    /// The port of this peer, to be posted to at once; made and dialled if there is none.
+    /// Returns the port of this peer, to post to at once; makes and dials it if there is none.
     ///
-    /// A connection may end between this and the post, which then is refused:
+    /// The connection may end between this call and the post, which is then refused:
     /// [`Port::is_superseded`] says whether to ask again.
     pub(crate) fn port_to(self: &Arc<Self>, peer: PeerAddr) -> Result<Arc<Port>> {
         self.check_reachable(peer)?;
@@ -221,12 +223,12 @@ impl Rdm {
         }
     }
 
-    /// The port of this peer, if there is one.
+    /// Returns the port of this peer, if there is one.
     pub(crate) fn port_of(&self, peer: PeerAddr) -> Option<Arc<Port>> {
         self.lock_table("port of").current(peer)
     }
 
-    /// What its connections have done, those that have ended among them.
+    /// Returns the statistics of its connections, including those that have ended.
     pub(crate) fn stats(&self) -> EndpointStats {
         let (mut stats, ports) = {
             let table = self.lock_table("stats");
@@ -249,7 +251,7 @@ impl Rdm {
         self.listening.stats()
     }
 
-    /// A reader of the peer feed, which begins with the peers that are up.
+    /// Opens a reader of the peer feed, which begins with the peers that are up.
     pub(crate) fn read_peers(&self) -> PeerReader {
         let (reader, is_first) = self.peer_feed.open();
         if is_first {
@@ -259,8 +261,8 @@ impl Rdm {
         reader
     }
 
-    /// The name of this address, with the key that it is to prove, in the receive context; the same
-    /// for as long as the endpoint lives.
+    /// Returns the source id of this address, with the key that it must prove, in the receive
+    /// context; it stays the same as long as the endpoint lives.
     pub(crate) fn source_of(&self, peer: PeerAddr) -> Result<SourceId> {
         let number = self.key_number(self.key_to(peer)?.as_ref());
         let mut table = self.lock_table("source of");
@@ -268,20 +270,19 @@ impl Rdm {
         Ok(table.pin(peer, number))
     }
 
-    /// True if the address vector has this address.
+    /// Returns true if the address vector has this address.
     fn is_known(&self, peer: PeerAddr) -> bool {
         self.config.vector.find(peer).is_some()
     }
 
-    /// The future of a receive was dropped that is matched: detaches it at the connection that has
-    /// it. Linear in the ports; few receives are dropped in the moment in which their message
-    /// comes.
+    /// Detaches a matched receive, whose future was dropped, at the connection that has it. Linear
+    /// in the number of ports; few receives are dropped just when their message comes.
     pub(crate) fn detach_receive(&self, receive: OpKey) {
         let ports = self.lock_table("detach receive").all_ports();
         ports.iter().any(|port| port.detach_receive(receive));
     }
 
-    /// The same for a receive whose time has passed; returns its record, if a connection has it.
+    /// Detaches a receive whose time limit has passed; returns its record, if a connection has it.
     fn detach_timed(&self, receive: OpKey, error: &Error) -> Option<OpRecord> {
         let ports = self.lock_table("detach timed").all_ports();
         ports
@@ -289,27 +290,27 @@ impl Rdm {
             .find_map(|port| port.detach_timed(receive, error))
     }
 
-    /// Ends the connection with this peer in order, if it is up; the next use dials again.
+    /// Closes the connection with this peer in order, if it is up; the next use dials again.
     pub(crate) fn disconnect(&self, peer: PeerAddr) {
         if let Some(port) = self.port_of(peer) {
             port.disconnect();
         }
     }
 
-    /// Begins the orderly end: no request is accepted any more, and each connection ends as
-    /// [`Port::begin_close`] says. Operations that wait for a connection get a few seconds.
+    /// Begins the orderly close: requests are no longer accepted, and each connection ends as with
+    /// [`Port::begin_close`]. Operations that wait for a connection get a few seconds.
     pub(crate) fn begin_close(&self) {
         self.lock_table("begin close").begin_close();
         self.listening.give_back();
         self.notices.wake();
     }
 
-    /// True once its orderly end has begun.
+    /// Returns true once the orderly close has begun.
     pub(crate) fn is_closing(&self) -> bool {
         self.lock_table("ask whether open").check_open().is_err()
     }
 
-    /// The peer's port, for the task; of this key, which a peer has proven.
+    /// Returns the peer's port with this key, which a peer has proven, or makes one. For the task.
     fn current_or_new(
         self: &Arc<Self>,
         peer: PeerAddr,
@@ -326,8 +327,8 @@ impl Rdm {
         }
     }
 
-    /// Makes the peer's port, unless another thread has meanwhile. `wanted`: an operation will be
-    /// posted to it, so it is to be dialled.
+    /// Makes the peer's port, unless another thread has made it meanwhile. `wanted`: an operation
+    /// will be posted to it, so it must be dialled.
     fn new_port(
         self: &Arc<Self>,
         peer: PeerAddr,
@@ -336,7 +337,7 @@ impl Rdm {
     ) -> Result<Arc<Port>> {
         let (port, connection) = self.unlisted_port(peer, key)?;
         let mut table = self.lock_table("new port");
-        // The task ends the ports of an endpoint that closes, and has done so already.
+        // The task ends the ports of a closing endpoint, and has done so already.
         let found = match table.check_open() {
             Err(error) if wanted => Err(error),
             _ => {
@@ -365,7 +366,7 @@ impl Rdm {
         }
     }
 
-    /// Makes a port that is not the one to post to.
+    /// Makes a port that posts do not go to.
     fn unlisted_port(
         self: &Arc<Self>,
         peer: PeerAddr,
@@ -385,7 +386,7 @@ impl Rdm {
         Ok((port, connection))
     }
 
-    /// This context and that of the peer.
+    /// Returns this context and the peer's, as they name each other.
     fn contexts_with(&self, peer: PeerAddr) -> NamedContexts {
         NamedContexts {
             from: self.context,
@@ -393,7 +394,7 @@ impl Rdm {
         }
     }
 
-    /// What is offered to the peer beyond the plain protocol.
+    /// Returns what is offered to the peer beyond libfabric's own protocol.
     fn extension_params(&self, peer: PeerAddr) -> ExtensionParams {
         let mut params = self.config.extension.params(&self.engine);
         if self.config.extension.offered && self.contexts_with(peer) != NamedContexts::FIRST {
@@ -402,7 +403,7 @@ impl Rdm {
         params
     }
 
-    /// Contexts are named by the extension.
+    /// Refuses an unreachable peer. Only the extension can name contexts.
     fn check_reachable(&self, peer: PeerAddr) -> Result<()> {
         check_ip_version(self.local_addr(), peer.socket)?;
         if self.config.extension.offered || self.contexts_with(peer) == NamedContexts::FIRST {
@@ -419,7 +420,8 @@ impl Rdm {
 
 debug_fields!(Rdm, self => local_addr: self.local_addr());
 
-/// Why a connection ends whose peer was inserted with another key since, or has come by another.
+/// Makes the error of a connection whose peer was inserted with another key since, or has connected
+/// with another.
 fn rekeyed(peer: PeerAddr) -> Error {
     let what = "the peer is known by another authorization key now";
     Error::new(ErrorKind::NotAuthorized, what).with_peer(peer.socket)

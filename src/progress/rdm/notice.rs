@@ -11,7 +11,7 @@ use crate::proto::{AttemptId, ConnectionId, Failure};
 /// An event for the task.
 #[derive(Debug)]
 pub(super) enum Notice {
-    /// A port was made, and is to be dialled.
+    /// A port was made, and must be dialled.
     Want { peer: PeerAddr },
     Connected {
         peer: PeerAddr,
@@ -23,7 +23,7 @@ pub(super) enum Notice {
         peer: PeerAddr,
         attempt: AttemptId,
         failure: Failure,
-        /// The peer's, if it reported it with its reject.
+        /// The peer's incarnation, if it reported one when it rejected the attempt.
         incarnation: Option<u32>,
         error: Error,
     },
@@ -55,7 +55,7 @@ impl NoticeQueue {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one; the waker is to be woken once no lock is held.
+    /// Adds a notice; returns a waker to be woken once no lock is held.
     #[must_use]
     pub(super) fn push(&self, notice: Notice) -> Option<Waker> {
         let mut list = self.lock();

@@ -1,10 +1,11 @@
 //! The unread changes of one reader of the peer feed: one record per peer, into which later changes
 //! of the same peer coalesce. A pure structure, without locks and wakers.
 //!
-//! Memory is bounded by construction: a record of a peer that is up is one of the endpoint's
-//! connections; a record of a peer that the reader believes to be up and that has gone is one of
-//! the peers that were up at once, since records are read in the order in which they began; and
-//! records of peers that came and went unread, which strangers can fill, are bounded per host.
+//! Memory is bounded by construction. A record of a peer that is up belongs to one of the
+//! endpoint's connections. A record of a peer that the reader believes to be up, and that is down,
+//! belongs to one of the peers that were up at the same time, since records are read in the order
+//! in which they began. Records of peers that came and went unread, which strangers can fill, are
+//! bounded per host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -51,12 +52,12 @@ pub enum PeerEventKind {
     },
 }
 
-/// What is to be read of one peer.
+/// The change of one peer, to be read.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerChange {
     pub(crate) peer: PeerAddr,
     pub(crate) kind: PeerEventKind,
-    /// What the peer says of its life.
+    /// The incarnation that the peer reported.
     pub(crate) incarnation: Option<u32>,
 }
 
@@ -66,7 +67,7 @@ pub(super) struct PeerChanges {
     records: HashMap<PeerAddr, Record>,
     /// The peers that have a record, in the order in which the records began.
     order: BTreeMap<u64, PeerAddr>,
-    /// Records of peers that came and went before the reader read of them.
+    /// Records of peers that came and went without the reader having read of them.
     strangers: HostShares<(u64, PeerAddr), IpAddr>,
     next_number: u64,
 }
@@ -76,14 +77,15 @@ struct Record {
     number: u64,
     kind: PeerEventKind,
     incarnation: Option<u32>,
-    /// The record covers two incarnations or more: a peer that is up in the end has restarted.
+    /// True if the record covers two incarnations or more: a peer that is up at its end has
+    /// restarted.
     restarted: bool,
-    /// The reader has not read that the peer was up.
+    /// True if the reader has not read that the peer was up.
     is_new: bool,
 }
 
 impl Record {
-    /// It may be evicted: the reader has never read of this peer.
+    /// Returns true if it may be evicted: the reader has never read of this peer.
     fn is_stranger(&self) -> bool {
         self.is_new && matches!(self.kind, PeerEventKind::Down { .. })
     }
@@ -134,7 +136,7 @@ impl PeerChanges {
             let record = Record {
                 number,
                 restarted: matches!(kind, PeerEventKind::Restarted),
-                // Of any other the reader knows, or its own application asked for the peer.
+                // Otherwise the reader knows the peer, or its own application asked for it.
                 is_new: matches!(kind, PeerEventKind::Up),
                 kind,
                 incarnation,
@@ -158,7 +160,7 @@ impl PeerChanges {
         }
     }
 
-    /// Takes the record that has been unread for longest.
+    /// Takes the record that has been unread the longest.
     pub(super) fn pop(&mut self) -> Option<PeerChange> {
         let (number, peer) = self.order.pop_first()?;
         let record = self.records.remove(&peer)?;
@@ -205,7 +207,7 @@ mod tests {
         format!("{change:?}")
     }
 
-    /// All that happened to one peer since it was read last, coalesced in the plainest way.
+    /// Returns all changes of one peer since it was last read, coalesced in the plainest way.
     fn expected(unread: &[PeerChange]) -> PeerChange {
         let last = unread.last().expect("something is unread").clone();
         let lives: Vec<u32> = unread.iter().filter_map(|it| it.incarnation).collect();
@@ -241,8 +243,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, and whenever it is read: one record per peer, first come first read;
-        /// the last state is read with its last reason, and a restart is not lost.
+        /// In every order of changes and reads: one record per peer, first come first read; the
+        /// last state is read with its last reason, and a restart is not lost.
         #[test]
         fn unread_changes_coalesce_per_peer(steps in prop::collection::vec(step(), 0..120)) {
             let mut changes = PeerChanges::default();
@@ -286,9 +288,9 @@ mod tests {
         }
     }
 
-    /// Peers that come and go unread take bounded memory, of which a host's storm takes only what
-    /// other hosts leave; a peer that the reader read to be up is read to be down, however many
-    /// storm.
+    /// Peers that come and go unread take bounded memory, of which one host with many takes only
+    /// what other hosts leave; a peer that was read to be up is read to be down, however many come
+    /// and go.
     #[test]
     fn a_storm_of_strangers_costs_one_host_its_own_records() {
         const MAX: usize = 8;
@@ -306,7 +308,7 @@ mod tests {
             came_and_went(&mut changes, at(3, port));
             assert!(changes.records.len() <= MAX + 1);
         }
-        // It is up again: its record is not to be evicted.
+        // It is up again: its record must not be evicted.
         changes.push(change(at(2, 1), PeerEventKind::Up, Some(1)));
         for port in 1..1_000 {
             came_and_went(&mut changes, at(4, port));

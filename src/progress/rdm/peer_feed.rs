@@ -1,8 +1,8 @@
-//! The feed of a connectionless endpoint's peers: each reader has its unread changes, coalesced per
-//! peer. Without a reader the feed keeps nothing.
+//! The feed of a connectionless endpoint's peers: each reader has its own unread changes, coalesced
+//! per peer. Without a reader the feed keeps nothing.
 //!
-//! Ports report under their locks, when their connection is up and after its operations have
-//! ended; the feed's own lock is taken last and alone.
+//! Ports report under their locks, when their connection is up and after its operations have ended;
+//! the feed's own lock is taken last and alone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,22 +22,22 @@ pub(super) struct PeerFeed {
 
 #[derive(Debug, Default)]
 struct FeedState {
-    /// Peers with a connection, in an order that no hash decides.
+    /// Peers with a connection, in an order that does not depend on a hash.
     up: BTreeMap<PeerAddr, UpPeer>,
     readers: BTreeMap<u64, Reader>,
     next_reader: u64,
-    /// Incremented when the last reader is dropped: earlier reports of ports are not in `up` any
-    /// more.
+    /// Incremented when the last reader is dropped: earlier reports of ports are no longer in `up`.
     epoch: u64,
-    /// The endpoint has ended: no change follows.
+    /// True once the endpoint has ended: no change follows.
     ended: bool,
 }
 
 #[derive(Debug)]
 struct UpPeer {
-    /// Two for a moment: of an old and a new incarnation, or of a verification.
+    /// Number of connections. Two for a moment: of an old and a new incarnation, or of a
+    /// verification.
     connections: usize,
-    /// That of the latest connection.
+    /// The incarnation of the latest connection.
     incarnation: Option<u32>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Presence {
     pub(super) connected: Option<Option<u32>>,
     /// The epoch in which the feed counted the connection.
     counted: Option<u64>,
-    /// The endpoint has given up the peer, which was not connected: that is reported too.
+    /// True if the endpoint has given up the peer, which was not connected: that is reported too.
     pub(super) is_given_up: bool,
 }
 
@@ -63,8 +63,8 @@ impl PeerFeed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new reader, whose first changes are the peers that are up. True if it is the only one:
-    /// all ports are to [present](Self::present) their connections then.
+    /// Opens a reader, whose first changes are the peers that are up. Returns true if it is the
+    /// only one: all ports must then [present](Self::present) their connections.
     pub(super) fn open(self: &Arc<Self>) -> (PeerReader, bool) {
         let mut state = self.lock();
         let id = state.next_reader;
@@ -83,7 +83,7 @@ impl PeerFeed {
         (PeerReader { feed, id }, is_first)
     }
 
-    /// A connection with the peer is up.
+    /// Reports that a connection with the peer is up.
     pub(super) fn connected(
         &self,
         presence: &mut Presence,
@@ -125,7 +125,8 @@ impl PeerFeed {
         state.push(peer, kind, incarnation, wakes);
     }
 
-    /// The port's connection, or its attempt at one, has ended with all that was posted to it.
+    /// Reports that the port's connection, or its attempt at one, has ended with all its
+    /// operations.
     pub(super) fn closed(
         &self,
         presence: &mut Presence,
@@ -155,7 +156,7 @@ impl PeerFeed {
         state.push(peer, PeerEventKind::Down { error }, incarnation, wakes);
     }
 
-    /// The endpoint has ended: reports all peers that are up as down, for this reason.
+    /// Ends the feed with the endpoint: reports all peers that are up as down, for this reason.
     pub(super) fn end(&self, error: &Error) {
         let mut wakes = WakeList::new();
         let mut state = self.lock();
@@ -208,7 +209,8 @@ pub(crate) struct PeerReader {
 }
 
 impl PeerReader {
-    /// The oldest unread change; `None` once the endpoint has ended and all is read.
+    /// Takes the oldest unread change; `None` once the endpoint has ended and everything has been
+    /// read.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<PeerChange>> {
         let mut state = self.feed.lock();
         let ended = state.ended;
@@ -272,8 +274,9 @@ mod tests {
         Some(what.to_owned())
     }
 
-    /// A second connection of the same life (a check, or both ends of one to ourselves) says
-    /// nothing; one of another life is a restart, and the old one's end says nothing more.
+    /// A second connection of the same incarnation (a check, or both ends of one to ourselves) is
+    /// not reported; one of another incarnation is a restart, and the end of the old one is not
+    /// reported any more.
     #[test]
     fn a_peer_is_up_while_any_connection_is() {
         let feed = Arc::new(PeerFeed::default());
@@ -305,8 +308,8 @@ mod tests {
         assert_eq!(next(&mut reader), read("down None Some(Unreachable)"));
     }
 
-    /// Without a reader nothing is kept; a connection that was counted for readers that have gone
-    /// is counted again for the next.
+    /// Without a reader nothing is kept; a connection that was counted for readers that are gone is
+    /// counted again for the next one.
     #[test]
     fn without_a_reader_nothing_is_kept() {
         let feed = Arc::new(PeerFeed::default());
@@ -328,7 +331,7 @@ mod tests {
             drop((first, second));
             assert!(feed.lock().up.is_empty() && feed.lock().readers.is_empty());
         }
-        // It ends unseen, and the next one is seen.
+        // It ends unseen; the next connection is seen.
         feed.closed(&mut port, peer(), None, &mut wakes);
         let (mut reader, _) = feed.open();
         feed.present(&mut port, peer(), &mut wakes);

@@ -1,4 +1,4 @@
-//! Which authorization key a peer of the endpoint has to prove.
+//! The authorization key that a peer of the endpoint must prove.
 
 use std::net::SocketAddr;
 
@@ -10,31 +10,31 @@ use super::Rdm;
 
 /// The keys of an endpoint whose peers have keys of their own (`FI_AV_AUTH_KEY`).
 pub(crate) trait PeerKeys: Send + Sync {
-    /// Those that the endpoint was opened with.
+    /// Returns the keys that the endpoint was opened with.
     fn all(&self) -> &[AuthSecret];
 
-    /// The key of the peer at this address, and whether it has one.
+    /// Returns the key that the peer at this address has, if it is listed.
     ///
     /// # Errors
     /// `NotAuthorized` for a key that the endpoint was not opened with.
     fn of(&self, peer: SocketAddr) -> Result<ListedKey>;
 
-    /// The number of one of the endpoint's keys, from 1; 0 of none.
+    /// Returns the number of one of the endpoint's keys, from 1; 0 for none.
     fn number_of(&self, key: Option<&AuthSecret>) -> u16;
 }
 
-/// What the address vector says of the key of a peer.
+/// What the address vector has as the key of a peer.
 pub(crate) enum ListedKey {
-    /// The peer is not in it.
+    /// The vector does not have the peer.
     NotListed,
-    /// It is, without a key.
+    /// The vector has the peer, without a key.
     NoKey,
     Key(AuthSecret),
 }
 
-/// What a peer that asks for a connection has to prove.
+/// What a peer that asks for a connection must prove.
 pub(super) enum RequiredKey {
-    /// Nothing, and it may not have a key either.
+    /// It must prove nothing, and must not have a key either.
     NoKey,
     OneOf(Vec<AuthSecret>),
 }
@@ -44,7 +44,7 @@ impl RequiredKey {
         matches!(self, RequiredKey::OneOf(_))
     }
 
-    /// Whether it admits a peer that has proven this, or nothing.
+    /// Returns whether it admits a peer that has proven this key, or none.
     pub(super) fn admits(&self, proven: Option<&AuthSecret>) -> bool {
         match (self, proven) {
             (RequiredKey::NoKey, None) => true,
@@ -55,7 +55,8 @@ impl RequiredKey {
 }
 
 impl Rdm {
-    /// The key that connections to this peer demand, which is dialled or has a port already.
+    /// Returns the key that connections to this peer demand; the peer is dialled or has a port
+    /// already.
     pub(super) fn key_to(&self, peer: PeerAddr) -> Result<Option<AuthSecret>> {
         let Some(keys) = &self.config.peer_keys else {
             return Ok(self.config.extension.auth_key.clone());
@@ -63,18 +64,19 @@ impl Rdm {
         Ok(match keys.of(peer.socket)? {
             ListedKey::Key(key) => Some(key),
             ListedKey::NoKey => None,
-            // It came by itself; its connection says by which key.
+            // It connected by itself; its connection has the key that it used.
             ListedKey::NotListed => self.port_of(peer).and_then(|port| port.auth_key().cloned()),
         })
     }
 
-    /// The number of a key, by which peers of different keys are distinguished.
+    /// Returns the number of a key, by which peers with different keys are distinguished.
     pub(super) fn key_number(&self, key: Option<&AuthSecret>) -> u16 {
         let keys = self.config.peer_keys.as_ref();
         keys.map_or(0, |keys| keys.number_of(key))
     }
 
-    /// What a peer has to prove that says it is at this address. `None`: nothing would do.
+    /// Returns what a peer that claims to be at this address must prove. `None`: no proof would
+    /// suffice.
     pub(super) fn key_required_of(&self, peer: PeerAddr) -> Option<RequiredKey> {
         let one = |key: Option<AuthSecret>| match key {
             Some(key) => RequiredKey::OneOf(vec![key]),

@@ -1,4 +1,4 @@
-//! Requests of peers: which are accepted, and to which port their connections go.
+//! Requests of peers: which of them are accepted, and to which port their connections go.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,17 +18,17 @@ use super::attachment::{AcceptedConn, TakeOverError};
 use super::peer_keys::RequiredKey;
 use super::task::RdmTask;
 
-/// A request that is accepted, and whose connection is about to be handed over.
+/// An accepted request, whose connection is about to be handed over.
 pub(super) struct AcceptedRequest {
     peer: PeerAddr,
     /// `None`: the accepted side of a connection to ourselves.
     attempt: Option<AttemptId>,
     asked: PeerData,
-    /// What the peer has proven.
+    /// The key that the peer has proven.
     key: Option<AuthSecret>,
 }
 
-/// What the endpoint's listener asks of it: as of a [`RequestHandler`], for its context.
+/// The decisions about requests to its context, as by a [`RequestHandler`].
 ///
 /// [`RequestHandler`]: super::super::listen::RequestHandler
 impl RdmTask {
@@ -63,7 +63,7 @@ impl RdmTask {
         // Endpoints with a key connect only with each other, and so do those without.
         let required = self.rdm.key_required_of(from);
         let proves = asked.offer().is_some_and(ExtensionOffer::proves_key);
-        // A key that this endpoint was opened without is as none: the peer is not to try again.
+        // A key that this endpoint was not opened with counts as none: the peer must not retry.
         let has_key = required.as_ref().map_or(!proves, RequiredKey::is_key);
         let reject = asked.reject(self.rdm.incarnation, has_key);
         let Some(required) = required.filter(|_| has_key == proves) else {
@@ -84,7 +84,7 @@ impl RdmTask {
             };
             return challenge.unwrap_or_else(|| RequestDecision::Reject(reject.into()));
         }
-        // The vector may say otherwise since the challenge.
+        // The vector may have changed since the challenge.
         if !required.admits(incoming.proven) {
             return RequestDecision::Reject(reject.into());
         }
@@ -131,8 +131,8 @@ impl RdmTask {
         self.run_commands(now);
     }
 
-    /// The challenge that the peer has to answer before its request counts. `None`: its offer of a
-    /// proof cannot be right, or there are no random bytes.
+    /// Makes the challenge that the peer must answer before its request counts. `None`: its offer
+    /// of a proof cannot be right, or there are no random bytes.
     fn challenge(
         &self,
         keys: Vec<AuthSecret>,
@@ -173,7 +173,7 @@ impl RdmTask {
             };
             match taken {
                 Ok(()) => return,
-                // Our attempt had succeeded; the peer's connection is dropped.
+                // Our own attempt had succeeded; the peer's connection is dropped.
                 Err(TakeOverError::AlreadyUp(attempt, incarnation)) => {
                     return self.peers.adopt_connection(peer, attempt, incarnation, now);
                 }

@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::id::PeerAddr;
 use crate::proto::SourceId;
 
-/// The address of each sender. The endpoint's table of peers writes it; completions read it, even
-/// unread ones after the endpoint is closed, so it keeps no reference to the endpoint. Its lock is
-/// taken last and alone.
+/// The address of each sender. The endpoint's peer table writes it. Completions read it, even those
+/// read after the endpoint is closed, so it holds no reference to the endpoint. Its lock is taken
+/// last and alone.
 #[derive(Debug, Default)]
 pub(crate) struct SourceAddresses {
     by_source: Mutex<HashMap<SourceId, PeerAddr>>,
@@ -21,7 +21,7 @@ impl SourceAddresses {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address of this sender, unless it was forgotten.
+    /// Returns the address of this sender, unless it was forgotten.
     pub(crate) fn get(&self, source: SourceId) -> Option<PeerAddr> {
         self.lock().get(&source).copied()
     }

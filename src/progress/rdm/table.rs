@@ -19,7 +19,7 @@ use super::super::engine::Engine;
 use super::super::port::Port;
 use super::sources::SourceAddresses;
 
-/// The life of the endpoint.
+/// The states of the endpoint.
 ///
 /// ```text
 ///   Open ── begin_close ──▶ Closing ── no port is left ──▶ Ended
@@ -31,7 +31,7 @@ pub(super) enum EndpointState {
     /// No operation is accepted any more; ports end in order.
     Closing,
     Ended,
-    /// The driver or the task has ended before the endpoint was closed, and everything with it.
+    /// The driver or the task ended before the endpoint was closed, and everything with it.
     Gone,
 }
 
@@ -53,15 +53,15 @@ pub(super) struct Table {
     next_departed: u64,
     next_source: u64,
     next_connection: u64,
-    /// Entries that the application has asked for, and how many there are when those are looked
-    /// for whose address was removed.
+    /// Number of entries that the application has asked for, and the number of them at which the
+    /// table looks for entries whose address was removed from the vector.
     pinned: usize,
     unpin_at: usize,
     state: EndpointState,
-    /// Why the task has ended before the endpoint was closed.
+    /// The reason why the task ended before the endpoint was closed.
     gone: Option<Error>,
     closed: CloseNotify,
-    /// Of ports that have ended.
+    /// Statistics of ports that have ended.
     ended: EndpointStats,
 }
 
@@ -69,17 +69,17 @@ pub(super) struct Table {
 struct PeerEntry {
     /// Its number among all peers; never reused.
     number: u64,
-    /// Its names in the receive context: one for each key that it had here, of which there are
-    /// [`EP_AUTH_KEY_MAX`](crate::limits::EP_AUTH_KEY_MAX) at most.
+    /// Its source ids in the receive context: one for each key that it had here, at most
+    /// [`EP_AUTH_KEY_MAX`](crate::limits::EP_AUTH_KEY_MAX).
     sources: SmallVec<[SourceId; 1]>,
     /// The port to post to.
     port: Option<(Arc<Port>, ConnectionId)>,
-    /// The application has asked for it, and may keep its source id while its address vector has
-    /// the address.
+    /// True if the application has asked for it, and may keep its source id while its address
+    /// vector has the address.
     pinned: bool,
     /// Its number among the departed.
     departed: Option<u64>,
-    /// A connection with it was up.
+    /// True if a connection with it was up.
     was_connected: bool,
 }
 
@@ -128,7 +128,7 @@ impl Table {
         self.state = to;
     }
 
-    /// The endpoint has ended; returns the wakers of the tasks that wait for that.
+    /// Ends the endpoint; returns the wakers of the tasks that wait for that.
     #[must_use]
     pub(super) fn end(&mut self, to: EndpointState, why: &Error) -> WakeList {
         self.go(to);
@@ -142,7 +142,7 @@ impl Table {
         &mut self.closed
     }
 
-    /// The port to post to, if it takes posts.
+    /// Returns the port to post to, if it takes posts.
     pub(super) fn current(&self, peer: PeerAddr) -> Option<Arc<Port>> {
         let (port, _) = self.entries.get(&peer)?.port.as_ref()?;
         (!port.is_superseded()).then(|| Arc::clone(port))
@@ -163,7 +163,7 @@ impl Table {
         })
     }
 
-    /// The name of this peer by the key of this number.
+    /// Returns the source id of this peer with the key of this number.
     pub(super) fn source_of(&mut self, peer: PeerAddr, key: u16) -> SourceId {
         let entry = self.entry(peer);
         let source = SourceId::of_peer(entry.number, key);
@@ -174,7 +174,7 @@ impl Table {
         source
     }
 
-    /// The same, for the application, which may keep it.
+    /// Returns the source id for the application, which may keep it.
     pub(super) fn pin(&mut self, peer: PeerAddr, key: u16) -> SourceId {
         self.pin_entry(peer);
         self.source_of(peer, key)
@@ -185,8 +185,8 @@ impl Table {
         self.pinned += usize::from(!was_pinned);
     }
 
-    /// Lets go of peers that are not known any more. All are looked through whenever their number
-    /// has doubled, so that this costs little for each.
+    /// Unpins peers that are no longer known. All are checked whenever their number has doubled, so
+    /// the cost for each is small.
     pub(super) fn unpin_removed(&mut self, is_known: impl Fn(PeerAddr) -> bool) {
         if self.pinned < self.unpin_at {
             return;
@@ -214,7 +214,7 @@ impl Table {
         self.ports.insert(connection, Arc::clone(port));
     }
 
-    /// Makes this the port to post to, unless there is one, which is returned.
+    /// Makes this the port to post to, unless there is one already, which is returned.
     pub(super) fn enter(
         &mut self,
         peer: PeerAddr,
@@ -233,7 +233,7 @@ impl Table {
         None
     }
 
-    /// Makes this the port to post to; returns the one before.
+    /// Makes this the port to post to; returns the previous one.
     #[must_use]
     pub(super) fn replace(
         &mut self,
@@ -254,12 +254,12 @@ impl Table {
         self.ports.values().cloned().collect()
     }
 
-    /// What ports have done that have ended.
+    /// Returns the statistics of ports that have ended.
     pub(super) fn ended_stats(&self) -> EndpointStats {
         self.ended
     }
 
-    /// A connection with this peer is up.
+    /// Notes that a connection with this peer is up.
     pub(super) fn connected(&mut self, peer: PeerAddr) {
         let was_connected = &mut self.entry(peer).was_connected;
         let is_again = std::mem::replace(was_connected, true);
@@ -270,7 +270,7 @@ impl Table {
         !self.ports.is_empty()
     }
 
-    /// Removes a port that has ended, having done this; the caller drops it with no lock held.
+    /// Removes a port that has ended, with its statistics; the caller drops it with no lock held.
     #[must_use]
     pub(super) fn remove(
         &mut self,
@@ -306,7 +306,7 @@ impl Table {
         }
     }
 
-    /// Forgets one that has left, unless it has come back.
+    /// Forgets a departed peer, unless it has come back.
     fn forget(&mut self, peer: PeerAddr) {
         let Some(entry) = self.entries.get_mut(&peer) else {
             return;
@@ -327,8 +327,8 @@ mod tests {
 
     use super::*;
 
-    /// Names of senders are kept for those who come again: a host that comes by thousands of ports
-    /// loses its own, and no name is lost that the application has asked for.
+    /// Source ids are kept for senders that come again: a host that connects from thousands of
+    /// ports loses its own ids, and no id is lost that the application has asked for.
     #[test]
     fn one_hosts_storm_makes_no_others_name_forgotten() {
         let at = |host: u8, port: u16| PeerAddr::from(SocketAddr::from(([10, 0, 0, host], port)));
@@ -350,7 +350,7 @@ mod tests {
             came_and_left(&mut table, at(1, port));
             assert!(table.entries.len() <= RDM_STRANGERS_MAX + 1);
         }
-        // One that comes again and again takes one place.
+        // A sender that comes again and again takes one place.
         for _ in 0..2 * RDM_STRANGERS_MAX {
             came_and_left(&mut table, at(3, 1));
         }
@@ -361,8 +361,8 @@ mod tests {
         assert_eq!(table.source_of(at(2, 1), 0), other);
     }
 
-    /// Addresses that are used once and removed leave no more behind than strangers do; those that
-    /// are still in the vector keep their names.
+    /// Addresses that are used once and removed leave no more behind than strangers do; addresses
+    /// that are still in the vector keep their source ids.
     #[test]
     fn removed_addresses_are_let_go_of() {
         let at = |host: u8, port: u16| PeerAddr::from(SocketAddr::from(([10, 0, 0, host], port)));

@@ -1,5 +1,5 @@
 //! The endpoint's task: passes the events of ports and posts to the state machine in `proto/peers`,
-//! and runs its commands. `requests.rs` is what it does for the listener.
+//! and runs its commands. `requests.rs` has its decisions for the listener.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use super::{IdlePolicy, Rdm};
 pub(super) struct RdmTask {
     pub(super) rdm: Arc<Rdm>,
     pub(super) peers: Peers,
-    /// Why the last attempt at a peer that is still wanted failed, until it is connected or given
-    /// up.
+    /// Errors of the last attempts to reach peers that are still wanted, until they are connected
+    /// or given up.
     reasons: HashMap<PeerAddr, Error>,
     /// The ports of verifications.
     verifications: HashMap<AttemptId, (Arc<Port>, ConnectionId)>,
-    /// Its place among the tasks that wait for the end of the engine.
+    /// Its entry among the tasks that wait for the end of the engine.
     gone_key: Option<WaiterKey>,
 }
 
@@ -54,7 +54,7 @@ impl RdmTask {
         }
     }
 
-    /// Processes all notices and timeouts, and runs the commands that follow.
+    /// Processes all notices and timeouts, and runs the resulting commands.
     pub(super) fn process_events(&mut self, now: Instant, task: Option<&Waker>) {
         while let Some(notice) = self.rdm.notices.pop(task) {
             self.handle_notice(notice, now);
@@ -136,7 +136,7 @@ impl RdmTask {
         }
     }
 
-    /// A verification has become a connection: it replaces the peer's, or is closed.
+    /// Handles a verification that has become a connection: it replaces the peer's, or is closed.
     fn handle_verified(
         &mut self,
         peer: PeerAddr,
@@ -159,7 +159,7 @@ impl RdmTask {
         }
     }
 
-    /// Dials the peer's address on the side, to see what listens there.
+    /// Dials the peer's address beside its port, to see what listens there.
     fn verify(&mut self, peer: PeerAddr, attempt: AttemptId, now: Instant) {
         let key = self.rdm.key_to(peer);
         match key.and_then(|key| self.rdm.unlisted_port(peer, key)) {
@@ -182,8 +182,8 @@ impl RdmTask {
         }
     }
 
-    /// An attempt has failed. The peer's port goes on if an operation waits there, which may have
-    /// been posted while the peer's own request was being accepted.
+    /// Handles a failed attempt. The peer's port continues if an operation waits there, which may
+    /// have been posted while the peer's own request was being accepted.
     pub(super) fn failed(
         &mut self,
         peer: PeerAddr,
@@ -293,7 +293,7 @@ impl RdmTask {
         expires.into_iter().chain(self.peers.next_deadline()).min()
     }
 
-    /// True if the driver of its engine has ended, and nothing can connect any more.
+    /// Returns true if the driver of its engine has ended, and nothing can connect any more.
     pub(super) fn is_gone(&self) -> bool {
         self.state() == EndpointState::Gone
     }
@@ -325,7 +325,7 @@ impl RdmTask {
 }
 
 impl Drop for RdmTask {
-    /// The endpoint or the runtime has ended: no connection is made any more.
+    /// The endpoint or the runtime has ended: no more connections are made.
     fn drop(&mut self) {
         self.rdm.engine.forget_gone(&mut self.gone_key);
         match self.state() {
@@ -345,7 +345,7 @@ fn restarted(peer: PeerAddr) -> Error {
     Error::new(ErrorKind::PeerClosed, "the peer has restarted").with_peer(peer.socket)
 }
 
-/// The error of operations whose peer is given up.
+/// Makes the error of operations whose peer is given up.
 fn given_up(why: GiveUp, reason: Option<Error>) -> Error {
     let last = |what: &str| match &reason {
         Some(reason) => format!("{what}; the last attempt: {}", reason.clone().nested()),
@@ -375,7 +375,8 @@ fn given_up(why: GiveUp, reason: Option<Error>) -> Error {
     }
 }
 
-/// True for what this machine lacks, or refuses: it says nothing about the peer.
+/// Returns true for errors of this machine, which lacks or refuses something: they say nothing
+/// about the peer.
 fn is_of_this_side(kind: ErrorKind) -> bool {
     use ErrorKind::{AddressInUse, AddressNotAvailable, LimitReached, System};
     matches!(

@@ -1,4 +1,5 @@
-//! Connectionless endpoints in one process, with time paused: who connects, who gives up and when.
+//! Connectionless endpoints in one process, with time paused: which side connects, which gives up,
+//! and when.
 
 mod contexts;
 mod ends;
@@ -45,12 +46,12 @@ async fn run_other_tasks() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// Ports that have not ended.
+/// Returns the number of ports that have not ended.
 fn ports(endpoint: &RdmEndpoint) -> usize {
     endpoint.rdm().lock_table("test").all_ports().len()
 }
 
-/// A peer that speaks libfabric's own protocol only, and says this of itself.
+/// Makes a plain peer, with these data about itself.
 async fn plain_peer(
     peer: &Peer,
     to: &RdmEndpoint,
@@ -64,7 +65,7 @@ async fn plain_peer(
     Ok((endpoint, answer))
 }
 
-/// A listener whose only reply to requests is what `answer` says.
+/// Makes a listener that answers requests only as `answer` does.
 async fn listener(
     peer: &Peer,
     answer: impl Fn(crate::eq::ConnRequest) + Send + 'static,
@@ -84,7 +85,7 @@ async fn listener(
     address
 }
 
-/// "connection on demand by first use"; what goes back takes the same connection.
+/// "connection on demand by first use"; the answer takes the same connection.
 #[test]
 fn the_first_use_connects_and_the_answer_uses_it() {
     run(|net| async move {
@@ -101,8 +102,8 @@ fn the_first_use_connects_and_the_answer_uses_it() {
     });
 }
 
-/// "simultaneous connect with one winner": what was posted to either side goes over the one that
-/// survives.
+/// "simultaneous connect with one winner": messages posted to either side go over the connection
+/// that survives.
 #[test]
 fn simultaneous_first_sends_share_one_connection() {
     run(|net| async move {
@@ -128,7 +129,7 @@ fn simultaneous_first_sends_share_one_connection() {
     });
 }
 
-/// The same of many: each pair of them ends with one connection.
+/// The same with many endpoints: each pair of them ends with one connection.
 #[test]
 fn all_to_all_at_once_ends_with_one_connection_per_pair() {
     run(|net| async move {
@@ -179,7 +180,7 @@ fn an_endpoint_sends_to_itself() {
     });
 }
 
-/// How often the words of an error name a peer; the last attempt's error is part of them.
+/// Returns how often an error's text names a peer; the last attempt's error is part of the text.
 fn peers_named(error: &Error) -> usize {
     error.to_string().matches("(peer ").count()
 }
@@ -219,7 +220,7 @@ fn a_peer_that_never_answers_is_unreachable_at_the_deadline() {
     });
 }
 
-/// "reconnect with jittered backoff": a host that says no at once is asked some dozen times until
+/// "reconnect with jittered backoff": a host that refuses at once is asked some dozen times until
 /// the deadline, and no more afterwards, when nothing waits.
 #[test]
 fn a_peer_that_is_not_there_is_tried_some_dozen_times() {
@@ -228,7 +229,7 @@ fn a_peer_that_is_not_there_is_tried_some_dozen_times() {
         let endpoint = a.rdm_endpoint().unwrap();
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
-        // Without a word, as the system says it.
+        // Without data, as the system refuses.
         let address = listener(&b, move |request| {
             count.fetch_add(1, Ordering::Relaxed);
             request.reject().send().unwrap();
@@ -245,8 +246,8 @@ fn a_peer_that_is_not_there_is_tried_some_dozen_times() {
     });
 }
 
-/// An operation reports why its peer was given up, also if the end of an older connection with that
-/// peer is noticed behind it.
+/// An operation reports why its peer was given up, even if the end of an older connection with that
+/// peer is noticed later.
 #[test]
 fn the_end_of_an_older_connection_does_not_hide_why_a_peer_is_given_up() {
     run(|net| async move {
@@ -330,7 +331,7 @@ fn an_rxm_request_gets_the_reject_it_understands() {
     });
 }
 
-/// A stranger that connects and says nothing more leaves nothing behind.
+/// An unknown peer that connects and then stays silent leaves nothing behind.
 #[test]
 fn a_stranger_that_breaks_off_is_forgotten() {
     run(|net| async move {

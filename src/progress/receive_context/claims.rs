@@ -16,15 +16,15 @@ use super::state::ContextState;
 use super::{ClaimId, ReceiveContext, ReceiveSelector};
 
 impl ReceiveContext {
-    /// The oldest message that such a receive would take (`FI_PEEK`), whether stored, announced, or
-    /// stalled in its connection.
+    /// Returns the oldest message that such a receive would take (`FI_PEEK`), whether stored,
+    /// announced, or stalled in its connection.
     pub(crate) fn peek(&self, selector: ReceiveSelector) -> Option<Arrival> {
         self.lock("peek")
             .matcher
             .peek(selector.wanted, selector.source)
     }
 
-    /// Claims that message: only the receive that names the claim gets it (`FI_PEEK | FI_CLAIM`).
+    /// Claims that message: only a receive that names the claim gets it (`FI_PEEK | FI_CLAIM`).
     pub(crate) fn claim(&self, selector: ReceiveSelector) -> Option<(ClaimId, Arrival)> {
         self.with_state("claim", |state, _| {
             let (claim, arrival) = state.matcher.claim(selector.wanted, selector.source)?;
@@ -34,8 +34,8 @@ impl ReceiveContext {
 
     /// Receives the claimed message (`FI_CLAIM`).
     ///
-    /// Again if the completion queue has no free slot: the claim stays valid. `NoMessage` if the
-    /// connection of the sender ended before the message had come.
+    /// Fails with Again if the completion queue has no free slot: the claim stays valid. Fails with
+    /// `NoMessage` if the sender's connection ended before the message was complete.
     pub(crate) fn receive_claimed(
         &self,
         claimed: ClaimId,
@@ -61,14 +61,14 @@ impl ReceiveContext {
                 })?;
             Ok(PostedOp { key, waiting: None })
         });
-        // The record, whose slot wakes tasks when it is freed, is dropped without the lock.
+        // Dropped without the lock: freeing the record's slot wakes tasks.
         received.map_err(|(error, mut record)| {
             let error = error.with_operation(OperationKind::Receive);
             (error, record.take_payload())
         })
     }
 
-    /// Discards the claimed message (`FI_CLAIM | FI_DISCARD`). False if it is gone.
+    /// Discards the claimed message (`FI_CLAIM | FI_DISCARD`). Returns false if it is gone.
     pub(crate) fn discard_claimed(&self, claimed: ClaimId) -> bool {
         self.with_state("discard claimed", |state, deferred| {
             state.drop_claimed(claimed, deferred)
@@ -122,8 +122,8 @@ impl ContextState {
         Ok(())
     }
 
-    /// Receives a claimed message into an empty buffer without a report. A message that has yet to
-    /// come is received too, since its sender waits for that.
+    /// Receives a claimed message into an empty buffer, without a report. A message that has not
+    /// come yet is received too, since its sender waits for that.
     fn drop_claimed(&mut self, claimed: ClaimId, deferred: &mut DeferredWork<'_>) -> bool {
         let no_key = OpKey::from_bits(u64::MAX);
         let options = PostOptions::default();
@@ -132,8 +132,8 @@ impl ContextState {
         self.take_claimed(claimed, sink, deferred).is_ok()
     }
 
-    /// A receive, or a part of a multi-receive buffer, was matched with a message that has not
-    /// come.
+    /// Marks a receive, or a part of a multi-receive buffer, as matched with a message that has not
+    /// come yet.
     pub(super) fn mark_matched(&mut self, key: OpKey, deferred: &mut DeferredWork<'_>) {
         match self.receives.get(key) {
             Some(ReceiveOpState::Multi(receive, _)) => {
@@ -147,7 +147,7 @@ impl ContextState {
     }
 }
 
-/// A receive that is not posted: it gets a claimed message and no other.
+/// Makes a receive that is not posted: it takes a claimed message and no other.
 fn receive_of(key: OpKey, record: OpRecord) -> PostedReceive<Report> {
     PostedReceive {
         record,

@@ -1,9 +1,9 @@
-//! What a step of the receive context leaves behind: receives to be completed before the context's
-//! lock is released, and tasks to be woken and memory to be dropped after it.
+//! Work that a step of the receive context defers: receives to be completed before the context's
+//! lock is released, tasks to be woken and memory to be dropped after it.
 //!
-//! A message of the store is copied to its receive and reported under the lock: otherwise a thread
-//! that posts a receive could report one message of a connection after the connection itself has
-//! reported the next.
+//! A stored message is copied to its receive and reported under the lock: otherwise a thread that
+//! posts a receive could report one message of a connection after the connection itself has
+//! reported the next one.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -35,22 +35,22 @@ pub(super) struct DeferredWork<'a> {
     pub(super) unlocked: &'a mut UnlockedWork,
 }
 
-/// What steps have collected to be dropped with no lock held: that wakes tasks, and may run the
-/// user's code.
+/// What steps have collected to be dropped with no lock held: dropping it wakes tasks, and may run
+/// the user's code.
 #[derive(Debug, Default)]
 pub(super) struct UnlockedWork {
     pub(super) wakes: WakeList,
     pub(super) drops: Vec<DeferredDrop>,
 }
 
-/// What is dropped with no lock held.
+/// An object that is dropped with no lock held.
 #[derive(Debug)]
 #[allow(dead_code, reason = "held until it is dropped")]
 pub(super) enum DeferredDrop {
     Memory(Payload),
-    /// A completion slot that is not needed: freeing one wakes tasks.
+    /// A completion slot that is not needed: freeing it wakes tasks.
     Slot(CqSlot),
-    /// Of a connection that has detached: its waker.
+    /// A connection that has detached, with its waker.
     Port(AttachedPort),
 }
 
@@ -100,9 +100,9 @@ impl<'a> DeferredWork<'a> {
     }
 }
 
-/// The message of a completed receive of a context, to be requeued: a copy, since a region's owner
-/// writes to it and may revoke it, and since the user's memory is not dropped under a lock. `None`:
-/// its region is revoked already, and the message is lost with it.
+/// Returns the message of a completed receive of a context, to be requeued. It is a copy, since a
+/// region's owner may write to it or revoke it, and since the user's memory is not dropped under a
+/// lock. `None`: its region is revoked already, and the message is lost with it.
 pub(in crate::progress) fn message_of(op: &Operation<Report>) -> Option<UnexpectedMessage> {
     let end = &op.end;
     let Some(MessageOrigin::Peer { source, connection }) = end.origin else {
@@ -125,7 +125,7 @@ pub(in crate::progress) fn message_of(op: &Operation<Report>) -> Option<Unexpect
     })
 }
 
-/// Copies a message to its receive, which ends.
+/// Copies a message to its receive, and ends the receive.
 fn deliver(receive: PostedReceive<Report>, message: UnexpectedMessage) -> OpRecord {
     let PostedReceive { mut record, .. } = receive;
     let arrival = message.arrival;
@@ -151,7 +151,7 @@ fn deliver(receive: PostedReceive<Report>, message: UnexpectedMessage) -> OpReco
 }
 
 impl ReceiveContext {
-    /// `stats`: of what it completes.
+    /// Returns the context in which receives complete here. `stats` counts them.
     pub(super) fn completion_context<'a>(
         &'a self,
         stats: &'a mut OperationStats,
@@ -166,8 +166,8 @@ impl ReceiveContext {
         }
     }
 
-    /// Delivers messages and completes receives. The rest, wakers and memory, is to be dropped by
-    /// the caller with no lock held.
+    /// Delivers messages and completes receives. The caller drops the rest, wakers and memory, with
+    /// no lock held.
     pub(super) fn complete_all(&self, state: &mut ContextState, deferred: &mut DeferredWork<'_>) {
         while !deferred.is_done() {
             self.deliver_all(state, deferred);
@@ -181,7 +181,7 @@ impl ReceiveContext {
         for (receive, message) in std::mem::take(&mut deferred.deliveries) {
             deferred.completions.push(deliver(receive, message));
         }
-        // 2. Complete receives. A receive whose owner is gone gives its message back, which may be
+        // 2. Complete receives. A receive whose owner is gone returns its message, which may be
         // matched again: hence the loop in `complete_all`.
         for record in std::mem::take(&mut deferred.completions) {
             match completion_context.deliver(record, &mut deferred.unlocked.wakes) {
@@ -196,8 +196,8 @@ impl ReceiveContext {
                 }
             }
         }
-        // Of messages that waited in the store, and of receives that ended without one: what goes
-        // straight from a connection to its receive is counted there.
+        // Counts messages that were stored, and receives that ended without one. A message that
+        // goes directly from its connection to a receive is counted by the connection.
         state.ended.add(&ended.receives);
         // 3. Complete multi-receive buffers that take no more messages.
         for (multi, result, cursor) in std::mem::take(&mut deferred.multi_completions) {
@@ -221,7 +221,8 @@ impl ContextState {
         }
     }
 
-    /// A receive, or a part of a multi-receive buffer, has got a message of the store.
+    /// Completes the match of a receive, or of a part of a multi-receive buffer, with a stored
+    /// message.
     pub(super) fn complete_match(&mut self, key: OpKey, deferred: &mut DeferredWork<'_>) {
         match self.receives.get(key) {
             Some(ReceiveOpState::Multi(..)) => self.arm(key, deferred),
@@ -229,7 +230,7 @@ impl ContextState {
         }
     }
 
-    /// The connection of a matched receive completes it.
+    /// Removes a matched receive that its connection has completed.
     pub(super) fn receive_ended(&mut self, key: OpKey) {
         use ReceiveOpState::{Claimed, Matched, MatchedCanceled};
         if let Some(Matched | MatchedCanceled | Claimed) = self.receives.get(key) {
@@ -237,8 +238,8 @@ impl ContextState {
         }
     }
 
-    /// The message of a matched receive does not come: posts the receive again, or ends it if it
-    /// was canceled, the context is closed, or its message was claimed.
+    /// Requeues a matched receive whose message does not come: posts it again, or ends it if it was
+    /// canceled, the context is closed, or its message was claimed.
     pub(super) fn requeue_receive(
         &mut self,
         receive: PostedReceive<Report>,
@@ -265,7 +266,7 @@ impl ContextState {
                 }
                 return;
             }
-            // The receive of a claimed message, or of a discarded one.
+            // The receive of a claimed or discarded message.
             (_, None | Some(ReceiveOpState::Claimed), _) => gone,
             (_, _, Some(error)) => error.clone(),
             (_, Some(ReceiveOpState::MatchedCanceled), _) => Error::new(ErrorKind::Canceled, ""),

@@ -1,16 +1,16 @@
-//! Receives that connections share: those of a connectionless endpoint, or of connected endpoints
+//! Receives shared by connections: those of a connectionless endpoint, or of connected endpoints
 //! that were opened with a shared receive context ([`shared`]).
 //!
 //! A posted receive stays here until a message is matched with it ([`op_state`] has the drawing). A
-//! message of the store completes it at once; otherwise the connection that brings the message
-//! takes the receive over as an operation of its own, and completes it. [`SharedMatcher`] decides
-//! which message goes to which receive; the context adds the lock around it, the backlog of
-//! receives that wait for room, and what belongs to a receive: completion slots, deadlines, wakers.
+//! stored message completes it at once; otherwise the connection that brings the message takes the
+//! receive over as an operation of its own, and completes it. [`SharedMatcher`] decides which
+//! message goes to which receive; the context adds the lock around it, the backlog of receives that
+//! wait for room, and the completion slots, deadlines and wakers of receives.
 //!
-//! Messages of one sender are reported in its order. What the store has of a connection is reported
-//! under the lock, and the connection puts a message into the store only when it has reported those
-//! before it ([`port`]). Waking tasks and dropping the user's memory is [`deferred`] until the lock
-//! is released. The lock is taken after a port's, and before those of completion queues.
+//! Messages of one sender are reported in the order in which it sent them. Stored messages are
+//! reported under the lock, and a connection stores a message only after it has reported the
+//! earlier ones ([`port`]). Waking tasks and dropping the user's memory is [`deferred`] until the
+//! lock is released. The lock is taken after a port's, and before those of completion queues.
 
 #![allow(
     clippy::result_large_err,
@@ -61,19 +61,19 @@ pub(crate) use shared::{SharedContext, SharedContextConfig};
 use state::{AttachedPort, ClearToSendQueue, ContextState, PendingReceive};
 use trim::TrimState;
 
-/// What a receive context is opened with.
+/// Configuration of a receive context.
 #[derive(Clone)]
 pub(crate) struct ReceiveConfig {
-    /// The endpoint that completions name.
+    /// The endpoint that completions name, unless `names_connections` is set.
     pub(crate) endpoint: EndpointId,
-    /// Those of messages name the connection's instead: connections are numbered by their
-    /// endpoints.
+    /// True if completions of messages name the connection's endpoint instead: connections are
+    /// numbered by their endpoints.
     pub(crate) names_connections: bool,
-    /// Receives that may be posted at a time.
+    /// Number of receives that may be posted at a time.
     pub(crate) size: usize,
-    /// Bytes of unexpected messages that are stored, of all peers together.
+    /// Bytes of unexpected messages that are stored at most, of all peers together.
     pub(crate) unexpected_bytes: usize,
-    /// The same, of one peer.
+    /// Bytes of unexpected messages that are stored at most, of one peer.
     pub(crate) unexpected_bytes_per_peer: usize,
     /// The addresses of senders.
     pub(crate) addresses: Arc<SourceAddresses>,
@@ -83,14 +83,14 @@ pub(crate) struct ReceiveConfig {
     pub(crate) sources: Option<Arc<dyn Sources>>,
 }
 
-/// Which messages a receive takes, or a peek or a claim means.
+/// The messages that a receive takes, or that a peek or a claim looks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveSelector {
     pub(crate) wanted: MatchCriteria,
     pub(crate) source: Option<SourceId>,
 }
 
-/// Names a claimed message within its context (`FI_CLAIM`).
+/// Identifier of a claimed message within its context (`FI_CLAIM`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimId(ClaimKey);
 
@@ -126,8 +126,8 @@ impl ReceiveContext {
         })
     }
 
-    /// Registers the waker that asks for a call of [`ReceiveContext::expire`] before the time that
-    /// it returned last. To be called before `expire`.
+    /// Registers the waker that asks for a call of [`ReceiveContext::expire`] earlier than the time
+    /// that it returned last. To be called before `expire`.
     pub(crate) fn set_waker(&self, waker: &Waker) {
         let mut state = self.lock("waker");
         if (state.driver.as_ref()).is_some_and(|driver| driver.will_wake(waker)) {
@@ -138,9 +138,9 @@ impl ReceiveContext {
         drop(before);
     }
 
-    /// Posts a receive. If the context or the completion queue is full, it joins the backlog
-    /// (`options.wait`), or is refused with Again. A matching message of the store completes it at
-    /// once.
+    /// Posts a receive. If the context or the completion queue is full, the receive joins the
+    /// backlog (`options.wait`), or is refused with Again. A matching stored message completes it
+    /// at once.
     pub(crate) fn post(
         &self,
         selector: ReceiveSelector,
@@ -150,7 +150,7 @@ impl ReceiveContext {
         self.post_any(PendingReceive::Single(selector, record))
     }
 
-    /// Posts a multi-receive buffer: it takes messages one behind the other until fewer than
+    /// Posts a multi-receive buffer: it takes one message after the other until fewer than
     /// `free_min` bytes are left (`FI_MULTI_RECV`). Each message is a completion of the context's
     /// queue; a last one, with the flag alone, follows when the buffer is released.
     ///
@@ -184,7 +184,7 @@ impl ReceiveContext {
         })
     }
 
-    /// The phase of a receive that has not completed.
+    /// Returns the phase of a receive that has not completed.
     pub(crate) fn phase(&self, key: OpKey) -> Phase {
         match self.lock("phase").receives.get(key) {
             Some(ReceiveOpState::Backlogged) => Phase::Waiting,
@@ -196,18 +196,19 @@ impl ReceiveContext {
         }
     }
 
-    /// Cancels a receive that no message was matched with. A matched one runs on, and is not posted
-    /// again should its message not come.
+    /// Cancels a receive that no message was matched with. A matched receive continues, and is not
+    /// posted again if its message does not come.
     pub(crate) fn cancel(&self, key: OpKey) -> Withdrawn {
         self.with_state("cancel", |state, deferred| {
             state.cancel(key, Error::new(ErrorKind::Canceled, ""), deferred)
         })
     }
 
-    /// The future of a receive is dropped (ruling 4): cancels the receive, or requeues its message.
+    /// Withdraws a receive whose future is dropped (ruling 4): cancels the receive, or requeues its
+    /// message.
     ///
-    /// True if a connection has the receive: the caller then detaches it there, and the message is
-    /// requeued when it has come.
+    /// Returns true if a connection has the receive: the caller then detaches it there, and the
+    /// message is requeued once it is complete.
     pub(crate) fn withdraw(&self, key: OpKey, awaited: AwaitedOp) -> bool {
         let Some(op) = awaited.abandon() else {
             return self.cancel(key) != Withdrawn::Ended;
@@ -222,8 +223,8 @@ impl ReceiveContext {
         false
     }
 
-    /// The future that waited for the acceptance of a queued receive is dropped: cancels the
-    /// receive if it is still in the backlog.
+    /// Withdraws a queued receive, whose acceptance is no longer awaited since that future is
+    /// dropped: cancels the receive if it is still in the backlog.
     pub(crate) fn withdraw_waiting(&self, key: OpKey, awaited: &AwaitedOp) {
         self.with_state("withdraw", |state, deferred| {
             if let Some(ReceiveOpState::Backlogged) = state.receives.get(key)
@@ -234,11 +235,11 @@ impl ReceiveContext {
         });
     }
 
-    /// Ends receives whose time has passed, and retries what waits for completion slots. Returns
-    /// when to be called next, if not woken before.
+    /// Ends receives whose time limit has passed, and retries buffers that lack completion slots.
+    /// Returns when to be called next, if not woken before.
     ///
-    /// `detach` detaches a receive from its record at the connection that has it, in one step, and
-    /// gives the record, which has ended with this error. Called with no lock held.
+    /// `detach` detaches a receive from its record at the connection that has the receive, in one
+    /// step, and returns the record, which has ended with this error. Called with no lock held.
     pub(crate) fn expire(
         &self,
         now: Instant,
@@ -258,7 +259,7 @@ impl ReceiveContext {
                 if state.cancel(key, error.clone(), deferred) != Withdrawn::Running {
                     continue;
                 }
-                // A message was matched with it: it completes without.
+                // A message was matched with it: it ends without that message.
                 match state.part_with(key, &error) {
                     Some(record) => deferred.completions.push(record),
                     None => receiving.push((key, error)),
@@ -269,7 +270,7 @@ impl ReceiveContext {
             (receiving, next)
         });
         for (key, error) in receiving {
-            // The message is being received into it, and is requeued when it has come.
+            // The message is being received, and is requeued once it is complete.
             if let Some(record) = detach(key, &error) {
                 self.with_state("time out", |_, deferred| {
                     deferred.completions.push(record);
@@ -279,9 +280,9 @@ impl ReceiveContext {
         next.into_iter().flatten().min()
     }
 
-    /// Attaches a connection; returns its view of the receives, and the bytes of the store that it
-    /// is promised. `waker` is woken when the connection may read on, owes credit, or is to ask for
-    /// announced messages, if its peer announces `long` ones.
+    /// Attaches a connection; returns its view of the receives, and the number of bytes of the
+    /// store that it is promised. `waker` is woken when the connection may read on, owes credit, or
+    /// must ask for announced messages, if its peer announces `long` ones.
     pub(super) fn attach(
         self: &Arc<Self>,
         ids: ConnIds,
@@ -306,7 +307,7 @@ impl ReceiveContext {
         (receives, promised)
     }
 
-    /// The port of a connection that was attached, to be asked for receives that it has.
+    /// Sets the port of an attached connection, which is asked for receives that it has.
     fn set_port(&self, connection: ConnectionId, port: &Arc<Port>) {
         let mut state = self.lock("set a port");
         if let Some(attached) = state.ports.get_mut(&connection) {
@@ -314,7 +315,7 @@ impl ReceiveContext {
         }
     }
 
-    /// The ports that were [said](Self::set_port).
+    /// Returns the ports that were [set](Self::set_port).
     fn ports(&self) -> Vec<Arc<Port>> {
         let state = self.lock("find ports");
         (state.ports.values())
@@ -322,7 +323,8 @@ impl ReceiveContext {
             .collect()
     }
 
-    /// Ends all receives for this reason, and drops all messages. Later posts are refused likewise.
+    /// Closes the context: ends all receives with this error, and drops all messages. Later posts
+    /// are refused with it too.
     pub(crate) fn close(&self, error: Error) {
         self.with_state("close", |state, deferred| {
             if state.closed.is_none() {
@@ -337,13 +339,13 @@ impl ReceiveContext {
         });
     }
 
-    /// Bytes of unexpected messages that are stored, each with its overhead.
+    /// Returns the bytes of stored unexpected messages, each with its overhead.
     pub(crate) fn unexpected_bytes(&self) -> usize {
         self.lock("unexpected bytes").matcher.held_bytes() as usize
     }
 
-    /// The receives posted, the messages that wait for them, and the receives that have ended here
-    /// and not in a connection.
+    /// Returns statistics: the posted receives, the messages that wait for receives, and the
+    /// receives that have ended here rather than in a connection.
     pub(crate) fn stats(&self) -> ReceiveContextStats {
         let state = self.lock("stats");
         let receives = ReceiveStats {
@@ -358,7 +360,7 @@ impl ReceiveContext {
         }
     }
 
-    /// Takes a step under the lock, then does what it deferred.
+    /// Takes a step under the lock, then carries out what it deferred.
     fn with_state<R>(
         &self,
         purpose: &'static str,
@@ -367,7 +369,7 @@ impl ReceiveContext {
         self.take_step(purpose, &mut UnlockedWork::default(), step)
     }
 
-    /// The same; `unlocked` gets what is to be dropped with no lock held.
+    /// Takes a step under the lock; what must be dropped with no lock held is added to `unlocked`.
     fn take_step<R>(
         &self,
         purpose: &'static str,
@@ -387,7 +389,7 @@ impl ReceiveContext {
     }
 }
 
-/// The error of a receive whose time has passed, with its peer if that is known.
+/// Makes the error of a receive whose time limit has passed, with its peer if that is known.
 fn timed_out(peer: Option<SocketAddr>) -> Error {
     let error = Error::new(ErrorKind::TimedOut, "");
     match peer {

@@ -1,6 +1,6 @@
 //! A message and the receive that gets it, in every order of the two steps by which a connection
-//! takes a receive (it is claimed when the message begins, and fulfilled when that has come) and of
-//! those who post, drop, time and close receives meanwhile.
+//! takes a receive (it is claimed when the message begins, and fulfilled when the message is
+//! complete) and of posting, dropping, timing out and closing receives meanwhile.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -70,7 +70,7 @@ fn context() -> Arc<ReceiveContext> {
     })
 }
 
-/// A posted receive, and what awaits it.
+/// A posted receive, and the record that is awaited.
 struct Receive {
     key: OpKey,
     awaited: RefCell<AwaitedOp>,
@@ -106,7 +106,7 @@ fn post(context: &ReceiveContext, timeout: Option<Duration>) -> Receive {
 }
 
 impl Receive {
-    /// Awaits its end: the byte of its message, or why it got none.
+    /// Awaits its end: the byte of its message, or the error.
     fn end(&self) -> Result<u8> {
         let mut awaited = self.awaited.borrow_mut();
         block_on(poll_fn(|cx| {
@@ -121,7 +121,7 @@ impl Receive {
     }
 }
 
-/// A connection: what its port's lock guards.
+/// A connection: the state that its port's lock guards.
 struct Sender {
     receives: PortReceives,
     ids: ConnIds,
@@ -131,13 +131,13 @@ struct Sender {
 /// The receive that a message is being received into.
 type Matched = Arc<Lock<Option<PostedReceive<Report>>>>;
 
-/// What a message does that begins.
+/// The state of a message that has begun.
 enum Begun {
     Stored(Arrival),
     Matched(Arrival),
 }
 
-/// As a port does with a receive whose time has passed.
+/// Detaches a receive whose time limit has passed, as a port does.
 fn detach(matched: &Matched, key: OpKey, error: &Error) -> Option<OpRecord> {
     let mut matched = matched.lock("model");
     let receive = matched.as_mut().filter(|it| it.key == key)?;
@@ -184,7 +184,8 @@ impl Sender {
         }
     }
 
-    /// It has come, to be kept or to its receive, whose end the port reports later in its turn.
+    /// Completes a message: it is stored, or placed in its receive, whose end the port reports
+    /// later in its turn.
     fn place(&mut self, begun: Begun, byte: u8) -> Option<OpRecord> {
         match begun {
             Begun::Stored(arrival) => {
@@ -209,7 +210,7 @@ impl Sender {
                 record.end.order = arrival.order;
                 self.receives.receive_ended(key);
                 if record.detached {
-                    // As the connection does where the owner has gone.
+                    // As a connection does if the receive has lost its owner.
                     self.receives.requeue_message(message_of(&record).unwrap());
                 }
                 Some(record)
@@ -217,7 +218,7 @@ impl Sender {
         }
     }
 
-    /// Reports what has ended.
+    /// Reports receives that have ended.
     fn report(&mut self, ends: impl IntoIterator<Item = OpRecord>) {
         let context = Arc::clone(&self.receives.context);
         let mut ended = OperationStats::default();
@@ -231,7 +232,7 @@ impl Sender {
         }
     }
 
-    /// It has come, and the port's turn ends.
+    /// Completes a message, and ends the port's turn.
     fn come(&mut self, begun: Begun, byte: u8) {
         let end = self.place(begun, byte);
         self.report(end);
@@ -243,7 +244,7 @@ impl Sender {
         self.come(begun, byte);
     }
 
-    /// All of these come in one turn, of a round, or of two if a message is held.
+    /// Sends these messages in one turn, of one round, or of two if a message is held.
     fn send_in_one_turn(&mut self, bytes: &[u8]) {
         let mut ends = Vec::new();
         for byte in bytes {

@@ -29,7 +29,7 @@ pub(crate) struct MultiReceive {
     endpoint: EndpointId,
     context: UserContext,
     flags: CompletionFlags,
-    /// Where the buffer begins.
+    /// Address at which the buffer begins.
     begin: usize,
     end: Mutex<MultiCompletion>,
 }
@@ -79,7 +79,7 @@ impl MultiReceive {
         self.release(wakes);
     }
 
-    /// The buffer takes no more messages: it completes so, after its last message.
+    /// Ends a buffer that takes no more messages: its completion follows its last message's.
     pub(super) fn finish(
         self: Arc<Self>,
         result: Result<(), Error>,
@@ -113,7 +113,7 @@ impl MultiReceive {
     }
 }
 
-/// The token of the message behind one in a multi-receive buffer: with a slot of its own.
+/// Makes the token for the next message of a multi-receive buffer, with a slot of its own.
 pub(super) fn next_part(token: &Report, driver: Option<&Waker>) -> Option<Report> {
     let Report::Piece { multi, .. } = token else {
         return None;

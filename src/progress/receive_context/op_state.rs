@@ -20,18 +20,18 @@ use crate::slab::Slab;
 
 use super::MultiReceive;
 
-/// Where a receive is.
+/// The state of a receive.
 #[derive(Debug)]
 pub(super) enum ReceiveOpState {
-    /// In the backlog, for lack of room.
+    /// It waits in the backlog for room.
     Backlogged,
-    /// With the matcher.
+    /// The matcher has it.
     Posted(ReceiveKey),
-    /// A multi-receive buffer, with the matcher.
+    /// The matcher has it: a multi-receive buffer.
     Multi(ReceiveKey, Arc<MultiReceive>),
-    /// With the connection that brings its message, or asks for it.
+    /// The connection that brings its message, or asks for it, has it.
     Matched,
-    /// The same, but it is not posted again if the message does not come.
+    /// As Matched, but it is not posted again if the message does not come.
     MatchedCanceled,
     /// It takes a claimed message and no other.
     Claimed,

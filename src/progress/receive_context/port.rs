@@ -1,9 +1,9 @@
-//! The receives of a context as one port's connection sees them.
+//! The receives of a context, as seen by the connection of one port.
 //!
-//! A message that goes into the store may be taken and reported at once, by any thread that posts a
-//! receive. Behind receives that the connection has completed in this turn and its port has yet to
-//! report, a message is therefore held, and the connection reads no further, until the port
-//! [releases](PortReceives::release) it.
+//! A stored message may be taken and reported at once, by any thread that posts a receive. So while
+//! a port has yet to report receives that its connection completed in this turn, later messages are
+//! held, and the connection reads no further, until the port [releases](PortReceives::release)
+//! them.
 
 use std::sync::Arc;
 
@@ -21,29 +21,30 @@ use super::deferred::{DeferredWork, UnlockedWork};
 use super::multi::next_part;
 use super::state::{ClearToSendQueue, ContextState, lock_queue};
 
-/// Makes the token of a multi-receive buffer's next message of that of the one before.
+/// Makes the token for the next message of a multi-receive buffer from the token of the one before.
 type NextPart<'a> = dyn Fn(&Report) -> Option<Report> + 'a;
 
-/// The receives of a context as one port's connection sees them, under the port's lock. What is to
-/// be done without it, waking and dropping, is collected ([`PortReceives::take_deferred`]).
+/// The receives of a context, as seen by the connection of one port, under the port's lock. Wakers
+/// and memory that must be handled without that lock are collected
+/// ([`PortReceives::take_deferred`]).
 pub(crate) struct PortReceives {
     pub(super) context: Arc<ReceiveContext>,
     ids: ConnIds,
     unlocked: UnlockedWork,
-    /// Receives that have ended, and that the port may have yet to report. The context learns of
-    /// them once per turn, under one lock; a few at a time, usually.
+    /// Receives that have ended, and that the port may not have reported yet. The context removes
+    /// them once per turn, under one lock; usually they are few.
     ended: SmallVec<[OpKey; 4]>,
-    /// What came behind them, in order.
+    /// Messages that came after those receives, in order.
     held: Vec<HeldMessage>,
     clear_to_send: Option<ClearToSendQueue>,
     is_detached: bool,
 }
 
-/// A message that is to go into the store.
+/// A message that will be stored.
 enum HeldMessage {
-    /// An admitted message that has come in full.
+    /// An admitted message that has been received completely.
     New(UnexpectedMessage),
-    /// The owner of its receive is gone.
+    /// A message whose receive has lost its owner.
     Requeued(UnexpectedMessage),
 }
 
@@ -64,20 +65,20 @@ impl PortReceives {
         }
     }
 
-    /// True if there is something to be [taken](Self::take_deferred).
+    /// Returns true if there is anything to be [taken](Self::take_deferred).
     pub(crate) fn has_deferred(&self) -> bool {
         !self.ended.is_empty() || !self.held.is_empty() || !self.unlocked.is_empty()
     }
 
-    /// What is to be dropped once the port's lock is released, which wakes tasks. The port has
-    /// reported all that has ended.
+    /// Takes what must be dropped once the port's lock is released, which wakes tasks. To be called
+    /// when the port has reported all receives that have ended.
     pub(crate) fn take_deferred(&mut self) -> impl Sized + use<> {
         self.release_held();
         std::mem::take(&mut self.unlocked)
     }
 
-    /// The port has reported all that has ended: what came behind goes into the store. True if
-    /// there was anything, and the connection may read on.
+    /// Stores the messages that were held, since the port has reported all receives that have
+    /// ended. Returns true if there were any, and the connection may read on.
     pub(crate) fn release(&mut self) -> bool {
         let held = self.is_holding();
         if held {
@@ -100,7 +101,7 @@ impl PortReceives {
         });
     }
 
-    /// Puts a message into the store, now or behind what the port has yet to report.
+    /// Stores a message, or holds it behind receives that the port has yet to report.
     fn hold_or_store(&mut self, message: HeldMessage) {
         if self.ended.is_empty() {
             self.with_state("store a message", |state, deferred| {
@@ -111,8 +112,7 @@ impl PortReceives {
         }
     }
 
-    /// Detaches the connection: its announcements are void, its messages that have come in full
-    /// stay.
+    /// Detaches the connection: its announcements are void, its complete messages stay.
     pub(crate) fn detach(&mut self) {
         self.release_held();
         self.is_detached = true;

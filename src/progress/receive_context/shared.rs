@@ -1,5 +1,5 @@
-//! A receive context that connected endpoints share (`fi_srx_context`; fi_endpoint(3)): the
-//! receives, and their place in an engine, whose driver keeps their time limits.
+//! A receive context shared by connected endpoints (`fi_srx_context`; fi_endpoint(3)): the
+//! receives, and their entry in an engine, whose driver keeps their time limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use crate::transport::Clock;
 
 use super::{ReceiveConfig, ReceiveContext};
 
-/// What a shared receive context is opened with.
+/// Configuration of a shared receive context.
 pub(crate) struct SharedContextConfig {
     pub(crate) receives: ReceiveConfig,
     pub(crate) long_messages: LongMessages,
@@ -41,7 +41,7 @@ pub(crate) struct SharedContext {
 }
 
 impl SharedContext {
-    /// Makes the context known to the engine, which need not be that of the endpoints.
+    /// Opens a context and enters it in the engine, which need not be that of the endpoints.
     pub(crate) fn open(engine: &Arc<Engine>, config: SharedContextConfig) -> Result<Arc<Self>> {
         engine.check_alive()?;
         let port_waker = PortWaker::new(engine);
@@ -65,7 +65,7 @@ impl SharedContext {
         &self.receives
     }
 
-    /// A port of an endpoint whose receives are these. The endpoint's number is its connection's.
+    /// Opens a port for an endpoint with these receives. The endpoint's number is its connection's.
     pub(crate) fn open_port(
         &self,
         engine: &Arc<Engine>,
@@ -97,9 +97,8 @@ impl SharedContext {
         Ok(port)
     }
 
-    /// The future of a receive was dropped that is matched: detaches it at the connection that has
-    /// it. Linear in the connections; few receives are dropped in the moment in which their message
-    /// comes.
+    /// Detaches a matched receive, whose future was dropped, at the connection that has it. Linear
+    /// in the number of connections; few receives are dropped just when their message comes.
     pub(crate) fn detach_receive(&self, receive: OpKey) {
         let ports = self.receives.ports();
         ports.iter().any(|port| port.detach_receive(receive));

@@ -1,4 +1,4 @@
-//! What the lock of a receive context guards, and the steps that are taken under it.
+//! The state guarded by the lock of a receive context, and the steps taken under the lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError, Weak};
@@ -28,12 +28,12 @@ use super::trim::TrimState;
 #[derive(Debug)]
 pub(super) enum PendingReceive {
     Single(ReceiveSelector, OpRecord),
-    /// The buffer is the cursor's.
+    /// The cursor has the buffer.
     Multi(ReceiveSelector, BufferCursor, OpRecord),
 }
 
 impl PendingReceive {
-    /// The record, with the buffer.
+    /// Returns the record, with the buffer.
     pub(super) fn into_record(self) -> OpRecord {
         match self {
             PendingReceive::Single(_, record) => record,
@@ -61,15 +61,15 @@ impl PendingReceive {
 #[derive(Debug)]
 pub(super) struct AttachedPort {
     pub(super) waker: Waker,
-    /// Of connected endpoints: a connectionless one finds its ports itself.
+    /// Set for connected endpoints; a connectionless one finds its ports itself.
     pub(super) port: Weak<Port>,
-    /// `None`: its peer announces nothing.
+    /// `None`: the peer announces no messages.
     pub(super) clear_to_send: Option<ClearToSendQueue>,
 }
 
-/// The receives that were matched with a connection's announcements, until its next turn. They have
-/// a lock of their own, which is taken last, so that the turn of a connection without any does not
-/// contend for the context's lock.
+/// The receives matched with a connection's announcements, until its next turn. They have a lock of
+/// their own, which is taken last, so that the turn of a connection without any does not contend
+/// for the context's lock.
 pub(super) type ClearToSendQueue = Arc<Mutex<VecDeque<ClearToSend<Report>>>>;
 
 pub(super) fn lock_queue(
@@ -89,11 +89,12 @@ pub(super) fn reserve_slot(driver: Option<&Waker>, queue: &CompletionQueue) -> O
 #[derive(Debug)]
 pub(super) struct ContextState {
     pub(super) matcher: SharedMatcher<Report>,
-    /// The endpoint that completions name which are of no message.
+    /// The endpoint named by completions that belong to no message.
     pub(super) endpoint: EndpointId,
     pub(super) size: usize,
     pub(super) receives: ReceiveTable,
-    /// Admitted later, in order, for lack of room in the context or in a completion queue.
+    /// Receives that are admitted later, in order, for lack of room in the context or in a
+    /// completion queue.
     pub(super) backlog: VecDeque<(OpKey, PendingReceive)>,
     /// Multi-receive buffers that lack a completion slot for their next message.
     pub(super) starved: Vec<OpKey>,
@@ -101,9 +102,9 @@ pub(super) struct ContextState {
     pub(super) driver: Option<Waker>,
     pub(super) deadlines: Deadlines,
     pub(super) trim_state: TrimState,
-    /// Why no receive is admitted any more.
+    /// The reason why no receive is admitted any more.
     pub(super) closed: Option<Error>,
-    /// Receives that have ended here, and not in a connection.
+    /// Counts of the receives that have ended here rather than in a connection.
     pub(super) ended: OperationCounts,
 }
 
@@ -113,14 +114,14 @@ impl ContextState {
     }
 
     /// Posts a receive: matches it with a stored message, enters it, or lets it wait in the backlog
-    /// (`options.wait`). `Err`: why not, and the receive.
+    /// (`options.wait`). `Err`: the reason, and the receive.
     pub(super) fn post(
         &mut self,
         mut pending: PendingReceive,
         deferred: &mut DeferredWork<'_>,
     ) -> Result<PostedOp, (Error, PendingReceive)> {
         let PostOptions { wait, timeout, .. } = pending.record().options;
-        // 1. Check that there is room, and reserve where the receive completes.
+        // 1. Check that there is room, and reserve the slot in which the receive completes.
         if let Some(error) = self.closed.clone() {
             return Err((error, pending));
         }
@@ -155,7 +156,7 @@ impl ContextState {
         Ok(PostedOp { key, waiting })
     }
 
-    /// Ends a receive when this has passed; the driver keeps the time.
+    /// Starts a receive's time limit; the driver keeps the time.
     pub(super) fn start_timeout(
         &mut self,
         key: OpKey,
@@ -168,7 +169,7 @@ impl ContextState {
         }
     }
 
-    /// The sender that an unmatched receive is directed at.
+    /// Returns the sender that an unmatched receive is directed at.
     pub(super) fn source_of(&self, key: OpKey) -> Option<SourceId> {
         match self.receives.get(key)? {
             ReceiveOpState::Posted(receive) | ReceiveOpState::Multi(receive, _) => {
@@ -190,7 +191,7 @@ impl ContextState {
         reserve_slot(self.driver.as_ref(), queue)
     }
 
-    /// Reserves the slot in which a receive is completed; `false`: there is none now.
+    /// Reserves the slot in which a receive completes; `false`: there is none now.
     pub(super) fn reserve(&self, record: &mut OpRecord, deferred: &mut DeferredWork<'_>) -> bool {
         Report::reserve(record, &mut deferred.unlocked.wakes, |queue| {
             self.reserve_slot(queue)
@@ -234,8 +235,8 @@ impl ContextState {
         }
     }
 
-    /// Ends a receive that no message was matched with. A matched one runs on to its end, and is
-    /// not posted again.
+    /// Cancels a receive that no message was matched with. A matched receive continues to its end,
+    /// and is not posted again.
     pub(super) fn cancel(
         &mut self,
         key: OpKey,
@@ -276,8 +277,8 @@ impl ContextState {
         Withdrawn::Ended
     }
 
-    /// The time of a matched receive has passed, whose message no connection has begun to receive:
-    /// gives its record, which has ended so.
+    /// Separates a matched receive whose time limit has passed from its record, if no connection
+    /// has begun to receive its message; returns the record, which has ended with `error`.
     pub(super) fn part_with(&mut self, key: OpKey, error: &Error) -> Option<OpRecord> {
         let part = |receive: &mut PostedReceive<Report>| {
             let record = &mut receive.record;
@@ -299,8 +300,8 @@ impl ContextState {
         })
     }
 
-    /// What follows every change: admits backlogged receives, and collects the wakers of the
-    /// connections that may go on.
+    /// Follows every change: admits backlogged receives, and collects the wakers of connections
+    /// that may go on.
     pub(super) fn admit_and_wake(&mut self, deferred: &mut DeferredWork<'_>) {
         self.admit_backlog(deferred);
         while let Some(connection) = self.matcher.poll_wake() {

@@ -1,4 +1,4 @@
-//! What a receive context promises to those who post to it and to the ports that share it.
+//! The promises of a receive context to the tasks that post to it and to the ports that share it.
 
 mod announced;
 mod claims;
@@ -159,7 +159,7 @@ impl Fixture {
         self.context.expire(self.now, |_, _| None)
     }
 
-    /// The same, where a connection has this receive.
+    /// Expires receives, while a connection has this one.
     fn expire_with(&self, met: &mut (Arrival, PostedReceive<Report>)) -> Option<Instant> {
         let record = RefCell::new(&mut met.1.record);
         self.context.expire(self.now, |_, error| {
@@ -169,7 +169,7 @@ impl Fixture {
     }
 }
 
-/// A receive of so many bytes.
+/// Makes a receive of this length.
 fn receive_of(len: usize, report: Report, options: PostOptions) -> Operation<Report> {
     let payload = Payload::from_vec(vec![0; len]);
     Operation::new(OpKind::Receive, payload, report, options)
@@ -185,7 +185,7 @@ const WAIT: PostOptions = PostOptions {
 
 struct Receive {
     key: OpKey,
-    /// Until its end was read.
+    /// `None` once its end was read.
     awaited: RefCell<Option<AwaitedOp>>,
 }
 
@@ -232,11 +232,12 @@ fn memory_of_a_burst_is_given_back_when_it_is_over() {
     for tag in 0..200 {
         assert_eq!(bytes_of(&fixture.post(tagged(tag), 5).end()), b"first");
     }
-    // Places that were in use do not all count as free again, by where the hashes put them.
+    // Places that were in use do not all count as free again, depending on where the hashes put
+    // them.
     assert!(kept_of(&fixture) >= 100);
     let looks_again = fixture.expire().expect("it is looked at again");
     fixture.driver.take();
-    // Something came meanwhile.
+    // A message came meanwhile.
     sender.send_unexpected(Some(7), b"first");
     fixture.now = looks_again;
     let later = fixture.expire().expect("and again");
@@ -277,7 +278,7 @@ impl Sender {
         (arrival, outcome)
     }
 
-    /// A message that no receive awaits comes in full.
+    /// A message that no receive awaits is received completely.
     #[track_caller]
     fn send_unexpected(&mut self, tag: Option<u64>, bytes: &[u8]) {
         let (arrival, outcome) = self.begin(tag, bytes.len());
@@ -290,7 +291,7 @@ impl Sender {
         });
     }
 
-    /// A message that a receive awaits begins.
+    /// Begins a message that a receive awaits.
     #[track_caller]
     fn meet(&mut self, tag: Option<u64>, len: usize) -> (Arrival, PostedReceive<Report>) {
         match self.begin(tag, len) {
@@ -299,7 +300,7 @@ impl Sender {
         }
     }
 
-    /// The message is placed in the receive, which the port completes.
+    /// Places the message in the receive, which the port completes.
     fn end(&mut self, met: (Arrival, PostedReceive<Report>), bytes: &[u8]) {
         let (arrival, PostedReceive { mut record, .. }) = met;
         let mut payload = record.take_payload();
@@ -309,7 +310,7 @@ impl Sender {
         record.end.tag = arrival.kind.tag();
         record.end.origin = Some(arrival.origin());
         record.end.order = arrival.order;
-        // As the connection does with a receive whose end was reported.
+        // As a connection does with a receive whose end was reported.
         let message = match record.token {
             Report::Counted => message_of(&record),
             _ => None,
@@ -339,7 +340,7 @@ impl Sender {
     }
 }
 
-/// A message that came before its receive ends it within the post, and is counted.
+/// A message that came before its receive completes it within the post, and is counted.
 #[test]
 fn an_unexpected_message_ends_a_receive_at_once() {
     let fixture = Fixture::new(4, 1 << 16, 4);
@@ -372,8 +373,8 @@ fn an_unexpected_message_that_does_not_fit_is_truncated() {
     assert_eq!(kind_of(&end), ErrorKind::Truncated);
 }
 
-/// Messages of one connection are reported in its order, though anybody's post reports one of the
-/// store: one that comes behind a receive which the port has yet to report is held.
+/// Messages of one connection are reported in its order, although any post may report a stored one:
+/// a message after a receive that the port has yet to report is held.
 #[test]
 fn a_message_is_not_stored_before_those_before_it_are_reported() {
     let fixture = Fixture::new(4, 1 << 16, 4);
@@ -397,7 +398,7 @@ fn a_message_is_not_stored_before_those_before_it_are_reported() {
     assert!(!sender.receives.is_holding(), "nothing is before it");
 }
 
-/// Closing ends what is posted, what waits and what is kept, and refuses what comes.
+/// Closing ends posted and waiting receives, drops stored messages, and refuses later ones.
 #[test]
 fn closing_ends_everything() {
     let fixture = Fixture::new(1, 1 << 16, 4);

@@ -1,4 +1,4 @@
-//! Trimming: a context frees its spare capacity when no receive and no message has come for a
+//! Trimming: a context frees its spare capacity when it has had no receive and no message for a
 //! while.
 //!
 //! ```text
@@ -26,7 +26,7 @@ pub(super) enum TrimState {
 }
 
 impl ContextState {
-    /// True if the driver is to be woken to start the timer, after the first activity since the
+    /// Returns true if the driver must be woken to start the timer: at the first activity since the
     /// context was trimmed.
     pub(super) fn needs_trim_timer(&mut self) -> bool {
         match self.trim_state {

@@ -1,4 +1,4 @@
-//! The end of a copied message and the future that awaits it, in every order.
+//! The end of a copied message against the future that awaits it, in every order.
 
 use std::future::poll_fn;
 use std::sync::Arc;

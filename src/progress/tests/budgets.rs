@@ -1,4 +1,4 @@
-//! Budgets of the driver: what always has something to do keeps nothing else waiting.
+//! Budgets of the driver: a port that always has something to do keeps nothing else waiting.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::transport::{
 };
 use crate::wire::{ByteOrder, FrameHeader};
 
-/// What the driver has done so far.
+/// Counts of what the driver has done.
 #[derive(Default)]
 struct Counts {
     heartbeats: AtomicU64,
-    /// Heartbeats before the first turn, and one more; 0: there was no turn.
+    /// Number of heartbeats before the first turn, plus one; 0: there was no turn.
     before_turn: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ impl Pollable for CountingPort {
     fn driver_gone(&self) {}
 }
 
-/// Thousands of connections that get a receive each at the same moment all ask for heartbeats: a
+/// Thousands of connections that post a receive each at the same moment all ask for heartbeats: a
 /// port that has something to do has its turn between them.
 #[test]
 fn registering_many_heartbeats_does_not_starve_a_ready_port() {
@@ -128,7 +128,7 @@ impl Link for FloodLink {
         if !std::mem::take(&mut self.is_armed) {
             return None;
         }
-        // Answers that nothing asked for, which every peer takes.
+        // Unsolicited answers, which every peer accepts.
         let frame = FrameHeader::Pong { token: 0 }.encode(ByteOrder::Native, 0);
         let mut stage = Stage::take();
         let whole = stage.spare().len() / frame.len() * frame.len();

@@ -1,4 +1,4 @@
-//! Probes of connections that have nothing to do.
+//! Probes of idle connections.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use super::{ports, run, run_all};
 use crate::progress::Liveness;
 use crate::testing::{Net, Peer, connect_endpoints};
 
-/// Often enough to be shared, by far.
+/// Long enough for the probes to be shared, by far.
 const IDLE: Duration = Duration::from_secs(20);
 const CONNECTIONS: usize = 30;
 
-/// So many connections of `a` to `b`, watched by `a` alone, with a receive posted each.
+/// Makes this many connections from `a` to `b`, watched only by `a`, with a receive posted on each.
 async fn idle(a: &Peer, b: &Peer, connections: usize) -> Vec<crate::endpoint::Endpoint> {
     let mut all = Vec::new();
     for _ in 0..connections {
@@ -38,15 +38,15 @@ fn idle_connections_to_one_domain_share_its_probes() {
         let all = idle(&a, &b, CONNECTIONS).await;
         tokio::time::sleep(10 * IDLE).await;
         let sent = probes(&a);
-        // Once per half of the interval, and never less than once per interval; besides, each of
-        // them once in 64 intervals.
+        // Once per half of the interval, and at least once per interval; in addition each
+        // connection probes once in 64 intervals.
         assert!((8..=51).contains(&sent), "{sent} probes");
         assert!(all.iter().all(|endpoint| endpoint.is_connected()));
     });
 }
 
-/// docs/extension.md: connections share where the system probes whether they are there; without
-/// such a system each probes for itself.
+/// docs/extension.md: connections share probes if the system probes whether they still exist;
+/// without such a system each probes for itself.
 #[test]
 fn connections_that_no_system_probes_probe_for_themselves() {
     run(|net: Net| async move {
@@ -64,7 +64,7 @@ fn connections_that_no_system_probes_probe_for_themselves() {
     });
 }
 
-/// A message to an idle connection causes no heartbeat, also where nothing is outstanding for a
+/// A message to an idle connection causes no heartbeat, even if nothing is outstanding for a
 /// moment.
 #[test]
 fn a_connection_at_work_has_no_heartbeat_with_every_message() {
@@ -91,7 +91,7 @@ fn a_connection_at_work_has_no_heartbeat_with_every_message() {
     });
 }
 
-/// Each domain is probed, however many others live.
+/// Each domain is probed, however many others are alive.
 #[test]
 fn each_domain_is_probed() {
     run(|net: Net| async move {
@@ -107,8 +107,8 @@ fn each_domain_is_probed() {
     });
 }
 
-/// The time limit of connecting causes no turn once the connection is up: of thousands that would
-/// be one each.
+/// The time limit of connecting causes no turn once the connection is up: with thousands of
+/// connections that would be a turn each.
 #[test]
 fn a_connection_that_is_up_has_no_alarm() {
     run(|net: Net| async move {

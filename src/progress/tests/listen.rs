@@ -21,8 +21,8 @@ fn silent(peer: &Peer, to: std::net::SocketAddr) -> Box<dyn Link> {
     transport.connect(to, None, waker).unwrap()
 }
 
-/// An application accepts one request and rejects another; then its queue goes, while one waits for
-/// room in it and one has not come in full.
+/// An application accepts one request and rejects another; then its queue is dropped, while one
+/// request waits for room in it and one is not complete.
 async fn passive(a: &Peer, b: &Peer) {
     let requests = b.fabric.event_queue().size(1).open().unwrap();
     let listener = b.fabric.passive_endpoint(&requests);
@@ -64,8 +64,8 @@ fn endpoint(peer: &Peer, key: &[u8]) -> RdmEndpoint {
     builder.auth_key(AuthKey::new(key)).open().unwrap()
 }
 
-/// A connectionless endpoint takes connections over: at once, once the peer has proven the same
-/// key, and not of one with another.
+/// A connectionless endpoint takes connections over: at once, or once the peer has proven the same
+/// key, and none of a peer with another key.
 async fn connectionless(a: &Peer, b: &Peer, ours: &[u8], theirs: &[u8]) {
     let (near, far) = (endpoint(a, ours), endpoint(b, theirs));
     let to = near.insert(far.local_addr()).unwrap();

@@ -1,5 +1,5 @@
-//! How connections go out of life beside peers that do not help with it: in every state, on every
-//! backend, the driver waits for something to happen and does not look again and again.
+//! How connections end with peers that do not cooperate: in every state, on every backend, the
+//! driver waits for an event and does not poll repeatedly.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -27,21 +27,21 @@ use crate::wire::{
 /// Bytes of the region that hostile peers read.
 const REGION: usize = 4 << 20;
 const KEY: u64 = 12;
-/// Turns of a port from its set-up to its end, some ten seconds later, if each has a reason. One
+/// Turns of a port from its set-up to its end, some ten seconds later, if each has a reason. A port
 /// that spins has thousands in a second.
 const TURNS_MAX: u64 = 80;
 
-/// What a peer asks for before it falls silent.
+/// The request of a peer before it falls silent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Asks {
     Nothing,
-    /// Many bytes, of which it takes none.
+    /// To read many bytes, none of which it receives.
     Reads,
-    /// That a message is received, for which there is neither a receive nor room.
+    /// To receive a message, for which there is neither a receive nor room.
     Message,
 }
 
-/// One connection, and what its two sides do.
+/// One connection, and the actions of its two sides.
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     extended: bool,
@@ -75,7 +75,7 @@ fn scenes() -> Vec<Scene> {
     all
 }
 
-/// A peer that is its bytes, over a link of any backend.
+/// A peer that sends raw bytes, over a link of any backend.
 struct Raw {
     link: Box<dyn Link>,
     rings: Arc<tokio::sync::Notify>,
@@ -134,7 +134,7 @@ impl Raw {
         self.send(bytes).await;
     }
 
-    /// Reads so many bytes at least, and then never again.
+    /// Reads at least this many bytes, and then never again.
     async fn take(&mut self, least: usize) {
         let mut taken = 0;
         while taken < least {
@@ -294,10 +294,10 @@ async fn no_port_spins(net: Net) {
     let mut sets = Vec::new();
     for scene in scenes() {
         sets.push(set(scene, &server, &client).await);
-        // On a busy machine the first may be over before the last is there.
+        // On a busy machine the first may have ended before the last is there.
         sets.iter_mut().for_each(Set::sample);
     }
-    // Longer than all that an end may wait for, one behind the other.
+    // Longer than everything that an end may wait for, one after the other.
     let mut closings = BTreeSet::new();
     for _ in 0..150 {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! What one connection may do before others have their turn, counted in bytes.
+//! How much one connection may move before others have their turn, in bytes.
 
 use std::future::IntoFuture;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use crate::testing::{Net, Peer, connect_endpoints};
 use crate::transport::Backend;
 
 const BULK: usize = 8 << 20;
-/// What a turn takes in and what it hands out may each exceed the budget by a piece.
+/// The received and the sent bytes of a turn may each exceed the budget by a piece.
 const MOVED_MAX: u64 = (TURN_BYTES_MAX + 2 * DIRECT_PIECE_MAX) as u64;
 
 /// The only port of a domain.
@@ -25,14 +25,14 @@ fn port(peer: &Peer) -> Arc<Port> {
     ports.get(key).cloned().unwrap().connection().unwrap()
 }
 
-/// Bytes that have gone out, and bytes that have come for reads.
+/// Returns the bytes that were sent, and the bytes that were received for reads.
 fn moved(port: &Port) -> (u64, u64) {
     let state = port.lock("count");
     (state.liveness.sent, state.machine.work())
 }
 
-/// Awaits `bulk`, and gives the most bytes that each of these ports has moved either way from one
-/// turn of another task to its next.
+/// Awaits `bulk`, and returns the most bytes that each of these ports has moved either way from one
+/// turn of another task to that task's next.
 async fn most_at_a_time(ports: &[Arc<Port>], bulk: impl IntoFuture) -> u64 {
     let before = ports.iter().map(|it| moved(it)).collect::<Vec<_>>();
     let mut seen = before.clone();
@@ -116,7 +116,7 @@ async fn others_have_their_turn_between_the_pieces_of_rma() {
 }
 
 /// `GATHER_FRAMES_FIRST`: "It wakes a peer that sleeps, and the peer works while the rest is
-/// posted"; those behind share fewer system calls. "Not for a peer on the same processor, which
+/// posted"; later frames share fewer system calls. "Not for a peer on the same processor, which
 /// could not."
 #[tokio::test]
 async fn the_first_frames_of_a_burst_leave_before_the_rest_is_posted() {
@@ -142,7 +142,7 @@ async fn the_first_frames_of_a_burst_leave_before_the_rest_is_posted() {
                     sent.push(number);
                 }
             }
-            // One on an idle connection is sent within its call.
+            // A frame on an idle connection is sent within its call.
             let alone = usize::from(sent[0] == 1);
             let (first, all) = (alone + GATHER_FRAMES_FIRST, alone + GATHER_FRAMES_ENOUGH);
             match is_shared {
@@ -160,7 +160,7 @@ async fn the_first_frames_of_a_burst_leave_before_the_rest_is_posted() {
     }
 }
 
-/// A registration that is used and let go again costs the same with one connection and with
+/// A registration that is used and released again costs the same with one connection and with
 /// thousands: the driver has nothing to take back, and locks no port.
 #[tokio::test]
 async fn the_last_drop_of_a_cached_region_locks_no_port() {

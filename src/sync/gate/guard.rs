@@ -1,4 +1,5 @@
-//! What is held while a gate is entered, refreshed or awaited. Dropping any of it undoes it.
+//! Guards of a gate that is entered or refreshed, and the future that awaits its users. Dropping
+//! any of them reverts it.
 
 use std::fmt;
 use std::future::Future;
@@ -12,11 +13,11 @@ use super::word::{DISABLED, REFRESHING, SHUT};
 use super::{DrainScope, Gate, GateError, Role};
 use crate::sync::WaiterKey;
 
-/// What has a gate and is shared by `Arc`, which a [`GateGuard`] keeps alive.
+/// An object with a gate, shared by an `Arc` that a [`GateGuard`] keeps alive.
 pub(crate) trait HasGate: fmt::Debug + Send + Sync + 'static {
     fn gate(&self) -> &Gate;
 
-    /// As [`Gate::enter`], for as long as the guard is kept.
+    /// Enters as [`Gate::enter`] does, for as long as the guard is kept.
     fn enter_owned(self: &Arc<Self>, role: Role) -> Result<GateGuard, GateError>
     where
         Self: Sized,
@@ -28,8 +29,8 @@ pub(crate) trait HasGate: fmt::Debug + Send + Sync + 'static {
         })
     }
 
-    /// As [`HasGate::enter_owned`] in the local role, for an operation and not only a copy: refused
-    /// also while the region is disabled.
+    /// Enters in the local role, for an operation rather than a copy: also refused while the region
+    /// is disabled.
     fn enter_operation(self: &Arc<Self>) -> Result<GateGuard, GateError>
     where
         Self: Sized,
@@ -41,7 +42,7 @@ pub(crate) trait HasGate: fmt::Debug + Send + Sync + 'static {
         })
     }
 
-    /// Refuses everyone from now on, until the guard is dropped. Those inside stay.
+    /// Refuses everyone from now on, until the guard is dropped. Users inside stay.
     fn begin_refresh(self: &Arc<Self>) -> Result<RefreshGuard, GateError>
     where
         Self: Sized,
@@ -52,7 +53,7 @@ pub(crate) trait HasGate: fmt::Debug + Send + Sync + 'static {
         })
     }
 
-    /// A future of [`Gate::poll_drained`] that cancels its wait when dropped.
+    /// Returns a future of [`Gate::poll_drained`] that cancels its wait when dropped.
     fn drained(self: &Arc<Self>, scope: DrainScope) -> Drain
     where
         Self: Sized,
@@ -65,7 +66,7 @@ pub(crate) trait HasGate: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// One user inside a gate; dropping it leaves, and the last wakes the waiters.
+/// One user inside a gate. Dropping it leaves; the last user wakes the waiters.
 #[derive(Debug)]
 #[must_use = "dropping the guard leaves the gate"]
 pub(crate) struct GateGuard {
@@ -74,7 +75,7 @@ pub(crate) struct GateGuard {
 }
 
 impl GateGuard {
-    /// One more user of the same role beside this one, who is inside, so that nothing refuses it.
+    /// Admits another user of the same role. Nothing refuses it, since this one is inside.
     pub(crate) fn another(&self) -> GateGuard {
         let admitted = self.of.gate().admit(self.role, 0);
         debug_assert!(admitted.is_ok(), "no mark was asked for");
@@ -91,7 +92,7 @@ impl Drop for GateGuard {
     }
 }
 
-/// As [`GateGuard`], while the gate is borrowed.
+/// A [`GateGuard`] that borrows the gate.
 #[derive(Debug)]
 #[must_use = "dropping the guard leaves the gate"]
 pub(crate) struct BorrowedGateGuard<'a> {

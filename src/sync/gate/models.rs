@@ -1,4 +1,4 @@
-//! Access to what is behind a gate, in every order of entering, leaving, shutting and waiting.
+//! Access to the memory behind a gate, in every order of entering, leaving, shutting and waiting.
 
 use loom::future::block_on;
 use loom::sync::Arc as Shared;
@@ -43,7 +43,7 @@ pub(crate) const MODELS: &[Model] = &[
     .bounded(3),
 ];
 
-/// A region, as far as its gate matters.
+/// A region, reduced to its gate and memory.
 struct Region {
     gate: Gate,
     memory: Memory,
@@ -57,7 +57,7 @@ impl Region {
         })
     }
 
-    /// Reads, if it is let in.
+    /// Reads, if the gate admits it.
     fn read(&self, role: Role) {
         if let Ok(inside) = self.gate.enter(role) {
             self.memory.read();
@@ -186,7 +186,7 @@ fn cancelled() {
     let inside = region.gate.enter(Role::Local).unwrap();
     let leaving = spawn(&region, |region| region.gate.exit(Role::Local));
     std::mem::forget(inside);
-    // One polls once and goes away, as a future that lost a race.
+    // One waiter polls once and is dropped, like a future that lost a race.
     let other = spawn(&region, |region| {
         let mut key = None;
         let polled = region

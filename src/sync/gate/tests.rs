@@ -1,4 +1,4 @@
-//! What a gate promises to its users, to waiters and to callers that shut it.
+//! The promises of a gate to its users, to waiters and to callers that shut it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,8 +9,8 @@ use std::thread;
 
 use super::*;
 
-/// fi_mr(3), `fi_close`: buffers go to one caller, when no user is inside any more, and any other
-/// that looks at what is behind the gate keeps it from being over.
+/// fi_mr(3), `fi_close`: buffers go to one caller, once no user is inside any more; a user that
+/// only looks at them delays that too.
 #[test]
 fn what_is_behind_a_gate_that_is_over_goes_to_one() {
     let gate = Gate::new();
@@ -54,8 +54,8 @@ fn revoke_refuses_peers_for_ever_and_leaves_local_use() {
     assert_eq!(gate.is_open(Role::Remote), Err(GateError::Revoked));
 }
 
-/// What an operation that is inside gives to a part of its memory is inside too, whatever was shut
-/// meanwhile, and is waited for like any other.
+/// An operation that is inside can admit another user for a part of its memory, whatever was shut
+/// meanwhile, and the drain waits for that user too.
 #[test]
 fn another_user_beside_one_inside_is_waited_for() {
     let gate = gate();
@@ -83,7 +83,7 @@ fn quiesce_excludes_everyone_and_a_second_quiesce_until_it_ends() {
     assert!(gate.enter_owned(Role::Remote).is_ok());
 }
 
-/// An idle registration of a cache refuses all users until it has a handle again.
+/// A cache's idle registration refuses all users until it has a handle again.
 #[test]
 fn parked_refuses_everyone_until_it_is_lifted() {
     let gate = gate();
@@ -125,8 +125,7 @@ fn close_says_quiesced_while_a_guard_is_out_and_changes_nothing() {
     assert_eq!(gate.begin_quiesce(), Err(GateError::Closed));
 }
 
-/// fi_mr(3): regions are "created in a disabled state", and their owner may fill them
-/// meanwhile.
+/// fi_mr(3): regions are "created in a disabled state", and their owner may fill them meanwhile.
 #[test]
 fn a_disabled_gate_lets_copies_in_and_neither_peers_nor_operations() {
     let gate = Arc::new(Gate::new_disabled());
@@ -142,7 +141,7 @@ fn a_disabled_gate_lets_copies_in_and_neither_peers_nor_operations() {
 }
 
 /// Ruling 16: "A region that is quiesced, refreshed [...] refuses accesses by peers", and a receive
-/// that is posted meanwhile stays.
+/// that is already posted stays inside.
 #[tokio::test]
 async fn a_refresh_refuses_newcomers_and_waits_for_peers_only() {
     let gate = gate();
@@ -182,7 +181,7 @@ async fn drained_waits_for_those_inside_by_role() {
     all.await;
 }
 
-/// A waiter that goes away leaves nothing behind, and takes no other's wake-up with it.
+/// A dropped waiter leaves nothing behind, and takes no other waiter's wake-up with it.
 #[tokio::test]
 async fn dropped_waiter_is_forgotten_and_steals_no_wake() {
     let gate = gate();
@@ -199,7 +198,7 @@ async fn dropped_waiter_is_forgotten_and_steals_no_wake() {
     assert!(gate.waiters.lock("test").is_empty());
 }
 
-/// Nothing is dropped under a lock: the last waker of a task drops what the task has, which may be
+/// Nothing is dropped under a lock: the last waker of a task drops the task's objects, which may be
 /// inside this very gate.
 #[test]
 fn a_forgotten_waiter_is_dropped_with_the_gate_unlocked() {

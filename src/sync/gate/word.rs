@@ -1,23 +1,23 @@
-//! The one word of a gate: marks, and above them how many are inside in each role. Pure arithmetic,
-//! so that every change of it is one atomic step.
+//! The one word of a gate: marks in the low bits, and above them the number of users in each role.
+//! Pure arithmetic, so that every change is one atomic step.
 
-/// For which side the bytes are accessed.
+/// The side on whose behalf the bytes are accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// An operation of this process: inside from its post to its end.
+    /// An operation of this process: inside from the post to the end.
     Local,
-    /// One kernel operation, or one copy, on behalf of a peer: inside only while it lasts.
+    /// One kernel operation or one copy on behalf of a peer: inside only while it lasts.
     Remote,
 }
 
-/// Why entry was refused. When several reasons hold, it is the most lasting one.
+/// The reason why entry was refused. If several hold, the most lasting one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateError {
     /// The region has not been enabled yet.
     Disabled,
     /// Peers have lost their access for good.
     Revoked,
-    /// The pages behind the region are being looked at.
+    /// The pages behind the region are being inspected.
     Refreshing,
     /// A guard has exclusive access to the bytes.
     Quiesced,
@@ -30,9 +30,9 @@ pub(crate) enum GateError {
 /// The users that must have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DrainScope {
-    /// Those on behalf of peers; local ones may stay.
+    /// Users on behalf of peers; local ones may stay.
     Remote,
-    /// All.
+    /// All users.
     All,
 }
 
@@ -44,10 +44,10 @@ pub(super) const PARKED: u64 = 1 << 4;
 pub(super) const CLOSED: u64 = 1 << 5;
 /// A waiter is registered, which the last user to leave must wake.
 pub(super) const AWAITED: u64 = 1 << 6;
-/// A caller owns what was behind the gate, since it was closed and drained.
+/// A caller owns the memory behind the gate, since the gate was closed and drained.
 pub(super) const CLAIMED: u64 = 1 << 7;
 
-/// More than the operations that fit into any memory.
+/// Larger than the number of operations that fit into any memory.
 const COUNT_MAX: u64 = (1 << 28) - 1;
 const LOCAL_ONE: u64 = 1 << 8;
 const REMOTE_ONE: u64 = LOCAL_ONE * (COUNT_MAX + 1);
@@ -58,7 +58,7 @@ const REMOTE_COUNT: u64 = COUNT_MAX * REMOTE_ONE;
 pub(super) const SHUT: u64 = CLOSED | QUIESCED | PARKED | REFRESHING;
 
 impl Role {
-    /// The marks that refuse it.
+    /// Returns the marks that refuse this role.
     pub(super) fn refused_by(self) -> u64 {
         match self {
             Role::Local => SHUT,
@@ -66,16 +66,16 @@ impl Role {
         }
     }
 
-    /// The word with one more inside, unless one of these marks is set.
+    /// Returns the word with one more user, unless one of these marks is set.
     pub(super) fn enter(self, word: u64, refused_by: u64) -> Result<u64, GateError> {
         check(word, refused_by)?;
         let (one, count) = self.one_and_count();
-        // One more would count as one of the other role.
+        // One more would carry into the count of the other role.
         assert!(word & count != count, "a gate counts all that are inside");
         Ok(word + one)
     }
 
-    /// What one user adds to the word, and the bits of its role's count.
+    /// Returns the word's increment for one user, and the bits of its role's count.
     pub(super) fn one_and_count(self) -> (u64, u64) {
         match self {
             Role::Local => (LOCAL_ONE, LOCAL_COUNT),
@@ -85,7 +85,7 @@ impl Role {
 }
 
 impl DrainScope {
-    /// True if none of these users is inside.
+    /// Returns true if none of these users is inside.
     pub(super) fn is_drained(self, word: u64) -> bool {
         word & match self {
             DrainScope::Remote => REMOTE_COUNT,
@@ -112,7 +112,7 @@ pub(super) fn check(word: u64, marks: u64) -> Result<(), GateError> {
     reason.map_or(Ok(()), |(_, why)| Err(*why))
 }
 
-/// Users inside, local and remote.
+/// Returns the number of users inside, local and remote.
 pub(super) fn counts(word: u64) -> (u64, u64) {
     ((word & LOCAL_COUNT) / LOCAL_ONE, word / REMOTE_ONE)
 }

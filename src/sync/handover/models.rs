@@ -1,4 +1,4 @@
-//! The end of a record and who awaits it, in every order of ending, waiting, going away and
+//! The end of a record and the side that awaits it, in every order of ending, waiting, dropping and
 //! accepting.
 
 use std::future::poll_fn;
@@ -24,12 +24,12 @@ pub(crate) const MODELS: &[Model] = &[
     Model::of("record: one that its owner drops is freed", dropped),
 ];
 
-/// What is touched by one side at a time, and counted.
+/// Memory that one side at a time touches, and that counts touches.
 fn record() -> (OwnedRecord<Memory>, AwaitedRecord<Memory>) {
     OwnedRecord::awaited(Memory::default())
 }
 
-/// Works on it, and ends it.
+/// Works on the record, and ends it.
 fn end(held: OwnedRecord<Memory>) -> Option<Unawaited> {
     held.write();
     let ended = held.hand_over(&mut WakeList::new());
@@ -51,7 +51,7 @@ fn read(awaited: &mut AwaitedRecord<Memory>) -> usize {
 fn ended() {
     let (held, mut awaited) = record();
     let ends = thread::spawn(move || end(held));
-    // By another task, before the future is moved to this one.
+    // Polled by another task, before the future is moved to this one.
     let early = awaited.poll(Waker::noop(), &mut None).is_ready();
     let _ = early;
     assert_eq!(read(&mut awaited), 1);
@@ -102,7 +102,7 @@ fn accepted() {
     assert_eq!(ends.join().unwrap(), None);
 }
 
-/// loom counts the handles of what is in it: it fails where one is lost, or dropped twice.
+/// loom counts the handles of the record's contents: it fails if one is lost, or dropped twice.
 fn dropped() {
     let (held, mut awaited) = OwnedRecord::awaited(loom::sync::Arc::new(()));
     let drops = thread::spawn(move || drop(held));

@@ -14,7 +14,7 @@ impl Drop for Counted {
     }
 }
 
-/// It is dropped once, by the side that has it last, in each order in which the two go.
+/// A record is dropped once, by the side that has it last, in each order in which the two sides go.
 #[test]
 fn a_record_is_dropped_once_by_who_has_it_last() {
     let wakes = &mut WakeList::new();
@@ -61,7 +61,7 @@ fn a_record_is_dropped_once_by_who_has_it_last() {
     }
 }
 
-/// The waker of a task that has the record's own future too, say, and asks for it as it goes.
+/// The waker of a task that also has the record's future, for instance, and polls it when dropped.
 struct AskingWaker(mpsc::Sender<()>);
 
 impl Wake for AskingWaker {
@@ -74,8 +74,8 @@ impl Drop for AskingWaker {
     }
 }
 
-/// A record that was polled by a task, which has nothing left but that waker; `then` is what lets
-/// the waker go.
+/// Makes a record that a task has polled, of which only the waker is left; `then` must drop the
+/// waker.
 #[track_caller]
 fn waker_goes(then: impl FnOnce(AwaitedRecord<u8>, &mut Option<Waker>)) {
     let (gone, has_gone) = mpsc::channel();
@@ -90,8 +90,8 @@ fn waker_goes(then: impl FnOnce(AwaitedRecord<u8>, &mut Option<Waker>)) {
     waited.expect("the waker was kept");
 }
 
-/// A waker that is not wanted any more goes: given to the caller, who drops it with nothing
-/// borrowed, or dropped at once.
+/// A waker that is no longer needed is returned to the caller, who drops it with nothing borrowed,
+/// or is dropped at once.
 #[test]
 fn a_waker_that_is_not_wanted_any_more_is_let_go() {
     waker_goes(|mut awaited, stale| {
@@ -107,7 +107,7 @@ fn a_waker_that_is_not_wanted_any_more_is_let_go() {
     waker_goes(|awaited, _| drop(awaited));
 }
 
-/// The memory of a record is used for the next one of the thread, whatever it is of.
+/// The memory of a record is reused for the thread's next one, whatever its type.
 #[test]
 fn the_memory_of_a_record_is_used_again() {
     let first = OwnedRecord::new([1_u8; 16]);
@@ -115,7 +115,7 @@ fn the_memory_of_a_record_is_used_again() {
     drop(first);
     let second = OwnedRecord::new(2_u64);
     assert_eq!(second.node.as_ptr().addr(), at);
-    // Larger ones have memory of their own.
+    // Larger records have memory of their own.
     const { assert!(!OwnedRecord::<[u8; 1000]>::IS_KEPT) };
     assert_eq!(OwnedRecord::new([3_u8; 1000])[999], 3);
 }

@@ -30,7 +30,7 @@ pub(crate) const MODELS: &[Model] = &[
     .bounded(3),
 ];
 
-/// Messages, as a socket has them, and who is woken when one comes.
+/// Messages, as on a socket, and the waker to wake when one comes.
 #[derive(Default)]
 struct Wire {
     state: Mutex<WireState>,
@@ -53,7 +53,7 @@ impl Wire {
     }
 }
 
-/// Where a message meets who waits for it.
+/// A message, and the waker of the task that waits for it.
 #[derive(Default)]
 struct Mailbox(Mutex<(bool, Option<Waker>)>);
 
@@ -117,12 +117,12 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// A waiter that is asked has all the time that it takes to answer.
+/// Gives a waiter that is asked unlimited time to answer.
 struct Patient;
 
 impl ReadinessSource for Patient {}
 
-/// The time that a waiter has to answer is over at once.
+/// Gives a waiter no time to answer.
 struct Impatient;
 
 impl ReadinessSource for Impatient {
@@ -158,7 +158,7 @@ impl Scene {
         scene
     }
 
-    /// Waits for a message, to its end.
+    /// Waits for a message until it comes.
     fn wait(&self, message: usize) -> impl FnOnce() + use<> {
         let (progress, mailboxes) = (Arc::clone(&self.progress), Arc::clone(&self.mailboxes));
         move || {

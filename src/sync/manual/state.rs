@@ -1,21 +1,21 @@
-//! What those who drive and those who wait share.
+//! The state shared by tasks that drive and tasks that wait.
 
 use std::task::Waker;
 
 use super::{TaskSlot, Turn};
 use crate::edges::{check_edge, state_machine};
 
-/// What is known of the need to drive, and of who does.
+/// Whether driving is needed, and whether a thread drives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ProgressPhase {
-    /// Nothing is to be done.
+    /// No work is due.
     #[default]
     Parked,
-    /// Something is, and the first waiter, if there is one, has been asked.
+    /// Work is due, and the first waiter, if there is one, has been asked.
     Woken,
     /// A thread drives.
     Driving,
-    /// A thread drives, and more has come.
+    /// A thread drives, and more work has come.
     DrivingWoken,
 }
 
@@ -30,17 +30,18 @@ state_machine! { ProgressPhase {
 pub(super) struct ProgressState {
     pub(super) phase: ProgressPhase,
     pub(super) waiters: WaiterList,
-    /// The alarm is set. It is while something is to be done and several wait.
+    /// True while the alarm is set: while work is due and several tasks wait.
     pub(super) has_alarm: bool,
-    /// A turn has begun since the alarm was set.
+    /// True if a turn has begun since the alarm was set.
     pub(super) has_driven: bool,
-    /// Since the last turn, a waiter was dropped that may have been asked, or none has answered.
+    /// True if, since the last turn, a waiter that may have been asked was dropped, or an asked one
+    /// has not answered.
     pub(super) asked_in_vain: bool,
-    /// The driven tasks. While a thread drives it has them, and here are those added since.
+    /// The driven tasks. While a thread drives it has them, and these are the ones added since.
     pub(super) tasks: Vec<TaskSlot>,
-    /// Those who have handles of what is driven.
+    /// Number of objects that have handles of driven tasks.
     pub(super) holds: usize,
-    /// The last of them has gone.
+    /// True once the progress has ended.
     pub(super) ended: bool,
 }
 
@@ -50,7 +51,7 @@ impl ProgressState {
         self.phase = to;
     }
 
-    /// A thread begins to drive.
+    /// Begins a turn: a thread begins to drive.
     pub(super) fn begin(&mut self) -> Turn {
         self.go(ProgressPhase::Driving);
         self.has_driven = true;
@@ -62,7 +63,7 @@ impl ProgressState {
         }
     }
 
-    /// The waiter that is asked first. After the end none is.
+    /// Returns the waiter to ask first. After the end there is none.
     pub(super) fn first(&mut self) -> Option<AskedWaiter> {
         if self.ended {
             return None;
@@ -77,11 +78,11 @@ impl ProgressState {
     }
 }
 
-/// Those who wait, by the order in which they were last polled.
+/// The waiters, in the order in which they were last polled.
 #[derive(Default)]
 pub(super) struct WaiterList {
-    /// By place. Who goes away leaves its place empty; the last is never empty, and at most half
-    /// are.
+    /// Wakers, sorted by place. A waiter that goes away leaves its place empty; the last place is
+    /// never empty, and at most half of them are.
     pub(super) places: Vec<(u64, Option<Waker>)>,
     len: usize,
     next_place: u64,
@@ -92,12 +93,12 @@ impl WaiterList {
         self.len
     }
 
-    /// The one that was polled last, which is asked first.
+    /// Returns the waiter that was polled last, which is asked first.
     pub(super) fn first(&self) -> Option<&Waker> {
         self.places.last()?.1.as_ref()
     }
 
-    /// The others, by the order in which they were last polled.
+    /// Returns the other waiters, in the order in which they were last polled.
     pub(super) fn all_but_first(&self) -> impl Iterator<Item = &Waker> {
         let others = self.places.len().saturating_sub(1);
         self.places[..others].iter().filter_map(|it| it.1.as_ref())
@@ -110,8 +111,8 @@ impl WaiterList {
         }
     }
 
-    /// Has a waiter wait on (`waker`), as the first to be asked, or no longer. A waker that this
-    /// replaces comes back.
+    /// Has a waiter wait on with `waker`, as the first to be asked, or with `None` no longer.
+    /// Returns the waker that this replaces.
     pub(super) fn update(
         &mut self,
         place: &mut Option<u64>,
@@ -123,10 +124,10 @@ impl WaiterList {
         }
     }
 
-    /// Makes a waiter the last one, which is the first to be asked. A waker that this replaces
-    /// comes back.
+    /// Moves a waiter to the end, which makes it the first to be asked. Returns the waker that this
+    /// replaces.
     pub(super) fn put_first(&mut self, place: &mut Option<u64>, waker: &Waker) -> Option<Waker> {
-        // A task that waits for several things keeps their places while it is the first.
+        // A task that waits for several results keeps their places while it is the first.
         let is_ours = |held: Option<&(u64, Option<Waker>)>| {
             held.and_then(|(_, held)| held.as_ref())
                 .is_some_and(|held| held.will_wake(waker))
@@ -143,7 +144,7 @@ impl WaiterList {
         stale
     }
 
-    /// Takes a waiter out; its waker comes back.
+    /// Removes a waiter; returns its waker.
     pub(super) fn remove(&mut self, place: &mut Option<u64>) -> Option<Waker> {
         let at = self.find(place.take()?)?;
         let waker = self.places[at].1.take()?;
@@ -157,10 +158,10 @@ impl WaiterList {
     }
 }
 
-/// A waiter that is to be asked.
+/// A waiter that must be asked.
 pub(super) struct AskedWaiter {
     pub(super) waker: Waker,
-    /// There are others, and nothing sees to it yet that one of them is asked if this one does not
+    /// True if there are other waiters, and no alarm is set yet to ask them if this one does not
     /// answer.
     pub(super) sets_alarm: bool,
 }

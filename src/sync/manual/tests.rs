@@ -6,7 +6,7 @@ use super::state::WaiterList;
 use super::*;
 use crate::edges::EdgeCoverage;
 
-/// A waker that counts.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Task(AtomicUsize);
 
@@ -29,14 +29,14 @@ struct Work {
     waker: Mutex<Option<Waker>>,
     is_due: AtomicBool,
     moves: AtomicBool,
-    /// How often the source of readiness was asked.
+    /// Number of times that the source of readiness was asked.
     asks: AtomicUsize,
     is_found: AtomicBool,
-    /// Wakes itself as it is polled, so often.
+    /// Number of times that it wakes itself when it is polled.
     wakes_itself: AtomicUsize,
     panics: AtomicBool,
     dropped: AtomicBool,
-    /// What the alarm wakes, once.
+    /// The waker of the alarm, which wakes it once.
     alarm: Mutex<Option<Waker>>,
 }
 
@@ -95,7 +95,7 @@ fn progress() -> (Arc<ManualProgress>, Arc<Work>) {
     (progress, work)
 }
 
-/// Finds something for the work, if its test asks so.
+/// Finds work, if the test says so.
 struct FoundReadiness(Arc<Work>);
 
 impl ReadinessSource for FoundReadiness {
@@ -124,7 +124,7 @@ fn phase(progress: &ManualProgress) -> ProgressPhase {
     progress.state.lock("test").phase
 }
 
-/// "a message wakes the task that it is for": of two that wait, the one that was polled last.
+/// "a message wakes the task that it is for": of two waiters, the one that was polled last.
 #[test]
 fn the_waiter_that_was_polled_last_is_asked_alone() {
     let (progress, work) = progress();
@@ -143,8 +143,8 @@ fn the_waiter_that_was_polled_last_is_asked_alone() {
     }
 }
 
-/// "one that comes while something is to be done is asked itself, or drives at once if no other
-/// waits": so that one turn serves all that come before the first of them is polled again.
+/// "one that comes while work is due is asked itself, or drives at once if no other waits": so that
+/// one turn serves all that come before the first of them is polled again.
 #[test]
 fn those_who_come_one_after_the_other_share_a_turn() {
     let (progress, work) = progress();
@@ -177,13 +177,13 @@ fn those_who_come_and_are_dropped_drive_although_another_is_kept() {
     drop(first);
     poll_pending(&mut second, &tasks[2]);
     assert_eq!((work.polls(), phase(&progress)), (2, ProgressPhase::Parked));
-    // From that turn on it is as before.
+    // After that turn it is as before.
     work.wake();
     poll_pending(&mut ProgressWaiter::new(Some(&progress)), &tasks[1]);
     assert_eq!(work.polls(), 2);
 }
 
-/// The same where all are kept: the alarm finds that none has answered.
+/// The same if all futures are kept: the alarm finds that none has answered.
 #[test]
 fn who_comes_after_all_were_asked_in_vain_drives() {
     let (progress, work) = progress();
@@ -200,7 +200,7 @@ fn who_comes_after_all_were_asked_in_vain_drives() {
     assert_eq!((work.polls(), phase(&progress)), (2, ProgressPhase::Parked));
 }
 
-/// "a waiter that goes away while one is asked asks the next", be it dropped or ended.
+/// "a waiter that goes away while one is asked asks the next", whether it is dropped or has ended.
 #[test]
 fn a_waiter_that_was_asked_and_goes_away_asks_the_next() {
     for ends in [false, true] {
@@ -224,8 +224,8 @@ fn a_waiter_that_was_asked_and_goes_away_asks_the_next() {
     }
 }
 
-/// "where one is asked whose task does not poll it ..., an alarm asks all the others at once", unless
-/// one has driven; where there is one alone, there is none to ask.
+/// "if an asked waiter is not polled by its task ..., an alarm asks all the others at once", unless
+/// one has driven. A single waiter has no others to ask.
 #[test]
 fn a_waiter_that_does_not_answer_is_passed_over() {
     let (progress, work) = progress();
@@ -244,12 +244,13 @@ fn a_waiter_that_does_not_answer_is_passed_over() {
     for at in [1, 2] {
         poll_pending(&mut waiters[at], &tasks[at]);
     }
-    // The one, then all the others, and none twice.
+    // The first one, then all the others, and none twice.
     work.wake();
     assert_eq!(times(), [1, 0, 1]);
     rings();
     assert_eq!((times(), is_set()), ([2, 1, 1], false));
-    // Who answers is the first from then on; what comes again before the alarm has its time anew.
+    // A waiter that answers is the first from then on; work that comes before the alarm starts its
+    // time again.
     let polls = work.polls();
     poll_pending(&mut waiters[0], &tasks[0]);
     assert_eq!(work.polls(), polls + 1);
@@ -262,7 +263,7 @@ fn a_waiter_that_does_not_answer_is_passed_over() {
     assert_eq!((times(), is_set()), ([4, 1, 1], true));
     rings();
     assert_eq!((times(), is_set()), ([4, 2, 2], false));
-    // One that answers in time, and nothing to be done: no alarm is set.
+    // No alarm is set: one answers in time, and no work is due.
     poll_pending(&mut waiters[0], &tasks[0]);
     work.wake();
     poll_pending(&mut waiters[0], &tasks[0]);
@@ -270,7 +271,7 @@ fn a_waiter_that_does_not_answer_is_passed_over() {
     assert_eq!((times(), is_set()), ([5, 2, 2], false));
 }
 
-/// What is waited for may panic as it is polled: the next waiter drives all the same.
+/// Polling the awaited result may panic: the next waiter drives all the same.
 #[test]
 fn a_panic_of_what_is_waited_for_ends_the_turn() {
     let (progress, work) = progress();
@@ -286,7 +287,7 @@ fn a_panic_of_what_is_waited_for_ends_the_turn() {
     assert_eq!(work.polls(), 1);
 }
 
-/// What panics as it is driven ends, as a task would, and nothing else does.
+/// A driven task that panics ends, as a task of a runtime would, and no other does.
 #[test]
 fn a_panic_of_what_is_driven_ends_that_alone() {
     let (progress, work) = progress();
@@ -300,7 +301,7 @@ fn a_panic_of_what_is_driven_ends_that_alone() {
     assert_eq!((work.polls(), other.polls()), (1, 2));
 }
 
-/// A turn polls what was woken, and what finds by itself that it is due; nothing else.
+/// A turn polls tasks that were woken, and tasks that find work due by themselves; no others.
 #[test]
 fn a_turn_polls_what_is_due() {
     let (progress, work) = progress();
@@ -312,8 +313,8 @@ fn a_turn_polls_what_is_due() {
     assert_eq!(work.polls(), 2);
 }
 
-/// "The source of readiness comes first, so that who always finds something by itself holds none
-/// up": each turn asks it, and serves what it finds.
+/// "The source of readiness is polled first, so that a task that always finds work by itself holds
+/// up no other": each turn asks it, and serves what it finds.
 #[test]
 fn who_always_finds_something_holds_none_up() {
     let (progress, work) = progress();
@@ -332,7 +333,7 @@ fn who_always_finds_something_holds_none_up() {
     }
 }
 
-/// The list of those who wait keeps their order as some go, and no more empty places than others.
+/// The list of waiters keeps their order as some go, and has no more empty places than others.
 #[test]
 fn the_list_of_waiters_is_as_a_simple_one() {
     let wakers = [(); 8].map(|()| Waker::from(Arc::<Task>::default()));
@@ -358,8 +359,8 @@ fn the_list_of_waiters_is_as_a_simple_one() {
     }
 }
 
-/// After the last handle has gone nothing is driven any more, and nothing is kept: the last of all
-/// whose progress is made together.
+/// After the last handle is dropped nothing is driven or kept: the last of all objects whose
+/// progress is made together.
 #[test]
 fn the_end_drops_what_was_driven() {
     let (progress, work) = progress();
@@ -378,8 +379,8 @@ fn the_end_drops_what_was_driven() {
     assert_eq!(late.polls(), 0);
 }
 
-/// What reports readiness ends: so does all that is driven, also what a thread drives just then,
-/// and none is asked any more.
+/// When the source of readiness ends, so do all driven tasks, including one that a thread drives at
+/// that moment, and no waiter is asked any more.
 #[test]
 fn what_is_abandoned_is_dropped_also_in_the_middle_of_a_turn() {
     let (idle, work) = progress();
@@ -403,7 +404,7 @@ fn what_is_abandoned_is_dropped_also_in_the_middle_of_a_turn() {
     assert_eq!(task.times(), 0);
 }
 
-/// Every edge is walked, and the drawing has no other.
+/// Every edge is walked, and the drawing has no others.
 #[test]
 fn it_goes_along_the_edges_of_its_drawing() {
     let coverage = EdgeCoverage::begin("ProgressPhase");
@@ -413,16 +414,17 @@ fn it_goes_along_the_edges_of_its_drawing() {
     // Parked to Woken, to Driving, to Parked.
     poll_pending(&mut waiter, &task);
     assert_eq!(phase(&progress), ProgressPhase::Parked);
-    // Asked for: Parked to Driving; and woken as it is driven: to DrivingWoken, to Woken.
+    // A turn is asked for: Parked to Driving. A task is woken while driven: to DrivingWoken, to
+    // Woken.
     work.is_due.store(true, Ordering::SeqCst);
     work.wakes_itself.store(1, Ordering::SeqCst);
     progress.turn();
     assert_eq!(phase(&progress), ProgressPhase::Woken);
-    // What is waited for is there: Driving to Woken.
+    // The awaited result is there: Driving to Woken.
     let mut cx = Context::from_waker(Waker::noop());
     assert!(waiter.poll(&mut cx, |_| Poll::Ready(())).is_ready());
     assert_eq!(phase(&progress), ProgressPhase::Woken);
-    // What a look finds is served by the turn that looked: DrivingWoken to Driving.
+    // Work that a check finds is served by the same turn: DrivingWoken to Driving.
     work.is_found.store(true, Ordering::SeqCst);
     progress.turn();
     assert_eq!(phase(&progress), ProgressPhase::Parked);

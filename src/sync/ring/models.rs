@@ -44,7 +44,7 @@ fn put<T>(ring: &Ring<T>, item: T) {
     slot.fill(item, &mut WakeList::new());
 }
 
-/// The next entry, awaited.
+/// Awaits the next entry.
 fn next<T>(reader: &mut Reader<T>) -> Option<T> {
     block_on(poll_fn(|cx| reader.poll_pop(cx)))
 }
@@ -66,7 +66,7 @@ fn freed() {
     frees.join().unwrap();
 }
 
-/// As operations and ports wait for a place in a completion queue.
+/// Operations and ports wait for a place in a completion queue in this way.
 fn registered() {
     let ring = ring(1);
     put(&ring, 7);
@@ -108,7 +108,7 @@ fn left() {
     let slot = ring.try_reserve().unwrap();
     let fills = thread::spawn(move || slot.fill(7, &mut WakeList::new()));
     let leaves = {
-        // It polls once without an entry and goes, as a future that lost a race.
+        // It polls once without an entry and is dropped, like a future that lost a race.
         let mut reader = Reader::new(ring.clone());
         thread::spawn(move || {
             let mut batch = Context::from_waker(Waker::noop());
@@ -142,7 +142,7 @@ fn closed() {
         let mut reader = Reader::new(ring.clone());
         thread::spawn(move || while next(&mut reader).is_some() {})
     };
-    // Refused while the slot of the one that reserves is out.
+    // Refused while the reserving thread has its slot.
     block_on(poll_fn(|cx| match ring.close() {
         Ok(()) => Poll::Ready(()),
         Err(_) => {

@@ -21,7 +21,7 @@ async fn next<T>(reader: &mut Reader<T>) -> Option<T> {
     std::future::poll_fn(|cx| reader.poll_pop(cx)).await
 }
 
-/// A waker that counts.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -218,7 +218,7 @@ async fn a_reader_dropped_while_waiting_takes_no_wake_with_it() {
     assert!(state.readers.is_empty() && state.room.is_empty());
 }
 
-/// A place that is free is taken, and nothing is left to be woken.
+/// A free place is taken, and no waker is left registered.
 #[test]
 fn a_waker_is_registered_only_when_there_is_no_room() {
     let ring = ring::<u8>(1);
@@ -298,7 +298,7 @@ fn peek_consumes_nothing_and_may_use_the_queue() {
     );
 }
 
-/// A reader that came during a peek is woken when the entry is back, also when the peek panicked.
+/// A reader that came during a peek is woken when the entry is back, even if the peek panicked.
 #[tokio::test]
 async fn peek_gives_the_entry_back_even_by_a_panic() {
     let ring = ring(1);
@@ -357,7 +357,7 @@ fn close_is_refused_while_something_is_bound_or_will_report() {
     assert_eq!(ring.close(), Ok(()));
 }
 
-/// A reader of a queue that never runs dry yields, so that others on its thread can run.
+/// A reader of a queue that never runs dry yields, so that other tasks of its thread can run.
 #[tokio::test]
 async fn a_busy_reader_yields_to_other_tasks() {
     let ring = ring(1);
@@ -384,7 +384,7 @@ fn impossible_sizes_are_refused() {
     assert_eq!(vast.kind(), ErrorKind::LimitReached);
 }
 
-/// A place is handed to one waiter at a time, and a waiter that is dropped blocks no other.
+/// A place is given to one waiter at a time, and a dropped waiter blocks no other.
 #[test]
 fn waiters_for_room_each_get_a_place_in_time() {
     let ring = ring(1);
@@ -400,8 +400,8 @@ fn waiters_for_room_each_get_a_place_in_time() {
     assert_eq!(ring.try_pop(), Some(2));
 }
 
-/// Several places are reserved together or not at all, and a waiter for several takes no single one
-/// meanwhile.
+/// Several places are reserved together or not at all, and a waiter for several takes no single
+/// place meanwhile.
 #[test]
 fn several_places_come_together_or_not_at_all() {
     let ring = ring::<u32>(3);

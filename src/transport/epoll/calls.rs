@@ -1,9 +1,9 @@
 //! The system calls on a connected socket.
 //!
-//! Why raw iovecs. The destination of a direct receive and the payload of a send may be bytes of a
-//! region, which peers, other operations and the kernel write at any time; a Rust slice over them
-//! would be undefined behaviour (memory-model rule 2). The two system calls below are given the
-//! addresses, and only the kernel follows them.
+//! Raw iovecs are used because the destination of a direct receive and the payload of a send may be
+//! bytes of a region, which peers, other operations and the kernel write at any time; a Rust slice
+//! over them would be undefined behaviour (memory-model rule 2). The two system calls below are
+//! given the addresses, and only the kernel follows them.
 
 use std::io;
 use std::mem;
@@ -16,8 +16,8 @@ use crate::buf::{SpanList, Stage};
 use crate::id::canonical;
 use crate::transport::{DirectBuffer, SendBatch};
 
-/// How a connect that made the socket writable ended: with the local address. While it is under way
-/// still it would block.
+/// Returns how a connect that made the socket writable has ended: the local address, or the error.
+/// `WouldBlock`: it has not ended yet.
 pub(in crate::transport) fn connect_result(
     fd: &OwnedFd,
     peer: SocketAddr,
@@ -33,21 +33,21 @@ pub(in crate::transport) fn connect_result(
         Err(error) => return Err(error.into()),
     }
     let local = local_addr(fd)?;
-    // Where no socket listens on a port of this machine, the system may choose that very port for
-    // this side; TCP's simultaneous open then connects the socket to itself.
+    // If no socket listens on a port of this machine, the system may choose that very port for this
+    // side; TCP's simultaneous open then connects the socket to itself.
     if local == peer {
         return Err(io::Error::from_raw_os_error(libc::ECONNREFUSED));
     }
     Ok(local)
 }
 
-/// What one receive brought.
+/// The result of one receive.
 pub(super) struct ReceivedBytes {
-    /// Zero: the peer's stream ended.
+    /// Zero: the peer's stream has ended.
     pub(super) len: usize,
-    /// There exactly if no destination was given.
+    /// Set exactly if no destination was given.
     pub(super) stage: Option<Stage>,
-    /// The socket holds nothing more.
+    /// True if the socket holds nothing more.
     pub(super) drained: bool,
 }
 
@@ -60,9 +60,9 @@ pub(super) fn receive_stage(fd: &OwnedFd, size_max: usize) -> io::Result<Receive
     Ok(ReceivedBytes {
         len,
         stage: Some(stage),
-        // A stream socket that gives less than asked has no more (epoll(7)); the end of the stream
-        // has a mark that clearing leaves alone. Urgent data would break this rule, and with it
-        // only the connection of the peer that sent it.
+        // A stream socket that returns less than asked has no more (epoll(7)); the mark of the end
+        // of the stream is not cleared with the readiness. Urgent data would break this rule, but
+        // only for the connection of the peer that sent it.
         drained: 0 < len && len < room_len,
     })
 }
@@ -103,7 +103,7 @@ fn receive_spans(fd: &OwnedFd, direct: &DirectBuffer, spans: &SpanList) -> io::R
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sends the front of `batch`: as much as fits one span list, `size_max` bytes and the socket.
+/// Sends the front of `batch`, as much as fits one span list, `size_max` bytes and the socket.
 pub(in crate::transport) fn send_some(
     fd: &OwnedFd,
     batch: &SendBatch,
@@ -125,7 +125,7 @@ pub(in crate::transport) fn send_some(
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// A message header that names these spans, without address and control data.
+/// Makes a message header that names these spans, without address and control data.
 fn message_of(spans: &SpanList) -> libc::msghdr {
     let iovecs = spans.as_iovecs();
     // SAFETY: `msghdr` is a plain C struct of numbers and pointers, for which all zeros is a value:
@@ -145,7 +145,7 @@ pub(in crate::transport) fn interrupted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
 }
 
-/// The address a socket is bound to.
+/// Returns the address that a socket is bound to.
 pub(in crate::transport) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
     Ok(canonical(SocketAddr::try_from(getsockname(fd)?)?))
 }

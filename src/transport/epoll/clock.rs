@@ -1,5 +1,6 @@
 //! Real time, by a timerfd in the reactor. Tokio's own timers stop when a test pauses time, and a
-//! runtime may lack them; a peer at the other end of a socket knows of neither (ruling 12).
+//! runtime may lack them; the peer at the other end of a socket is not affected by either (ruling
+//! 12).
 
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -16,13 +17,13 @@ use crate::error::{Error, Result};
 /// One alarm on the monotonic clock, which is also what [`Instant`] reads on Linux.
 pub(in crate::transport) struct TimerClock {
     timer: Watched,
-    /// What the timer is set to, and who is woken then; `None` before the first use and once it has
-    /// expired.
+    /// The time to which the timer is set, and the waker to wake then; `None` before the first use
+    /// and once it has expired.
     set: Option<(Instant, Waker)>,
 }
 
 impl TimerClock {
-    /// Must be called within the runtime that shall watch the timer.
+    /// Must be called within the runtime whose reactor will watch the timer.
     pub(in crate::transport) fn new() -> Result<Self> {
         let doing = "opening a timer";
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
@@ -37,7 +38,7 @@ impl TimerClock {
     fn set(&mut self, at: Instant) {
         let left = at.saturating_duration_since(Instant::now());
         let value = Timespec {
-            // A deadline beyond what the kernel can count is as good as none.
+            // A deadline that the kernel cannot represent is as good as none.
             tv_sec: i64::try_from(left.as_secs())
                 .unwrap_or(i64::MAX)
                 .min(FAR_SECONDS),
@@ -64,7 +65,7 @@ impl TimerClock {
     }
 }
 
-/// A century: the kernel refuses no time below it.
+/// A century, in seconds: the kernel accepts all times below it.
 const FAR_SECONDS: i64 = 100 * 365 * 24 * 3600;
 
 impl Clock for TimerClock {
@@ -78,7 +79,7 @@ impl Clock for TimerClock {
                 self.set = None;
                 return Poll::Ready(());
             }
-            // The kernel's timers are never early, so one that is set wakes when `at` has come.
+            // The kernel's timers are never early, so a set timer wakes once `at` has passed.
             let is_set =
                 |(set, waker): &(Instant, Waker)| *set == at && waker.will_wake(cx.waker());
             if self.set.as_ref().is_some_and(is_set) {
@@ -87,7 +88,7 @@ impl Clock for TimerClock {
             self.set(at);
             match poll_ready(&self.timer, IoDirection::Read, cx.waker()) {
                 // The timer need not be read: setting it again clears its count, and the next
-                // expiry is a new edge. It was an alarm set before, hence the loop.
+                // expiry is a new edge. This may be an alarm set before, hence the loop.
                 Poll::Ready(Ok(mut guard)) => {
                     guard.clear_ready();
                     now = Instant::now();

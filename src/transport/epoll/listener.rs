@@ -14,15 +14,15 @@ use super::{IoDirection, Listener, RawLink, listen_error, poll_io, register};
 use crate::error::{Error, ErrorKind, OperationKind, Result};
 use crate::id::canonical;
 
-/// Accepts sockets that are not registered with any reactor yet, so that each can go straight to
-/// the runtime of the domain that takes it.
+/// Accepts sockets without registering them with a reactor, so that each can go directly to the
+/// runtime of the domain that takes it.
 pub(super) struct EpollListener {
     fd: Watched,
     local: SocketAddr,
 }
 
 impl EpollListener {
-    /// Must be called within the runtime that shall watch the socket.
+    /// Must be called within the runtime whose reactor will watch the socket.
     pub(super) fn new(fd: OwnedFd, poller: Option<&Arc<Poller>>) -> Result<Self> {
         let doing = "listening";
         let local = local_addr(&fd).map_err(|error| listen_error(&error, doing))?;
@@ -46,7 +46,7 @@ impl Listener for EpollListener {
             match ready!(accepted)? {
                 Ok(raw) => return Poll::Ready(Ok(raw)),
                 Err(error) if died_in_backlog(&error) => {}
-                // Readiness stays, so that the poll after the back-off tries again.
+                // The readiness is kept, so that the poll after the back-off tries again.
                 Err(error) => return Poll::Ready(Err(accept_error(&error))),
             }
         }
@@ -59,13 +59,13 @@ fn accept(listener: &OwnedFd) -> io::Result<RawLink> {
         .and_then(|peer| SocketAddr::try_from(peer).ok().map(canonical))
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
     let local = local_addr(&fd)?;
-    // Fails only on a connection that is dead already, which its first receive reports.
+    // Fails only on a dead connection, which its first receive reports.
     let _ = sockopt::set_tcp_nodelay(&fd, true);
     Ok(RawLink::Socket { fd, peer, local })
 }
 
-/// True if the connection died before it was accepted, or a signal came: accept the next one.
-/// accept(2) asks Linux programs to treat pending network errors alike.
+/// Returns true if the connection died before it was accepted, or a signal came: accept the next
+/// one. accept(2) asks Linux programs to treat pending network errors in the same way.
 pub(in crate::transport) fn died_in_backlog(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -89,7 +89,7 @@ pub(in crate::transport) fn died_in_backlog(error: &io::Error) -> bool {
 pub(in crate::transport) fn accept_error(error: &io::Error) -> Error {
     let doing = "accepting a connection";
     let named = match error.raw_os_error() {
-        // `io::Error` has no kind for these, but they pass as the others do.
+        // `io::Error` has no kind for these, but they pass like the others.
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
             Error::new(ErrorKind::LimitReached, format!("{doing}: {error}"))
         }

@@ -1,13 +1,13 @@
-//! How many bytes must have come before a socket counts as readable (`SO_RCVLOWAT`).
+//! The low-water mark: how many bytes make a socket readable (`SO_RCVLOWAT`).
 //!
 //! A receiver that is faster than its sender would sleep after each segment, and waking it costs
-//! the sender too. While a large payload is on its way the mark is above one byte; it is set when
-//! the receiver is about to sleep, so one that finds bytes whenever it looks never sets it.
+//! the sender too. While a large payload is being received the mark is above one byte; it is set
+//! when the receiver is about to sleep, so a receiver that always finds bytes never sets it.
 //!
-//! What else rests on the kernel. Reads ignore the mark. Setting one that is reached already is an
-//! edge, so nothing is lost between a read that found too little and a lower mark. The peer's end
-//! and a loss wake whatever the mark is, and so do a receive buffer or window that is nearly full
-//! and a shortage of memory. The receive buffer grows with the mark; where its limit does not
+//! The rest relies on the kernel. Reads ignore the mark. Setting a mark that is reached already is
+//! an edge, so nothing is lost between a read that found too little and a lower mark. The peer's
+//! end and a loss wake the receiver whatever the mark is, and so do a nearly full receive buffer or
+//! window and a shortage of memory. The receive buffer grows with the mark; if its limit does not
 //! permit that, the mark is lowered (`tcp_set_rcvlowat`, `tcp_epollin_ready`).
 
 use std::mem;
@@ -23,7 +23,7 @@ impl Default for LowWater {
 }
 
 impl LowWater {
-    /// The socket counts as readable with so many bytes.
+    /// Makes the socket readable only with this many bytes.
     #[inline]
     pub(super) fn set(&mut self, fd: &OwnedFd, bytes: u32) {
         if bytes != self.0 {

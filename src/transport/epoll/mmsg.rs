@@ -1,6 +1,6 @@
 //! Several datagrams by one system call.
 //!
-//! Raw iovecs for the reason that [`super::calls`] gives: payloads may be bytes of regions.
+//! Raw iovecs are used for the reason given in [`super::calls`]: payloads may be bytes of regions.
 
 use std::io;
 use std::mem;
@@ -15,7 +15,7 @@ use crate::id::canonical;
 use crate::limits::DATAGRAMS_PER_CALL;
 use crate::transport::udp::{OutgoingDatagram, ReceivedDatagram, RecvBuffer};
 
-/// The spans of up to so many datagrams in one list, and where those of each end.
+/// The spans of several datagrams in one list, and where those of each datagram end.
 struct Lists {
     spans: SpanList,
     ends: [usize; DATAGRAMS_PER_CALL],
@@ -35,7 +35,7 @@ impl Lists {
         self.count == DATAGRAMS_PER_CALL
     }
 
-    /// Adds a datagram of these bytes if there is room for all of its spans.
+    /// Adds a datagram of `len` bytes if there is room for all of its spans.
     fn push(&mut self, len: usize, fill: impl FnOnce(&mut SpanList)) -> bool {
         let begin = self.spans.as_iovecs().len();
         if self.is_full() {
@@ -51,9 +51,9 @@ impl Lists {
         true
     }
 
-    /// The kernel's form: one header for the datagrams up to each of these.
+    /// Makes the kernel's headers: one for the datagrams up to each of `ends`.
     ///
-    /// The headers point into this, which must outlive their use.
+    /// The headers point into `self`, which must outlive their use.
     fn headers(&self, ends: impl Iterator<Item = usize>) -> [libc::mmsghdr; DATAGRAMS_PER_CALL] {
         // SAFETY: `mmsghdr` is a plain C struct of numbers and pointers, for which all zeros is a
         // value: no address, no control data, no vectors, no flags.
@@ -71,18 +71,19 @@ impl Lists {
     }
 }
 
-/// Datagrams that go as one buffer, which the system cuts up (UDP_SEGMENT): those before `end` that
-/// are not of an earlier group. `segment`: how long each of several is, but for the last.
+/// Datagrams sent as one buffer, which the system cuts up (UDP_SEGMENT): those before `end` that
+/// belong to no earlier group. `segment`: the length of each datagram but the last, if there are
+/// several.
 struct SegmentedSend {
     end: usize,
     segment: Option<u16>,
 }
 
-/// Bytes of one buffer: what one datagram could have.
+/// Maximum length of one buffer: that of one datagram.
 const SEGMENTED_BYTES_MAX: usize = 0xffff - 48;
 
-/// Groups consecutive datagrams that go to one peer and are of one length. The last of a group may
-/// be shorter.
+/// Groups consecutive datagrams to one peer that have the same length. The last of a group may be
+/// shorter.
 fn group(datagrams: &[OutgoingDatagram<'_>], segmented: bool) -> Vec<SegmentedSend> {
     let mut groups: Vec<SegmentedSend> = Vec::with_capacity(datagrams.len());
     let mut begin = 0;
@@ -109,7 +110,7 @@ fn group(datagrams: &[OutgoingDatagram<'_>], segmented: bool) -> Vec<SegmentedSe
     groups
 }
 
-/// An address as a socket that is bound to `local` takes it: an IPv6 socket reaches IPv4 as
+/// Returns an address as a socket bound to `local` takes it: an IPv6 socket reaches IPv4 as
 /// `::ffff:a.b.c.d`.
 fn for_socket(local: SocketAddr, to: SocketAddr) -> SockAddr {
     match (local, to) {
@@ -120,7 +121,7 @@ fn for_socket(local: SocketAddr, to: SocketAddr) -> SockAddr {
     }
 }
 
-/// Room for the control message with the length of a segment.
+/// Room for the control message with the segment length.
 type Control = [u64; 4];
 
 /// Sets the segment length in the header, whose control data `room` becomes.
@@ -144,9 +145,9 @@ fn set_segment(header: &mut libc::msghdr, segment: u16, room: &mut Control) {
     }
 }
 
-/// Sends the first of these datagrams by the socket at `local`, and returns how many; at least one,
-/// or the error of the first.
-/// `segmented`: those that can go as one buffer do, which costs the system a fraction.
+/// Sends the first of these datagrams by the socket at `local`; returns how many, at least one, or
+/// the error of the first. `segmented`: datagrams that can go as one buffer do, which costs the
+/// system a fraction.
 pub(in crate::transport) fn send(
     fd: &OwnedFd,
     local: SocketAddr,
@@ -201,7 +202,7 @@ pub(in crate::transport) fn send(
     Ok(sent.checked_sub(1).map_or(0, |last| groups[last].end))
 }
 
-/// Sends one datagram of more pieces than a list holds.
+/// Sends one datagram with more pieces than a list holds.
 fn send_copied(
     fd: &OwnedFd,
     local: SocketAddr,
@@ -273,7 +274,7 @@ pub(in crate::transport) fn receive(
     let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     for (index, name) in names.into_iter().enumerate().take(received) {
         let header = &headers[index];
-        // With MSG_TRUNC it is the datagram's length, also where that is more than the room.
+        // With MSG_TRUNC this is the datagram's length, even if that exceeds the buffer.
         let len = header.msg_len as usize;
         match &mut buffers[index] {
             RecvBuffer::Stage(stage) => {
@@ -295,8 +296,8 @@ pub(in crate::transport) fn receive(
             len,
         });
     }
-    // What ended the call early was an empty socket, unless the next buffer may refuse its bytes:
-    // then the next call finds out.
+    // An empty socket ended the call early, unless the next buffer may refuse its bytes: then the
+    // next call finds out.
     let drained = received < lists.count
         && match &buffers[received] {
             RecvBuffer::Direct(payload) => payload.is_owned(),
@@ -308,11 +309,11 @@ pub(in crate::transport) fn receive(
     })
 }
 
-/// The source of a datagram whose address is none of the Internet's.
+/// The source of a datagram whose address is not an Internet address.
 const UNKNOWN_SOURCE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
-/// Datagrams dropped for want of room in the socket's buffer (`SO_MEMINFO`).
+/// Returns how many datagrams were dropped for lack of room in the socket's buffer (`SO_MEMINFO`).
 pub(in crate::transport) fn dropped(fd: &OwnedFd) -> u64 {
     const WORDS: usize = libc::SK_MEMINFO_DROPS as usize + 1;
     let mut words = [0u32; WORDS];
@@ -341,8 +342,8 @@ mod tests {
 
     use super::*;
 
-    /// docs/datagrams.md: what waits goes out "by one `sendmmsg` for up to 32", and datagrams of
-    /// one length to one peer as one buffer; one `recvmmsg` takes as many.
+    /// docs/datagrams.md: waiting datagrams are sent "by one `sendmmsg` for up to 32", and
+    /// datagrams of one length to one peer as one buffer; one `recvmmsg` takes as many.
     #[test]
     fn one_call_sends_and_one_receives_as_many_as_there_are() {
         let [near, far] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());

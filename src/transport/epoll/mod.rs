@@ -10,10 +10,9 @@
 //!
 //! Five things need it here. System calls on raw iovecs, because no Rust slice may be formed over
 //! the bytes of a region (memory-model rule 2): see [`calls`] and, for datagrams, [`mmsg`]. The
-//! registration of descriptors ([`Watched::new`]), whose proof is that each is owned by what
-//! registers it. And the statistics of a connection, how many bytes make it readable, and when its
-//! source port is chosen, for which there is no safe call: [`tcp_info`], [`low_water`],
-//! [`source_port`].
+//! registration of descriptors ([`Watched::new`]), where each descriptor is owned by the object
+//! that registers it. And a connection's statistics, its low-water mark, and the choice of its
+//! source port, for which there is no safe call: [`tcp_info`], [`low_water`], [`source_port`].
 
 mod calls;
 mod clock;
@@ -27,7 +26,7 @@ mod tcp_info;
 mod udp;
 mod watched;
 
-// What the backend on a ring does alike.
+// Shared with the ring backend.
 pub(super) use self::calls::{interrupted, local_addr, would_block};
 pub(super) use self::clock::TimerClock;
 pub(crate) use self::tcp_info::tcp_info;
@@ -62,14 +61,15 @@ use crate::limits::LISTEN_BACKLOG;
 /// TCP on the reactor of one Tokio runtime.
 pub(super) struct EpollTransport {
     runtime: Handle,
-    /// Where the application drives by hand.
+    /// Set if the application drives by hand.
     poller: Option<Arc<Poller>>,
     ports: Option<PortRange>,
 }
 
 impl EpollTransport {
-    /// Everything made by this transport lives on `runtime`, which must have I/O enabled
-    /// ([`super::runtime_for`] sees to it). `ports` is what a listener on port 0 chooses from.
+    /// Makes a transport on `runtime`, which must have I/O enabled ([`super::runtime_for`] ensures
+    /// it). Everything made by the transport lives there. A listener on port 0 chooses from
+    /// `ports`.
     pub(super) fn new(runtime: Handle, ports: Option<PortRange>) -> Self {
         EpollTransport {
             runtime,
@@ -78,7 +78,7 @@ impl EpollTransport {
         }
     }
 
-    /// The same, whose sockets are registered with this poller as well.
+    /// Registers sockets with this poller as well.
     pub(super) fn with_poller(self, poller: Option<Arc<Poller>>) -> Self {
         EpollTransport { poller, ..self }
     }
@@ -157,7 +157,8 @@ pub(super) fn probe_reactor() -> Result<()> {
     TimerClock::new().map(drop)
 }
 
-/// A socket that listens at `address`; if that names no port, on one of the range if there is one.
+/// Makes a socket that listens at `address`; if that has no port, on one of the range, if there is
+/// one.
 pub(super) fn bound_listener(address: SocketAddr, ports: Option<PortRange>) -> Result<Socket> {
     match ports {
         Some(ports) if address.port() == 0 => {
@@ -170,10 +171,10 @@ pub(super) fn bound_listener(address: SocketAddr, ports: Option<PortRange>) -> R
 fn bind_listener(address: SocketAddr) -> Result<Socket> {
     let socket = stream_socket(address)?;
     (|| {
-        // A server that restarts need not wait for the old connections' TIME_WAIT.
+        // A restarted server need not wait for the old connections' TIME_WAIT.
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
-            // Whatever the system's default is (`net.ipv6.bindv6only`).
+            // Set in any case, whatever the system's default is (`net.ipv6.bindv6only`).
             socket.set_only_v6(false)?;
         }
         socket.bind(&address.into())?;
@@ -183,8 +184,8 @@ fn bind_listener(address: SocketAddr) -> Result<Socket> {
     Ok(socket)
 }
 
-/// A non-blocking socket on which a connect has begun, and its address as far as it has one. It
-/// becomes writable when the connect has ended.
+/// Makes a non-blocking socket on which a connect has begun; returns it with its address as far as
+/// it has one. It becomes writable when the connect has ended.
 pub(super) fn started_connect(
     to: SocketAddr,
     from: Option<SocketAddr>,
@@ -220,7 +221,7 @@ pub(super) fn started_connect(
     Ok((fd, local))
 }
 
-/// A non-blocking, close-on-exec TCP socket of the address's family.
+/// Makes a non-blocking, close-on-exec TCP socket of the address's family.
 fn stream_socket(address: SocketAddr) -> Result<Socket> {
     let kind = Type::STREAM.nonblocking();
     Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))
@@ -231,7 +232,7 @@ pub(super) fn listen_error(error: &io::Error, doing: &'static str) -> Error {
     Error::from_io(error, doing).with_operation(OperationKind::Listen)
 }
 
-/// `EINTR` too leaves a connect going on in the background (connect(2)).
+/// Returns true if the connect goes on in the background; after `EINTR` it does too (connect(2)).
 fn is_in_progress(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
 }
@@ -249,7 +250,7 @@ fn register_for(
 ) -> Result<Watched> {
     Watched::new(fd, interest, poller).map_err(|error| match error.raw_os_error() {
         Some(_) => Error::from_io(&error, doing),
-        // Not the system's, so it is Tokio's, which has this one only.
+        // The error is not the system's, so it is Tokio's, which has only this one.
         None => driver_gone(),
     })
 }
@@ -261,11 +262,11 @@ pub(super) enum IoDirection {
     Write,
 }
 
-/// Asks about one direction; pending registers `waker` for it.
+/// Polls the readiness of one direction; pending registers `waker` for it.
 ///
-/// Outside of Tokio's cooperative budget: with the budget spent, Tokio would call a ready socket
-/// pending and wake the waker from in here. The caller bounds its work itself, and often is not in
-/// the task that the budget belongs to.
+/// Outside of Tokio's cooperative budget: once it is spent, Tokio would report a ready socket as
+/// pending and wake the waker from in here. The caller bounds its work itself, and often does not
+/// run in the task that the budget belongs to.
 fn poll_ready<'a>(
     fd: &'a Watched,
     direction: IoDirection,
@@ -285,9 +286,9 @@ fn poll_ready<'a>(
         .map_err(|_| driver_gone())
 }
 
-/// Makes a call when the reactor reports the socket ready, until one does not block. The call gives
-/// its value, and whether the next one would block. Pending: the waker is registered. The outer
-/// error is the reactor's, the inner one the call's.
+/// Makes a call when the reactor reports the socket ready, until one does not block. The call
+/// returns its value, and whether the next one would block. Pending: the waker is registered. The
+/// outer error is the reactor's, the inner one the call's.
 fn poll_io<T>(
     fd: &Watched,
     direction: IoDirection,
@@ -308,7 +309,8 @@ fn poll_io<T>(
     }
 }
 
-/// Tokio's readiness fails for one reason only: the runtime of the reactor has been shut down.
+/// Makes the error of a reactor whose runtime has been shut down, the only reason why Tokio's
+/// readiness fails.
 fn driver_gone() -> Error {
     Error::new(
         ErrorKind::DriverGone,

@@ -1,8 +1,8 @@
-//! The readiness of a datagram socket, as Tokio's reactor reports it.
+//! The readiness of a datagram socket, as reported by Tokio's reactor.
 //!
-//! The reactor watches for what can be read. That a socket may be written again is asked for only
-//! when one was full, by a second descriptor: every datagram that leaves makes the socket writable,
-//! and would wake the reactor for nothing.
+//! The reactor watches for readability. Writability is only asked for when a socket was full, by a
+//! second descriptor: every datagram that is sent makes the socket writable, and would wake the
+//! reactor for nothing.
 
 use std::io;
 use std::mem;
@@ -23,10 +23,10 @@ pub(super) struct EpollReadiness {
     runtime: Handle,
     poller: Option<Arc<Poller>>,
     readable: Watched,
-    /// There while a send waits for room.
+    /// Set while a send waits for room.
     writable: Option<Watched>,
     waker: Waker,
-    /// The next read does not ask for readiness.
+    /// True if the next read does not ask for readiness.
     assumed_readable: bool,
 }
 

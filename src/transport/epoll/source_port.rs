@@ -1,4 +1,4 @@
-//! When the port of a connection's source address is chosen (`IP_BIND_ADDRESS_NO_PORT`).
+//! When the source port of a connection is chosen (`IP_BIND_ADDRESS_NO_PORT`).
 //!
 //! A bind to port 0 takes a port from all destinations at once, since the system does not know yet
 //! where the connection leads. So a machine has some 28,000 connections with a given source address
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crate::error::{Error, ErrorKind};
 
-/// Has a bind to port 0 choose no port: the connect does.
+/// Has a bind to port 0 choose no port: the connect chooses it.
 pub(super) fn leave_to_connect(socket: &impl AsFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the descriptor is open, and the kernel reads one `int`, of the length named.
@@ -30,10 +30,11 @@ pub(super) fn leave_to_connect(socket: &impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Why a connect finds no source (`EADDRNOTAVAIL`), which is of this machine and not of the peer.
+/// Makes the error of a connect without a source (`EADDRNOTAVAIL`), which concerns this machine and
+/// not the peer.
 pub(super) fn none_left(error: &io::Error, to: SocketAddr, from: Option<SocketAddr>) -> Error {
     let (kind, what) = match (from, to) {
-        // Where IPv6 has no address of this machine's, the system says the same.
+        // Without any IPv6 address of this machine, the system reports the same.
         (None, SocketAddr::V6(_)) => (
             ErrorKind::AddressNotAvailable,
             "no IPv6 address of this machine, or no source port",

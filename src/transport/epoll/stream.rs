@@ -1,7 +1,7 @@
 //! One TCP connection, driven by readiness.
 //!
-//! A connection whose socket has died stays open: each system call reports its own error, and what
-//! arrived before the death can still be read.
+//! A connection whose socket has died stays open: each system call reports its own error, and bytes
+//! that arrived before can still be read.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,16 +30,16 @@ pub(super) struct EpollStream {
     /// The socket may hold bytes although its readiness was cleared, by a watch or by a receive
     /// that did not ask for it.
     unread: bool,
-    /// The socket was full when last tried: its readiness says when to try again.
+    /// True if the socket was full when last tried: its readiness says when to retry.
     is_full: bool,
     low_water: LowWater,
-    /// An error that the system reports only once, found by a watch. The end of the stream that a
-    /// later receive finds is due to it.
+    /// An error that the system reports only once, found by a watch. If a later receive finds the
+    /// end of the stream, this error is the cause.
     watch_error: Option<Error>,
 }
 
 impl EpollStream {
-    /// Must be called within the runtime whose reactor watches the socket.
+    /// Must be called within the runtime whose reactor will watch the socket.
     pub(super) fn new(fd: OwnedFd, poller: Option<&Arc<Poller>>) -> Result<Self> {
         Ok(EpollStream {
             fd: Some(register(fd, poller, "watching a connection")?),
@@ -76,7 +76,7 @@ fn receive(fd: &OwnedFd, armed: &Receive, size_max: usize) -> io::Result<Receive
     }
 }
 
-/// The reactor's error, or that of the call.
+/// Joins the reactor's error with that of the call.
 fn flatten<T>(result: Result<io::Result<T>>, doing: &'static str) -> Result<T> {
     result?.map_err(|error| Error::from_io(&error, doing))
 }
@@ -96,8 +96,8 @@ impl Stream for EpollStream {
         let (Some(fd), Some(batch)) = (&self.fd, io.batch()) else {
             return;
         };
-        // A short send does not say that the socket is full: it may have met a page that cannot be
-        // read, and then no edge would ever come. The next call finds out.
+        // A short send does not prove that the socket is full: it may have met a page that cannot
+        // be read, and then no edge would ever come. The next call finds out.
         let send = |fd: &OwnedFd| Ok((send_some(fd, batch, io.sizes.send)?, false));
         let sent = match self.is_full {
             false => send(fd.get_ref()).map(|(sent, _)| sent),
@@ -116,11 +116,11 @@ impl Stream for EpollStream {
     }
 
     fn poll_receive(&mut self, io: &mut Submissions) {
-        // 1. Bytes whose readiness was cleared give no edge: they are tried for without.
+        // 1. Bytes whose readiness was cleared cause no edge: try without asking for readiness.
         while self.unread && io.armed().is_some() {
             self.try_receive(io);
         }
-        // 2. Else the reactor says when to try.
+        // 2. Otherwise the reactor reports when to try.
         let (Some(fd), Some(armed)) = (&self.fd, io.armed()) else {
             return;
         };
@@ -144,7 +144,7 @@ impl Stream for EpollStream {
         };
         match receive(fd.get_ref(), armed, io.sizes.receive) {
             Ok(bytes) => {
-                // Until the socket is found empty there is no edge for what it holds.
+                // Until the socket is found empty, there is no edge for the bytes in it.
                 self.unread = !bytes.drained;
                 self.received(io, bytes);
             }
@@ -154,7 +154,7 @@ impl Stream for EpollStream {
         }
     }
 
-    /// Clears what readiness there is, so that only the peer's end wakes: bytes that stay unread
+    /// Clears the present readiness, so that only the peer's end wakes: bytes that stay unread
     /// would keep the socket ready. Tokio never clears the mark of a closed peer.
     fn poll_watch(&mut self, io: &mut Submissions) {
         let Some(fd) = &self.fd else { return };
@@ -199,14 +199,14 @@ impl Stream for EpollStream {
 
     fn abort(&mut self) {
         if let Some(fd) = self.fd.take() {
-            // A zero linger time makes close send a reset and drop what was not sent.
+            // A zero linger time makes close send a reset and drop unsent bytes.
             let _ = sockopt::set_socket_linger(fd.get_ref(), Some(Duration::ZERO));
         }
     }
 
     fn finish(&mut self, _io: &mut Submissions) {
         if let Some(fd) = &self.fd {
-            // Fails only if the connection is gone already, which its reading side reports.
+            // Fails only if the connection is gone already, which its receiving side reports.
             let _ = shutdown(fd.get_ref(), Shutdown::Write);
         }
     }
@@ -231,7 +231,7 @@ impl Stream for EpollStream {
     }
 
     fn set_traffic(&mut self, mark: TrafficMark) -> Result<()> {
-        // A connection that is broken already says so by its next outcome.
+        // A broken connection reports that with its next outcome.
         (self.fd.as_ref()).map_or(Ok(()), |fd| mark.apply(fd.get_ref()))
     }
 

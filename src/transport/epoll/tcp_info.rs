@@ -1,9 +1,9 @@
-//! What TCP knows of the peer's system, and how it is made to probe it.
+//! What TCP knows of the peer's system, and how the system is made to probe it.
 //!
 //! `TCP_USER_TIMEOUT` is not used. It ends a connection whose peer has had no room for that long,
-//! also when the peer's system has answered every probe (measured on Linux 6.18: with 3 s the
-//! connection was gone after 4), so a program that merely does not read would count as dead. What
-//! counts here instead: probes and bytes that have no answer.
+//! even if the peer's system has answered every probe (measured on Linux 6.18: with 3 s the
+//! connection was gone after 4), so a program that merely does not read would count as dead.
+//! Unanswered probes and bytes count here instead.
 
 use std::io;
 use std::mem;
@@ -15,22 +15,22 @@ use rustix::net::sockopt;
 use crate::limits::UNANSWERED_MIN;
 use crate::transport::{KeepAliveConfig, LinkStats, TcpInfo};
 
-/// The beginning of the kernel's `struct tcp_info` (linux/tcp.h), which only ever grows at its end.
-/// Everything since Linux 4.6 is here; times are in milliseconds where nothing else is said.
+/// The beginning of the kernel's `struct tcp_info` (linux/tcp.h), which only grows at its end. It
+/// has everything up to Linux 4.6; times are in milliseconds unless stated otherwise.
 #[repr(C)]
 struct KernelTcpInfo {
     _states: [u8; 2],
-    /// How often the oldest unconfirmed bytes were sent again.
+    /// Number of times that the oldest unconfirmed bytes were sent again.
     retransmits: u8,
-    /// Probes for room, or for life, that have not been answered.
+    /// Number of unanswered probes for room or for liveness.
     probes: u8,
     _options: [u8; 4],
-    /// Microseconds.
+    /// In microseconds.
     rto: u32,
     _ato: u32,
     snd_mss: u32,
     rcv_mss: u32,
-    /// Segments in flight.
+    /// Number of segments in flight.
     unacked: u32,
     _sacked: u32,
     lost: u32,
@@ -40,15 +40,15 @@ struct KernelTcpInfo {
     last_ack_recv: u32,
     pmtu: u32,
     _rcv_ssthresh: u32,
-    /// Microseconds.
+    /// In microseconds.
     rtt: u32,
-    /// Microseconds.
+    /// In microseconds.
     rttvar: u32,
     _snd_ssthresh: u32,
     snd_cwnd: u32,
     _metrics: [u32; 4],
     total_retrans: u32,
-    /// Bytes per second.
+    /// In bytes per second.
     pacing_rate: u64,
     _max_pacing_rate: u64,
     bytes_acked: u64,
@@ -62,7 +62,7 @@ const _: () = assert!(mem::offset_of!(KernelTcpInfo, total_retrans) == 100);
 const _: () = assert!(mem::offset_of!(KernelTcpInfo, bytes_acked) == 120);
 const _: () = assert!(mem::size_of::<KernelTcpInfo>() == 136);
 
-/// The statistics of a connected socket.
+/// Returns the statistics of a connected socket.
 pub(in crate::transport) fn stats(fd: &OwnedFd) -> io::Result<LinkStats> {
     let info = kernel_tcp_info(fd.as_fd())?;
     let bytes = info.unacked > 0 && info.retransmits >= UNANSWERED_MIN;
@@ -79,7 +79,7 @@ pub(in crate::transport) fn stats(fd: &OwnedFd) -> io::Result<LinkStats> {
     })
 }
 
-/// What an application is shown of a connected socket.
+/// Returns what an application sees of a connected socket.
 pub(crate) fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     let info = kernel_tcp_info(fd)?;
     let micros = |count: u32| Duration::from_micros(count.into());
@@ -121,7 +121,8 @@ fn kernel_tcp_info(fd: BorrowedFd<'_>) -> io::Result<KernelTcpInfo> {
     }
 }
 
-/// Bytes in the socket's send queue: sent without an answer yet, or not sent for want of room.
+/// Returns the bytes in the socket's send queue: sent but not confirmed, or not sent for lack of
+/// room.
 fn unconfirmed(fd: &OwnedFd) -> io::Result<u64> {
     let mut count: libc::c_int = 0;
     // SAFETY: the descriptor is open, and this request writes one `int`.
@@ -132,10 +133,10 @@ fn unconfirmed(fd: &OwnedFd) -> io::Result<u64> {
     }
 }
 
-/// True if the system probes from now on. Fails only on a connection that is dead already, which
-/// its next call reports.
+/// Has the system probe; returns true if it does. Fails only on a dead connection, which its next
+/// call reports.
 pub(in crate::transport) fn set_keep_alive(fd: &OwnedFd, config: KeepAliveConfig) -> bool {
-    /// The kernel takes no longer times, and no higher count.
+    /// The kernel accepts no longer times, and no higher count.
     const SECONDS_MAX: u64 = 32_767;
     const COUNT_MAX: u32 = 127;
     let seconds = |time: Duration| Duration::from_secs(time.as_secs().clamp(1, SECONDS_MAX));

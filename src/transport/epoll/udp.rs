@@ -1,7 +1,7 @@
-//! UDP sockets, over the reactor's or the ring's readiness.
+//! UDP sockets, with the readiness of a reactor or a ring.
 //!
-//! What ICMP says of an earlier datagram the system reports at the next call, to which it does not
-//! belong: such errors are skipped ([`is_of_the_past`]).
+//! If ICMP reports an error of an earlier datagram, the system returns it from the next call, to
+//! which it does not belong: such errors are skipped ([`is_of_the_past`]).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -33,7 +33,7 @@ pub(in crate::transport) fn open(
             .map_err(|error| Error::from_io(&error, "opening a socket"))?;
         (|| {
             if bind.is_ipv6() {
-                // Whatever the system's default is (`net.ipv6.bindv6only`).
+                // Set in any case, whatever the system's default is (`net.ipv6.bindv6only`).
                 socket.set_only_v6(false)?;
             }
             if options.shared {
@@ -63,25 +63,26 @@ pub(in crate::transport) fn open(
     }
 }
 
-/// What a call has moved, and whether the next one would block.
+/// How much a call has moved, and whether the next one would block.
 pub(in crate::transport) struct Moved {
     pub(in crate::transport) count: usize,
     pub(in crate::transport) drained: bool,
 }
 
-/// Reports when a socket is ready, and makes calls on it then.
+/// Reports when a socket is ready, and makes calls on it.
 pub(in crate::transport) trait Readiness: Send {
     fn fd(&self) -> &OwnedFd;
 
-    /// Makes the call if the socket is ready, again until it does not block. Pending: it would, and
-    /// the waker is registered. The outer error is the reactor's, the inner one the call's.
+    /// Makes the call if the socket is ready, repeatedly until it does not block. Pending: it would
+    /// block, and the waker is registered. The outer error is the reactor's, the inner one the
+    /// call's.
     fn try_io(
         &mut self,
         direction: IoDirection,
         call: impl FnMut(&OwnedFd) -> io::Result<Moved>,
     ) -> Poll<Result<io::Result<Moved>>>;
 
-    /// The next read is tried without asking for readiness.
+    /// Lets the next read skip asking for readiness.
     fn assume_readable(&mut self);
 }
 
@@ -89,8 +90,8 @@ pub(in crate::transport) trait Readiness: Send {
 pub(in crate::transport) struct UdpSocket<R> {
     readiness: R,
     local: SocketAddr,
-    /// Datagrams of one length to one peer go to the system as one buffer (UDP_SEGMENT), until it
-    /// refuses one.
+    /// True if datagrams of one length to one peer go to the system as one buffer (UDP_SEGMENT),
+    /// until it refuses one.
     segments: bool,
 }
 
@@ -130,7 +131,7 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
             });
             match tried {
                 Poll::Pending => return,
-                // Without its reactor nothing moves; the driver is being dropped.
+                // Without its reactor nothing makes progress; the driver is being dropped.
                 Poll::Ready(Err(error)) if error.kind() == ErrorKind::DriverGone => return,
                 Poll::Ready(Err(error)) => {
                     ended.push(Err(error));
@@ -174,7 +175,7 @@ impl<R: Readiness> DatagramSocket for UdpSocket<R> {
                 Poll::Ready(Ok(Err(error))) if error.raw_os_error() == Some(libc::EFAULT) => {
                     return RecvStatus::Fault;
                 }
-                // Reported once each; memory that is short for a moment is asked for again.
+                // Each is reported once; a temporary shortage of memory is retried.
                 Poll::Ready(Ok(Err(error))) => {
                     hold_event(move || tracing::debug!(%error, "receiving datagrams goes on"));
                 }
@@ -222,13 +223,13 @@ fn interface_v4(membership: Membership) -> io::Result<Ipv4Addr> {
     }
 }
 
-/// True for what the network has said of an earlier datagram, and for interruptions.
+/// Returns true for errors of an earlier datagram, reported by the network, and for interruptions.
 fn is_of_the_past(error: &io::Error) -> bool {
     interrupted(error) || error.raw_os_error() == Some(libc::ECONNREFUSED)
 }
 
-/// True for what a system or device reports that cannot cut a buffer into datagrams; each by itself
-/// may be sent.
+/// Returns true for errors of a system or device that cannot cut a buffer into datagrams; the
+/// datagrams may still be sent one by one.
 fn is_segment_refusal(error: &io::Error) -> bool {
     let errno = error.raw_os_error();
     matches!(

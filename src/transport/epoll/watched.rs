@@ -1,10 +1,10 @@
-//! A descriptor whose readiness is known: from Tokio's reactor, and, where the application drives
-//! by hand, also from an epoll descriptor of our own ([`Poller`]), which can be asked at any time.
-//! Sockets are registered with that one when it is asked first: a second registration costs the
-//! kernel something with each message, and who only awaits never asks.
+//! A descriptor with known readiness: from Tokio's reactor, and, if the application drives by hand,
+//! also from an epoll descriptor of our own ([`Poller`]), which can be polled at any time. Sockets
+//! are registered with the poller when it is first polled: a second registration costs the kernel
+//! something with each message, and an application that only awaits never polls it.
 //!
-//! Each of the two reports edges by itself, so a socket counts as ready when either says so. A call
-//! that would block clears what said so, and the next look asks the other.
+//! Each of the two reports edges independently, so a socket counts as ready when either reports it.
+//! A call that would block clears the one that reported it, and the next check asks the other.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -23,23 +23,23 @@ use crate::slab::{Key, Slab};
 use crate::sync::{Lock, WakeList};
 
 bitflags::bitflags! {
-    /// What is known of a socket.
+    /// The known state of a socket.
     #[derive(Clone, Copy)]
     struct ReadyBits: u32 {
         const READABLE = 1;
         const WRITABLE = 1 << 1;
         /// The peer has ended its stream, or the connection is broken; never cleared.
         const READ_CLOSED = 1 << 2;
-        /// Someone waits until it is readable.
+        /// A task waits until it is readable.
         const AWAITED_READABLE = 1 << 3;
         const AWAITED_WRITABLE = 1 << 4;
     }
 }
 
-/// What each edge adds above the bits, so that clearing one never clears a later one.
+/// Added by each edge, above the bits, so that clearing an edge never clears a later one.
 const EDGE: u32 = ReadyBits::all().bits() + ReadyBits::READABLE.bits();
 
-/// The bits that say that these are awaited.
+/// Returns the AWAITED bits of these directions.
 const fn awaited(bits: u32) -> u32 {
     let awaitable = ReadyBits::READABLE.union(ReadyBits::WRITABLE).bits();
     (bits & awaitable) * ReadyBits::AWAITED_READABLE.bits()
@@ -61,34 +61,34 @@ impl IoDirection {
     }
 }
 
-/// An epoll descriptor, asked by who polls. It never sleeps.
+/// An epoll descriptor that is polled on request. It never sleeps.
 pub(in crate::transport) struct Poller {
     epoll: OwnedFd,
     sockets: Lock<PolledSockets>,
-    /// None is to be registered. Changed under their lock.
+    /// True if no socket has to be registered. Changed under the sockets' lock.
     are_registered: AtomicBool,
 }
 
 struct PolledSockets {
     all: Slab<PolledSocket>,
-    /// Those to be registered; some may have gone.
+    /// Sockets to be registered; some may be gone.
     unregistered: Vec<Key>,
 }
 
-/// A socket. Its descriptor is open as long as it is in the list.
+/// A socket. Its descriptor stays open as long as it is in the list.
 struct PolledSocket {
     fd: RawFd,
     flags: EventFlags,
     state: Arc<PolledState>,
 }
 
-/// What is known of one socket, and who is woken when that changes: once, as by Tokio's reactor,
-/// and by no edge that it does not wait for. An edge for reading also says that the socket can be
-/// written, which it nearly always can.
+/// The known readiness of one socket, and the waker to wake when it changes: once, as by Tokio's
+/// reactor, and by no edge that it does not wait for. An edge for reading also reports that the
+/// socket can be written, which it nearly always can.
 #[derive(Default)]
 struct PolledState {
     readiness: AtomicU32,
-    /// Of the port or the listener that polls the socket, all its life.
+    /// The waker of the port or listener that polls the socket, for its whole life.
     waker: OnceLock<Waker>,
 }
 
@@ -101,19 +101,19 @@ impl PolledState {
         }
     }
 
-    /// What there is, if this direction is ready.
+    /// Returns the state, if this direction is ready.
     fn seen(&self, direction: IoDirection) -> Option<u32> {
         let seen = self.readiness.load(Ordering::Acquire);
         (seen & direction.bit() != 0).then_some(seen)
     }
 
-    /// Clears one direction, unless there was an edge since this was seen.
+    /// Clears one direction, unless there was an edge since `seen`.
     fn clear(&self, direction: IoDirection, seen: u32) {
         let clear = |word: u32| (word / EDGE == seen / EDGE).then_some(word & !direction.bit());
         let _ = (self.readiness).fetch_update(Ordering::AcqRel, Ordering::Acquire, clear);
     }
 
-    /// The waker is woken by the next edge of this direction. What there is, if it is ready now.
+    /// Has the next edge of this direction wake the waker. Returns the state, if it is ready now.
     fn register(&self, direction: IoDirection, waker: &Waker) -> Option<u32> {
         let held = self.waker.get_or_init(|| waker.clone());
         debug_assert!(
@@ -138,15 +138,15 @@ impl Poller {
         }))
     }
 
-    /// Takes in what is ready now, and wakes whom it is for. One system call; never blocks. False:
-    /// nothing is that is awaited.
+    /// Reads the present readiness, and wakes the tasks that wait for it. One system call; never
+    /// blocks. Returns false if no awaited socket is ready.
     pub(in crate::transport) fn poll_now(&self) -> bool {
         if !self.are_registered.load(Ordering::Acquire) {
             self.register_all();
         }
         let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; POLLER_EVENTS_MAX];
         let now = rustix::time::Timespec::default();
-        // It fails by a signal only, and then the next look finds the same.
+        // It fails only by a signal, and then the next call finds the same.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut room[..], Some(&now)) else {
             return false;
         };
@@ -173,13 +173,13 @@ impl Poller {
             }
             socket.state.set(bits.bits(), &mut wakes);
         }
-        // The list drops, and wakes, after the guard.
+        // The list wakes when it is dropped, which is after the guard.
         drop(sockets);
         !wakes.is_empty()
     }
 
-    /// Registers the sockets that are not yet. Where the system has no room for one, the next call
-    /// tries again.
+    /// Registers the sockets that are not registered yet. If the system has no room for one, the
+    /// next call tries again.
     #[cold]
     fn register_all(&self) {
         let mut sockets = self.sockets.lock("register sockets");
@@ -198,7 +198,7 @@ impl Poller {
         self.are_registered.store(are_registered, Ordering::Release);
     }
 
-    /// Registers a descriptor when it is asked next. What this returns is to be dropped before the
+    /// Has a descriptor registered by the next poll. The returned value must be dropped before the
     /// descriptor is closed.
     fn add(self: &Arc<Self>, fd: RawFd, interest: Interest) -> Polled {
         let state = Arc::<PolledState>::default();
@@ -243,7 +243,7 @@ impl Drop for Polled {
 
 /// A descriptor, registered with the reactor of the runtime that was current, and with a poller.
 pub(super) struct Watched {
-    /// Before the descriptor, and so dropped before it.
+    /// Declared before the descriptor, and so dropped before it.
     polled: Option<Polled>,
     fd: AsyncFd<OwnedFd>,
 }
@@ -273,7 +273,7 @@ impl Watched {
             let poller = Arc::clone(&polled.poller);
             // From here on it is not registered any more.
             drop(polled);
-            // Fails only if it was not.
+            // Fails only if it was not registered.
             let _ = epoll::delete(&poller.epoll, self.fd.get_ref());
         }
         self.fd.into_inner()
@@ -283,8 +283,8 @@ impl Watched {
         &self.fd
     }
 
-    /// Makes a call if the descriptor is known to be ready; the call gives its value, and whether
-    /// the next one would block. That it would block is also the answer for one that is not ready.
+    /// Makes a call if the descriptor is known to be ready. The call returns its value, and whether
+    /// the next one would block. Fails with `WouldBlock` if the descriptor is not ready.
     pub(super) fn try_io<T>(
         &self,
         direction: IoDirection,
@@ -319,7 +319,7 @@ impl Watched {
         }
     }
 
-    /// Ready, as the poller knows; else whom to wake when it is.
+    /// Returns a guard if the poller reports it ready; otherwise registers the waker.
     pub(super) fn poll_polled(
         &self,
         direction: IoDirection,
@@ -350,7 +350,7 @@ enum ReadyBy<'a> {
     Poller { direction: IoDirection, seen: u32 },
 }
 
-/// A descriptor that is ready. Who finds that it is not says so.
+/// A descriptor that is ready. A user that finds that it is not must clear it.
 #[must_use = "a descriptor that is found not to be ready is to be cleared"]
 pub(super) struct ReadyGuard<'a> {
     fd: &'a Watched,
@@ -362,7 +362,7 @@ impl ReadyGuard<'_> {
         self.fd.get_ref()
     }
 
-    /// A call would have blocked.
+    /// Clears the readiness: a call would have blocked.
     pub(super) fn clear_ready(&mut self) {
         match &mut self.by {
             ReadyBy::Reactor(guard) => guard.clear_ready(),
@@ -374,14 +374,14 @@ impl ReadyGuard<'_> {
         }
     }
 
-    /// It is ready still.
+    /// Keeps the readiness.
     pub(super) fn retain_ready(&mut self) {
         if let ReadyBy::Reactor(guard) = &mut self.by {
             guard.retain_ready();
         }
     }
 
-    /// The peer has ended its stream.
+    /// Returns true if the peer has ended its stream.
     pub(super) fn is_read_closed(&self) -> bool {
         match &self.by {
             ReadyBy::Reactor(guard) => guard.ready().is_read_closed(),
@@ -397,8 +397,8 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    /// "once, and by no edge that it does not wait for": that a socket can be written does not wake
-    /// a task that waits to read.
+    /// "once, and by no edge that it does not wait for": becoming writable does not wake a task
+    /// that waits to read.
     #[test]
     fn an_edge_wakes_who_awaits_it() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

@@ -1,4 +1,4 @@
-//! Datagrams that get lost, come twice, or are overtaken.
+//! Datagrams that are lost, duplicated or overtaken.
 
 use std::net::SocketAddr;
 
@@ -9,16 +9,16 @@ use crate::transport::udp::{
     DatagramSocket, Membership, OutgoingDatagram, ReceivedDatagram, RecvBuffer, RecvStatus,
 };
 
-/// What happens to one datagram.
+/// The fault of one datagram.
 enum DatagramFault {
     None,
     Lost,
     Doubled,
-    /// It waits until another one has gone before it.
+    /// It is held back until another one has been sent.
     Held,
 }
 
-/// Faults happen to what leaves. As with UDP, the caller learns nothing of them.
+/// Injects faults into sent datagrams. As with UDP, the caller does not learn of them.
 pub(super) struct FaultDatagrams {
     inner: Box<dyn DatagramSocket>,
     number: u64,
@@ -60,7 +60,7 @@ impl FaultDatagrams {
         }
     }
 
-    /// Sends without reporting how it ended.
+    /// Sends without reporting the result.
     fn send_unreported(&mut self, datagram: OutgoingDatagram<'_>) {
         self.inner.send(&[datagram], &mut Vec::new());
     }

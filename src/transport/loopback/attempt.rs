@@ -1,5 +1,5 @@
-//! Connections between hosts of a test's network: the exchange that makes them, and the relay that
-//! carries them.
+//! Connections between hosts of a test's network: the exchange that establishes them, and the relay
+//! that carries them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::sync::Lock;
 use crate::transport::Link;
 
-/// The answer of the other host, once it has come.
+/// The other host's answer, once it has come.
 pub(super) struct ConnectAttempt {
     state: Lock<(Option<bool>, Option<Waker>)>,
 }
@@ -48,7 +48,7 @@ impl ConnectAttempt {
 }
 
 impl LoopbackNet {
-    /// Removes all that listens at this address, without a word to its peers.
+    /// Removes everything that listens at this address, without notice to its peers.
     pub(super) fn forget_sockets_of(&self, ip: std::net::IpAddr) {
         let gone: Vec<_> = {
             let mut listeners = self.listeners.lock("forget listeners");
@@ -70,8 +70,8 @@ impl LoopbackNet {
         });
     }
 
-    /// A datagram goes from host to host: given back, to be delivered at once; else it comes later,
-    /// or, over a wire that is cut, not at all.
+    /// Carries a datagram from host to host. Returns it if it must be delivered at once; otherwise
+    /// it arrives later, or, over a cut wire, not at all.
     pub(super) fn carry(
         &self,
         from: SocketAddr,
@@ -107,14 +107,14 @@ impl LoopbackTransport {
         self
     }
 
-    /// The host that connects, if either side is at one that has a name.
+    /// Returns the host that connects, if either side is at a named host.
     pub(super) fn host_for(&self, to: SocketAddr) -> Option<Host> {
         let is_named = self.net.hosts.of_ip(to.ip()) != 0;
         let nameless = || is_named.then(|| self.net.host(""));
         self.host.clone().or_else(nameless)
     }
 
-    /// Connects as TCP does: a request goes there, an answer comes back, and a request without an
+    /// Connects as TCP does: a request is sent, an answer comes back, and a request without an
     /// answer is repeated until the link is dropped.
     pub(super) fn connect_hosts(
         &self,
@@ -147,7 +147,7 @@ impl LoopbackTransport {
             };
             return Ok(self.connecting(near, connect, waker));
         };
-        // Two pipes each way, and the wire between them.
+        // There are two pipes each way, and the wire between them.
         (far.incoming, far.outgoing) = (Arc::new(Pipe::new()), Arc::new(Pipe::new()));
         (near.is_relayed, far.is_relayed) = (true, true);
         self.net
@@ -173,7 +173,7 @@ impl LoopbackTransport {
     }
 }
 
-/// A request for a connection on its way to another host.
+/// A connection request on its way to another host.
 struct Request {
     net: Arc<LoopbackNet>,
     host: usize,
@@ -185,7 +185,7 @@ impl Request {
     async fn handshake(self, there: &Wire, back: &Wire) -> bool {
         there.pass().await;
         if Arc::strong_count(&self.attempt) == 1 {
-            // The link has been dropped: the request is not repeated.
+            // The link was dropped: the request is not repeated.
             return false;
         }
         let backlog = self.net.find(self.far.local);
@@ -198,7 +198,7 @@ impl Request {
         let pipes = [&self.far.incoming, &self.far.outgoing];
         self.net.hosts.add_end(self.host, pipes);
         if let Err(far) = backlog.push(self.far) {
-            // Its listener has gone, or has no room.
+            // Its listener is gone, or has no room.
             far.reset();
         }
         true

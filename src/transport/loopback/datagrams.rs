@@ -1,5 +1,5 @@
-//! Datagrams within the process: each socket has a bounded inbox, and what finds no room in it is
-//! dropped.
+//! Datagrams within the process: each socket has a bounded inbox, and datagrams that find no room
+//! in it are dropped.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +29,7 @@ struct State {
     dropped: u64,
     groups: HashSet<IpAddr>,
     waker: Waker,
-    /// The socket was drained: the next datagram wakes it.
+    /// True if the socket was drained: the next datagram wakes it.
     drained: bool,
 }
 
@@ -52,13 +52,13 @@ impl Inbox {
         if std::mem::take(&mut state.drained) {
             wakes.push(state.waker.clone());
         }
-        // The list drops, and wakes, after the guard.
+        // The list wakes when it is dropped, which is after the guard.
         drop(state);
     }
 
     fn hears(&self, to: SocketAddr) -> bool {
         let here = self.address.ip();
-        // Like a socket, one at all IPv6 addresses hears IPv4 too.
+        // As with system sockets, one bound to all IPv6 addresses receives IPv4 too.
         let same = here == to.ip() || here.is_unspecified() && (here.is_ipv6() || to.is_ipv4());
         let heard = !to.ip().is_multicast()
             || self
@@ -139,7 +139,8 @@ pub(super) struct LoopbackDatagrams {
 }
 
 impl LoopbackDatagrams {
-    /// The source address of a datagram: a socket at all addresses sends from that of this machine.
+    /// Returns the source address of a datagram: a socket bound to all addresses sends from this
+    /// machine's.
     fn source(&self, to: SocketAddr) -> SocketAddr {
         let mut source = self.inbox.address;
         if source.ip().is_unspecified() {

@@ -1,5 +1,5 @@
-//! The hosts of an in-process network, for tests: which exist, which of them live, and the wires
-//! between them. Host 0 has no name and is where everything is that asks for no host.
+//! The hosts of an in-process network, for tests: which exist, which of them are up, and the wires
+//! between them. Host 0 has no name; everything that asks for no host is there.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -18,11 +18,11 @@ use super::LoopbackNet;
 use super::pipe::Pipe;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a process is to its machine.
+/// The state of a host's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HostStatus {
     Up,
-    /// Stopped, as by a signal: its sockets stay, and take what fits into their buffers.
+    /// Stopped, as by a signal: its sockets stay, and receive what fits into their buffers.
     Hung,
     Down,
 }
@@ -31,9 +31,9 @@ struct HostState {
     name: String,
     ip: IpAddr,
     life: HostStatus,
-    /// Counts the crashes.
+    /// Number of crashes.
     generation: u64,
-    /// Counts the fabrics opened here.
+    /// Number of fabrics opened here.
     fabrics: u64,
     tasks: Vec<Weak<TaskState>>,
     aborts: Vec<AbortHandle>,
@@ -72,12 +72,12 @@ impl Hosts {
         found.unwrap_or(0)
     }
 
-    /// The wire from one host to another; `None` within a host.
+    /// Returns the wire from one host to another; `None` within a host.
     pub(super) fn wire(&self, from: usize, to: usize) -> Option<Arc<Wire>> {
         (from != to).then(|| Arc::clone(self.lock().wires.entry((from, to)).or_default()))
     }
 
-    /// Takes note of an end of a connection, which breaks when its host crashes.
+    /// Registers an end of a connection, which breaks when its host crashes.
     pub(super) fn add_end(&self, host: usize, pipes: [&Arc<Pipe>; 2]) {
         let ends = &mut self.lock().hosts[host].ends;
         if ends.len() == ends.capacity() {
@@ -102,7 +102,7 @@ impl HostState {
     }
 }
 
-/// One life of a host, from its start to its crash.
+/// One process of a host, from its start to its crash.
 #[derive(Clone)]
 pub(crate) struct Host {
     net: Arc<LoopbackNet>,
@@ -111,7 +111,7 @@ pub(crate) struct Host {
 }
 
 impl LoopbackNet {
-    /// The host of this name, as it lives now; made if there is none.
+    /// Returns the host of this name, in its present life; makes it if there is none.
     pub(crate) fn host(self: &Arc<Self>, name: &str) -> Host {
         let mut state = self.hosts.lock();
         let index = match state.hosts.iter().position(|host| host.name == name) {
@@ -131,7 +131,7 @@ impl LoopbackNet {
         }
     }
 
-    /// The names of all hosts that have one, in the order in which they were made.
+    /// Returns the names of all named hosts, in the order in which they were made.
     pub(crate) fn host_names(&self) -> Vec<String> {
         let state = self.hosts.lock();
         let named = state.hosts.iter().skip(1);
@@ -155,19 +155,20 @@ impl Host {
         self.index
     }
 
-    /// How often it has crashed.
+    /// Returns how often it has crashed.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The number of one more fabric.
+    /// Counts one more fabric; returns its number.
     pub(crate) fn count_fabric(&self) -> u64 {
         let fabrics = &mut self.net.hosts.lock().hosts[self.index].fabrics;
         *fabrics += 1;
         *fabrics
     }
 
-    /// What an address means at this host: its own, if it is that of any machine itself.
+    /// Translates an address for this host: an unspecified or loopback address becomes the host's
+    /// own.
     pub(super) fn localize(&self, mut address: SocketAddr) -> SocketAddr {
         if address.ip().is_unspecified() || address.ip().is_loopback() {
             address.set_ip(self.ip());
@@ -195,7 +196,7 @@ impl Host {
         Err(Error::new(ErrorKind::DriverGone, what))
     }
 
-    /// The process ends: its connections are reset, its listeners are gone, its tasks are dropped.
+    /// Ends the process: its connections are reset, its listeners are gone, its tasks are dropped.
     pub(crate) fn crash(&self) {
         let (tasks, aborts, ends, ip) = {
             let mut state = self.net.hosts.lock();
@@ -214,17 +215,17 @@ impl Host {
         wake_all(&tasks);
     }
 
-    /// A new process, if there is none.
+    /// Starts a new process, if there is none.
     pub(crate) fn restart(&self) {
         self.net.hosts.lock().hosts[self.index].life = HostStatus::Up;
     }
 
-    /// Stops the process where it stands, if it lives.
+    /// Stops the process, if it is up.
     pub(crate) fn hang(&self) {
         self.set_life(HostStatus::Up, HostStatus::Hung);
     }
 
-    /// The process goes on.
+    /// Lets a stopped process continue.
     pub(crate) fn resume(&self) {
         self.set_life(HostStatus::Hung, HostStatus::Up);
     }
@@ -242,8 +243,8 @@ impl Host {
         wake_all(&tasks);
     }
 
-    /// A future that stands still while the host hangs, and is dropped when it crashes, which is
-    /// its end with `None`.
+    /// Wraps a future so that it stands still while the host hangs, and is dropped when it crashes,
+    /// ending with `None`.
     pub(crate) fn govern<F: Future>(&self, future: F) -> Governed<F> {
         let task = Arc::new(TaskState {
             host: self.clone(),
@@ -260,7 +261,7 @@ impl Host {
         }
     }
 
-    /// A task of this host's.
+    /// Spawns a task of this host.
     pub(crate) fn spawn<F>(&self, runtime: &Handle, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -270,7 +271,7 @@ impl Host {
         let handle = runtime.spawn(async move {
             match governed.await {
                 Some(output) => output,
-                // It is aborted just now.
+                // The task is being aborted.
                 None => std::future::pending().await,
             }
         });
@@ -299,7 +300,7 @@ fn wake_all(tasks: &[Weak<TaskState>]) {
     }
 }
 
-/// See [`Host::govern`].
+/// The future of [`Host::govern`].
 pub(crate) struct Governed<F> {
     future: Option<Pin<Box<F>>>,
     task: Arc<TaskState>,
@@ -324,7 +325,7 @@ impl<F: Future> Future for Governed<F> {
     }
 }
 
-/// One direction between two hosts, shared by all that goes that way.
+/// One direction between two hosts, shared by all traffic that way.
 #[derive(Default)]
 pub(super) struct Wire {
     state: Mutex<WireState>,
@@ -332,18 +333,18 @@ pub(super) struct Wire {
 
 #[derive(Default)]
 pub(crate) struct WireState {
-    /// Nothing passes.
+    /// Nothing passes while it is cut.
     pub(crate) is_cut: bool,
-    /// While it is cut, a reset is lost, and what belongs to its connection after that.
+    /// While it is cut, resets are lost, and so is everything later of their connections.
     pub(crate) loses_resets: bool,
     pub(crate) latency: Duration,
     /// Bytes per second; `None`: any number at once.
     pub(crate) bandwidth: Option<u64>,
-    /// When all has left that was given to the line.
+    /// Time at which everything given to the line has left.
     free_at: Option<Instant>,
-    /// Counts the cuts.
+    /// Number of cuts.
     cuts: u64,
-    /// Who waits for the wire to be whole again.
+    /// Wakers to wake when the wire is whole again.
     waiting: VecDeque<Waker>,
 }
 
@@ -366,7 +367,7 @@ impl Wire {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// How often it was cut; `None` while it is, and the waker is woken at the next change.
+    /// Returns how often it was cut; `None` while it is, and the waker is woken at the next change.
     pub(super) fn poll_whole(&self, waker: &Waker) -> Option<u64> {
         let mut state = self.lock();
         if !state.is_cut {
@@ -387,7 +388,7 @@ impl Wire {
         self.lock().is_cut
     }
 
-    /// When bytes that leave now arrive, after all that left before.
+    /// Returns when bytes that leave now arrive, which is after all bytes that left before.
     pub(super) fn arrival(&self, bytes: usize) -> Instant {
         let mut state = self.lock();
         let now = Instant::now();
@@ -399,7 +400,7 @@ impl Wire {
         start + takes + state.latency
     }
 
-    /// Waits until something small has passed, however often that is tried.
+    /// Waits until something small has passed; retries as often as needed.
     pub(super) async fn pass(&self) {
         loop {
             let whole = |cx: &mut Context<'_>| {

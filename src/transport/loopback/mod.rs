@@ -1,7 +1,7 @@
-//! Connections within the process: no sockets and no kernel, but the same promises. It serves tests
-//! that want no network, and endpoints that happen to be neighbours.
+//! Connections within the process: no sockets and no kernel, but the same promises. For tests that
+//! need no network, and endpoints in the same process.
 //!
-//! A [`LoopbackNet`] is a little machine with addresses of its own: what listens in one net is not
+//! A [`LoopbackNet`] is a small machine with addresses of its own: a listener in one net is not
 //! seen in another. Bytes are copied twice, into a pipe and out of it.
 
 #[cfg(any(test, feature = "test-util"))]
@@ -45,14 +45,14 @@ pub struct LoopbackNet {
     listeners: Lock<HashMap<SocketAddr, Arc<Backlog>>>,
     /// The sockets for datagrams.
     inboxes: Lock<Vec<Weak<Inbox>>>,
-    /// The next port to try where none is named.
+    /// The next port to try if none is named.
     next_port: AtomicU16,
     #[cfg(any(test, feature = "test-util"))]
     hosts: hosts::Hosts,
 }
 
 impl LoopbackNet {
-    /// An empty network, unseen by all others.
+    /// Makes an empty network, unseen by all others.
     pub fn new() -> Arc<Self> {
         Arc::new(LoopbackNet {
             listeners: Lock::new(HashMap::new()),
@@ -63,7 +63,7 @@ impl LoopbackNet {
         })
     }
 
-    /// The network that a process's loopback fabrics meet in by default.
+    /// Returns the network that a process's loopback fabrics use by default.
     pub fn global() -> Arc<Self> {
         static GLOBAL: LazyLock<Arc<LoopbackNet>> = LazyLock::new(LoopbackNet::new);
         Arc::clone(&GLOBAL)
@@ -82,7 +82,8 @@ impl LoopbackNet {
         Ok(backlog)
     }
 
-    /// Leaves alone another listener at this address: this one's host may have crashed since.
+    /// Removes this listener. Another listener at the address stays: this one's host may have
+    /// crashed since.
     fn stop_listening(&self, address: SocketAddr, backlog: &Arc<Backlog>) {
         let mut listeners = self.listeners.lock("stop listening");
         if (listeners.get(&address)).is_some_and(|found| Arc::ptr_eq(found, backlog)) {
@@ -90,7 +91,7 @@ impl LoopbackNet {
         }
     }
 
-    /// The listener for connections to `to`: at that very address, or at all addresses.
+    /// Finds the listener for connections to `to`: at that address, or at all addresses.
     fn find(&self, to: SocketAddr) -> Option<Arc<Backlog>> {
         let listeners = self.listeners.lock("find a listener");
         let any_v6 = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), to.port());
@@ -98,14 +99,14 @@ impl LoopbackNet {
             IpAddr::V4(_) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), to.port()),
             IpAddr::V6(_) => any_v6,
         };
-        // Like a socket, a listener at all IPv6 addresses hears IPv4 too.
+        // As with system sockets, a listener at all IPv6 addresses accepts IPv4 too.
         [to, any, any_v6]
             .iter()
             .find_map(|at| listeners.get(at))
             .cloned()
     }
 
-    /// A port where none was named; those of the connecting side need not be unique.
+    /// Returns a port if none was named; ports of the connecting side need not be unique.
     fn ephemeral_port(&self) -> u16 {
         let port = self.next_port.fetch_add(1, Ordering::Relaxed);
         // Wraps into the range of dynamic ports.
@@ -132,14 +133,14 @@ impl fmt::Debug for LoopbackNet {
     }
 }
 
-/// One end of a connection, not yet a link. Dropping it closes it: the other end reads what is on
-/// its way, then the end of the stream.
+/// One end of a connection, not yet a link. Dropping it closes it: the other end reads the bytes in
+/// flight, then the end of the stream.
 pub(crate) struct PipeEnd {
     local: SocketAddr,
     peer: SocketAddr,
     incoming: Arc<Pipe>,
     outgoing: Arc<Pipe>,
-    /// A wire lies between the ends.
+    /// True if a wire lies between the ends.
     #[cfg(any(test, feature = "test-util"))]
     is_relayed: bool,
 }
@@ -178,7 +179,7 @@ impl PipeEnd {
         self.incoming.held()
     }
 
-    /// False between hosts: no system probes there, and a loss goes unnoticed.
+    /// Returns false between hosts: no system probes there, and a loss goes unnoticed.
     fn is_kept_alive(&self) -> bool {
         #[cfg(any(test, feature = "test-util"))]
         return !self.is_relayed;
@@ -223,7 +224,7 @@ impl Default for Backlog {
 }
 
 impl Backlog {
-    /// Hands a connection to the listener; gives it back if there is no room, or no listener.
+    /// Hands a connection to the listener; returns it if there is no room, or no listener.
     fn push(&self, end: PipeEnd) -> Result<(), PipeEnd> {
         let mut wakes = WakeList::new();
         let mut state = self.state.lock("connect");
@@ -234,7 +235,7 @@ impl Backlog {
         if let Some(waker) = state.waker.take() {
             wakes.push(waker);
         }
-        // The list drops, and wakes, after the guard.
+        // The list wakes when it is dropped, which is after the guard.
         drop(state);
         Ok(())
     }
@@ -266,10 +267,10 @@ impl Backlog {
 pub(super) struct LoopbackTransport {
     net: Arc<LoopbackNet>,
     runtime: Handle,
-    /// Where the application drives by hand.
+    /// Set if the application drives by hand.
     life: Option<Arc<RuntimeLife>>,
     ports: Option<PortRange>,
-    /// Where in the network it is.
+    /// The host of the network that it belongs to.
     #[cfg(any(test, feature = "test-util"))]
     host: Option<Host>,
 }
@@ -286,19 +287,19 @@ impl LoopbackTransport {
         }
     }
 
-    /// The same, whose clocks are polled also outside of the runtime.
+    /// Sets the life of the runtime, since its clocks are also polled outside of the runtime.
     pub(super) fn with_life(self, life: Option<Arc<RuntimeLife>>) -> Self {
         LoopbackTransport { life, ..self }
     }
 
-    /// A link whose connect ends, or has ended, as `connect` says.
+    /// Makes a link that connects, or has connected, as `connect` says.
     fn connecting(&self, near: PipeEnd, connect: PipeConnect, waker: Waker) -> Box<dyn Link> {
         let (local, peer) = (near.local_addr(), near.peer_addr());
         let stream = LoopbackStream::new(near, connect);
         Box::new(StreamLink::connecting(stream, local, peer, waker))
     }
 
-    /// An address of this transport's own side.
+    /// Translates an address of this transport's own side.
     fn own(&self, address: SocketAddr) -> Result<SocketAddr> {
         #[cfg(any(test, feature = "test-util"))]
         if let Some(host) = &self.host {
@@ -411,7 +412,7 @@ impl Transport for LoopbackTransport {
 
 debug_fields!(LoopbackTransport, self => net: self.net);
 
-/// Listens until it is dropped; connections that were not accepted are reset then.
+/// Listens until it is dropped; connections that were not accepted are then reset.
 struct LoopbackListener {
     net: Arc<LoopbackNet>,
     address: SocketAddr,

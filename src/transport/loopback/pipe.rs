@@ -2,8 +2,8 @@
 //! reader.
 //!
 //! Invariants: `held` is the sum of the chunks' unread bytes plus those of a chunk the reader has
-//! taken out, and `held <= LOOPBACK_PIPE_SIZE`. Only the writer adds to it, so the room it has
-//! seen cannot shrink under it. Payload is copied, and wakers are woken, with the lock released.
+//! taken out, and `held <= LOOPBACK_PIPE_SIZE`. Only the writer adds to it, so the room it has seen
+//! cannot shrink. Payload is copied, and wakers are woken, with the lock released.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::limits::{LOOPBACK_APPEND_MAX, LOOPBACK_PIPE_SIZE};
 use crate::sync::{Lock, WakeList};
 
-/// Some bytes on their way; those before `start` have been read.
+/// Bytes in the pipe; those before `start` have been read.
 pub(super) struct Chunk {
     bytes: Vec<u8>,
     start: usize,
@@ -28,11 +28,11 @@ impl Chunk {
 struct State {
     chunks: VecDeque<Chunk>,
     held: usize,
-    /// The writer has finished: after the chunks comes the end of the stream.
+    /// True once the writer has finished: the end of the stream follows the chunks.
     finished: bool,
-    /// The reader is gone: what is written is lost.
+    /// True once the reader is gone: written bytes are lost.
     abandoned: bool,
-    /// The connection was aborted by either side; both ends fail.
+    /// True once either side has aborted the connection; both ends fail.
     reset: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -42,11 +42,11 @@ pub(super) struct Pipe {
     state: Lock<State>,
 }
 
-/// What a reader finds.
+/// What a reader finds at the front of the pipe.
 pub(super) enum Front {
-    /// The oldest bytes, lent; [`Pipe::give_back`] must follow.
+    /// The oldest bytes, lent out; [`Pipe::give_back`] must follow.
     Chunk(Chunk),
-    /// Nothing now; the waker is registered.
+    /// No bytes now; the waker is registered.
     Empty,
     End,
     Reset,
@@ -59,7 +59,7 @@ impl Pipe {
         }
     }
 
-    /// Bytes that fit in now. Zero: the waker is woken when some do, or the pipe ends.
+    /// Returns how many bytes fit in now. Zero: the waker is woken when some do, or the pipe ends.
     pub(super) fn poll_room(&self, waker: &Waker) -> Result<usize, Error> {
         let mut state = self.state.lock("look for room");
         if state.reset || state.abandoned {
@@ -81,8 +81,8 @@ impl Pipe {
         Ok(room)
     }
 
-    /// As [`Pipe::poll_room`]; the waker is also woken when the reader goes, whatever the room.
-    /// `Err`: it has gone, or the pipe is reset.
+    /// As [`Pipe::poll_room`], but the waker is also woken when the reader goes, whatever the room.
+    /// `Err`: the reader is gone, or the pipe is reset.
     #[cfg(any(test, feature = "test-util"))]
     pub(super) fn poll_writer(&self, waker: &Waker) -> Result<usize, ()> {
         let mut state = self.state.lock("look for the reader");
@@ -93,13 +93,13 @@ impl Pipe {
         Ok(LOOPBACK_PIPE_SIZE - state.held)
     }
 
-    /// Adds bytes, of which there must be no more than `poll_room` said. Takes the vector, or
-    /// leaves it empty for reuse.
+    /// Adds bytes, no more than `poll_room` returned. Takes the vector, or leaves it empty for
+    /// reuse.
     pub(super) fn write(&self, bytes: &mut Vec<u8>) {
         let mut wakes = WakeList::new();
         let mut state = self.state.lock("write");
         if state.reset || state.abandoned {
-            // Lost, as on a wire; the next write finds out.
+            // The bytes are lost, as on a wire; the next write reports it.
             bytes.clear();
             return;
         }
@@ -126,7 +126,7 @@ impl Pipe {
         drop(state);
     }
 
-    /// Bytes written and not read.
+    /// Returns the number of bytes written and not read.
     pub(super) fn held(&self) -> usize {
         self.state.lock("count").held
     }
@@ -167,7 +167,8 @@ impl Pipe {
         drop(state);
     }
 
-    /// How the stream has ended, if it has and whatever is left to read; else registers `waker`.
+    /// Returns how the stream has ended, if it has, even if bytes are left to read; else registers
+    /// `waker`.
     pub(super) fn poll_gone(&self, waker: &Waker) -> Option<Error> {
         let mut state = self.state.lock("watch");
         if state.reset {

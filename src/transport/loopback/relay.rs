@@ -1,7 +1,7 @@
-//! What lies between the two ends of a connection of two hosts: bytes take their time, and stand
-//! still while the wire is cut. Nothing is lost, as TCP would send it again: what is on its way
-//! when the wire is cut leaves anew when it is whole. Only a reset may be lost, which TCP does not
-//! send again: then nothing more passes between the two ends.
+//! The path between the two ends of a connection of two hosts: bytes take time, and stand still
+//! while the wire is cut. No bytes are lost, as TCP would resend them: bytes in transit when the
+//! wire is cut leave again when it is whole. Only a reset may be lost, which TCP does not resend:
+//! then nothing more passes between the two ends.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -26,14 +26,15 @@ pub(super) struct Direction {
     source: Arc<Pipe>,
     sink: Arc<Pipe>,
     wire: Arc<Wire>,
-    /// What has left the source, and when it arrives.
+    /// Bytes and ends that have left the source, with their times of arrival.
     in_transit: VecDeque<(Instant, InTransit)>,
     in_transit_bytes: usize,
-    /// The cuts of the wire that what is in transit has seen.
+    /// The number of cuts of the wire that the items in transit have seen.
     cuts: u64,
-    /// The source has ended.
+    /// True once the source has ended.
     source_ended: bool,
-    /// When the source learns that the sink is not read any more.
+    /// Time at which the source learns that the sink is no longer read, and the number of cuts by
+    /// then.
     abandoned: Option<(Instant, u64)>,
     is_over: bool,
 }
@@ -53,7 +54,7 @@ impl Direction {
         }
     }
 
-    /// The source has reset the connection while the wire loses that.
+    /// Returns true if the source has reset the connection while the wire loses resets.
     fn is_severed(&self, waker: &Waker) -> bool {
         if self.is_over || self.source_ended || !self.wire.loses_resets() {
             return false;
@@ -66,7 +67,8 @@ impl Direction {
         false
     }
 
-    /// Moves what can move now; returns when more can. `back` is the wire of the other direction.
+    /// Moves what can move now; returns when more can move. `back` is the wire of the other
+    /// direction.
     fn advance(&mut self, back: &Wire, waker: &Waker) -> Option<Instant> {
         if self.is_over {
             return None;
@@ -82,7 +84,7 @@ impl Direction {
             return None;
         }
         let first = self.in_transit.front().map(|(at, _)| *at);
-        // What is due and has not gone waits for room, or for the wire.
+        // An item that is due and has not been delivered waits for room, or for the wire.
         let next = first.filter(|at| cuts.is_some() && *at > Instant::now());
         next.into_iter().chain(notified_at).min()
     }
@@ -113,7 +115,7 @@ impl Direction {
             self.source_ended = !matches!(item, InTransit::Bytes(_));
             self.in_transit_bytes += item.len();
             let at = self.wire.arrival(item.len());
-            // A wire that has become faster lets nothing overtake.
+            // If the wire has become faster, later items still do not overtake earlier ones.
             let last = self.in_transit.back().map_or(at, |(last, _)| *last);
             self.in_transit.push_back((at.max(last), item));
         }

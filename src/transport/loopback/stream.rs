@@ -19,11 +19,11 @@ pub(super) struct LoopbackStream {
     /// `None` once the connection is broken, or taken out.
     end: Option<PipeEnd>,
     connect: PipeConnect,
-    /// Where a send gathers its bytes; empty between calls, and only ever small between them.
+    /// Gathers the bytes of a send; empty between calls, and then only ever small.
     gathered: Vec<u8>,
 }
 
-/// How the connect ended.
+/// The state of the connect.
 pub(super) enum PipeConnect {
     Accepted,
     Refused,
@@ -32,15 +32,15 @@ pub(super) enum PipeConnect {
     Pending(Arc<ConnectAttempt>),
 }
 
-/// What reading from the pipe into a destination came to.
+/// The result of reading from the pipe into a destination.
 enum PipeRead {
     Bytes(usize),
     Empty,
     End,
     Reset,
-    /// The destination's region refuses.
+    /// The destination's region refuses access.
     Refused,
-    /// The destination is not there.
+    /// The destination's memory is not there.
     Fault(AccessError),
 }
 
@@ -54,8 +54,9 @@ impl LoopbackStream {
     }
 }
 
-/// Moves up to `size_max` bytes out of the pipe through `copy`, which is given bytes and the count
-/// of those before, and returns how many it took. Registers the waker only if the pipe is empty.
+/// Moves up to `size_max` bytes out of the pipe through `copy`, which is given bytes and the number
+/// of bytes before them, and returns how many it took. Registers the waker only if the pipe is
+/// empty.
 fn read(
     end: &PipeEnd,
     waker: &Waker,
@@ -76,7 +77,7 @@ fn read(
         end.incoming
             .give_back(chunk, *copied.as_ref().unwrap_or(&0));
         match copied {
-            // What was not taken stays in the pipe.
+            // Bytes that were not taken stay in the pipe.
             Err(AccessError::Closed(_)) if done == 0 => return PipeRead::Refused,
             Err(fault) if done == 0 => return PipeRead::Fault(fault),
             Err(_) => break,
@@ -86,8 +87,8 @@ fn read(
     PipeRead::Bytes(done)
 }
 
-/// Copies the front of the batch, at most `room` bytes, to `into`. A frame whose memory is refused
-/// ends it.
+/// Copies the front of the batch, at most `room` bytes, to `into`. Stops at a frame whose memory is
+/// refused.
 fn gather(batch: &SendBatch, room: usize, into: &mut Vec<u8>) -> Result<(), AccessError> {
     debug_assert!(
         into.is_empty() && room <= LOOPBACK_PIPE_SIZE,
@@ -128,8 +129,8 @@ impl Stream for LoopbackStream {
             Ok(room) => room.min(io.sizes.send),
             Err(error) => return io.end_send(Err(error)),
         };
-        // A frame whose region refuses ends the batch before it; alone it moves nothing, and its
-        // owner learns why from the gate.
+        // A frame whose region refuses access ends the batch before it; if it is the first it moves
+        // nothing, and its owner learns the reason from the gate.
         let gathered = gather(batch, room, &mut self.gathered);
         let count = self.gathered.len();
         if count > 0 {
@@ -207,12 +208,12 @@ impl Stream for LoopbackStream {
         None
     }
 
-    /// Nothing gets lost between the ends of a pipe.
+    /// Nothing can be lost between the ends of a pipe.
     fn set_keep_alive(&mut self, _config: KeepAliveConfig) -> bool {
         self.end.as_ref().is_none_or(PipeEnd::is_kept_alive)
     }
 
-    /// Nothing is between the ends of a pipe.
+    /// There is no network between the ends of a pipe.
     fn set_traffic(&mut self, _mark: TrafficMark) -> Result<()> {
         Ok(())
     }

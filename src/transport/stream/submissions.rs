@@ -1,4 +1,4 @@
-//! What is submitted to a link, and how it ended, until that is reported.
+//! The submissions of a link, and their outcomes until they are reported.
 //!
 //! ```text
 //!   connection   Connecting ──▶ Established ──▶ Open ──▶ Broken
@@ -19,7 +19,7 @@
 //!                 └─────────────────────┘
 //! ```
 //! `Established`, `Failed` and `Ended` hold an outcome until [`Link::poll_outcome`] takes it. So
-//! each submission has exactly one, and no queue of outcomes is needed.
+//! each submission has exactly one outcome, and no queue of outcomes is needed.
 
 use std::mem;
 use std::net::SocketAddr;
@@ -30,16 +30,16 @@ use crate::edges::{check_edge, check_step, state_machine};
 use crate::error::{Error, OperationKind, Result};
 use crate::transport::{DirectBuffer, IoSizes, Outcome, Receive, Received, SendBatch};
 
-/// How far the connection is.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::transport) enum ConnPhase {
     Connecting,
-    /// Connected, which has not been reported.
+    /// Connected, but not reported yet.
     Established,
     Open,
-    /// The connect failed, which has not been reported.
+    /// The connect failed, but that is not reported yet.
     Failed,
-    /// Whatever is submitted ends with an error.
+    /// Everything submitted ends with an error.
     Broken,
 }
 
@@ -51,13 +51,13 @@ state_machine! { ConnPhase {
     Broken => [],
 }}
 
-/// The batch, wherever it is.
+/// The state of the send, with the batch.
 pub(super) enum SendSlot {
     Idle,
     Submitted(Box<SendBatch>),
-    /// The ring has it.
+    /// The ring has the batch.
     InFlight,
-    /// The ring has it, and was asked to give it back.
+    /// The ring has the batch, and was asked to return it.
     Cancelling,
     Ended(Box<SendBatch>, Result<usize>),
 }
@@ -71,27 +71,27 @@ state_machine! { SendSlot {
 }}
 
 impl SendSlot {
-    /// Moves along a legal edge; gives what was there.
+    /// Moves along a legal edge; returns the previous state.
     pub(super) fn go(&mut self, to: SendSlot) -> SendSlot {
         check_edge(self, &to);
         mem::replace(self, to)
     }
 }
 
-/// The receive, wherever it is, or the watch in its place.
+/// The state of the receive, or of the watch in its place.
 pub(super) enum RecvSlot {
     Idle,
-    /// Reading is paused; the peer's end is watched for.
+    /// Reading is paused, and the link watches for the peer's end.
     Watching,
     Armed(Receive),
     /// The ring has the destination.
     InFlight,
-    /// The ring has the destination, and was asked to give it back.
+    /// The ring has the destination, and was asked to return it.
     Cancelling,
     Ended(Outcome),
 }
 
-// A receive is armed where a watch has ended, unreported: it will find the same end.
+// A receive may be armed after a watch has ended, unreported: it will find the same end.
 state_machine! { RecvSlot {
     Idle => [Armed, Watching],
     Watching => [Armed, Idle, Ended],
@@ -102,28 +102,28 @@ state_machine! { RecvSlot {
 }}
 
 impl RecvSlot {
-    /// Moves along a legal edge; gives what was there.
+    /// Moves along a legal edge; returns the previous state.
     pub(super) fn go(&mut self, to: RecvSlot) -> RecvSlot {
         check_edge(self, &to);
         mem::replace(self, to)
     }
 }
 
-/// What is submitted to a link, and the outcomes that it has not reported.
+/// The submissions of a link, and the outcomes that it has not reported.
 pub(in crate::transport) struct Submissions {
     pub(super) conn: ConnPhase,
-    /// Why the connection failed or broke.
+    /// The reason why the connection failed or broke.
     error: Option<Error>,
     pub(super) send: SendSlot,
     pub(super) recv: RecvSlot,
-    /// The most bytes of one send and one receive.
+    /// The maximum number of bytes of one send and one receive.
     pub(in crate::transport) sizes: IoSizes,
     pub(in crate::transport) waker: Waker,
     pub(in crate::transport) peer: SocketAddr,
     pub(in crate::transport) local: SocketAddr,
-    /// Whose turn it is when both directions could move.
+    /// True if the send is tried first when both directions could move.
     pub(super) send_first: bool,
-    /// The last try gave an outcome, so the caller polls again and needs no wake.
+    /// True if the last try had an outcome, so that the caller polls again and needs no wake.
     pub(super) will_be_polled: bool,
 }
 
@@ -156,23 +156,23 @@ impl Submissions {
         matches!(self.conn, ConnPhase::Established | ConnPhase::Open)
     }
 
-    /// Why whatever is submitted ends with an error, if it does.
+    /// Returns the error with which everything submitted ends, if the link is broken.
     pub(in crate::transport) fn error(&self) -> Option<&Error> {
         self.error.as_ref()
     }
 
-    /// True if nothing is submitted.
+    /// Returns true if nothing is submitted.
     pub(super) fn is_idle(&self) -> bool {
         matches!((&self.send, &self.recv), (SendSlot::Idle, RecvSlot::Idle))
     }
 
-    /// True if something that was submitted has ended, which has not been reported.
+    /// Returns true if a submission has ended, and has not been reported.
     #[cfg(feature = "tls")]
     pub(in crate::transport) fn has_ended(&self) -> bool {
         matches!(self.send, SendSlot::Ended(..)) || matches!(self.recv, RecvSlot::Ended(_))
     }
 
-    /// True while the peer's end is watched for.
+    /// Returns true while the link watches for the peer's end.
     #[cfg(feature = "tls")]
     pub(in crate::transport) fn is_watching(&self) -> bool {
         matches!(self.recv, RecvSlot::Watching)
@@ -194,7 +194,7 @@ impl Submissions {
 
     // The send.
 
-    /// False: the link is broken, and the batch has ended already.
+    /// Submits a batch. Returns false if the link is broken, and the batch has ended already.
     #[must_use]
     pub(super) fn submit_send(&mut self, batch: Box<SendBatch>) -> bool {
         assert!(
@@ -210,7 +210,7 @@ impl Submissions {
         self.end_if_broken()
     }
 
-    /// The batch to be sent.
+    /// Returns the batch to be sent.
     pub(in crate::transport) fn batch(&self) -> Option<&SendBatch> {
         match &self.send {
             SendSlot::Submitted(batch) => Some(batch),
@@ -222,7 +222,7 @@ impl Submissions {
         matches!(self.send, SendSlot::InFlight | SendSlot::Cancelling)
     }
 
-    /// The submitted batch, for the ring.
+    /// Takes the submitted batch, for the ring.
     pub(in crate::transport) fn take_batch(&mut self) -> Option<Box<SendBatch>> {
         self.batch()?;
         match self.send.go(SendSlot::InFlight) {
@@ -231,7 +231,7 @@ impl Submissions {
         }
     }
 
-    /// The ring gives the batch back. True if it was asked to.
+    /// Takes the batch back from the ring. Returns true if the ring was asked for it.
     pub(in crate::transport) fn return_batch(&mut self, batch: Box<SendBatch>) -> bool {
         let was = self.send.go(SendSlot::Submitted(batch));
         matches!(was, SendSlot::Cancelling)
@@ -251,7 +251,7 @@ impl Submissions {
 
     // The receive.
 
-    /// False: the link is broken, and the receive has ended already.
+    /// Submits a receive. Returns false if the link is broken, and the receive has ended already.
     #[must_use]
     pub(super) fn submit_receive(&mut self, receive: Receive) -> bool {
         assert!(
@@ -263,7 +263,7 @@ impl Submissions {
         );
         if let Receive::Direct(direct) = &receive {
             assert!(direct.len > 0, "a direct receive asks for a byte at least");
-            // What the unsafe code of a backend rests on, so checked in every build.
+            // The unsafe code of a backend relies on this, so it is checked in every build.
             assert!(
                 direct.payload.is_writable(),
                 "bytes are received into writable memory"
@@ -277,7 +277,7 @@ impl Submissions {
         self.end_if_broken()
     }
 
-    /// False: the link is broken, and the watch has ended already.
+    /// Submits a watch. Returns false if the link is broken, and the watch has ended already.
     #[must_use]
     pub(super) fn submit_watch(&mut self) -> bool {
         if !matches!(self.recv, RecvSlot::Watching) {
@@ -286,7 +286,7 @@ impl Submissions {
         self.end_if_broken()
     }
 
-    /// The receive to be filled.
+    /// Returns the receive to be filled.
     pub(in crate::transport) fn armed(&self) -> Option<&Receive> {
         match &self.recv {
             RecvSlot::Armed(receive) => Some(receive),
@@ -294,7 +294,7 @@ impl Submissions {
         }
     }
 
-    /// The destination of the receive to be filled, and its size, where its bytes are to be copied.
+    /// Returns the destination of the receive to be filled, if its bytes are to be copied there.
     pub(in crate::transport) fn armed_direct(&mut self) -> Option<&mut DirectBuffer> {
         match &mut self.recv {
             RecvSlot::Armed(Receive::Direct(direct)) => Some(direct),
@@ -306,7 +306,7 @@ impl Submissions {
         matches!(self.recv, RecvSlot::InFlight | RecvSlot::Cancelling)
     }
 
-    /// The destination of the armed receive, for the ring.
+    /// Takes the destination of the armed receive, for the ring.
     pub(in crate::transport) fn take_direct(&mut self) -> Option<DirectBuffer> {
         self.armed_direct()?;
         match self.recv.go(RecvSlot::InFlight) {
@@ -315,13 +315,13 @@ impl Submissions {
         }
     }
 
-    /// The ring gives the destination back. True if it was asked to.
+    /// Takes the destination back from the ring. Returns true if the ring was asked for it.
     pub(in crate::transport) fn return_direct(&mut self, direct: DirectBuffer) -> bool {
         let was = self.recv.go(RecvSlot::Armed(Receive::Direct(direct)));
         matches!(was, RecvSlot::Cancelling)
     }
 
-    /// Ends the armed receive with bytes: in its destination, or in a stage.
+    /// Ends the armed receive with bytes: in its destination, or in a staging buffer.
     pub(in crate::transport) fn end_receive(&mut self, len: usize, stage: Option<Stage>) {
         self.end_receive_with(|direct| match direct {
             Some(direct) => Received::Direct { direct, len },
@@ -367,7 +367,7 @@ impl Submissions {
 
     // The connection.
 
-    /// The connect has ended.
+    /// Ends the connect.
     pub(in crate::transport) fn end_connect(&mut self, result: Result<SocketAddr>) {
         match result {
             Ok(local) => {
@@ -381,8 +381,8 @@ impl Submissions {
         }
     }
 
-    /// Whatever is submitted ends with `error`, now and from now on. What is in flight ends when
-    /// the ring gives it back.
+    /// Breaks the link: everything submitted ends with `error`, now and later. An operation in
+    /// flight ends when the ring returns it.
     pub(super) fn break_off(&mut self, error: Error) {
         if self.is_up() {
             self.set_conn(ConnPhase::Broken);
@@ -391,7 +391,8 @@ impl Submissions {
         self.end_if_broken();
     }
 
-    /// Ends what is submitted with the error of a broken link. True: it is not broken.
+    /// Ends everything submitted with the error of a broken link. Returns true if the link is not
+    /// broken.
     fn end_if_broken(&mut self) -> bool {
         if self.error.is_none() {
             return true;
@@ -413,7 +414,7 @@ impl Submissions {
         }
     }
 
-    /// Takes the next outcome: first that of the connection, then by turns.
+    /// Takes the next outcome: the connection's first, then those of the two directions in turns.
     #[inline]
     pub(super) fn take_outcome(&mut self) -> Option<Outcome> {
         let is_reported = matches!(self.conn, ConnPhase::Open | ConnPhase::Broken);

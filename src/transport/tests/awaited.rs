@@ -1,4 +1,4 @@
-//! A socket wakes for as much of a large payload as is worth it, and never later than it must.
+//! A socket wakes once enough bytes of a large payload have come, and never later than it must.
 
 use super::*;
 use crate::random::SplitMix;
@@ -12,14 +12,14 @@ fn worlds() -> impl Iterator<Item = TestTransport> {
     plain
 }
 
-/// A receive of the rest of a payload of [`LEN`] bytes.
+/// A receive for the rest of a payload of [`LEN`] bytes.
 fn receive_of(left: usize) -> Receive {
     let mut part = direct(Payload::from_vec(vec![0; left]), 0, left);
     part.wake_bytes = wake_bytes(LEN as u64, left as u64);
     Receive::Direct(part)
 }
 
-/// The bytes of the payload that have come, until there are so many.
+/// Receives bytes of the payload, until there are `until`.
 async fn receive_all(far: &mut Peer, mut received: Vec<u8>, until: usize) -> Vec<u8> {
     while received.len() < until {
         far.link.receive(receive_of(LEN - received.len()));
@@ -33,8 +33,8 @@ async fn receive_all(far: &mut Peer, mut received: Vec<u8>, until: usize) -> Vec
     received
 }
 
-/// Arms a receive of the whole payload, of which the first `sent` bytes come: too few, so that it
-/// sleeps.
+/// Arms a receive of the whole payload and sends its first bytes, `sent`: too few, so that the
+/// receiver sleeps.
 async fn asleep(world: &TestTransport, sent: &[u8]) -> (Peer, Peer) {
     let (mut near, mut far) = world.pair().await;
     far.link.receive(receive_of(LEN));
@@ -53,7 +53,7 @@ async fn asleep(world: &TestTransport, sent: &[u8]) -> (Peer, Peer) {
     (near, far)
 }
 
-/// What lies in the socket is there for who looks, and what is worth a wake-up wakes.
+/// A caller that tries finds the bytes in the socket, and enough bytes wake.
 #[tokio::test]
 async fn few_bytes_of_a_large_payload_wait_for_more() {
     for world in worlds() {
@@ -71,7 +71,7 @@ async fn few_bytes_of_a_large_payload_wait_for_more() {
     }
 }
 
-/// However few they are, the last bytes of a payload wake; and so does what follows it.
+/// The last bytes of a payload wake, however few they are; and so does what follows them.
 #[tokio::test]
 async fn the_last_bytes_of_a_payload_wake() {
     for world in worlds() {
@@ -79,7 +79,7 @@ async fn the_last_bytes_of_a_payload_wake() {
             let (mut near, mut far) = world.pair().await;
             far.link.receive(receive_of(left));
             assert!(far.link.poll_outcome().is_none());
-            // In parts: with TLS they are of a record that has come in part.
+            // In parts: with TLS they belong to a record that has come in part.
             let bytes = pattern(left, left);
             let mut received = Vec::new();
             near.send_all(plain(&bytes)).await;
@@ -104,7 +104,7 @@ async fn the_last_bytes_of_a_payload_wake() {
     }
 }
 
-/// A receive that is taken back leaves nothing that hinders the next one, or another transport.
+/// A receive that is taken back does not hinder the next one, or another transport.
 #[tokio::test]
 async fn another_receive_takes_few_bytes() {
     let world = TestTransport::epoll();
@@ -125,7 +125,7 @@ async fn another_receive_takes_few_bytes() {
     assert!(matches!(far.received().await, Received::Stage(stage) if *stage == *b"x"));
 }
 
-/// A peer that ends, or is lost, within a payload.
+/// A peer that ends its stream, or is lost, within a payload.
 #[tokio::test]
 async fn the_end_within_a_payload_wakes() {
     for world in worlds() {
@@ -147,8 +147,8 @@ async fn the_end_within_a_payload_wakes() {
     }
 }
 
-/// Any payloads, of which as much is received at a time as comes, and the frames between them: all
-/// arrives, by wakes alone.
+/// Payloads of any length, each received as its bytes come, and the frames between them: everything
+/// arrives, driven by wakes only.
 #[tokio::test]
 async fn payloads_of_any_length_arrive_among_small_frames() {
     for world in worlds() {

@@ -1,5 +1,5 @@
-//! One suite for all backends, bare and with faults injected: [`suite`]. What only some of them can
-//! do or get wrong: [`special`].
+//! One suite for all backends, without and with injected faults: [`suite`]. Cases that only some
+//! backends can do or get wrong: [`special`].
 
 mod awaited;
 mod special;
@@ -26,8 +26,8 @@ use super::*;
 use crate::buf::Memory;
 use crate::sync::ProgressTask;
 
-/// Says once that tests are left out on io_uring; not by `println!`, which the test runner keeps to
-/// itself when a test passes.
+/// Reports once that tests are left out on io_uring; not by `println!`, whose output the test
+/// runner hides when a test passes.
 ///
 /// # Panics
 ///
@@ -42,7 +42,7 @@ pub(in crate::transport) fn say_left_out(why: &Error) {
     });
 }
 
-/// A waker that can be awaited, and counts.
+/// A waker that can be awaited, and counts its wakes.
 #[derive(Default)]
 pub(in crate::transport) struct CountingWaker {
     notify: Notify,
@@ -66,13 +66,13 @@ impl Wake for CountingWaker {
     }
 }
 
-/// A link that is driven by its waker alone, so that a lost wake shows as a timeout.
+/// A link that is driven only by its waker, so that a lost wake shows as a timeout.
 pub(in crate::transport) struct Peer {
     pub(in crate::transport) link: Box<dyn Link>,
     waker: Arc<CountingWaker>,
 }
 
-/// Longer than anything here takes; what lasts so long hangs.
+/// Longer than any step takes; a step that lasts this long hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Peer {
@@ -104,7 +104,7 @@ impl Peer {
         }
     }
 
-    /// Polls for what a link does on its own, while nothing is submitted to it.
+    /// Polls for the link's own work, while nothing is submitted to it.
     async fn idle(&mut self) {
         loop {
             assert!(self.link.poll_outcome().is_none(), "nothing is submitted");
@@ -126,7 +126,7 @@ impl Peer {
         }
     }
 
-    /// Sends all of the batch, while `other` does nothing; for what fits on the way.
+    /// Sends all of the batch, while `other` does nothing; for batches that fit into the buffers.
     pub(in crate::transport) async fn send_all(&mut self, mut batch: Box<SendBatch>) {
         while batch.remaining() > 0 {
             self.link.send(batch);
@@ -136,7 +136,7 @@ impl Peer {
         }
     }
 
-    /// Receives through stages until `len` bytes are there, or the stream ends.
+    /// Receives into staging buffers until there are `len` bytes, or the stream ends.
     async fn receive_staged(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         while bytes.len() < len {
@@ -147,7 +147,7 @@ impl Peer {
                     bytes.extend_from_slice(&stage);
                 }
                 Received::End { returned: None } => break,
-                // With TLS the end of one who just left is a cut.
+                // With TLS the end of a peer that has just been dropped is a cut.
                 Received::Failed { error, .. } if error.to_string().contains("close_notify") => {
                     break;
                 }
@@ -158,12 +158,12 @@ impl Peer {
     }
 }
 
-/// One backend to test, bare or with faults.
+/// One backend to test, with or without faults.
 pub(in crate::transport) struct TestTransport {
     pub(in crate::transport) transport: Arc<dyn Transport>,
-    /// What it was made with.
+    /// The name of its backend and options.
     name: &'static str,
-    /// Ends the thread that drives, if there is one, by its drop.
+    /// Ends the driver's thread when dropped, if there is one.
     #[cfg_attr(
         not(feature = "io-uring"),
         allow(dead_code, reason = "only a ring has a driver to end")
@@ -206,7 +206,7 @@ impl TestTransport {
         })
     }
 
-    /// `None`, and a line that says so, where the kernel refuses.
+    /// `None`, with a message, if the kernel refuses.
     pub(super) fn io_uring() -> Option<TestTransport> {
         TestTransport::if_offered("io-uring", None)
     }
@@ -215,7 +215,7 @@ impl TestTransport {
         TestTransport::if_offered("io-uring with faults", Some(plan))
     }
 
-    /// The same, with a thread that alone enters the kernel.
+    /// As `io_uring`, with a thread that alone enters the kernel.
     pub(super) fn thread() -> Option<TestTransport> {
         TestTransport::if_offered("io-uring on a thread", None)
     }
@@ -235,7 +235,7 @@ impl TestTransport {
         }
     }
 
-    /// One world per kind of socket, and the in-process one.
+    /// One transport per kind of socket, and the in-process one.
     pub(super) fn all() -> impl Iterator<Item = TestTransport> {
         [TestTransport::epoll(), TestTransport::loopback()]
             .into_iter()
@@ -278,7 +278,7 @@ impl TestTransport {
         self.name.ends_with("faults")
     }
 
-    /// A connection: the side that connected, and the side that accepted.
+    /// Makes a connection: the side that connected, and the side that accepted.
     pub(super) async fn pair(&self) -> (Peer, Peer) {
         let mut listener = self.transport.listen(localhost()).expect("a listener");
         let to = listener.local_addr();
@@ -306,7 +306,7 @@ impl TestTransport {
     }
 }
 
-/// What a driver is to its executor.
+/// A future in the place of a driver.
 pub(super) struct Polled<F>(pub(super) F);
 
 impl<F: Future<Output = ()> + Unpin> Future for Polled<F> {
@@ -327,7 +327,7 @@ impl<F: Future<Output = ()> + Send + Unpin> ProgressTask for Polled<F> {
     }
 }
 
-/// Polls what a driver polls, until what it returns is dropped.
+/// Polls the transport as a driver does, until the returned value is dropped.
 pub(super) fn drive_on(
     executor: Executor,
     transport: &Arc<dyn Transport>,
@@ -350,7 +350,7 @@ pub(super) fn drive_on(
     Ok(sender)
 }
 
-/// Polls what a driver polls, for as long as the runtime lives.
+/// Polls the transport as a driver does, for as long as the runtime lives.
 #[cfg_attr(
     not(feature = "io-uring"),
     allow(dead_code, reason = "only a ring has a driver to end")
@@ -377,14 +377,14 @@ pub(in crate::transport) fn localhost() -> SocketAddr {
     (std::net::Ipv4Addr::LOCALHOST, 0).into()
 }
 
-/// Bytes that differ from their neighbours, and from those of another `salt`.
+/// Bytes that differ from their neighbours, and from those with another `salt`.
 pub(super) fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len)
         .map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ salt) as u8)
         .collect()
 }
 
-/// One frame of this header and these payload parts.
+/// One frame with this header and these payload parts.
 pub(super) fn frame(header: &[u8], parts: Vec<Vec<u8>>) -> (&[u8], Payload) {
     (header, scattered(parts))
 }
@@ -394,7 +394,7 @@ pub(super) fn scattered(parts: Vec<Vec<u8>>) -> Payload {
     Payload::from_parts(parts.collect())
 }
 
-/// Frames of these headers and payloads.
+/// A batch of frames with these headers and payloads.
 pub(super) fn batch<'a>(frames: impl IntoIterator<Item = (&'a [u8], Payload)>) -> Box<SendBatch> {
     let mut batch = Box::<SendBatch>::default();
     for (header, payload) in frames {

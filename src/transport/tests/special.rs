@@ -1,4 +1,4 @@
-//! What single backends, the clocks and the fault injector must do.
+//! Requirements for single backends, the clocks and the fault injector.
 
 use std::time::Instant;
 
@@ -116,8 +116,8 @@ async fn idle_links_are_not_woken() {
     }
 }
 
-/// A link is looked at as often as one likes: what it brings is there without the reactor's word,
-/// and looks in vain lose no wake.
+/// A link may be tried any number of times: it returns bytes without the reactor's report, and
+/// failed tries lose no wake.
 #[tokio::test]
 async fn a_look_brings_what_is_there_and_loses_no_wake() {
     let world = TestTransport::epoll();
@@ -211,7 +211,7 @@ async fn an_accepted_socket_moves_to_another_runtime_and_outlives_its_listeners(
     let (listening, serving) = (io_runtime(), io_runtime());
     let transport_of =
         |runtime: &tokio::runtime::Runtime| EpollTransport::new(runtime.handle().clone(), None);
-    // No runtime is entered for these: the transport knows its own.
+    // No runtime is entered for these: the transport has its own handle.
     let (mut listener, near, adopting) = std::thread::scope(|scope| {
         scope
             .spawn(|| {
@@ -353,7 +353,7 @@ async fn connections_not_accepted_are_reset_with_their_listener() {
     }
 }
 
-/// A payload that a peer's operation uses, and its region.
+/// A payload of a region, as a peer's operation uses it, and that region.
 fn remote(len: usize) -> (Payload, Arc<RegionMemory>) {
     let memory =
         RegionMemory::new(vec![vec![1; len].into()], RegionTraits::plain(u64::MAX)).unwrap();
@@ -422,7 +422,7 @@ async fn a_batch_of_more_pieces_than_one_call_takes_goes_out_in_several() {
     }
 }
 
-/// Everything that one end sees of a connection cut somewhere within 1000 to 2000 bytes.
+/// Returns what one end sees of a connection that is cut somewhere within 1000 to 2000 bytes.
 async fn until_cut(world: &TestTransport) -> (usize, Vec<usize>) {
     let (mut near, mut far) = world.pair().await;
     let mut sizes = Vec::new();
@@ -470,7 +470,7 @@ async fn a_seed_repeats_its_faults() {
     }
     assert_eq!(seen[0], seen[1]);
     assert_ne!(seen[0], seen[2]);
-    // What fits on the way at once is cut by the plan alone, whatever the backend.
+    // If everything fits into the buffers, only the plan determines the cut, whatever the backend.
     assert_eq!(seen[..3], seen[3..]);
 }
 
@@ -478,7 +478,7 @@ async fn a_seed_repeats_its_faults() {
 async fn outcomes_are_late_as_planned() {
     let plan = FaultPlan::seeded(3).delay(Duration::from_secs(10)..=Duration::from_secs(20));
     let world = TestTransport::loopback_with(plan);
-    // Longer than the patience of the helpers, so the waiting is done here.
+    // Longer than the helpers' timeout, so the test waits here itself.
     let start = tokio::time::Instant::now();
     let mut listener = world.transport.listen(localhost()).unwrap();
     let to = listener.local_addr();

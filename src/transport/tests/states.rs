@@ -7,7 +7,7 @@ fn receive_into(len: usize) -> Receive {
     Receive::Direct(direct(Payload::from_vec(vec![0; len]), 0, len))
 }
 
-/// Connected and reset; reset before the connect was reported; refused.
+/// A connection that is reset; one that is reset before the connect was reported; a refused one.
 async fn walk_connection(world: &TestTransport) {
     let (mut near, _far) = world.pair().await;
     near.link.reset();
@@ -20,7 +20,7 @@ async fn walk_connection(world: &TestTransport) {
     assert!(matches!(near.outcome().await, Outcome::Failed(_)));
 }
 
-/// Sends until there is no room, then lets one end by room, and takes the next one back.
+/// Sends until there is no room, then lets one send end by room, and takes the next one back.
 async fn walk_send(world: &TestTransport) {
     let (mut near, mut far) = world.pair().await;
     let mut moved = 0;
@@ -39,7 +39,7 @@ async fn walk_send(world: &TestTransport) {
             moved += count;
             left.drop_sent(count);
         }
-        // What the ring has is submitted by its driver's next poll.
+        // The driver's next poll submits the operations of the ring.
         tokio::time::sleep(Duration::from_millis(5)).await;
         if cancels {
             near.link.cancel_send();
@@ -52,7 +52,7 @@ async fn walk_send(world: &TestTransport) {
     }
 }
 
-/// Receives that end by bytes, by a cancellation, and after a watch; watches that end by the peer.
+/// Receives that end with bytes, by a cancellation, and after a watch; watches that the peer ends.
 async fn walk_receive(world: &TestTransport) {
     let (mut near, mut far) = world.pair().await;
     far.link.receive(receive_into(4));
@@ -82,7 +82,7 @@ async fn walk_receive(world: &TestTransport) {
     assert!(matches!(far.received().await, Received::Failed { .. }));
 }
 
-/// Without a ring nothing is in flight; all else is walked on every backend.
+/// Without a ring nothing is in flight; all other edges are walked on every backend.
 #[tokio::test]
 async fn every_edge_of_a_link_is_walked() {
     let conn = EdgeCoverage::begin("ConnPhase");
@@ -103,7 +103,7 @@ async fn every_edge_of_a_link_is_walked() {
     }
 }
 
-/// The ring's operations, and the ring's life: driven to its end, dropped without a driver, refused
+/// The operations of the ring, and its life: driven to its end, dropped without a driver, refused
 /// while it is driven, and refused as it ends.
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 #[test]
@@ -113,7 +113,7 @@ fn every_edge_of_a_ring_is_walked() {
     use crate::transport::uring::UringTransport;
     use crate::transport::uring::filter::refuse;
 
-    /// A ring with a receive in flight, after another that was cancelled.
+    /// A ring with a receive in flight, after one that was cancelled.
     async fn busy() -> Option<(TestTransport, Arc<UringTransport>, (Peer, Peer))> {
         let runtime = runtime_for(Backend::IoUring).expect("a runtime");
         let (world, ring) = made(UringTransport::new(runtime, None))?;

@@ -1,4 +1,4 @@
-//! What every backend must do.
+//! Requirements for every backend.
 
 use super::*;
 use crate::limits::DIRECT_PIECE_MAX;
@@ -22,7 +22,7 @@ macro_rules! on_every_backend {
             })*
         }
         mod loopback_with_faults {
-            // Time is paused: a delay costs nothing, and lasts exactly as drawn.
+            // Time is paused: a delay costs nothing, and lasts exactly as long as it was drawn.
             $(#[tokio::test(start_paused = true)] async fn $test() {
                 super::$test(super::TestTransport::loopback_with(super::faults())).await
             })*
@@ -103,15 +103,15 @@ on_every_backend! {
     a_listeners_address_is_taken,
 }
 
-/// Half of all operations short, all of them late.
+/// Faults: half of all operations short, all of them late.
 fn faults() -> FaultPlan {
     FaultPlan::seeded(0xFAB)
         .short_io(0.5)
         .delay(Duration::ZERO..=Duration::from_micros(300))
 }
 
-/// Moves all of `batch` from one to the other, which receives by `next`, until that says `None`.
-/// Returns the bytes in their order.
+/// Moves all of `batch` from one peer to the other, which receives with `next`, until `next`
+/// returns `None`. Returns the bytes in order.
 async fn transfer(
     from: &mut Peer,
     to: &mut Peer,
@@ -240,7 +240,7 @@ async fn a_cancelled_receive_returns_its_memory_and_loses_nothing(world: TestTra
         Received::Cancelled { returned: None } => {}
         other => panic!("expected a cancelled stage, found {other:?}"),
     }
-    // Nothing is armed now, so this is without effect.
+    // No receive is armed now, so this has no effect.
     far.link.cancel_receive();
     near.send_all(plain(b"after all")).await;
     assert_eq!(far.receive_staged(9).await, b"after all");
@@ -251,14 +251,14 @@ async fn a_cancelled_send_returns_its_batch_and_loses_nothing(world: TestTranspo
     let bytes = pattern(16 << 20, 1);
     let mut left = plain(&bytes);
     let mut moved = 0;
-    // The other side does not read, so the way fills up at some point.
+    // The other side does not read, so the buffers fill up at some point.
     let mut blocked = loop {
         near.link.send(left);
         let Ok(outcome) = tokio::time::timeout(Duration::from_millis(100), near.outcome()).await
         else {
             near.link.cancel_send();
             let (mut back, result) = near.sent().await;
-            // What is sealed already goes out.
+            // Bytes that are sealed already are sent.
             let count = result.expect("no failure");
             assert!(count == 0 || world.name.starts_with("tls"));
             moved += count;
@@ -298,7 +298,7 @@ async fn the_end_of_the_stream_follows_its_bytes(world: TestTransport) {
         Received::End { returned: Some(_) } => {}
         other => panic!("expected the end and the memory, found {other:?}"),
     }
-    // The other direction lives on.
+    // The other direction continues.
     far.send_all(plain(b"an answer")).await;
     assert_eq!(near.receive_staged(9).await, b"an answer");
 }
@@ -328,7 +328,7 @@ async fn a_reset_is_seen_by_both_sides(world: TestTransport) {
             other => panic!("expected a failure, found {other:?}"),
         }
     }
-    // What is submitted later ends as well, and at once.
+    // Later submissions end as well, and at once.
     near.link.send(plain(b"too late"));
     let (back, result) = near.sent().await;
     assert_eq!(result.unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -343,7 +343,7 @@ async fn a_reset_is_seen_by_both_sides(world: TestTransport) {
 async fn sending_to_one_who_left_fails_and_returns_the_batch(world: TestTransport) {
     let (mut near, far) = world.pair().await;
     drop(far);
-    // The first bytes may still be taken by the system.
+    // The system may still accept the first bytes.
     for _ in 0..1000 {
         near.link.send(plain(&pattern(10_000, 0)));
         let (back, result) = near.sent().await;

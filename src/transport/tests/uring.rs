@@ -1,4 +1,4 @@
-//! What only the ring can do or get wrong.
+//! Cases that only the ring can do or get wrong.
 
 use super::*;
 use crate::buf::{RegionMemory, RegionTraits, RegionUse};
@@ -6,7 +6,7 @@ use crate::transport::epoll::EpollTransport;
 use crate::transport::select::runtime_for;
 use crate::transport::uring::UringTransport;
 
-/// A transport on a ring with queues of these sizes, driven; `None` where the kernel refuses.
+/// Makes a transport on a ring with queues of these sizes, driven; `None` if the kernel refuses.
 pub(super) fn ring(
     submissions: u32,
     completions: u32,
@@ -35,7 +35,7 @@ pub(super) fn made(made: Result<UringTransport>) -> Option<(TestTransport, Arc<U
     Some((world, transport))
 }
 
-/// The same on a ring of a thread, which ends with the world.
+/// Makes a transport on the ring of a thread, which ends with it.
 fn thread_ring(submissions: u32, completions: u32) -> Option<(TestTransport, Arc<UringTransport>)> {
     let made = UringTransport::for_thread_with_sizes(None, submissions, completions);
     let (ring, reactor) = match made {
@@ -71,7 +71,7 @@ pub(super) async fn until(done: impl Fn() -> bool) {
         .expect("it comes to pass");
 }
 
-/// A payload that a peer's operation uses, and its region.
+/// A payload of a region, as a peer's operation uses it, and that region.
 pub(super) fn remote(len: usize) -> (Payload, Arc<RegionMemory>) {
     let memory =
         RegionMemory::new(vec![vec![1; len].into()], RegionTraits::plain(u64::MAX)).unwrap();
@@ -79,7 +79,7 @@ pub(super) fn remote(len: usize) -> (Payload, Arc<RegionMemory>) {
     (Payload::from_region_uses(vec![part]), memory)
 }
 
-/// Receives so many one-byte messages that a multishot receive is armed.
+/// Receives enough one-byte messages that a multishot receive is armed.
 async fn warm_up(near: &mut Peer, far: &mut Peer) {
     for at in 0..20 {
         near.send_all(plain(&[at])).await;
@@ -101,7 +101,7 @@ async fn a_dropped_link_gives_its_lease_back_when_the_kernel_is_done() {
     assert_eq!(Arc::strong_count(&memory), 1, "the payload is freed");
 }
 
-/// A link on this transport, and a plain socket at its other end.
+/// Makes a link on this transport, with a plain socket at its other end.
 fn by_hand(world: &TestTransport) -> (std::net::TcpStream, Peer) {
     let listener = std::net::TcpListener::bind(localhost()).unwrap();
     let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -113,8 +113,8 @@ fn by_hand(world: &TestTransport) -> (std::net::TcpStream, Peer) {
 }
 
 /// memory-model 4: "`revoke().await` ends within the kernel's cancel time even if the peer stalls
-/// in mid-payload": also when the kernel is just taking in what the peer sent last, and so misses
-/// the receive that it is to cancel.
+/// in mid-payload": also if the kernel is just processing the peer's last bytes, and so misses the
+/// receive that it is asked to cancel.
 #[tokio::test]
 async fn a_receive_is_cancelled_although_bytes_come_just_then() {
     const LEN: usize = 1 << 20;
@@ -123,7 +123,7 @@ async fn a_receive_is_cancelled_although_bytes_come_just_then() {
         for _ in 0..ROUNDS {
             let (mut stream, mut far) = by_hand(&world);
             let writing = std::thread::spawn(move || {
-                // What comes after the cancellation is not received.
+                // Bytes that come after the cancellation are not received.
                 let _ = std::io::Write::write_all(&mut stream, &vec![7; LEN / 4]);
                 stream
             });
@@ -198,7 +198,7 @@ async fn more_than_all_buffers_hold_arrives_in_order() {
         .map(|(salt, (near, far))| async move {
             let bytes = pattern(LEN, salt);
             let receive = async {
-                // The receiver comes late, so that the kernel runs ahead of it.
+                // The receiver begins late, so that the kernel runs ahead of it.
                 tokio::time::sleep(Duration::from_millis(30)).await;
                 far.receive_staged(LEN).await
             };
@@ -221,11 +221,11 @@ async fn a_full_completion_queue_loses_nothing() {
         }
         until(|| ring.in_flight() == 20).await;
         for (near, _) in &mut pairs {
-            // Without a pause, so that no harvest comes between.
+            // Without a pause, so that no harvest comes in between.
             near.link.send(plain(b"one of many"));
         }
-        // Gathered sends are the ring's, and complete with more entries than the queue has room
-        // for.
+        // Gathered sends go through the ring, and complete with more entries than the queue has
+        // room for.
         for (near, _) in &mut pairs {
             assert_eq!(near.sent().await.1.unwrap(), b"one of many".len());
         }
@@ -249,7 +249,7 @@ async fn a_direct_receive_takes_up_where_a_multishot_one_ends() {
         let mut round = 0;
         while got.len() < LEN {
             round += 1;
-            // Long runs of one kind, so that each finds the other in flight.
+            // Long runs of one kind, so that each kind finds the other in flight.
             if (round / 12) % 2 == 0 {
                 far.link.receive(Receive::Stage);
             } else {
@@ -286,7 +286,7 @@ async fn a_cancelled_receive_reports_what_it_has_moved() {
     assert!(far.link.poll_outcome().is_none());
     until(|| ring.in_flight() == 1).await;
     near.send_all(plain(&[7; 40])).await;
-    // The kernel gathers: the part is there, and its receive goes on.
+    // The kernel gathers: the first part is there, and its receive continues.
     until(|| {
         let mut bytes = [0; 40];
         memory.read_at(0, &mut bytes).unwrap();
@@ -344,8 +344,8 @@ async fn a_paused_connection_takes_in_no_more_than_a_bit() {
     let Some((world, _)) = usual() else { return };
     let (mut near, mut far) = world.pair().await;
     warm_up(&mut near, &mut far).await;
-    // Nothing is armed, and the multishot receive is in flight still. Little by little, so that it
-    // does not end by running out of buffers.
+    // No receive is armed, and the multishot receive is still in flight. The bytes come little by
+    // little, so that it does not end by running out of buffers.
     let mut moved = 0;
     let mut is_full = false;
     while !is_full && moved < 64 << 20 {
@@ -391,8 +391,8 @@ fn a_ring_ends_after_its_runtime_with_its_last_link() {
     assert_eq!(Arc::strong_count(&memory), 1, "the payload is freed");
 }
 
-/// Memory-model rule 7 where a thread that has exited did the submitting: what it asked the kernel
-/// for ends later than the call that cancels it, and no driver polls any more.
+/// Memory-model rule 7 if a thread that has exited submitted the operations: they end later than
+/// the call that cancels them, and no driver polls any more.
 #[tokio::test]
 async fn without_its_driver_a_ring_ends_what_is_in_flight() {
     let Some((world, ring)) = usual() else { return };
@@ -454,7 +454,7 @@ async fn what_many_connections_send_goes_out_in_one_drive() {
         }
         assert_eq!(near.receive_staged(8).await, b"together");
     }
-    // After some drives with one connection alone sends are not gathered any more.
+    // After some drives with only one active connection sends are no longer gathered.
     let (near, far) = &mut pairs[0];
     for _ in 0..4 {
         near.send_all(plain(b"alone")).await;
@@ -464,12 +464,12 @@ async fn what_many_connections_send_goes_out_in_one_drive() {
 }
 
 /// A completion wakes the thread that submitted its operation; on a runtime of several threads that
-/// one may be asleep while another harvests. A receive moves to the thread that drives.
+/// thread may be asleep while another one harvests. A receive moves to the thread that drives.
 #[tokio::test]
 async fn a_receive_moves_to_the_thread_that_harvests_it() {
     let Some((world, ring)) = usual() else { return };
     let (mut near, mut far) = world.pair().await;
-    // The next one is a multishot.
+    // The next receive is multishot.
     for at in 0..8 {
         near.send_all(plain(&[at])).await;
         assert_eq!(far.receive_staged(1).await, [at]);
@@ -500,7 +500,8 @@ async fn a_receive_moves_to_the_thread_that_harvests_it() {
     sleeper.join().unwrap();
 }
 
-/// In a ring of a thread everything ends in that thread: nothing is submitted again to move it.
+/// In a ring of a thread everything completes in that thread: no receive is submitted again to move
+/// it.
 #[tokio::test]
 async fn a_receive_of_a_thread_stays_armed() {
     let Some((world, ring)) = thread_ring(64, 1024) else {
@@ -514,7 +515,7 @@ async fn a_receive_of_a_thread_stays_armed() {
     assert_eq!(ring.ops(), armed);
 }
 
-/// A parked driver is woken by what others submit, and not by what it submits itself.
+/// A parked driver is woken by submissions of others, and not by its own.
 #[tokio::test]
 async fn a_driver_is_woken_only_while_it_is_parked() {
     let Some((world, _)) = usual() else { return };
@@ -542,7 +543,7 @@ async fn a_driver_is_woken_only_while_it_is_parked() {
     assert_eq!(counting.wakes(), 1);
 }
 
-/// Memory-model rule 7 on a ring of a thread, whose links are dropped by another one: that cannot
+/// Memory-model rule 7 on a ring of a thread, if another thread drops its links: that one cannot
 /// ask the kernel for anything itself.
 #[tokio::test]
 async fn a_link_dropped_by_another_thread_gives_its_lease_back() {
@@ -554,7 +555,7 @@ async fn a_link_dropped_by_another_thread_gives_its_lease_back() {
     let (payload, memory) = remote(64);
     far.link.receive(Receive::Direct(direct(payload, 0, 64)));
     assert!(far.link.poll_outcome().is_none());
-    // The kernel has it: some bytes have landed.
+    // The kernel has the receive: some bytes have arrived.
     near.send_all(plain(&[7; 40])).await;
     let mut bytes = [0; 40];
     until(|| memory.read_at(0, &mut [0; 40]).is_ok() && ring.in_flight() == 1).await;
@@ -567,8 +568,8 @@ async fn a_link_dropped_by_another_thread_gives_its_lease_back() {
     assert_eq!(ring.in_flight(), 0);
 }
 
-/// The same after the thread has gone: what was in flight has ended with it, and what is submitted
-/// later is never the kernel's.
+/// The same after the thread has ended: its operations in flight have ended with it, and the kernel
+/// never gets later submissions.
 #[tokio::test]
 async fn a_thread_leaves_nothing_in_flight() {
     let Some((mut world, ring)) = thread_ring(64, 1024) else {
@@ -593,6 +594,6 @@ async fn a_thread_leaves_nothing_in_flight() {
     assert_eq!(Arc::strong_count(&early), 1, "the payload is freed");
     assert_eq!(Arc::strong_count(&late), 1, "the payload is freed");
     drop(world);
-    // The thread itself goes last.
+    // The thread itself ends last.
     until(|| ring.upgrade().is_none()).await;
 }

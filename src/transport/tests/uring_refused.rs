@@ -5,13 +5,14 @@ use super::*;
 use crate::transport::uring::UringTransport;
 use crate::transport::uring::filter::refuse;
 
-/// Memory-model rule 7 of a ring that the kernel refuses to enter: what it has ends by other calls,
-/// and is freed; where those are refused too it is leaked, never freed while the kernel may write.
+/// Memory-model rule 7 for a ring that the kernel refuses to enter: the kernel's operations end by
+/// other calls, and are freed; if those are refused too they are leaked, never freed while the
+/// kernel may write.
 #[test]
 fn a_ring_that_fails_frees_what_the_kernel_has_done_with() {
     const ENTER: &[libc::c_long] = &[libc::SYS_io_uring_enter];
     const ALL: &[libc::c_long] = &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
-    // By a task: completions are made on the way out of any system call.
+    // With a task: completions are made on the way out of any system call.
     for calls in [ENTER, ALL] {
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -27,7 +28,7 @@ fn a_ring_that_fails_frees_what_the_kernel_has_done_with() {
                 far.link.receive(Receive::Direct(direct(payload, 0, 64)));
                 until(|| ring.in_flight() == 1).await;
                 refuse(calls, libc::EPERM).unwrap();
-                // This one the kernel never sees.
+                // The kernel never sees this receive.
                 let (unseen, other) = remote(8);
                 near.link.receive(Receive::Direct(direct(unseen, 0, 8)));
                 until(|| ring.in_flight() == 0).await;
@@ -42,7 +43,7 @@ fn a_ring_that_fails_frees_what_the_kernel_has_done_with() {
     }
 }
 
-/// The same in a ring of a thread, which completes nothing without being entered.
+/// The same for the ring of a thread, which completes nothing without being entered.
 #[tokio::test]
 async fn a_ring_of_a_thread_that_fails_leaks_what_the_kernel_has() {
     let made = UringTransport::for_thread_with_sizes(None, 64, 1024);
@@ -83,7 +84,7 @@ async fn a_ring_of_a_thread_that_fails_leaks_what_the_kernel_has() {
     let (payload, memory) = remote(64);
     far.link.receive(Receive::Direct(direct(payload, 0, 64)));
     near.send_all(plain(&[7; 40])).await;
-    // The kernel has it: some bytes have landed.
+    // The kernel has the receive: some bytes have arrived.
     let landed = || {
         let mut bytes = [0; 40];
         memory.read_at(0, &mut bytes).unwrap();
@@ -102,7 +103,7 @@ async fn a_ring_of_a_thread_that_fails_leaks_what_the_kernel_has() {
     assert!(Arc::strong_count(&memory) > 1, "the kernel may write still");
 }
 
-/// The error of a lost transport.
+/// Returns the error of a lost transport.
 fn why_lost(transport: &dyn Transport) -> Error {
     match transport.poll_drive(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Err(error)) => error,

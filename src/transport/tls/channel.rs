@@ -1,13 +1,13 @@
-//! What a TLS link is made of: a session, the link that its records go by, and where both are.
+//! The channel of a TLS link: a session, the link that carries its records, and the state of both.
 //!
 //! ```text
 //!   outer batch ─▶ sealed ─▶ records ─▶ link                 phase  Dialing ─▶ Shaking ─▶ Open
 //!   outer receive ◀─ opened ◀─ session ◀─ stage ◀── link               └─────────┴──────┴─▶ Failed
 //! ```
-//! Records are sealed once: what a batch was sealed into goes out in full before anything else is
-//! sealed, even if the batch is taken back meanwhile. Without a receive of the outer link nothing
-//! is read, so that whatever is held is bounded by one staging buffer and one record.
-//! `outgoing.rs` has the upper line of the drawing, `incoming.rs` the lower one.
+//! Records are sealed once: bytes sealed from a batch are sent in full before anything else is
+//! sealed, even if the batch is taken back meanwhile. Nothing is read unless the outer link has a
+//! receive, so the bytes held are bounded by one staging buffer and one record. `outgoing.rs` has
+//! the upper line of the drawing, `incoming.rs` the lower one.
 
 mod incoming;
 mod outgoing;
@@ -19,7 +19,7 @@ use crate::transport::{Link, Outcome, RawLink, Received};
 
 use super::session::Session;
 
-/// How far a channel is.
+/// The state of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::transport) enum ChannelPhase {
     /// The link is not connected yet.
@@ -27,7 +27,7 @@ pub(in crate::transport) enum ChannelPhase {
     /// The handshake is under way.
     Shaking,
     Open,
-    /// Nothing goes out any more but the alert that says why, and nothing comes in.
+    /// Nothing is sent any more except the alert with the reason, and nothing is received.
     Failed,
 }
 
@@ -38,7 +38,7 @@ state_machine! { ChannelPhase {
     Failed => [],
 }}
 
-/// What of the link's receive is submitted.
+/// The receive that is submitted to the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LinkReceive {
     Idle,
@@ -46,25 +46,25 @@ enum LinkReceive {
     Watching,
 }
 
-/// How far the end of this side's stream is.
+/// The state of the end of this side's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamEnd {
     Open,
-    /// It is sealed, and what was sealed is on its way.
+    /// The end is sealed, and the sealed record is being sent.
     Sealed,
     /// The link's stream has ended too.
     Finished,
 }
 
-/// Why the link brings nothing more.
+/// The reason why nothing more comes from the link.
 enum LinkLoss {
-    /// Its stream has ended, which anybody between the peers can bring about.
+    /// Its stream has ended, which anyone between the peers can cause.
     Cut,
-    /// It broke, or the session did.
+    /// The link broke, or the session did.
     Broken(Error),
 }
 
-/// What moves with a connection from one runtime to another.
+/// The parts that move with a connection from one runtime to another.
 pub(super) struct ChannelParts {
     session: Session,
     phase: ChannelPhase,
@@ -92,14 +92,14 @@ pub(super) struct Channel {
     pub(super) session: Session,
     pub(super) phase: ChannelPhase,
     recv: LinkReceive,
-    /// The link has records of ours.
+    /// True while the link has records of ours.
     is_sending: bool,
-    /// Bytes of the outer batch that they are of.
+    /// Number of bytes of the outer batch from which these records were sealed.
     sealed: usize,
     end: StreamEnd,
-    /// Why nothing more comes in but the end that the session may know of.
+    /// The reason why nothing more is received, except an end that the session may know of.
     loss: Option<LinkLoss>,
-    /// Why nothing more goes out.
+    /// The reason why nothing more is sent.
     fault: Option<Error>,
 }
 
@@ -124,8 +124,8 @@ impl Channel {
         self.phase = to;
     }
 
-    /// Moves what can be moved, until something submitted has ended, or the link has no outcome:
-    /// then it has registered the waker. `serves`: what is submitted is served.
+    /// Moves bytes until a submission has ended, or the link has no outcome: then it has registered
+    /// the waker. `serves`: submissions of the outer link are served.
     pub(super) fn pump(&mut self, io: &mut Submissions, serves: bool) {
         loop {
             self.step(io, serves);
@@ -153,7 +153,7 @@ impl Channel {
         self.finish_link();
     }
 
-    /// Takes an outcome of the link.
+    /// Handles an outcome of the link.
     fn handle_outcome(&mut self, outcome: Outcome, io: &mut Submissions) {
         match outcome {
             Outcome::Connected => self.set_phase(ChannelPhase::Shaking),
@@ -193,21 +193,21 @@ impl Channel {
         }
     }
 
-    /// Has the session take in what the link has brought.
+    /// Has the session process received bytes.
     fn take_in(&mut self) {
         if let Err(error) = self.session.take_in() {
             self.refuse(error);
         }
     }
 
-    /// The peer is refused; the session may have an alert to be sent, which ends the stream.
+    /// Refuses the peer; the session may have an alert to send, which ends the stream.
     fn refuse(&mut self, error: Error) {
         self.break_off(error);
         self.session.close();
         self.end = StreamEnd::Sealed;
     }
 
-    /// Nothing more comes in or goes out.
+    /// Stops receiving and sending.
     fn break_off(&mut self, error: Error) {
         if self.phase != ChannelPhase::Failed {
             self.set_phase(ChannelPhase::Failed);
@@ -216,13 +216,13 @@ impl Channel {
         self.fault = Some(error);
     }
 
-    /// Why the handshake failed.
+    /// Returns why the handshake failed.
     pub(super) fn failure(&self) -> Option<&Error> {
         let is_failed = self.phase == ChannelPhase::Failed;
         self.fault.as_ref().filter(|_| is_failed)
     }
 
-    /// True while nothing of it is submitted to the link, and the session is whole.
+    /// Returns true if it has nothing submitted to the link, and the session is whole.
     pub(super) fn is_idle(&self) -> bool {
         !self.is_sending
             && self.recv != LinkReceive::Armed

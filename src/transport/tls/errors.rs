@@ -1,17 +1,17 @@
-//! What is wrong with a peer, for both sides: our error, and the alert that says it.
+//! Errors of a peer, for both sides: our error, and the alert that reports it.
 
 use rustls::{AlertDescription, Error as Tls, PeerMisbehaved};
 
 use crate::error::{Error, ErrorKind};
 
-/// There is nothing to listen with.
+/// Makes the error of a side without a configuration to listen with.
 pub(super) fn no_server() -> Error {
     let what = "this side has no TLS configuration to listen with (TlsConfig::server)";
     Error::new(ErrorKind::InvalidArgument, what)
 }
 
-/// Why a handshake failed: the peer speaks something else, or its certificate is rejected, or it
-/// has rejected this side's.
+/// Makes the error of a failed handshake: the peer speaks another protocol, its certificate is
+/// rejected, or it has rejected this side's.
 pub(super) fn handshake_error(error: Tls) -> Error {
     let (kind, what) = match &error {
         Tls::InvalidMessage(_) | Tls::InappropriateMessage { .. } => (
@@ -36,7 +36,7 @@ pub(super) fn handshake_error(error: Tls) -> Error {
     Error::new(kind, format!("TLS: {what}: {error}"))
 }
 
-/// What it means that the peer ends the session with an alert.
+/// Returns the meaning of an alert with which the peer ends the session.
 fn refused_by(alert: AlertDescription) -> (ErrorKind, &'static str) {
     use AlertDescription::*;
     let is_about_certificates = matches!(
@@ -63,7 +63,7 @@ fn refused_by(alert: AlertDescription) -> (ErrorKind, &'static str) {
     }
 }
 
-/// Why a record of an open session was not taken. The handshake's last word may come late: a server
+/// Makes the error of a record that an open session rejects. The handshake may fail late: a server
 /// refuses a client's certificate after the client is done.
 pub(super) fn record_error(error: &Tls) -> Error {
     let (kind, what) = match error {
@@ -73,8 +73,8 @@ pub(super) fn record_error(error: &Tls) -> Error {
     Error::new(kind, format!("TLS: {what}: {error}"))
 }
 
-/// The alert for a record that was not taken (RFC 8446, section 6.2); `None`: the peer has said the
-/// last word itself.
+/// Returns the alert for a rejected record (RFC 8446, section 6.2); `None`: the peer has sent an
+/// alert itself.
 pub(super) fn alert_for(error: &Tls) -> Option<AlertDescription> {
     Some(match error {
         Tls::AlertReceived(_) => return None,

@@ -1,5 +1,5 @@
-//! The handshake, without I/O: rustls' unbuffered connection is given one record after the other,
-//! so that none behind the last is opened by it, and gives its keys away when it is done.
+//! The handshake, without I/O: rustls' unbuffered connection gets one record at a time, so that it
+//! opens none after the last one of the handshake, and hands its keys over when it is done.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::tls::exporter::{ExporterSecret, catch_secret};
 /// A handshake under way.
 pub(super) struct Handshake {
     side: HandshakeSide,
-    /// Records that rustls has not taken apart, then what is here of the next one.
+    /// Records that rustls has not processed, then the received part of the next one.
     incoming: Vec<u8>,
-    /// Bytes of the former.
+    /// Number of bytes of the complete records.
     whole: usize,
     exporter: Option<ExporterSecret>,
 }
@@ -33,14 +33,14 @@ enum HandshakeSide {
     Server(UnbufferedServerConnection),
 }
 
-/// What comes of a handshake.
+/// The result of a handshake.
 pub(super) struct Agreement {
     pub(super) schedule: KeySchedule,
     pub(super) secrets: ExtractedSecrets,
     pub(super) peer: PeerIdentity,
 }
 
-/// What rustls does next without more bytes.
+/// What rustls did without more bytes.
 enum Step {
     More,
     Nothing,
@@ -73,7 +73,7 @@ impl Handshake {
         !self.agreed().is_handshaking()
     }
 
-    /// What is agreed on so far.
+    /// Returns what has been agreed on so far.
     pub(super) fn agreed(&self) -> &CommonState {
         match &self.side {
             HandshakeSide::Client(client) => client,
@@ -81,7 +81,7 @@ impl Handshake {
         }
     }
 
-    /// Takes in what is here of one record; how many bytes of the stage that were.
+    /// Takes in the received part of one record; returns how many bytes of the stage it took.
     ///
     /// # Errors
     /// The handshake has failed; an alert is among the records.
@@ -96,7 +96,7 @@ impl Handshake {
             let len = match record_len(&self.incoming[self.whole..]) {
                 Ok(len) => len.unwrap_or(HEAD_LEN),
                 Err(error) => {
-                    // rustls refuses it too, and says so to the peer.
+                    // rustls refuses it too, and sends the peer an alert.
                     self.whole = self.incoming.len();
                     return self.advance(records).and(Err(error));
                 }
@@ -116,14 +116,14 @@ impl Handshake {
         }
     }
 
-    /// Has rustls do what it can; a client begins so.
+    /// Has rustls do what it can now; a client begins with this.
     pub(super) fn advance(&mut self, records: &mut RecordQueue) -> Result<(), Error> {
         loop {
             match self.step(records) {
                 Ok(Step::More) => {}
                 Ok(Step::Nothing) => return Ok(()),
                 Err(error) => {
-                    // If there is an alert, it is next.
+                    // If there is an alert, it is the next step.
                     let _ = self.step(records);
                     return Err(error);
                 }
@@ -147,7 +147,7 @@ impl Handshake {
         step
     }
 
-    /// The peer is refused although the handshake went well: says that nothing follows.
+    /// Refuses the peer although the handshake succeeded: queues a `close_notify`.
     pub(super) fn close(&mut self, records: &mut RecordQueue) {
         let incoming = &mut self.incoming[..self.whole];
         match &mut self.side {
@@ -156,7 +156,7 @@ impl Handshake {
         }
     }
 
-    /// What a handshake of TLS 1.3 that is done has come to.
+    /// Returns the result of a completed TLS 1.3 handshake.
     pub(super) fn finish(self) -> Result<Agreement, Error> {
         let agreed = self.agreed();
         let suite = agreed.negotiated_cipher_suite();
@@ -189,7 +189,8 @@ impl Handshake {
     }
 }
 
-/// Does what rustls asks for; how many bytes it is done with, and whether it asks for more.
+/// Carries out what rustls asks for; returns how many bytes it has consumed, and whether it asks
+/// for more.
 fn take_step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     records: &mut RecordQueue,
@@ -227,7 +228,7 @@ fn end<Data>(status: UnbufferedStatus<'_, '_, Data>, records: &mut RecordQueue) 
     let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state else {
         return;
     };
-    // It says how long the record is.
+    // The error has the length of the record.
     if let Err(EncryptError::InsufficientSize(size)) = traffic.queue_close_notify(&mut []) {
         let mut record = vec![0; size.required_size];
         if let Ok(len) = traffic.queue_close_notify(&mut record) {

@@ -1,5 +1,5 @@
-//! The keys of an open session: those of now, and what the next ones derive from, which rustls
-//! keeps together with what tickets belong to.
+//! The keys of an open session: the present ones, and the source of the next ones, which rustls
+//! keeps together with the state of tickets.
 
 use rustls::client::ClientConnectionData;
 use rustls::crypto::cipher::{AeadKey, Iv, MessageDecrypter, MessageEncrypter};
@@ -7,13 +7,13 @@ use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{ConnectionTrafficSecrets, Error, HandshakeType, Tls13CipherSuite};
 
-/// What keys derive from.
+/// The source of new keys.
 pub(super) enum KeySource {
     Client(KernelConnection<ClientConnectionData>),
     Server(KernelConnection<ServerConnectionData>),
 }
 
-/// Where a session's keys come from, by its cipher suite.
+/// The source of a session's keys, and its cipher suite.
 pub(super) struct KeySchedule {
     source: KeySource,
     suite: &'static Tls13CipherSuite,
@@ -24,7 +24,7 @@ impl KeySchedule {
         KeySchedule { source, suite }
     }
 
-    /// Records that one key may seal.
+    /// Returns how many records one key may seal.
     pub(super) fn sealed_max(&self) -> u64 {
         self.suite.common.confidentiality_limit
     }
@@ -61,7 +61,7 @@ impl KeySchedule {
         self.opening(secrets)
     }
 
-    /// A server's ticket, by which a later session is resumed.
+    /// Takes a server's ticket, with which a later session is resumed.
     pub(super) fn take_ticket(&mut self, ticket: &[u8]) -> Result<(), Error> {
         match &mut self.source {
             KeySource::Client(client) => client.handle_new_session_ticket(ticket),

@@ -1,15 +1,15 @@
 //! TLS around a transport: its links carry records of TLS 1.3, and nothing else, over another
-//! transport's links. What they carry, and for whom, they do not know, as every transport; nor does
-//! what uses them know that bytes are sealed on their way.
+//! transport's links. Like every transport it does not know what it carries, or for whom; and its
+//! users do not know that bytes are sealed on the way.
 //!
-//! A connection is up once the handshake is done. What listens shakes hands as soon as a connection
-//! is adopted, by the task and within the limits of half-open connections
-//! (`progress/listen`): to those a handshake is a request that has not come in full.
+//! A connection is up once the handshake is done. A listener's side starts the handshake as soon as
+//! a connection is adopted, in the task and within the limits of half-open connections
+//! (`progress/listen`): there a handshake counts as a request that is not complete.
 //!
-//! `session.rs` is TLS without I/O: rustls' handshake, then records under the keys that it gives.
-//! `channel.rs` moves bytes between it and the other link; `stream.rs` is the link that others
-//! see. A transport that leaves records to the kernel would have the same place: [`TlsEnd`] is what
-//! it would take keys from.
+//! `session.rs` is TLS without I/O: rustls' handshake, then records under the keys that it derives.
+//! `channel.rs` moves bytes between the session and the inner link; `stream.rs` is the link that
+//! others use. A transport that leaves records to the kernel would fit in the same place: it would
+//! take keys from [`TlsEnd`].
 
 mod channel;
 mod errors;
@@ -41,7 +41,7 @@ use errors::no_server;
 use session::Session;
 use stream::TlsStream;
 
-/// Makes links of TLS over those of another transport.
+/// Makes TLS links over the links of another transport.
 pub(super) struct TlsTransport {
     inner: Arc<dyn Transport>,
     config: TlsConfig,
@@ -100,7 +100,7 @@ impl Transport for TlsTransport {
 
 debug_fields!(TlsTransport, self => inner: self.inner);
 
-/// A connection of TLS that belongs to no runtime yet.
+/// A TLS connection that belongs to no runtime yet.
 pub(crate) struct TlsEnd {
     raw: Box<RawLink>,
     /// `None`: it has just been accepted, and the handshake has not begun.

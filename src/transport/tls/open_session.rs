@@ -1,5 +1,5 @@
-//! A session with keys: application data in records, and what goes between them (RFC 8446, sections
-//! 4.6 and 6): tickets, other keys, alerts.
+//! A session with keys: application data in records, and the messages between them (RFC 8446,
+//! sections 4.6 and 6): tickets, key updates, alerts.
 
 use rustls::crypto::cipher::OutboundChunks;
 use rustls::{AlertDescription, ContentType, Error, HandshakeType, InvalidMessage, PeerMisbehaved};
@@ -20,16 +20,16 @@ pub(super) struct OpenSession {
     sealer: Sealer,
     opener: Opener,
     peer: PeerIdentity,
-    /// A message of the handshake's that came in part.
+    /// A handshake message that was received in part.
     message: Vec<u8>,
-    /// Records in a row that had nothing in them.
+    /// Number of empty records in a row.
     empty_records: u8,
-    /// Times that the peer took other keys since it last sent data.
+    /// Number of times that the peer changed its keys since it last sent data.
     key_updates: u8,
-    /// The peer has asked for other keys of ours, and they are not taken yet.
+    /// True if the peer has asked for a key update of ours that is still due.
     owes_update: bool,
     is_peer_closed: bool,
-    /// The last word is said.
+    /// True once the final alert was sent.
     is_ended: bool,
 }
 
@@ -72,14 +72,14 @@ impl OpenSession {
         &mut self.opener
     }
 
-    /// Bytes of records that lie apart from the stage.
+    /// Returns the bytes of records that are held outside of the stage.
     pub(super) fn joined_len(&self) -> usize {
         self.opener.joined_len()
     }
 
     // In.
 
-    /// Opens records until one has data; `None`: none is here in full any more.
+    /// Opens records until one has data; `None`: no complete record is left.
     pub(super) fn open(&mut self, stage: &mut Stage) -> Result<Option<OpenedRecord>, Error> {
         while !self.is_peer_closed
             && let Some(mut record) = self.opener.open(stage)?
@@ -123,7 +123,7 @@ impl OpenSession {
             self.take_messages()?;
         }
         if self.is_peer_closed {
-            // Nothing counts behind the end of the stream.
+            // Nothing counts after the end of the stream.
             stage.advance(stage.len());
         }
         Ok(None)
@@ -132,14 +132,14 @@ impl OpenSession {
     fn take_alert(&mut self, description: AlertDescription) -> Result<(), Error> {
         match description {
             AlertDescription::CloseNotify => self.is_peer_closed = true,
-            // It says that `close_notify` follows, and nothing of its own.
+            // It announces `close_notify`, and means nothing by itself.
             AlertDescription::UserCanceled => {}
             description => return Err(Error::AlertReceived(description)),
         }
         Ok(())
     }
 
-    /// Takes the messages of the handshake's that are here in full.
+    /// Processes the handshake messages that are complete.
     fn take_messages(&mut self) -> Result<(), Error> {
         let message = std::mem::take(&mut self.message);
         let mut left = &message[..];
@@ -174,7 +174,7 @@ impl OpenSession {
         Ok(())
     }
 
-    /// The peer seals with other keys from the next record on.
+    /// Changes the keys with which the peer's records are opened, from the next record on.
     fn take_update(&mut self, asks: bool) -> Result<(), Error> {
         if self.key_updates == TLS_KEY_UPDATES_MAX {
             return Err(PeerMisbehaved::TooManyKeyUpdateRequests.into());
@@ -205,7 +205,7 @@ impl OpenSession {
         Ok(())
     }
 
-    /// Takes other keys if the peer has asked for that.
+    /// Updates our keys if the peer has asked for that.
     pub(super) fn update_if_owed(&mut self, records: &mut RecordQueue) -> Result<(), Error> {
         match self.owes_update {
             true => self.update_key(false, records),
@@ -213,7 +213,7 @@ impl OpenSession {
         }
     }
 
-    /// Seals with other keys from the next record on; `asks`: the peer is to do so too.
+    /// Seals with other keys from the next record on; `asks`: the peer must do so too.
     pub(super) fn update_key(
         &mut self,
         asks: bool,
@@ -229,7 +229,7 @@ impl OpenSession {
         Ok(())
     }
 
-    /// Says the last word, once.
+    /// Sends the final alert, once.
     pub(super) fn end(&mut self, alert: AlertDescription, records: &mut RecordQueue) {
         if std::mem::replace(&mut self.is_ended, true) {
             return;
@@ -246,7 +246,7 @@ impl OpenSession {
         }
     }
 
-    /// Seals anything.
+    /// Seals a record of any type.
     #[cfg(test)]
     pub(super) fn seal_as(
         &mut self,
@@ -261,14 +261,14 @@ impl OpenSession {
         );
     }
 
-    /// As if so many records had gone out under the key, or come in.
+    /// Skips numbers, as if that many records had been sealed or opened under the key.
     #[cfg(test)]
     pub(super) fn skip(&mut self, sealed: u64, opened: u64) {
         self.sealer.skip(sealed);
         self.opener.skip(opened);
     }
 
-    /// Records that one key may seal.
+    /// Returns how many records one key may seal.
     #[cfg(test)]
     pub(super) fn sealed_max(&self) -> u64 {
         self.schedule.sealed_max()

@@ -1,5 +1,5 @@
-//! Opens records where they lie: in the staging buffer that they came in, or, if one came in two of
-//! them, where its parts were put together.
+//! Opens records in place: in the staging buffer that received them, or, if a record spans two
+//! buffers, where its parts were joined.
 
 use std::ops::Range;
 
@@ -13,16 +13,16 @@ pub(super) struct Opener {
     key: Box<dyn MessageDecrypter>,
     /// The number of the next record under this key.
     sequence: u64,
-    /// A record that came in parts, as far as it is here. No memory otherwise.
+    /// The received part of a record that spans several buffers. Otherwise no memory.
     joined: Vec<u8>,
 }
 
-/// A record that was opened: at the front of the stage, or the joined one.
+/// An opened record: at the front of the stage, or the joined one.
 #[derive(Debug)]
 pub(super) struct OpenedRecord {
     pub(super) kind: ContentType,
     is_joined: bool,
-    /// Where its plaintext is in it, as far as it is not consumed.
+    /// Range of its plaintext that has not been consumed.
     plaintext: Range<usize>,
     len: usize,
 }
@@ -32,12 +32,12 @@ impl OpenedRecord {
         self.plaintext.len()
     }
 
-    /// True if this is all that the stage holds.
+    /// Returns true if the stage holds nothing but this record.
     pub(super) fn is_all_of(&self, stage: &Stage) -> bool {
         !self.is_joined && self.len == stage.len()
     }
 
-    /// The stage with nothing but the plaintext; it held this record alone.
+    /// Returns the stage with nothing but the plaintext; it held this record only.
     pub(super) fn into_stage(self, mut stage: Stage) -> Stage {
         stage.advance(self.plaintext.start);
         stage.truncate(self.plaintext.len());
@@ -59,14 +59,14 @@ impl Opener {
         self.sequence += records;
     }
 
-    /// Opens with another key from the next record on.
+    /// Changes the key, from the next record on.
     pub(super) fn set_key(&mut self, key: Box<dyn MessageDecrypter>) {
         self.key = key;
         self.sequence = 0;
     }
 
-    /// The next record; `None`: it is not here in full, and the stage is empty. The one before is
-    /// consumed.
+    /// Opens the next record; `None`: it is not complete, and the stage is empty. The previous
+    /// record is consumed.
     pub(super) fn open(&mut self, stage: &mut Stage) -> Result<Option<OpenedRecord>, Error> {
         let in_stage = match self.joined.is_empty() {
             true => record_len(stage)?.filter(|len| *len <= stage.len()),
@@ -104,7 +104,8 @@ impl Opener {
         }))
     }
 
-    /// Puts what comes next of a record behind what came before; whether it is whole now.
+    /// Appends the next part of a record to the part received before; returns whether it is
+    /// complete now.
     fn join(&mut self, stage: &mut Stage) -> Result<bool, Error> {
         loop {
             let len = record_len(&self.joined)?;
@@ -122,7 +123,7 @@ impl Opener {
         }
     }
 
-    /// The plaintext of the record that is not consumed.
+    /// Returns the plaintext of the record that has not been consumed.
     pub(super) fn plaintext<'a>(&'a self, stage: &'a Stage, record: &OpenedRecord) -> &'a [u8] {
         match record.is_joined {
             true => &self.joined[record.plaintext.clone()],
@@ -130,7 +131,7 @@ impl Opener {
         }
     }
 
-    /// The first `count` bytes of its plaintext are consumed; whether the record is.
+    /// Consumes the first `count` bytes of its plaintext; returns whether the record is consumed.
     pub(super) fn consume(
         &mut self,
         stage: &mut Stage,
@@ -149,7 +150,7 @@ impl Opener {
         true
     }
 
-    /// Bytes of records that lie apart from the stage.
+    /// Returns the bytes of records that are held outside of the stage.
     pub(super) fn joined_len(&self) -> usize {
         self.joined.len()
     }

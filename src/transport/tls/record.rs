@@ -1,28 +1,29 @@
-//! What a record of TLS 1.3 looks like from outside (RFC 8446, section 5), and the numbers of what
-//! goes between data (sections 4 and 6).
+//! The outer format of a TLS 1.3 record (RFC 8446, section 5), and the numbers of messages between
+//! data (sections 4 and 6).
 
 use rustls::{Error, InvalidMessage};
 
 use crate::buf::SendBatch;
 
-/// Bytes of a record's head.
+/// Length of a record's header, in bytes.
 pub(super) const HEAD_LEN: usize = 5;
 
-/// Most bytes behind the head: a type, padding and a tag are sealed with the plaintext.
+/// Maximum length after the header: a type, padding and a tag are sealed with the plaintext.
 const SEALED_MAX: usize = (1 << 14) + 256;
 
-// Messages of the handshake's that come after it.
+// Handshake messages that are sent after the handshake.
 pub(super) const NEW_SESSION_TICKET: u8 = 4;
 pub(super) const KEY_UPDATE: u8 = 24;
 
-// Levels of an alert, which TLS 1.3 has for older versions' sake.
+// Levels of an alert, which TLS 1.3 keeps for compatibility with older versions.
 pub(super) const WARNING: u8 = 1;
 pub(super) const FATAL: u8 = 2;
 
-/// Bytes of the record that begins here, its head included; `None` until the head is here.
+/// Returns the length of the record that begins here, with its header; `None` until the header is
+/// complete.
 ///
 /// # Errors
-/// No record begins so.
+/// No record begins with these bytes.
 pub(super) fn record_len(bytes: &[u8]) -> Result<Option<usize>, Error> {
     let Some(&[kind, major, _, high, low]) = bytes.first_chunk::<HEAD_LEN>() else {
         return Ok(None);
@@ -37,7 +38,7 @@ pub(super) fn record_len(bytes: &[u8]) -> Result<Option<usize>, Error> {
     Err(fault.into())
 }
 
-/// Records that are to be sent, each in a frame.
+/// Records to be sent, each in a frame.
 #[derive(Default)]
 pub(super) struct RecordQueue(SendBatch);
 
@@ -50,7 +51,7 @@ impl RecordQueue {
         self.0.is_empty()
     }
 
-    /// All of them, which leaves no memory behind.
+    /// Takes all of them, and leaves no memory behind.
     pub(super) fn take(&mut self) -> Box<SendBatch> {
         Box::new(std::mem::take(&mut self.0))
     }

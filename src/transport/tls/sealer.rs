@@ -1,4 +1,4 @@
-//! Seals records with one key after the other.
+//! Seals records, with a key that can be replaced.
 
 use rustls::crypto::cipher::{MessageEncrypter, OutboundChunks, OutboundPlainMessage};
 use rustls::{ContentType, Error, ProtocolVersion};
@@ -14,8 +14,8 @@ impl Sealer {
         Sealer { key, sequence }
     }
 
-    /// One record of at most [`TLS_RECORD_MAX`](crate::limits::TLS_RECORD_MAX) bytes. rustls has it
-    /// in memory of its own, which is what goes out.
+    /// Seals one record of at most [`TLS_RECORD_MAX`](crate::limits::TLS_RECORD_MAX) bytes. rustls
+    /// returns it in memory of its own, which is what is sent.
     pub(super) fn seal(
         &mut self,
         kind: ContentType,
@@ -31,7 +31,7 @@ impl Sealer {
         Ok(sealed.encode())
     }
 
-    /// How many records this key has sealed.
+    /// Returns how many records this key has sealed.
     pub(super) fn sealed_count(&self) -> u64 {
         self.sequence
     }
@@ -41,7 +41,7 @@ impl Sealer {
         self.sequence += records;
     }
 
-    /// Seals with another key from the next record on.
+    /// Changes the key, from the next record on.
     pub(super) fn set_key(&mut self, key: Box<dyn MessageEncrypter>) {
         *self = Sealer::new(0, key);
     }

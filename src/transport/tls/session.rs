@@ -1,8 +1,8 @@
-//! One TLS session, without I/O: bytes of records go in and come out, plaintext at the other side.
+//! One TLS session, without I/O: records on one side, plaintext on the other.
 //!
-//! rustls shakes hands and derives keys. The records of an open session are sealed and opened here
-//! (`sealer.rs`, `opener.rs`), by the cryptography of the configuration, since rustls' own
-//! connections copy each byte twice more and have memory for what is idle.
+//! rustls does the handshake and derives keys. The records of an open session are sealed and opened
+//! here (`sealer.rs`, `opener.rs`), with the configuration's cryptography, since rustls' own
+//! connections copy each byte twice more and keep memory while they are idle.
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,19 +25,19 @@ use crate::tls::{ALPN, TlsConfig};
 
 pub(super) struct Session {
     state: SessionState,
-    /// What has come and is not taken in, an opened record in front included.
+    /// Bytes that were received and not taken in, including an opened record at the front.
     stage: Option<Stage>,
     opened: Option<OpenedRecord>,
-    /// What is to be sent.
+    /// Records to be sent.
     records: RecordQueue,
-    /// Bytes taken in until the handshake was done.
+    /// Number of bytes taken in until the handshake was done.
     handshake_bytes: usize,
 }
 
 enum SessionState {
     Shaking(Box<Handshake>),
     Open(Box<OpenSession>),
-    /// It came to nothing.
+    /// The handshake or the session has failed.
     Failed,
 }
 
@@ -79,13 +79,13 @@ impl Session {
 
     // In.
 
-    /// Bytes have come; those before are taken in.
+    /// Adds received bytes; all earlier ones have been taken in.
     pub(super) fn give(&mut self, stage: Stage) {
         debug_assert!(self.stage.is_none(), "one stage at a time");
         self.stage = Some(stage);
     }
 
-    /// True if bytes wait to be taken in.
+    /// Returns true if bytes wait to be taken in.
     pub(super) fn has_bytes(&self) -> bool {
         self.stage.is_some()
     }
@@ -93,7 +93,7 @@ impl Session {
     /// Takes in bytes until there is plaintext, or none are left.
     ///
     /// # Errors
-    /// What the peer sent is no TLS, or not that of this session; an alert for it is to be sent.
+    /// The peer sent something that is not TLS, or not of this session; an alert for it is queued.
     pub(super) fn take_in(&mut self) -> Result<()> {
         let taken = loop {
             let Some(stage) = self.stage.as_mut().filter(|_| self.opened.is_none()) else {
@@ -132,8 +132,8 @@ impl Session {
         taken
     }
 
-    /// So many bytes of the handshake were taken in: whether they end it, with what this library
-    /// demands.
+    /// Counts bytes of the handshake that were taken in, and opens the session if they complete it
+    /// and what was agreed on is what this library demands.
     fn note_handshake(&mut self, len: usize) -> Result<()> {
         self.handshake_bytes += len;
         if self.handshake_bytes > TLS_HANDSHAKE_SIZE_MAX {
@@ -166,7 +166,7 @@ impl Session {
         Ok(())
     }
 
-    /// Plaintext of the peer's that was not consumed yet, as far as it lies together.
+    /// Returns contiguous plaintext from the peer that has not been consumed.
     pub(super) fn opened(&mut self) -> &[u8] {
         match (&mut self.state, &self.stage, &self.opened) {
             (SessionState::Open(open), Some(stage), Some(record)) => {
@@ -176,7 +176,7 @@ impl Session {
         }
     }
 
-    /// The first `count` bytes of what is opened are consumed.
+    /// Consumes the first `count` bytes of the opened plaintext.
     pub(super) fn consume(&mut self, count: usize) {
         if let (SessionState::Open(open), Some(stage), Some(record)) =
             (&mut self.state, &mut self.stage, &mut self.opened)
@@ -189,8 +189,8 @@ impl Session {
         }
     }
 
-    /// The staging buffer that came, if nothing is left in it but what is opened, which counts as
-    /// consumed.
+    /// Takes the staging buffer, if nothing is left in it but the opened plaintext, which then
+    /// counts as consumed.
     pub(super) fn take_opened(&mut self) -> Option<Stage> {
         let (stage, record) = (self.stage.as_ref()?, self.opened.as_ref()?);
         if !record.is_all_of(stage) {
@@ -203,7 +203,8 @@ impl Session {
         self.opened.as_ref().map_or(0, OpenedRecord::len)
     }
 
-    /// Bytes that were not consumed; of those that are sealed, with what seals them.
+    /// Returns the bytes that were not consumed; sealed ones are counted with the overhead of their
+    /// records.
     pub(super) fn unread_len(&self) -> usize {
         let staged = self.stage.as_ref().map_or(0, |stage| stage.len());
         match &self.state {
@@ -212,14 +213,14 @@ impl Session {
         }
     }
 
-    /// The peer has said that it ends its stream (`close_notify`): what came before is all.
+    /// Returns true if the peer has ended its stream (`close_notify`): nothing follows.
     pub(super) fn is_peer_closed(&self) -> bool {
         matches!(&self.state, SessionState::Open(open) if open.is_peer_closed())
     }
 
     // Out.
 
-    /// Seals plaintext in records, which are to be sent.
+    /// Seals plaintext in records, which are queued to be sent.
     pub(super) fn seal(&mut self, plaintext: OutboundChunks<'_>) -> Result<()> {
         let SessionState::Open(open) = &mut self.state else {
             return Err(Error::new(ErrorKind::ConnectionReset, "TLS: no session"));
@@ -228,7 +229,7 @@ impl Session {
         sealed.map_err(|error| Error::new(ErrorKind::ProtocolViolation, format!("TLS: {error}")))
     }
 
-    /// Ends this side's stream, behind what was sealed before.
+    /// Ends this side's stream, after everything that was sealed before.
     pub(super) fn close(&mut self) {
         if let SessionState::Open(open) = &mut self.state {
             open.end(AlertDescription::CloseNotify, &mut self.records);
@@ -240,7 +241,7 @@ impl Session {
             || matches!(&self.state, SessionState::Open(open) if open.owes_update())
     }
 
-    /// All records that are to be sent, each in a frame.
+    /// Takes all records to be sent, each in a frame.
     pub(super) fn take_records(&mut self) -> Box<SendBatch> {
         if let SessionState::Open(open) = &mut self.state {
             let _ = open.update_if_owed(&mut self.records);
@@ -248,7 +249,7 @@ impl Session {
         self.records.take()
     }
 
-    /// What is known of the peer; `None` before the handshake is done.
+    /// Returns the peer's identity; `None` before the handshake is done.
     pub(super) fn identity(&self) -> Option<PeerIdentity> {
         match &self.state {
             SessionState::Open(open) => Some(open.peer().clone()),
@@ -256,7 +257,7 @@ impl Session {
         }
     }
 
-    /// The open session, and what it is to send.
+    /// Returns the open session, and its records to be sent.
     #[cfg(test)]
     pub(super) fn open_parts(&mut self) -> (&mut OpenSession, &mut RecordQueue) {
         match &mut self.state {
@@ -266,8 +267,8 @@ impl Session {
     }
 }
 
-/// A handshake runs the application's verifiers, stores and resolvers: a panic of theirs ends the
-/// connection that it is about, not what drives all of them.
+/// Runs a step of the handshake, which calls verifiers, stores and resolvers of the application: if
+/// one panics, its connection ends, and not the driver of all connections.
 fn caught<R>(
     step: impl FnOnce() -> std::result::Result<R, rustls::Error>,
 ) -> std::result::Result<R, rustls::Error> {

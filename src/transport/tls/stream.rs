@@ -1,4 +1,4 @@
-//! The link that others see: a channel behind the trait of all streams.
+//! The link that others use: a channel behind the trait of all streams.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -35,7 +35,7 @@ impl Stream for TlsStream {
         let Some(channel) = &mut self.channel else {
             return Poll::Pending;
         };
-        // What was submitted already waits for the handshake.
+        // Submissions wait for the handshake.
         channel.pump(io, false);
         match (channel.phase, channel.failure()) {
             (ChannelPhase::Open, _) => Poll::Ready(Ok(channel.link.local_addr())),
@@ -79,7 +79,7 @@ impl Stream for TlsStream {
 
     fn abort(&mut self) {
         match &mut self.channel {
-            // It ends by the alert that was sent, which a reset would overtake.
+            // It ends with the alert that was sent, which a reset would overtake.
             Some(channel) if channel.phase == ChannelPhase::Failed => {}
             Some(channel) => channel.link.reset(),
             None => {}

@@ -1,4 +1,4 @@
-//! What TLS adds to what every transport does, which `transport/tests/suite.rs` holds it to.
+//! What TLS adds to the requirements for every transport, which `transport/tests/suite.rs` tests.
 
 mod handshakes;
 mod records;
@@ -63,7 +63,7 @@ fn staged(bytes: &[u8]) -> Stage {
     stage
 }
 
-/// Gives the records of one to the other.
+/// Gives the records of one session to the other.
 fn carry(from: &mut Session, to: &mut Session) {
     take(to, &records_of(from)).unwrap();
 }
@@ -73,7 +73,7 @@ fn take(session: &mut Session, bytes: &[u8]) -> Result<()> {
     session.take_in()
 }
 
-/// What a session has to send.
+/// Returns the records that a session has to send.
 fn records_of(session: &mut Session) -> Vec<u8> {
     let records = session.take_records();
     let mut bytes = vec![0; records.remaining()];
@@ -92,13 +92,13 @@ fn seal(session: &mut Session, plaintext: &[u8]) {
     session.seal(OutboundChunks::Single(plaintext)).unwrap();
 }
 
-/// Uses other keys from the next record on, and asks the peer to.
+/// Changes the keys from the next record on, and asks the peer to do so.
 fn refresh_keys(session: &mut Session) {
     let (open, records) = session.open_parts();
     open.update_key(true, records).unwrap();
 }
 
-/// Either side may take other keys at any time, in the middle of what both send.
+/// Either side may change its keys at any time, between any records of both.
 #[test]
 fn keys_change_between_records() {
     let [mut client, mut server] = sessions();
@@ -117,7 +117,7 @@ fn keys_change_between_records() {
     }
 }
 
-/// What both ends know of the connection is the same, and of another connection something else.
+/// Both ends have the same binding of a connection, and another connection has another.
 #[test]
 fn a_connection_has_a_binding_of_its_own() {
     let bindings = [sessions(), sessions()].map(|both| {
@@ -132,7 +132,7 @@ fn a_connection_has_a_binding_of_its_own() {
 #[test]
 fn a_handshake_that_does_not_end_is_refused() {
     let mut server = Session::server(&for_tests()).unwrap();
-    // A client's first message, of a length that it announces and never reaches.
+    // A client's first message, which announces a length that it never reaches.
     let mut record = vec![22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff];
     record.resize(5 + 0x4000, 0);
     let mut taken = 0;
@@ -166,7 +166,7 @@ fn bytes_of_any_kind_are_refused() {
     }
 }
 
-/// Does the server's part over a plain link, as far as the client's goes.
+/// Takes the server's part over a plain link, as far as the client goes.
 async fn shake_by_hand(far: &mut Peer, near: &mut Peer) -> Session {
     let mut server = Session::server(&for_tests()).unwrap();
     let serving = async {
@@ -221,7 +221,8 @@ async fn every_edge_of_a_channel_is_walked() {
     walked.expect_all();
 }
 
-/// The end that the peer's session says is an end in order; that of its socket alone is none.
+/// The end of the stream is in order if the peer's session reports it; the end of its socket alone
+/// is not.
 #[tokio::test]
 async fn a_stream_ends_by_the_sessions_word() {
     let (secure, open) = (TestTransport::epoll_tls(), TestTransport::epoll());

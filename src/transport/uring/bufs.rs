@@ -2,9 +2,9 @@
 //! (`IORING_REGISTER_PBUF_RING`), which picks one when a socket has something to read. So idle
 //! connections hold none.
 //!
-//! Who may touch what, and when: a buffer is the kernel's from the moment it is provided until a
-//! completion names it, and ours, as a [`FilledBuffer`], from there until it is recycled. The
-//! kernel reads the entries up to the tail that it has seen.
+//! Ownership: a buffer is the kernel's from the moment it is provided until a completion names it,
+//! and ours, as a [`FilledBuffer`], from then until it is recycled. The kernel reads the entries up
+//! to the tail that it has seen.
 
 use std::io;
 use std::ptr::NonNull;
@@ -39,7 +39,7 @@ pub(super) struct BufferRing {
     entries: NonNull<BufRingEntry>,
     bytes: NonNull<u8>,
     tail: u16,
-    /// How many are ours.
+    /// Number of buffers that are ours.
     held: u16,
 }
 
@@ -70,7 +70,7 @@ impl BufferRing {
         Ok(buffers)
     }
 
-    /// The first `len` bytes of a buffer that a completion has named. It is to be recycled.
+    /// Returns the first `len` bytes of a buffer that a completion has named. It must be recycled.
     pub(super) fn filled(&mut self, id: u16, len: usize) -> FilledBuffer {
         assert!(
             id < RING_BUFFERS && len <= RING_BUFFER_SIZE,
@@ -84,12 +84,13 @@ impl BufferRing {
         }
     }
 
-    /// True if bytes received now are to be copied out of their buffer at once.
+    /// Returns true if received bytes must be copied out of their buffers at once.
     pub(super) fn is_low(&self) -> bool {
         self.held > RING_BUFFERS_HELD_MAX
     }
 
-    /// Appends up to `max` bytes to `stage`. True if that was all, and the buffer can be recycled.
+    /// Appends up to `max` bytes to `stage`. Returns true if none are left, and the buffer can be
+    /// recycled.
     pub(super) fn copy_to(&self, filled: &mut FilledBuffer, stage: &mut Stage, max: usize) -> bool {
         let room = stage.spare();
         let count = filled.len().min(room.len()).min(max);
@@ -99,7 +100,7 @@ impl BufferRing {
         filled.len() == 0
     }
 
-    /// The bytes that have not been taken.
+    /// Returns the bytes that have not been taken.
     pub(super) fn bytes<'a>(&'a self, filled: &'a FilledBuffer) -> &'a [u8] {
         // SAFETY: within the mapping (`filled` was checked when it was made), and initialised
         // from its start, since it was zeroed. The buffer is ours until it is recycled, which
@@ -160,7 +161,7 @@ impl BufferRing {
     }
 }
 
-/// Zeroed pages, which cost no memory until bytes arrive in them.
+/// Maps zeroed pages, which cost no memory until bytes arrive in them.
 fn map(size: usize) -> io::Result<NonNull<u8>> {
     let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a new mapping wherever the system likes touches no memory that exists.

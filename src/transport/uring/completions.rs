@@ -1,4 +1,4 @@
-//! What has completed for a link, a listener or a datagram socket, until that takes it.
+//! Completions for a link, a listener or a datagram socket, until it takes them.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -11,7 +11,7 @@ use crate::buf::Stage;
 use crate::slab::Key;
 use crate::transport::epoll::IoDirection;
 
-/// Where the completions of an owner's operations go.
+/// The completions of one owner's operations.
 pub(super) enum CompletionSlot {
     Link(Box<LinkCompletions>),
     Listener(Box<ListenerCompletions>),
@@ -19,7 +19,7 @@ pub(super) enum CompletionSlot {
 }
 
 impl CompletionSlot {
-    /// The operations that the kernel has of this owner.
+    /// Returns the operations that the kernel has of this owner.
     pub(super) fn ops(&self) -> impl Iterator<Item = Key> + use<> {
         let ops = match self {
             CompletionSlot::Link(link) => [link.send, link.read, link.poll],
@@ -33,25 +33,26 @@ impl CompletionSlot {
 pub(super) struct LinkCompletions {
     pub(super) waker: Waker,
     pub(super) send: OpSlot,
-    /// The send that has ended, with its result.
+    /// A send that has ended, with its result.
     pub(super) sent: Option<(OpMemory, i32)>,
-    /// A receive, direct or staged: one at most per socket (memory-model rule 5).
+    /// A receive, direct or staged: at most one per socket (memory-model rule 5).
     pub(super) read: OpSlot,
-    /// The direct receive that has ended, with its result.
+    /// A direct receive that has ended, with its result.
     pub(super) direct_end: Option<(OpMemory, i32)>,
-    /// How a staged receive ended, other than by bytes: zero for the end of the stream.
+    /// Result of a staged receive that ended without bytes: zero for the end of the stream.
     pub(super) stage_end: Option<i32>,
-    /// Completions of it in a row that another thread harvested than the one that submitted it.
+    /// Number of its completions in a row that were harvested by another thread than the submitting
+    /// one.
     pub(super) strays: u8,
     pub(super) poll: OpSlot,
     pub(super) polled: Option<i32>,
-    /// Received bytes that the link has not taken, in order, before `stage_end`: first those copied
-    /// out of their buffers, then those still there.
+    /// Received bytes that the link has not taken, in order, before `stage_end`: first the bytes
+    /// copied out of their buffers, then those still in `filled`.
     copied: VecDeque<u8>,
     pub(super) filled: VecDeque<FilledBuffer>,
 }
 
-/// Of a socket whose calls are made by its owner, which only waits for readiness.
+/// Completions of a socket whose owner makes the calls, and only waits for readiness.
 pub(super) struct ReadinessCompletions {
     pub(super) waker: Waker,
     /// One poll per direction.
@@ -106,12 +107,12 @@ impl LinkCompletions {
         self.copied.len() + filled.sum::<usize>()
     }
 
-    /// True if bytes, or the end of the stream, have not been taken.
+    /// Returns true if bytes, or the end of the stream, have not been taken.
     pub(super) fn has_received(&self) -> bool {
         !self.copied.is_empty() || !self.filled.is_empty() || self.stage_end.is_some()
     }
 
-    /// The next bytes, at most `size_max`.
+    /// Takes the next bytes, at most `size_max`.
     pub(super) fn take_received(
         &mut self,
         buffers: &mut BufferRing,
@@ -143,13 +144,13 @@ impl LinkCompletions {
         Some(stage)
     }
 
-    /// Puts bytes back that the receive they were taken for did not want.
+    /// Puts bytes back that the receive they were taken for could not use.
     pub(super) fn put_back(&mut self, stage: Stage) {
         let rest = mem::take(&mut self.copied);
         self.copied = stage.iter().copied().chain(rest).collect();
     }
 
-    /// Copies received bytes out of their buffers, which the kernel gets back.
+    /// Copies received bytes out of their buffers, which are returned to the kernel.
     pub(super) fn copy_out(&mut self, buffers: &mut BufferRing) {
         while let Some(front) = self.filled.pop_front() {
             self.copied.extend(buffers.bytes(&front));

@@ -1,4 +1,4 @@
-//! What comes up under a ring's lock and runs code of others: done once that is released.
+//! Work that arises under a ring's lock and runs foreign code: done once the lock is released.
 
 use std::mem;
 
@@ -14,7 +14,7 @@ pub(super) struct DeferredActions {
 }
 
 impl DeferredActions {
-    /// All there is, for the caller that still holds the lock.
+    /// Takes all of it, for a caller that still holds the lock.
     pub(super) fn take(&mut self) -> DeferredActions {
         mem::take(self)
     }

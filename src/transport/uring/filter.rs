@@ -1,18 +1,18 @@
-//! For tests: a filter of system calls in front of the kernel, for the calling thread alone. The
+//! A filter of system calls in front of the kernel, for the calling thread only, for tests. The
 //! tests of the whole library (`tests/system/uring.rs`) include this file.
 
 use std::io;
 
-/// From now on the calls of these numbers fail with `errno` in this thread and those it starts.
+/// Makes the calls with these numbers fail with `errno`, in this thread and the threads it starts.
 ///
 /// # Errors
-/// Where the system lets no process filter its calls.
+/// If the system lets no process filter its calls.
 pub(crate) fn refuse(calls: &[libc::c_long], errno: i32) -> io::Result<()> {
     install(calls, libc::SECCOMP_RET_ERRNO | errno as u32, 0).map(drop)
 }
 
-/// From now on the system answers the calls of these numbers by `action`; gives what it answers to
-/// this one.
+/// Makes the system answer the calls with these numbers by `action`; returns its answer to this
+/// call.
 ///
 /// # Errors
 /// As for [`refuse`].
@@ -27,7 +27,7 @@ pub(crate) fn install(
         jf,
         k,
     };
-    // The number of the call is the first word of what the filter sees.
+    // The number of the call is the first word that the filter sees.
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
     for call in calls {
         let is_it = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;

@@ -1,4 +1,5 @@
-//! From the completion queue to the completions of links, listeners and datagram sockets.
+//! Harvesting: from the completion queue to the completions of links, listeners and datagram
+//! sockets.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -19,18 +20,19 @@ use crate::limits::{
 use crate::slab::Key;
 use crate::transport::{DirectBuffer, SendBatch};
 
-/// What a harvest found.
+/// The result of a harvest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Harvest {
-    /// Operations have completed.
+    /// True if operations have completed.
     pub(super) any: bool,
-    /// There may be more completions.
+    /// True if there may be more completions.
     pub(super) more: bool,
 }
 
 impl State {
-    /// Takes in the completions of one round. What they give rise to (the stop of a receive that is
-    /// not read from) is submitted before the next, so that no flood of them delays it.
+    /// Processes the completions of one round. Operations that they cause (stopping a receive that
+    /// is not read from) are submitted before the next round, so that no flood of completions
+    /// delays them.
     pub(super) fn harvest_round(&mut self, ring: &IoUring) -> Harvest {
         // 1. Take entries out of the queue: no system call.
         let mut entries = [const { MaybeUninit::uninit() }; RING_COMPLETIONS_PER_ROUND];
@@ -40,7 +42,7 @@ impl State {
             queue.fill(&mut entries)
         };
         let count = entries.len();
-        // 2. Give each to the operation that it names.
+        // 2. Give each completion to the operation that it names.
         for entry in entries {
             match entry.user_data() {
                 CANCELLATION => {}
@@ -71,10 +73,10 @@ impl State {
         }
     }
 
-    /// A cancellation has completed; its target has a completion of its own. An operation that the
-    /// kernel is about to try again is not found just then, and would never end if it were not
-    /// cancelled again. One that has ended is not in the table any more, or its completion is on
-    /// its way.
+    /// Handles the completion of a cancellation; its target has a completion of its own. The kernel
+    /// does not find an operation that it is just about to retry, which would never end if it were
+    /// not cancelled again. An operation that has ended is no longer in the table, or its
+    /// completion follows.
     fn cancelled(&mut self, ring: &IoUring, target: Key, result: i32) {
         if result == -libc::ENOENT && self.ops.get(target).is_some() {
             self.push_cancel(ring, target);
@@ -82,7 +84,7 @@ impl State {
     }
 
     fn complete(&mut self, ring: &IoUring, key: Key, result: i32, flags: u32) {
-        // 1. Find the operation; unless it is multishot and goes on, it has ended.
+        // 1. Find the operation. It has ended, unless it is multishot and continues.
         let buffer = cqueue::buffer_select(flags);
         let Some(op) = self.ops.get(key) else {
             hold_event(move || tracing::error!(?key, result, "a completion of no operation"));
@@ -98,7 +100,7 @@ impl State {
             true => None,
             false => self.ops.remove(key),
         };
-        // 2. Store what it brought with its owner.
+        // 2. Store its result with its owner.
         match kind {
             OpKind::Stage { .. } => {
                 self.complete_stage(ring, owner, ended.is_some(), result, buffer);
@@ -117,7 +119,7 @@ impl State {
                     link.poll.end();
                     link.polled = Some(result);
                 }
-                // However it ended, the next call finds what there is.
+                // However the poll ended, the next call sees the socket's state.
                 Some(CompletionSlot::Readiness(socket)) => {
                     for poll in [&mut socket.read, &mut socket.write] {
                         if poll.key() == Some(key) {
@@ -163,14 +165,14 @@ impl State {
         }
     }
 
-    /// Drops what a memory holds once the lock is released.
+    /// Drops the contents of a memory once the lock is released.
     pub(super) fn discard(&mut self, mut memory: OpMemory) {
         (self.deferred.sends).extend(memory.unload_batch().map(|batch| *batch));
         self.deferred.receives.extend(memory.unload_direct());
         self.keep(memory);
     }
 
-    /// How a batch ended, once it has.
+    /// Takes the batch of a send that has ended, with the result.
     pub(super) fn take_sent(&mut self, owner: Key) -> Option<(Box<SendBatch>, i32)> {
         let (mut memory, result) = self.link(owner).sent.take()?;
         let batch = memory.unload_batch();
@@ -178,7 +180,7 @@ impl State {
         Some((batch?, result))
     }
 
-    /// How a direct receive ended, once it has.
+    /// Takes the destination of a direct receive that has ended, with the result.
     pub(super) fn take_direct_end(&mut self, owner: Key) -> Option<(DirectBuffer, i32)> {
         let (mut memory, result) = self.link(owner).direct_end.take()?;
         let direct = memory.unload_direct();
@@ -212,7 +214,7 @@ impl State {
             if len > 0 {
                 link.filled.extend(filled.take());
             }
-            // A receive that is being stopped may end by the want of buffers as well.
+            // A receive that is being stopped may also end for lack of buffers.
             if self.buffers.is_low() && (ended || !link.read.is_cancelling()) {
                 link.copy_out(&mut self.buffers);
             }
@@ -221,7 +223,7 @@ impl State {
                 link.stage_end = match result {
                     1.. => None,
                     // Nothing was lost: there was no buffer, the submitting thread is gone, or it
-                    // was cancelled. The next receive goes on.
+                    // was cancelled. The next receive continues.
                     _ if is_retryable(result) => None,
                     _ => Some(result),
                 };
@@ -237,8 +239,8 @@ impl State {
         }
     }
 
-    /// Stops a multishot receive that another thread than the driving one completes; the link,
-    /// woken by its end, submits it anew.
+    /// Stops a multishot receive whose completions keep running in another thread than the driving
+    /// one; its end wakes the link, which submits it again.
     fn count_strays(&mut self, ring: &IoUring, owner: Key, strayed: bool) {
         let Some(CompletionSlot::Link(link)) = self.slots.get_mut(owner) else {
             return;
@@ -276,7 +278,7 @@ impl State {
     }
 }
 
-/// True for the end of an operation that did nothing, and may be submitted again.
+/// Returns true for the end of an operation that did nothing, and may be submitted again.
 pub(super) fn is_retryable(result: i32) -> bool {
     matches!(
         -result,
@@ -284,7 +286,8 @@ pub(super) fn is_retryable(result: i32) -> bool {
     )
 }
 
-/// Closes a connection that no listener takes, as the system closes those of a listener's backlog.
+/// Closes a connection that no listener takes, as the system closes the connections in a listener's
+/// backlog.
 pub(super) fn refuse(fd: OwnedFd) {
     let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
 }

@@ -1,4 +1,4 @@
-//! A listening TCP socket, on which one multishot accept is armed while there is room for its
+//! A listening TCP socket. One multishot accept is armed on it while there is room for its
 //! connections.
 
 use std::io;
@@ -67,13 +67,13 @@ impl Listener for UringListener {
             match accepted {
                 None => return Poll::Pending,
                 Some(Ok(fd)) => {
-                    // A connection that died meanwhile has no peer any more.
+                    // A connection that died meanwhile has no peer address any more.
                     if let Ok(raw) = connection_of(fd) {
                         return Poll::Ready(Ok(raw));
                     }
                 }
                 Some(Err(error)) if died_in_backlog(&error) => {}
-                // Nothing is armed now: the poll after the back-off does that.
+                // No accept is armed now: the poll after the back-off arms one.
                 Some(Err(error)) => return Poll::Ready(Err(accept_error(&error))),
             }
         }
@@ -85,14 +85,14 @@ fn connection_of(fd: OwnedFd) -> io::Result<RawLink> {
         .and_then(|peer| SocketAddr::try_from(peer).ok().map(canonical))
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
     let local = local_addr(&fd)?;
-    // Fails only on a connection that is dead already, which its first receive reports.
+    // Fails only on a dead connection, which its first receive reports.
     let _ = sockopt::set_tcp_nodelay(&fd, true);
     Ok(RawLink::Socket { fd, peer, local })
 }
 
 impl Drop for UringListener {
     fn drop(&mut self) {
-        // Ends the listening now: the socket itself is closed with its last operation.
+        // Ends listening now: the socket itself is closed with its last operation.
         let _ = shutdown(&self.fd, Shutdown::Read);
         self.ring.abandon(self.slot, |_| ());
     }

@@ -1,33 +1,33 @@
-//! TCP sockets by completions: one io_uring per transport, its descriptor in Tokio's reactor.
-//! [`Transport::poll_drive`] harvests completions and submits what was pushed. Or a thread of its
-//! own sleeps in the ring itself: [`thread`].
+//! TCP sockets by completions: one io_uring per transport, whose descriptor is in Tokio's reactor.
+//! [`Transport::poll_drive`] harvests completions and submits pushed entries. Alternatively, a
+//! thread of its own sleeps in the ring itself: [`thread`].
 //!
-//! Sends are tried in the call that submits them, as most find room, unless many connections are at
-//! work and a driver is sure to submit: [`active`]. The rest and all receives are the ring's. See
-//! [`ring`] for locks, [`teardown`] for the end of operations, [`op`] for which memory is whose
-//! when, [`bufs`] for the buffers of staged receives, [`stream`] for the rule of one receive per
-//! socket.
+//! Sends are tried in the call that submits them, as most find room, unless many connections are
+//! active and a driver is sure to submit: [`active`]. The other sends and all receives go through
+//! the ring. See [`ring`] for locks, [`teardown`] for the end of operations, [`op`] for the
+//! ownership of memory, [`bufs`] for the buffers of staged receives, [`stream`] for the rule of one
+//! receive per socket.
 //!
 //! # Unsafe code
 //!
-//! The kernel follows pointers long after the call that gave them, so each lies in a slot that
-//! lives until the operation's completion (memory-model rules 1 and 7), also when its link is
-//! dropped or leaked: [`op`]. The queues are shared with the kernel, and used under one lock:
-//! [`ring`]. Region bytes are named by raw lists only (rule 2), under the leases that came with
-//! them (rule 4).
+//! The kernel follows pointers long after the call that passed them, so each is in a slot that
+//! lives until the operation's completion (memory-model rules 1 and 7), even if its link is dropped
+//! or leaked: [`op`]. The queues are shared with the kernel, and used under one lock: [`ring`].
+//! Region bytes are named by raw lists only (rule 2), under the leases that came with them (rule
+//! 4).
 //!
-//! # What is in the ring
+//! # Operations of the ring
 //!
-//! All receives: staged ones (multishot where a connection gets nothing else, into buffers provided
-//! to the kernel), and direct ones into their destination; one per socket at any time. A send goes
-//! through the ring only if it finds no room in the socket, or if many connections are at work,
-//! whose sends one system call takes along. Nothing that the driver submits wakes it
+//! All receives: staged ones (multishot if a connection receives nothing else, into buffers
+//! provided to the kernel), and direct ones into their destination; one per socket at any time. A
+//! send goes through the ring only if it finds no room in the socket, or if many connections are
+//! active, whose sends one system call submits together. Nothing that the driver submits wakes it
 //! (`Transport::try_park`).
 //!
 //! The kernel completes an operation in the thread that submitted it. A multishot receive that
-//! keeps completing elsewhere than where the driver runs is submitted anew. Where the driver is a
-//! thread, that thread alone enters the kernel; others push entries and notify it by an eventfd
-//! that the ring watches.
+//! keeps completing in another thread than the driver's is submitted again. If the driver is a
+//! thread, only that thread enters the kernel; others push entries and notify it by an eventfd that
+//! the ring watches.
 
 mod active;
 mod bufs;
@@ -76,7 +76,7 @@ enum DrivenBy {
 }
 
 impl UringTransport {
-    /// A transport that belongs to a thread: the one that begins the reactor.
+    /// Makes a transport that belongs to a thread: the one that begins the reactor.
     ///
     /// # Errors
     /// As for [`UringTransport::new`].
@@ -84,7 +84,7 @@ impl UringTransport {
         Self::for_thread_with_sizes(ports, RING_SUBMISSIONS, RING_COMPLETIONS)
     }
 
-    /// The same with queues of these sizes, each a power of two.
+    /// As [`UringTransport::for_thread`], with queues of these sizes, each a power of two.
     pub(super) fn for_thread_with_sizes(
         ports: Option<PortRange>,
         submissions: u32,
@@ -103,16 +103,16 @@ impl UringTransport {
         Ok((transport, reactor))
     }
 
-    /// Everything made by this transport lives on `runtime`, which must have I/O enabled and whose
-    /// driver polls [`Transport::poll_drive`].
+    /// Makes a transport on `runtime`, which must have I/O enabled and whose driver polls
+    /// [`Transport::poll_drive`]. Everything made by the transport lives there.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] when the kernel lacks or refuses what is needed.
+    /// [`ErrorKind::Unsupported`] if the kernel lacks or refuses what is needed.
     pub(super) fn new(runtime: Handle, ports: Option<PortRange>) -> Result<Self> {
         Self::with_sizes(runtime, ports, RING_SUBMISSIONS, RING_COMPLETIONS)
     }
 
-    /// The same with queues of these sizes, each a power of two.
+    /// As [`UringTransport::new`], with queues of these sizes, each a power of two.
     pub(super) fn with_sizes(
         runtime: Handle,
         ports: Option<PortRange>,
@@ -130,38 +130,38 @@ impl UringTransport {
         })
     }
 
-    /// From now on each send is tried in the call that submits it: where those who wait drive, none
-    /// may wait.
+    /// Tries each send in the call that submits it from now on: with manual progress, no task may
+    /// be waiting to drive.
     pub(super) fn sending_at_once(self) -> Self {
         self.ring.with(|state, _| state.active.turn_off());
         self
     }
 
-    /// How many staged receives this thread has submitted.
+    /// Returns how many staged receives this thread has submitted.
     #[cfg(test)]
     pub(super) fn armed_here(&self) -> usize {
         self.ring.armed_here()
     }
 
-    /// The operations that the kernel has.
+    /// Returns the operations that the kernel has.
     #[cfg(test)]
     pub(super) fn ops(&self) -> Vec<crate::slab::Key> {
         self.ring.with(|state, _| state.ops.keys())
     }
 
-    /// True while sends are gathered.
+    /// Returns true while sends are gathered.
     #[cfg(test)]
     pub(super) fn batches_sends(&self) -> bool {
         self.ring.batches_sends()
     }
 
-    /// How many operations the kernel has.
+    /// Returns how many operations the kernel has.
     #[cfg(test)]
     pub(super) fn in_flight(&self) -> usize {
         self.ring.in_flight()
     }
 
-    /// The ring, while it lives.
+    /// Returns the ring, while it lives.
     #[cfg(test)]
     pub(super) fn ring(&self) -> std::sync::Weak<dyn std::any::Any + Send + Sync> {
         let ring: Arc<dyn std::any::Any + Send + Sync> = Arc::clone(&self.ring) as _;

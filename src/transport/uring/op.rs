@@ -1,4 +1,4 @@
-//! Operations of the kernel's: one entry of the ring's table each, until its completion.
+//! Operations of the kernel: each has an entry of the ring's table, until its completion.
 //!
 //! ```text
 //!   owner's slot    Idle ──▶ InFlight ──▶ Cancelling
@@ -8,8 +8,8 @@
 //!   owner dropped   detached, and cancelled ──▶ completion: the memory is freed
 //! ```
 //!
-//! An operation is named by index and generation in its user data, so that a late completion finds
-//! no entry rather than the entry's next user. Memory that the kernel may follow lives in an
+//! The user data of an operation has its index and generation, so that a late completion finds no
+//! entry rather than the entry's next user. Memory that the kernel may follow is in an
 //! [`OpMemory`], whose address never changes, and which only the operation has.
 
 use std::mem;
@@ -30,16 +30,16 @@ use crate::transport::{DirectBuffer, SendBatch};
 
 /// One operation in flight.
 pub(super) struct Op {
-    /// The completions it ends in; `None`: detached, since those have been dropped.
+    /// The slot for its completion; `None`: detached, since the slot was dropped.
     pub(super) owner: Option<Key>,
-    /// Open at least as long as the kernel may look the number up.
+    /// Open at least as long as the kernel may look up its number.
     pub(super) fd: Arc<OwnedFd>,
     pub(super) kind: OpKind,
-    /// The number of its entry, in the order in which the kernel takes them.
+    /// Number of its entry, in the order in which the kernel takes them.
     pub(super) entry: u64,
-    /// The thread that submitted it, of a staged receive.
+    /// The thread that submitted it, for a staged receive.
     pub(super) submitter: Option<ThreadId>,
-    /// There exactly for `Send` and `Direct`.
+    /// Set exactly for `Send` and `Direct`.
     pub(super) memory: Option<OpMemory>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Op {
 pub(super) enum OpKind {
     Send,
     Direct,
-    /// A receive into any provided buffer; multishot, or of at most so many bytes.
+    /// A receive into any provided buffer; multishot, or of at most `size_max` bytes.
     Stage {
         multishot: bool,
         size_max: usize,
@@ -63,7 +63,7 @@ pub(super) enum OpSlot {
     #[default]
     Idle,
     InFlight(Key),
-    /// A cancellation is on its way.
+    /// A cancellation was submitted.
     Cancelling(Key),
 }
 
@@ -98,7 +98,7 @@ impl OpSlot {
         self.go(OpSlot::InFlight(key));
     }
 
-    /// The operation to cancel, unless that was asked for before.
+    /// Returns the operation to cancel, unless that was requested before.
     pub(super) fn cancel(&mut self) -> Option<Key> {
         let OpSlot::InFlight(key) = *self else {
             return None;
@@ -107,14 +107,14 @@ impl OpSlot {
         Some(key)
     }
 
-    /// The operation has completed.
+    /// Frees the slot: the operation has completed.
     pub(super) fn end(&mut self) {
         self.go(OpSlot::Idle);
     }
 }
 
 impl Op {
-    /// The kernel's form of this operation.
+    /// Returns the submission entry of this operation.
     pub(super) fn to_entry(&self, key: Key) -> Entry {
         let fd = types::Fd(self.fd.as_raw_fd());
         let entry = match (self.kind, &self.memory) {
@@ -145,13 +145,13 @@ impl Op {
     }
 }
 
-/// The user data of a cancellation without an operation. No key has it, since a slab never has
+/// User data of a cancellation that belongs to no operation. No key has it, since a slab never has
 /// an entry of the highest index.
 pub(super) const CANCELLATION: u64 = u64::MAX;
-/// The user data of the poll of a thread's eventfd; no key's either, for the same reason.
+/// User data of the poll of a thread's eventfd; no key has it either, for the same reason.
 pub(super) const WAKE_FD: u64 = u64::MAX - (1 << 32);
-/// What the user data of an operation's cancellation has besides its key. No key has it: that would
-/// take 2^31 operations in flight.
+/// Bit that the user data of an operation's cancellation has besides the operation's key. No key
+/// has it: that would take 2^31 operations in flight.
 const OF_OPERATION: u64 = 1 << 31;
 
 pub(super) fn cancel_entry(target: u64) -> Entry {
@@ -164,14 +164,14 @@ pub(super) fn cancel_entry(target: u64) -> Entry {
         .user_data(user_data)
 }
 
-/// Whose cancellation this user data is of, if it is of an operation's.
+/// Returns the operation that this user data cancels, if it belongs to an operation's cancellation.
 pub(super) fn cancelled(user_data: u64) -> Option<Key> {
     (user_data & OF_OPERATION != 0).then(|| Key::from_bits(user_data & !OF_OPERATION))
 }
 
-/// The memory of one operation at an address of its own: what is sent or received into, and the
-/// lists that name it. Held by a raw pointer, so that moving the slot claims nothing about it
-/// (memory-model rule 1).
+/// The memory of one operation at an address of its own: the buffers that are sent or received
+/// into, and the lists that name them. Held by a raw pointer, so that moving the slot claims
+/// nothing about it (memory-model rule 1).
 pub(super) struct OpMemory {
     parts: NonNull<Parts>,
 }
@@ -207,7 +207,7 @@ impl OpMemory {
         }
     }
 
-    /// Takes a batch in and lists its next `size_max` bytes, as far as the list goes.
+    /// Loads a batch and lists its next `size_max` bytes, as far as the list goes.
     pub(super) fn load_batch(&mut self, batch: Box<SendBatch>, size_max: usize) {
         let parts = self.parts_mut();
         parts.spans.clear();
@@ -218,7 +218,7 @@ impl OpMemory {
         parts.point();
     }
 
-    /// Takes a destination in and lists its next `size_max` bytes, as far as the list goes.
+    /// Loads a destination and lists its next `size_max` bytes, as far as the list goes.
     pub(super) fn load_direct(&mut self, direct: DirectBuffer, size_max: usize) {
         let parts = self.parts_mut();
         parts.spans.clear();
@@ -228,7 +228,7 @@ impl OpMemory {
         parts.point();
     }
 
-    /// Takes the batch out. Only for operations that have ended, or never began.
+    /// Unloads the batch. Only for operations that have ended, or never began.
     pub(super) fn unload_batch(&mut self) -> Option<Box<SendBatch>> {
         match mem::replace(&mut self.parts_mut().load, Load::None) {
             Load::Send(batch) => Some(batch),
@@ -236,7 +236,7 @@ impl OpMemory {
         }
     }
 
-    /// Takes the destination out, likewise.
+    /// Unloads the destination. Only for operations that have ended, or never began.
     pub(super) fn unload_direct(&mut self) -> Option<DirectBuffer> {
         match mem::replace(&mut self.parts_mut().load, Load::None) {
             Load::Receive(direct) => Some(direct),
@@ -267,8 +267,9 @@ impl OpMemory {
         }
     }
 
-    /// The kernel gathers until all is there, the stream ends or the receive is cancelled: one
-    /// completion per piece. A cancelled one reports what it has moved.
+    /// Makes an entry with which the kernel gathers bytes until the list is full, the stream ends
+    /// or the receive is cancelled: one completion per piece. A cancelled receive reports the bytes
+    /// that it has moved.
     fn receive_entry(&self, fd: types::Fd) -> Entry {
         let flags = libc::MSG_WAITALL;
         match self.parts().spans.as_iovecs() {
@@ -297,8 +298,7 @@ impl Parts {
 }
 
 impl Drop for OpMemory {
-    /// Dropped only after the operation's end; leaked where that is not known (memory-model rule
-    /// 7).
+    /// Dropped only after the operation's end; leaked if that is not known (memory-model rule 7).
     fn drop(&mut self) {
         // SAFETY: the pointer of the box that `empty` leaked, used once.
         drop(unsafe { Box::from_raw(self.parts.as_ptr()) });

@@ -1,4 +1,4 @@
-//! Whether the kernel has, and permits, what this backend needs.
+//! Whether the kernel has the operations that this backend needs, and permits them.
 
 use std::io;
 
@@ -6,9 +6,9 @@ use io_uring::{EnterFlags, IoUring, Probe, opcode};
 
 use crate::error::{Error, ErrorKind};
 
-/// What the backend submits, by the names of the kernel's header; and the operation that marks a
-/// kernel of 6.1 or later, in which receives are multishot (6.0) and a cancelled one reports the
-/// bytes it has moved (6.1).
+/// The operations that the backend submits, by the names of the kernel's header; and the operation
+/// that marks a kernel of 6.1 or later, in which receives are multishot (6.0) and a cancelled one
+/// reports the bytes it has moved (6.1).
 const NEEDED: [(u8, &str); 8] = [
     (opcode::Recv::CODE, "IORING_OP_RECV"),
     (opcode::RecvMsg::CODE, "IORING_OP_RECVMSG"),
@@ -20,7 +20,7 @@ const NEEDED: [(u8, &str); 8] = [
     (opcode::SendMsgZc::CODE, "IORING_OP_SENDMSG_ZC"),
 ];
 
-/// Fails when the kernel lacks an operation, which the error names.
+/// Fails if the kernel lacks an operation, which the error names.
 pub(super) fn check(ring: &IoUring) -> io::Result<()> {
     #[cfg(test)]
     refusal::check()?;
@@ -43,19 +43,20 @@ pub(super) fn check(ring: &IoUring) -> io::Result<()> {
     }
 }
 
-/// Fails when the kernel may not be entered for a ring, though one can be had: a filter may permit
-/// the one call and not the other.
+/// Fails if the kernel may not be entered for a ring, although a ring can be created: a filter may
+/// permit one call and not the other.
 fn enter(ring: &IoUring) -> io::Result<()> {
     let flags = EnterFlags::GETEVENTS.bits();
     // SAFETY: no entries, no argument.
     match unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) } {
-        // That of a thread is enabled later.
+        // The ring of a thread is enabled later.
         Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Ok(()),
         entered => entered.map(drop),
     }
 }
 
-/// Why there is no ring, in words for the log and the error, which has the system's number.
+/// Makes the error of a ring that cannot be had, for the log and the caller, with the system's
+/// error number.
 pub(super) fn refusal_of(error: &io::Error) -> Error {
     let number = match error.kind() {
         io::ErrorKind::Unsupported => Some(libc::ENOSYS),
@@ -73,7 +74,7 @@ pub(super) fn refusal_of(error: &io::Error) -> Error {
     Error::new(ErrorKind::Unsupported, format!("{why} ({error})")).with_os(number)
 }
 
-/// Lets a test be refused, as a kernel or a container may do.
+/// Lets a test have rings refused, as a kernel or a container may do.
 #[cfg(test)]
 pub(in crate::transport) mod refusal {
     use std::cell::Cell;
@@ -88,8 +89,8 @@ pub(in crate::transport) mod refusal {
         LACKING.get() == Some(code)
     }
 
-    /// For rings made by this thread within `act` the kernel lacks an operation: the first of those
-    /// needed, the second, and so on. `None` when there are no more.
+    /// Has the kernel lack an operation, for rings made by this thread within `act`: the first of
+    /// those needed, the second, and so on. `None` if there are no more.
     pub(in crate::transport) fn lacking<T>(
         which: usize,
         act: impl FnOnce() -> T,
@@ -108,7 +109,7 @@ pub(in crate::transport) mod refusal {
         }
     }
 
-    /// Rings made by this thread within `act` are refused with `errno`.
+    /// Has rings made by this thread within `act` refused with `errno`.
     pub(in crate::transport) fn with<T>(errno: i32, act: impl FnOnce() -> T) -> T {
         ERRNO.set(Some(errno));
         let result = act();

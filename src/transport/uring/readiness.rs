@@ -1,6 +1,6 @@
-//! The readiness of a datagram socket, as the ring reports it: one poll per direction, submitted
-//! when a call found no datagram, or no room. A poll checks the socket when it is submitted, so
-//! nothing is lost between the two.
+//! The readiness of a datagram socket, as reported by the ring: one poll per direction, submitted
+//! when a call found no datagram, or no room. A poll checks the socket when it is submitted, so no
+//! readiness is lost in between.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ pub(super) struct UringReadiness {
     ring: Arc<Ring>,
     slot: Key,
     fd: Arc<OwnedFd>,
-    /// The next read does not ask for readiness.
+    /// True if the next read does not ask for readiness.
     assumed_readable: bool,
 }
 

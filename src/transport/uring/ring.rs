@@ -7,20 +7,20 @@
 //!     └──▶ Failed ◀── Undriven
 //! ```
 //!
-//! One lock guards both queues, the operations and the slots. Nothing is woken and no memory of an
-//! operation is dropped under it, since either may run code of others: both are collected in the
+//! One lock guards both queues, the operations and the slots. Under it no task is woken and no
+//! memory of an operation is dropped, since both may run foreign code: they are collected in the
 //! [`DeferredActions`], and done once the lock is released.
 //!
 //! Submission is batched: a push wakes the driver, once, if it is parked, and its next
-//! [`Ring::poll_drive`] submits everything there is by one system call. Only cancellations that are
-//! waited for are submitted within the call. In a ring of a thread all this is that thread's: see
+//! [`Ring::poll_drive`] submits everything by one system call. Only cancellations that are awaited
+//! are submitted within the call. In a ring of a thread, that thread does all of this: see
 //! [`super::thread`].
 //!
-//! The ring runs its completions in the thread that submitted, when that enters the kernel for any
-//! reason (`COOP_TASKRUN`: an interrupt for each packet, from the processor that received it, would
-//! cost more than the packet). A thread that computes enters at its next timer tick. If the thread
-//! has exited, they end with `ECANCELED`, which no one asked for; then the operation is submitted
-//! again.
+//! The ring runs its completions in the thread that submitted, when that thread enters the kernel
+//! for any reason (`COOP_TASKRUN`: an interrupt for each packet, from the processor that received
+//! it, would cost more than the packet). A thread that computes enters at its next timer tick. If
+//! the thread has exited, its operations end with `ECANCELED` without having been cancelled; they
+//! are then submitted again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -56,11 +56,11 @@ use crate::slab::{Key, Slab};
 pub(super) struct Ring {
     pub(super) driven_by: RingDriver,
     pub(super) state: Mutex<State>,
-    /// Many connections are at work: their sends go to the ring.
+    /// True while many connections are active: their sends go to the ring.
     batching: AtomicBool,
 }
 
-/// What sleeps until operations complete.
+/// Where the driver sleeps until operations complete.
 pub(super) enum RingDriver {
     /// The reactor, which watches the ring's descriptor.
     Reactor(AsyncFd<IoUring>),
@@ -68,17 +68,17 @@ pub(super) enum RingDriver {
     Thread(IoUring),
 }
 
-/// How far a ring's life is.
+/// The state of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::transport) enum RingPhase {
     /// A driver polls it.
     Driven,
-    /// No driver polls it again: a drop of what was made by it waits for the end of its operations.
+    /// No driver polls it again: dropping an object made by it waits for the end of its operations.
     Undriven,
-    /// The kernel refuses to be entered: nothing is submitted, and what could not be ended is
-    /// leaked.
+    /// The kernel refuses to be entered: nothing is submitted, and operations that could not be
+    /// ended are leaked.
     Failed,
-    /// All has ended, or is leaked: nothing is submitted.
+    /// Everything has ended, or is leaked: nothing is submitted.
     Retired,
 }
 
@@ -89,33 +89,33 @@ state_machine! { RingPhase {
     Retired => [],
 }}
 
-/// What the lock guards.
+/// The state guarded by the lock.
 pub(super) struct State {
     pub(super) ops: Slab<Op>,
     pub(super) slots: Slab<CompletionSlot>,
     pub(super) buffers: ManuallyDrop<BufferRing>,
-    /// Entries queued so far, those that found no room yet included.
+    /// Number of entries queued so far, including entries that found no room yet.
     pub(super) entries: u64,
     /// Entries for which the queue had no room.
     pub(super) backlog: VecDeque<Entry>,
-    /// Staged receives that were pushed since the last submission, on a ring of the reactor's.
+    /// Staged receives pushed since the last submission, on a ring in the reactor.
     pub(super) unattributed: Vec<Key>,
-    /// The thread that polls the driver now, on a ring of the reactor's.
+    /// The thread that polls the driver now, on a ring in the reactor.
     pub(super) driving: Option<ThreadId>,
-    /// Something was pushed since the last submission.
+    /// True if anything was pushed since the last submission.
     pub(super) dirty: bool,
     /// The driver's waker, while it is parked; taken when a push wakes it.
     pub(super) driver: Option<Waker>,
     phase: RingPhase,
-    /// Which thread may enter the kernel.
+    /// The thread that may enter the kernel.
     pub(super) ring_owner: RingOwner,
-    /// What wakes the thread of a ring that has one.
+    /// The entry that wakes the thread of a ring that has one.
     pub(super) wake_fd: Option<Entry>,
-    /// The kernel has taken nothing since, although it was entered again and again.
+    /// Set since the kernel began to take nothing, although it was entered repeatedly.
     pub(super) refusals: Option<EnterRefusals>,
-    /// Why the ring has failed.
+    /// The reason why the ring has failed.
     pub(super) failure: Option<Error>,
-    /// The kernel has given the buffers back.
+    /// True once the kernel has returned the buffers.
     pub(super) buffers_are_ours: bool,
     pub(super) spare: Vec<OpMemory>,
     pub(super) deferred: DeferredActions,
@@ -124,7 +124,7 @@ pub(super) struct State {
 }
 
 impl Ring {
-    /// A ring in the reactor of the current runtime.
+    /// Makes a ring in the reactor of the current runtime.
     pub(super) fn new(submissions: u32, completions: u32) -> io::Result<Arc<Self>> {
         let ring = IoUring::builder()
             .setup_clamp()
@@ -143,7 +143,7 @@ impl Ring {
         Ok(Ring::of(RingDriver::Reactor(fd), buffers, RingOwner::Any))
     }
 
-    /// A ring for the thread that [begins](Ring::begin) with it.
+    /// Makes a ring for the thread that [begins](Ring::begin) with it.
     pub(super) fn for_thread(submissions: u32, completions: u32) -> io::Result<Arc<Self>> {
         let ring = IoUring::builder()
             .setup_clamp()
@@ -187,7 +187,7 @@ impl Ring {
         })
     }
 
-    /// Makes the calling thread the one that enters the kernel; the entry `wake_fd` polls its
+    /// Makes the calling thread the only one that enters the kernel; the entry `wake_fd` polls its
     /// eventfd.
     pub(super) fn begin(&self, wake_fd: Entry) -> io::Result<()> {
         self.with(|state, ring| {
@@ -207,7 +207,7 @@ impl Ring {
         }
     }
 
-    /// Takes the lock for `act`, then does what came up under it.
+    /// Takes the lock for `act`, then does the work that `act` deferred.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State, &IoUring) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut state, self.ring());
@@ -217,8 +217,8 @@ impl Ring {
         result
     }
 
-    /// Harvests completions, submits what was pushed, and leaves the waker with the reactor. Ready
-    /// when there was anything to harvest, and once the ring has failed, with the reason.
+    /// Harvests completions, submits pushed entries, and registers the waker with the reactor.
+    /// Ready if there was anything to harvest, and once the ring has failed, with the reason.
     pub(super) fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         // 1. Register with the reactor, before the queue is read: no edge is lost.
         if let RingDriver::Reactor(fd) = &self.driven_by {
@@ -235,11 +235,11 @@ impl Ring {
             state.driving = submits.then(ThreadId::current);
             state.driver = None; // It is awake.
             for _ in 0..RING_ROUNDS_PER_DRIVE {
-                // 2. Take in what has completed.
+                // 2. Harvest completions.
                 let round = state.harvest_round(ring);
                 all.any |= round.any;
-                // 3. Submit: what can be done at once has completed by then. A thread submits as it
-                // goes to sleep.
+                // 3. Submit: operations that need not wait have completed by then. A thread submits
+                // as it goes to sleep.
                 all.more = submits && state.submit(ring) || round.more;
                 if !all.more {
                     break;
@@ -253,7 +253,7 @@ impl Ring {
         if let Some(error) = failure {
             return Poll::Ready(Err(error));
         }
-        // 4. What is left is for the next poll.
+        // 4. The next poll handles what is left.
         if harvest.more {
             cx.waker().wake_by_ref();
         }
@@ -263,12 +263,12 @@ impl Ring {
         }
     }
 
-    /// True if a drive submits; the thread of a ring submits as it goes to sleep.
+    /// Returns true if a drive submits; the thread of a ring submits as it goes to sleep.
     fn submits_in_drive(&self) -> bool {
         matches!(self.driven_by, RingDriver::Reactor(_))
     }
 
-    /// Fails, with the reason, once the ring has.
+    /// Fails with the reason once the ring has failed.
     pub(super) fn check(&self) -> Result<()> {
         match self.with(|state, _| state.failure.clone()) {
             None => Ok(()),
@@ -288,8 +288,8 @@ impl Ring {
         })
     }
 
-    /// See [`Transport::has_completions`](crate::transport::Transport::has_completions). No system
-    /// call is made before the kernel reports by a flag that this thread has something to complete.
+    /// See [`Transport::has_completions`](crate::transport::Transport::has_completions). Makes no
+    /// system call until the kernel reports by a flag that this thread has something to complete.
     pub(super) fn has_completions(&self) -> bool {
         self.with(|state, ring| {
             if state.is_over() {
@@ -297,7 +297,7 @@ impl Ring {
             }
             // SAFETY: as in `flush_backlog`.
             if unsafe { ring.submission_shared() }.taskrun() {
-                // An error is met again by the next drive.
+                // The next drive meets an error again.
                 let _ = state.enter(ring);
             }
             // SAFETY: as in `harvest_round`.
@@ -305,17 +305,17 @@ impl Ring {
         })
     }
 
-    /// True while sends are better gathered than tried one by one.
+    /// Returns true while sends should be gathered rather than tried one by one.
     pub(super) fn batches_sends(&self) -> bool {
         self.batching.load(Ordering::Relaxed)
     }
 
-    /// Adds the completions of a link.
+    /// Adds the completion slot of a link.
     pub(super) fn insert_link(&self, slot: LinkCompletions) -> Key {
         self.with(|state, _| state.insert(CompletionSlot::Link(Box::new(slot))))
     }
 
-    /// How many staged receives this thread has submitted.
+    /// Returns how many staged receives this thread has submitted.
     #[cfg(test)]
     pub(super) fn armed_here(&self) -> usize {
         let here = Some(ThreadId::current());
@@ -326,7 +326,7 @@ impl Ring {
         })
     }
 
-    /// How many operations the kernel has.
+    /// Returns how many operations the kernel has.
     #[cfg(test)]
     pub(super) fn in_flight(&self) -> usize {
         self.with(|state, _| state.ops.len())
@@ -334,8 +334,8 @@ impl Ring {
 }
 
 /// Clears the readiness and registers the waker. Without its reactor (an error) nothing here makes
-/// progress, and the driver is being dropped. Outside of Tokio's cooperative budget, as all that
-/// the driver does.
+/// progress, and the driver is being dropped. Outside of Tokio's cooperative budget, like all work
+/// of the driver.
 fn wait_in_reactor(fd: &AsyncFd<IoUring>, cx: &mut Context<'_>) {
     let mut ready = pin!(tokio::task::unconstrained(poll_fn(|cx| loop {
         match fd.poll_read_ready(cx) {
@@ -361,7 +361,7 @@ impl State {
         self.phase
     }
 
-    /// True once nothing is submitted any more.
+    /// Returns true once nothing is submitted any more.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, RingPhase::Failed | RingPhase::Retired)
     }
@@ -387,7 +387,7 @@ impl State {
         }
     }
 
-    /// The next bytes that were received for a link, at most `size_max`.
+    /// Takes the next bytes received for a link, at most `size_max`.
     pub(super) fn take_received(&mut self, key: Key, size_max: usize) -> Option<Stage> {
         match self.slots.get_mut(key) {
             Some(CompletionSlot::Link(slot)) => slot.take_received(&mut self.buffers, size_max),

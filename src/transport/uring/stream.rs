@@ -1,15 +1,15 @@
-//! One TCP connection whose receives, and sends that find no room, are the ring's.
+//! One TCP connection whose receives, and sends that find no room, go through the ring.
 //!
 //! # Receiving
 //!
-//! Staged receives are for headers and small frames. They take a provided buffer, and their bytes
-//! wait there for the link. One of them may outlive the submission it was made for, since it uses
-//! no memory of the application: what it brings is the next receive's. A connection that receives
+//! Staged receives are for headers and small frames. They take a provided buffer, in which their
+//! bytes wait for the link. A staged receive may outlive the submission it was made for, since it
+//! uses no memory of the application: its bytes go to the next receive. A connection that receives
 //! nothing else gets a multishot one, which needs no arming per message.
 //!
-//! A direct receive first takes what has been received; then it waits for the end of a staged
-//! receive in flight, which it cancels; then it is the one receive of the socket (memory-model rule
-//! 5).
+//! A direct receive first takes bytes that have been received already; then it waits for the end of
+//! a staged receive in flight, which it cancels; then it is the one receive of the socket
+//! (memory-model rule 5).
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ use crate::transport::epoll::{
 use crate::transport::stream::{Stream, Submissions};
 use crate::transport::{IoSizes, KeepAliveConfig, LinkStats, RawLink, TrafficMark};
 
-/// What ends a watch.
+/// Poll events that end a watch.
 const PEER_END: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
 
 pub(super) struct UringStream {
@@ -43,15 +43,15 @@ pub(super) struct UringStream {
     slot: Key,
     /// `None` once the connection is broken, or taken out.
     fd: Option<Arc<OwnedFd>>,
-    /// Staged receives since the last direct one.
+    /// Number of staged receives since the last direct one.
     staged: u32,
-    /// An error that the system reports only once, found by a watch. The end of the stream that a
-    /// later receive finds is due to it.
+    /// An error that the system reports only once, found by a watch. If a later receive finds the
+    /// end of the stream, this error is the cause.
     watch_error: Option<Error>,
 }
 
 impl UringStream {
-    /// A socket on which `connect` has begun.
+    /// Makes the stream of a socket on which `connect` has begun.
     pub(super) fn new(ring: &Arc<Ring>, fd: OwnedFd, waker: Waker) -> Self {
         let completions = LinkCompletions::new(waker);
         UringStream {
@@ -63,13 +63,14 @@ impl UringStream {
         }
     }
 
-    /// A connected socket.
+    /// Makes the stream of a connected socket.
     pub(super) fn connected(ring: &Arc<Ring>, fd: OwnedFd, waker: Waker) -> Result<Self> {
         make_blocking(&fd)?;
         Ok(Self::new(ring, fd, waker))
     }
 
-    /// Tries the batch here; what finds no room, or is gathered with others', goes to the ring.
+    /// Tries to send the batch here; what finds no room, or is gathered with others, goes to the
+    /// ring.
     fn try_send(&mut self, io: &mut Submissions) {
         let Some(fd) = &self.fd else { return };
         let size_max = io.sizes.send;
@@ -113,16 +114,16 @@ impl UringStream {
         }
     }
 
-    /// Ends the armed receive with staged bytes, of which there are no more than it wants: as they
-    /// are, or copied to their destination.
+    /// Ends the armed receive with staged bytes, no more than it asked for: in their stage, or
+    /// copied to their destination.
     fn received(&mut self, io: &mut Submissions, stage: Stage) {
         let copied = io.armed_direct().map_or(Ok(()), |direct| {
             direct.payload.copy_in(direct.offset, &stage)
         });
         match copied {
             Ok(()) => io.end_receive(stage.len(), Some(stage)),
-            // The region refuses. What was copied before that is copied again, if the rest of the
-            // bytes may come in later.
+            // The region refuses access. Bytes copied before that are copied again, if the rest can
+            // be copied later.
             Err(AccessError::Closed(_)) => {
                 (self.ring).with(|state, _| state.link(self.slot).put_back(stage));
                 io.end_cancelled();
@@ -138,15 +139,15 @@ impl UringStream {
         }
     }
 
-    /// Why the socket has failed: as it says, or because the ring has, which shuts its sockets
-    /// down.
+    /// Returns why the socket has failed: its own error, or that of the ring, which shuts its
+    /// sockets down when it fails.
     #[cold]
     fn reason(&self, error: &io::Error, what: &'static str) -> Error {
         let failure = self.ring.check().err();
         failure.unwrap_or_else(|| Error::from_io(error, what))
     }
 
-    /// Cancels what is in flight, and takes in what has ended by it.
+    /// Cancels operations in flight, and handles those that have ended by it.
     fn cancel(&self, choose: impl FnOnce(&mut LinkCompletions) -> Vec<&mut OpSlot>) {
         self.ring.with(|state, ring| {
             let ops = choose(state.link(self.slot)).into_iter();
@@ -157,7 +158,7 @@ impl UringStream {
     }
 }
 
-/// Gives the armed receive to the ring, unless it waits for a staged one that is there.
+/// Gives the armed receive to the ring, unless it must wait for a staged one.
 fn start_receive(
     state: &mut State,
     ring: &IoUring,
@@ -193,10 +194,10 @@ fn start_receive(
     }
 }
 
-/// What a staged receive brought.
+/// The result of a staged receive.
 enum StagedEnd {
     Bytes(Stage),
-    /// Zero, or the system's error, negative.
+    /// Zero, or the system's error as a negative number.
     End(i32),
 }
 
@@ -213,7 +214,7 @@ impl Stream for UringStream {
             None => None,
             Some(result) if is_retryable(result) => None,
             Some(result) if result < 0 => Some(Err(os_error(result))),
-            // 2. The socket knows how the connect ended.
+            // 2. Ask the socket how the connect ended.
             Some(_) => match connect_result(fd, io.peer) {
                 Err(error) if would_block(&error) => None,
                 result => Some(result),
@@ -264,8 +265,8 @@ impl Stream for UringStream {
             .armed_direct()
             .map_or(size_max, |direct| (direct.len as usize).min(size_max));
         let (slot, staged) = (self.slot, &mut self.staged);
-        // 1. Bytes that staged receives have brought, then the end of the stream.
-        // 2. Else the receive goes to the ring.
+        // 1. Take bytes that staged receives have received, then the end of the stream.
+        // 2. Otherwise the receive goes to the ring.
         let end = self.ring.with(|state, ring| {
             if let Some(stage) = state.take_received(slot, wanted) {
                 return Some(StagedEnd::Bytes(stage));
@@ -293,7 +294,7 @@ impl Stream for UringStream {
             if let Some(end) = link.stage_end.take() {
                 return (Some(end), None);
             }
-            // A staged receive would take bytes that are not wanted now, and an error that is to be
+            // A staged receive would take bytes that are not wanted now, and an error that must be
             // reported here.
             if !link.read.is_idle() {
                 if let Some(op) = link.read.cancel() {
@@ -352,7 +353,7 @@ impl Stream for UringStream {
 
     fn abort(&mut self) {
         let Some(fd) = self.fd.take() else { return };
-        // A zero linger time makes close send a reset and drop what was not sent.
+        // A zero linger time makes close send a reset and drop unsent bytes.
         let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
         drop(fd);
         // The last of the operations in flight closes the socket.
@@ -361,7 +362,7 @@ impl Stream for UringStream {
 
     fn finish(&mut self, _io: &mut Submissions) {
         if let Some(fd) = &self.fd {
-            // Fails only if the connection is gone already, which its reading side reports.
+            // Fails only if the connection is gone already, which its receiving side reports.
             let _ = shutdown(fd, Shutdown::Write);
         }
     }
@@ -392,12 +393,12 @@ impl Stream for UringStream {
     }
 
     fn set_traffic(&mut self, mark: TrafficMark) -> Result<()> {
-        // A connection that is broken already says so by its next outcome.
+        // A broken connection reports that with its next outcome.
         self.fd.as_ref().map_or(Ok(()), |fd| mark.apply(fd))
     }
 
     fn take_raw(&mut self, io: &Submissions) -> Option<RawLink> {
-        // A receive in flight would take bytes of the next owner's.
+        // A receive in flight would take bytes of the next owner.
         self.cancel(|link| vec![&mut link.read, &mut link.poll]);
         let is_clean = self.ring.with(|state, _| {
             let link = state.link(self.slot);
@@ -423,8 +424,8 @@ impl Drop for UringStream {
     fn drop(&mut self) {
         let fd = self.fd.take();
         self.ring.abandon(self.slot, |state| {
-            // Closing a socket with unread bytes resets the connection; these were read from it
-            // already, by the ring.
+            // Closing a socket with unread bytes resets the connection; these were read from it by
+            // the ring already, so the reset is asked for.
             if let Some(fd) = fd
                 && state.link(self.slot).unread_bytes() > 0
             {

@@ -1,5 +1,5 @@
-//! Into the ring: operations get an entry of the table, their submission entries are queued, and
-//! one system call submits them.
+//! Submission: operations get an entry of the table, their submission entries are queued, and one
+//! system call submits them.
 
 use std::io;
 use std::mem;
@@ -185,15 +185,15 @@ impl State {
         }
     }
 
-    /// How many entries the kernel has taken.
+    /// Returns how many entries the kernel has taken.
     pub(super) fn entries_taken(&self, ring: &IoUring) -> u64 {
         // SAFETY: as in `flush_backlog`.
         let waiting = unsafe { ring.submission_shared() }.len() + self.backlog.len();
         self.entries - waiting as u64
     }
 
-    /// The thread of the ring is about to sleep: moves the backlog to the queue, and says how to go
-    /// on.
+    /// Called when the thread of the ring is about to sleep: moves the backlog to the queue, and
+    /// returns how to go on.
     pub(super) fn before_sleep(&mut self, ring: &IoUring) -> BeforeSleep {
         if self.failure.is_some() {
             return match self.dirty {
@@ -213,7 +213,7 @@ impl State {
         }
     }
 
-    /// Gives the kernel what is in the queue.
+    /// Submits the queue to the kernel.
     pub(super) fn enter(&mut self, ring: &IoUring) -> io::Result<usize> {
         let entered = if self.ring_owner == RingOwner::Any {
             ring.submitter().submit()
@@ -231,12 +231,12 @@ impl State {
         entered
     }
 
-    /// Submits everything that was pushed. True if there was anything.
+    /// Submits everything that was pushed. Returns true if there was anything.
     pub(super) fn submit(&mut self, ring: &IoUring) -> bool {
         if !self.ring_owner.is_mine() || !mem::take(&mut self.dirty) || self.is_over() {
             return false;
         }
-        // 1. Note which thread completes what it submits.
+        // 1. Note which thread will complete the operations that it submits.
         for key in self.unattributed.drain(..) {
             if let Some(op) = self.ops.get_mut(key) {
                 op.submitter = Some(ThreadId::current());
@@ -259,19 +259,19 @@ impl State {
                 },
             }
         }
-        // 3. The rest is for the next drive.
+        // 3. The next drive submits the rest.
         self.mark_dirty();
         true
     }
 
-    /// The kernel refused to be entered: says when to try again. A refusal that does not pass, or
-    /// of an unknown kind, ends the ring.
+    /// Handles a refusal of the kernel to be entered; returns when to try again. A refusal that
+    /// does not pass, or of an unknown kind, ends the ring.
     pub(super) fn refused(&mut self, ring: &IoUring, error: &io::Error) -> Retry {
         let retry = match error.raw_os_error() {
             // A signal came first.
             Some(libc::EINTR) => Retry::Now,
-            // The kernel keeps completions that found the queue full, and takes entries once there
-            // is room.
+            // The kernel keeps completions that found the queue full, and takes entries again once
+            // there is room.
             Some(libc::EBUSY) => {
                 self.harvest_round(ring);
                 Retry::Now
@@ -288,8 +288,8 @@ impl State {
         retry
     }
 
-    /// Submits now, and takes in what has completed by it: for cancellations that are waited for.
-    /// On a ring of another thread that thread does, which the push has woken.
+    /// Submits now, and harvests completions, for cancellations that are awaited. A ring of another
+    /// thread is left to that thread, which the push has woken.
     pub(super) fn submit_and_harvest(&mut self, ring: &IoUring) {
         if !self.ring_owner.is_mine() || self.is_over() {
             return;
@@ -302,18 +302,18 @@ impl State {
     }
 }
 
-/// What the thread of a ring does before it sleeps.
+/// What the thread of a ring must do before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BeforeSleep {
-    /// Enters the kernel, where it sleeps if it may; without work only to sleep.
+    /// Enter the kernel, and sleep there if `may_wait`; without work only to sleep.
     Enter { has_work: bool, may_wait: bool },
-    /// Drives once more: the ring has failed, which the driver does not know yet.
+    /// Drive once more: the ring has failed, and the driver does not know that yet.
     Drive,
-    /// Sleeps elsewhere: there is no ring any more.
+    /// Sleep elsewhere: there is no ring any more.
     Failed,
 }
 
-/// What the kernel has refused since it was last entered.
+/// Refusals of the kernel since it was last entered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EnterRefusals {
     since: Instant,
@@ -330,7 +330,7 @@ impl Default for EnterRefusals {
 }
 
 impl EnterRefusals {
-    /// Counts another one. True if it is not to be expected that they pass.
+    /// Counts another refusal. Returns true if it is unlikely that they pass.
     fn is_permanent(&mut self, now: Instant) -> bool {
         self.count += 1;
         let lasted = now.saturating_duration_since(self.since);

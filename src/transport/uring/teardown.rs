@@ -1,15 +1,16 @@
-//! The end of operations that are not wanted any more, and that of the ring itself: everything is
-//! cancelled and waited for before its memory is freed (memory-model rule 7).
+//! The end of operations that are no longer needed, and of the ring itself: everything is cancelled
+//! and awaited before its memory is freed (memory-model rule 7).
 //!
 //! # A ring that fails
 //!
-//! A kernel that refuses `io_uring_enter`, at once or for longer than `RING_REFUSAL_MAX` where a
-//! refusal may pass (`EINTR`, `EBUSY`, `EAGAIN`), gets and ends nothing any more: the ring has
-//! failed. What the kernel has not taken is freed. What it has is cancelled by other calls, and
-//! leaked, with a line in the log, if it does not end by those. `poll_drive` says so, and the
-//! driver ends: every operation ends with `DriverGone`, which names the system call and its error,
-//! endpoints shut down, a listener closes with an error event, and later calls get the same. What
-//! is opened anew does without a ring, or says why there is none.
+//! The ring has failed if the kernel refuses `io_uring_enter`, at once, or for longer than
+//! `RING_REFUSAL_MAX` if the refusal may pass (`EINTR`, `EBUSY`, `EAGAIN`): nothing is submitted or
+//! ended by it any more. Operations that the kernel has not taken are freed. The others are
+//! cancelled by other calls, and leaked, with a line in the log, if they do not end by those.
+//! `poll_drive` reports the failure, and the driver ends: every operation ends with `DriverGone`,
+//! which names the system call and its error, endpoints shut down, a listener closes with an error
+//! event, and later calls get the same error. Objects that are opened again do without a ring, or
+//! report why there is none.
 
 use std::io;
 use std::mem::{self, ManuallyDrop};
@@ -33,8 +34,8 @@ use crate::limits::{RING_REAP_STEP, RING_REAP_TIMEOUT, RING_REAP_TIMEOUT_FAILED}
 use crate::slab::Key;
 
 impl Ring {
-    /// Drops a completion slot; `first` sees it under the same lock. On a ring that is not driven
-    /// its operations have ended by the return.
+    /// Drops a completion slot; `first` runs under the same lock. On a ring that is not driven its
+    /// operations have ended when this returns.
     pub(super) fn abandon(&self, owner: Key, first: impl FnOnce(&mut State)) {
         let waits = self.with(|state, ring| {
             first(state);
@@ -47,7 +48,7 @@ impl Ring {
     }
 
     /// See [`Transport::shutdown`](crate::transport::Transport::shutdown). A ring of a thread ends
-    /// with this, on that thread.
+    /// with this call, on that thread.
     pub(super) fn shutdown(&self) {
         self.with(|state, _| {
             if state.phase() == RingPhase::Driven {
@@ -60,8 +61,8 @@ impl Ring {
         }
     }
 
-    /// Ends everything in flight. A cancellation that concerns another thread's operation, or that
-    /// of a thread that has exited, takes effect there: later than the call that asks for it.
+    /// Ends everything in flight. Cancelling an operation of another thread, or of a thread that
+    /// has exited, takes effect there: later than the call that asks for it.
     fn reap(&self) {
         self.with(|state, ring| state.cancel_all(ring));
         let deadline = Instant::now() + RING_REAP_TIMEOUT;
@@ -77,21 +78,24 @@ impl State {
         self.submit_and_harvest(ring);
     }
 
-    /// Waits a little for operations to end. True once all have, or if it is not for us to wait.
+    /// Waits a little for operations to end. Returns true once all have, or if this thread must not
+    /// wait.
     fn reap_some(&mut self, ring: &IoUring) -> bool {
         if self.ops.len() == 0 || !self.ring_owner.is_mine() || self.is_over() {
             return true;
         }
         let step = Timespec::from(RING_REAP_STEP);
         let args = SubmitArgs::new().timespec(&step);
-        // Runs what the kernel has left to do in this thread; time that is up is no failure.
+        // Runs the work that the kernel has deferred to this thread; running out of time is no
+        // failure.
         let _ = ring.submitter().submit_with_args(1, &args);
         self.dirty = true;
         self.submit_and_harvest(ring);
         self.ops.len() == 0
     }
 
-    /// Drops a completion slot: what is in flight for it is cancelled, and freed when it has ended.
+    /// Drops a completion slot: its operations in flight are cancelled, and freed when they have
+    /// ended.
     fn abandon(&mut self, ring: &IoUring, owner: Key) {
         let Some(slot) = self.slots.remove(owner) else {
             return;
@@ -132,7 +136,7 @@ impl State {
         }
     }
 
-    /// Cancels everything and waits for it, for a while; then nothing is submitted any more.
+    /// Cancels everything and waits for a while; then nothing is submitted any more.
     fn retire(&mut self, ring: &IoUring) {
         if self.is_over() {
             return;
@@ -147,8 +151,9 @@ impl State {
         self.ring_owner = RingOwner::None;
     }
 
-    /// The kernel refuses to be entered: by the usual way it takes and ends nothing any more. The
-    /// driver learns it by `poll_drive`, and ends everything.
+    /// Marks the ring as failed: the kernel refuses to be entered, so that no operation is
+    /// submitted or ended in the usual way. `poll_drive` reports that to the driver, which ends
+    /// everything.
     pub(super) fn fail(&mut self, ring: &IoUring, error: &io::Error) {
         if self.is_over() {
             return;
@@ -169,12 +174,12 @@ impl State {
         }
         let deadline = Instant::now() + RING_REAP_TIMEOUT_FAILED;
         loop {
-            // A system call of its own, which may be permitted still.
+            // A system call of its own, which may still be permitted.
             let any = CancelBuilder::any().all();
             let step = Timespec::from(RING_REAP_STEP);
             let _ = ring.submitter().register_sync_cancel(Some(step), any);
-            // Has the kernel do what it has deferred, if it lets itself be entered for that. Not
-            // one entry is submitted: their memory is freed below.
+            // Has the kernel do its deferred work, if it lets itself be entered for that. No entry
+            // is submitted: their memory is freed below.
             let flags = EnterFlags::GETEVENTS.bits();
             // SAFETY: no entries, no argument.
             let _ = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
@@ -183,15 +188,16 @@ impl State {
             if !self.ops.keys().iter().any(in_flight) || Instant::now() >= deadline {
                 break;
             }
-            // On its way out of any system call the thread completes what has ended.
+            // When it leaves any system call the thread completes operations that have ended.
             thread::park_timeout(RING_REAP_STEP);
         }
         self.free_ended(ring);
         self.mark_dirty();
     }
 
-    /// Frees what the kernel has not taken, which it never will. What it has taken and not ended is
-    /// leaked with the buffers, since the kernel may still use it (memory-model rule 7).
+    /// Frees operations that the kernel has not taken, and never will. Operations that it has taken
+    /// and not ended are leaked with the buffers, since the kernel may still use them (memory-model
+    /// rule 7).
     fn free_ended(&mut self, ring: &IoUring) {
         let taken = self.entries_taken(ring);
         self.backlog.clear();
@@ -214,7 +220,7 @@ impl State {
             return;
         }
         if self.wake_fd.take().is_some() {
-            // The kernel keeps the eventfd no longer than the thread.
+            // The kernel must not keep the eventfd longer than the thread.
             let wake_fd = CancelBuilder::user_data(WAKE_FD);
             let _ = ring.submitter().register_sync_cancel(None, wake_fd);
         }
@@ -223,7 +229,7 @@ impl State {
     }
 }
 
-/// The error of everything in a ring that has failed.
+/// Makes the error of everything in a ring that has failed.
 fn failure(error: &io::Error) -> Error {
     let what = format!(
         "io_uring_enter: {error}; what was open in this ring has ended, open it anew (the backend \
@@ -233,7 +239,7 @@ fn failure(error: &io::Error) -> Error {
 }
 
 impl Drop for Ring {
-    /// Everything is cancelled and waited for, here or when the ring's thread ended.
+    /// Everything has been cancelled and awaited, here or when the ring's thread ended.
     fn drop(&mut self) {
         let ring = match &self.driven_by {
             RingDriver::Reactor(fd) => fd.get_ref(),

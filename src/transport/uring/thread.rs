@@ -1,12 +1,12 @@
-//! A ring that belongs to one thread: no other enters the kernel for it (`SINGLE_ISSUER`), and
-//! completions are made only while that thread asks for them (`DEFER_TASKRUN`). One system call
-//! submits what was pushed, makes completions, and sleeps until there are any.
+//! A ring that belongs to one thread: no other thread enters the kernel for it (`SINGLE_ISSUER`),
+//! and completions are made only while that thread asks for them (`DEFER_TASKRUN`). One system call
+//! submits pushed entries, makes completions, and sleeps until there are any.
 //!
 //! Any thread pushes entries and takes completions out of the slots, under the ring's lock. Only
 //! the [`RingOwner`] enters the kernel and harvests the completion queue. The others notify the
-//! [`WakeFd`], which wakes the thread if it sleeps. When the thread leaves the ring everything that
-//! it has submitted has ended or is leaked (memory-model rule 7); what is pushed later is never
-//! submitted, so that its memory stays its owner's.
+//! [`WakeFd`], which wakes the thread if it sleeps. When the thread leaves the ring, every
+//! operation that it has submitted has ended or is leaked (memory-model rule 7); entries pushed
+//! later are never submitted, so their memory stays their owner's.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -31,12 +31,12 @@ use crate::limits::RING_RETRY_PAUSE;
 use crate::transport::Clock;
 use crate::transport::run::Reactor;
 
-/// Which thread may enter the kernel for a ring, and harvest its completion queue.
+/// The thread that may enter the kernel for a ring, and harvest its completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingOwner {
-    /// The one that has the lock.
+    /// Any thread that has the lock.
     Any,
-    /// None: the thread of the ring has not begun, or has ended.
+    /// No thread: the ring's thread has not begun, or has ended.
     None,
     Thread(ThreadId),
 }
@@ -51,7 +51,7 @@ impl RingOwner {
     }
 }
 
-/// How the thread of a ring is woken, and when it wakes by itself.
+/// Wakes the thread of a ring, and has the times at which it wakes by itself.
 pub(super) struct WakeState {
     wake_fd: Arc<WakeFd>,
     timers: Mutex<BTreeMap<(Instant, u64), Waker>>,
@@ -91,7 +91,7 @@ impl WakeState {
         }
     }
 
-    /// How long the thread may sleep.
+    /// Returns how long the thread may sleep.
     fn time_left(&self) -> Option<Duration> {
         let first = self.timers().keys().next().map(|(at, _)| *at);
         first.map(|at| at.saturating_duration_since(Instant::now()))
@@ -103,7 +103,7 @@ impl WakeState {
             timers.insert((at, clock), waker.clone());
             timers.keys().next() == Some(&(at, clock))
         };
-        // The thread may sleep for longer than that.
+        // The thread may be sleeping for longer than that.
         if is_first && !self.is_mine() {
             self.wake_fd.notify();
         }
@@ -119,9 +119,9 @@ struct WakeFd {
 
 /// The thread runs, and polls its future once more before it sleeps.
 const AWAKE: u8 = 0;
-/// It sleeps in the kernel, or is about to.
+/// The thread sleeps in the kernel, or is about to.
 const ASLEEP: u8 = 1;
-/// It was notified since its last poll.
+/// The thread was notified since its last poll.
 const NOTIFIED: u8 = 2;
 
 impl WakeFd {
@@ -132,7 +132,8 @@ impl WakeFd {
         })
     }
 
-    /// Completes at each write; the count itself is never read, and 64 bits do not fill.
+    /// Makes the entry that completes at each write; the count itself is never read, and 64 bits do
+    /// not overflow.
     fn entry(&self) -> Entry {
         opcode::PollAdd::new(types::Fd(self.fd.as_raw_fd()), libc::POLLIN as u32)
             .multi(true)
@@ -142,17 +143,17 @@ impl WakeFd {
 
     fn notify(&self) {
         if self.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
-            // Fails only when the count is full, and then it is readable anyway.
+            // Fails only if the count is full, and then the eventfd is readable anyway.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
 
-    /// The poll that follows serves all notifications so far.
+    /// Clears the notifications: the poll that follows serves all of them.
     fn clear(&self) {
         self.state.swap(AWAKE, Ordering::AcqRel);
     }
 
-    /// False if there was a notification since [`WakeFd::clear`].
+    /// Returns false if there was a notification since [`WakeFd::clear`].
     fn try_sleep(&self) -> bool {
         let asleep =
             self.state
@@ -162,14 +163,14 @@ impl WakeFd {
 }
 
 impl WakeFd {
-    /// Sleeps until a notification or the end of the time, where no ring watches the eventfd.
+    /// Sleeps until a notification or the end of the time, without a ring to watch the eventfd.
     fn sleep(&self, time: Option<Duration>) {
         if time == Some(Duration::ZERO) || !self.try_sleep() {
             return;
         }
         let time = time.and_then(|time| rustix::time::Timespec::try_from(time).ok());
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        // After an error too the thread polls its future once more.
+        // After an error the thread also polls its future once more.
         let _ = poll(&mut fds, time.as_ref());
         let _ = rustix::io::read(&self.fd, &mut [0; 8]);
     }
@@ -196,7 +197,7 @@ impl RingThread {
         RingThread { ring, wake_state }
     }
 
-    /// Submits what was pushed, and sleeps until a completion, a notification or a deadline.
+    /// Submits pushed entries, and sleeps until a completion, a notification or a deadline.
     fn park(&self, submitter: &Submitter<'_>) {
         // 1. Under the lock: move the backlog into the queue.
         let time_left = self.wake_state.time_left();
@@ -208,8 +209,8 @@ impl RingThread {
         // 2. From here on a notification writes to the eventfd, which ends the sleep.
         let sleeps =
             may_wait && time_left != Some(Duration::ZERO) && self.wake_state.wake_fd.try_sleep();
-        // 3. One call submits, makes completions and sleeps. Without sleep it is made under the
-        // lock.
+        // 3. One call submits, makes completions and sleeps. If it does not sleep, it is made under
+        // the lock.
         let entered = match time_left {
             _ if !sleeps && may_wait && !has_work => return,
             _ if !sleeps => self.ring.with(|state, ring| state.enter(ring)),
@@ -221,7 +222,7 @@ impl RingThread {
         };
         let retry = match entered {
             Ok(_) => return,
-            // Time is up.
+            // The time is up.
             Err(error) if error.raw_os_error() == Some(libc::ETIME) => return,
             Err(error) => self.ring.with(|state, ring| state.refused(ring, &error)),
         };
@@ -244,7 +245,7 @@ impl Reactor for RingThread {
         let waker = Waker::from(Arc::clone(&self.wake_state.wake_fd));
         let mut cx = Context::from_waker(&waker);
         let mut submitter = self.ring.ring().submitter();
-        // Saves the kernel the lookup of the descriptor; without it everything works as well.
+        // Saves the kernel the lookup of the descriptor; without it everything still works.
         let _ = submitter.register_ring_fd();
         loop {
             self.wake_state.fire_timers();

@@ -36,7 +36,7 @@ fn flushing(now: Instant) -> LinkLife {
     life
 }
 
-/// Ends with what was taken back from the link, from `Draining` on.
+/// Ends the life once everything was taken back from the link, from `Draining` on.
 fn drain(life: &mut LinkLife, now: Instant, inputs: LinkInputs) -> LinkAction {
     assert_eq!(life.state(), Draining);
     assert_eq!(
@@ -52,7 +52,8 @@ fn drain(life: &mut LinkLife, now: Instant, inputs: LinkInputs) -> LinkAction {
     life.on_tick(now, &empty)
 }
 
-/// docs/extension.md, section 7: CLOSE both ways, then both ends of stream: nothing to linger for.
+/// docs/extension.md, section 7: CLOSE both ways, then both ends of stream: there is nothing to
+/// linger for.
 #[test]
 fn an_agreed_end_closes_at_the_peers_end_of_stream() {
     let now = Instant::now();
@@ -86,7 +87,7 @@ fn an_agreed_end_closes_at_the_peers_end_of_stream() {
     }
 }
 
-/// What the peer had no receive for goes over the next connection.
+/// Messages that the peer had no receive for go over the next connection.
 #[test]
 fn what_is_carried_over_begins_another_connection() {
     let now = Instant::now();
@@ -110,7 +111,7 @@ fn what_is_carried_over_begins_another_connection() {
     assert!(life.is_open());
 }
 
-/// A plain peer: what is queued goes out, then its last bytes are read and dropped, for a while.
+/// A plain peer: queued frames are sent, then its last bytes are read and discarded, for a while.
 #[test]
 fn a_plain_peer_is_lingered_for() {
     let now = Instant::now();
@@ -157,7 +158,7 @@ fn a_plain_peer_is_lingered_for() {
     }
 }
 
-/// As long as operations get on, flushing may take its time; when nothing does, it ends.
+/// Flushing may take its time as long as operations make progress; when none does, it ends.
 #[test]
 fn a_flush_without_progress_ends() {
     let mut now = Instant::now();
@@ -172,8 +173,8 @@ fn a_flush_without_progress_ends() {
     assert_eq!(life.on_tick(now, &stuck), LinkAction::TakeBack);
 }
 
-/// What the peer sent before its end may be taken slowly; once nothing is taken any more, what
-/// waits for the peer fails. Nothing that waits for it: no time limit.
+/// Bytes that the peer sent before its end may be taken slowly; once no more are taken, operations
+/// that wait for the peer fail. If none waits for it, there is no time limit.
 #[test]
 fn what_waits_for_an_ended_peer_fails_when_nothing_is_taken() {
     let mut now = Instant::now();
@@ -193,7 +194,7 @@ fn what_waits_for_an_ended_peer_fails_when_nothing_is_taken() {
         assert_eq!(life.on_tick(now, &waits), LinkAction::None);
         now += FLUSH_TIMEOUT - Duration::from_millis(1);
     }
-    // Taken in full: the time limit is void, and begins anew.
+    // Everything was taken: the time limit is void, and begins again.
     now += FLUSH_TIMEOUT;
     assert_eq!(life.on_tick(now, &idle), LinkAction::None);
     assert_eq!(life.deadline(), None);
@@ -235,7 +236,7 @@ fn an_attempt_that_fails_is_given_up() {
         LinkAction::None,
         "the link is busy"
     );
-    // Once up, the limit is void.
+    // Once the connection is up, the limit is void.
     assert_eq!(life.on_tick(now, &NONE), LinkAction::BeginAgain);
     life.limit_connect(FLUSH_TIMEOUT);
     life.start_limit(now);
@@ -244,9 +245,9 @@ fn an_attempt_that_fails_is_given_up() {
     assert_eq!(life.on_tick(now + 2 * FLUSH_TIMEOUT, &UP), LinkAction::None);
 }
 
-/// A random walk: the connection and the link do what they please, in any order, and are asked to
-/// end. Whatever they do, each life ends its operations once, after the link has given everything
-/// back; once a close was requested it comes to its end in time; and every edge is taken.
+/// A random walk: the connection and the link act in any order, and are asked to end. In every case
+/// each life ends its operations once, after the link has returned everything; once a close was
+/// requested it ends in time; and every edge is taken.
 #[test]
 fn a_random_walk_always_ends_and_takes_every_edge() {
     let coverage = EdgeCoverage::begin("LinkState");
@@ -264,7 +265,7 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
         let mut asked_at = None;
         for step in 0..400 {
             let trace = format!("seed {seed}, step {step}: {life:?}, {inputs:?}");
-            // What happens to the connection.
+            // An event of the connection.
             match below(13) {
                 0 => inputs.is_drained = true,
                 1 if inputs.is_up && inputs.knows_close => inputs.is_close_exchanged = true,
@@ -277,7 +278,7 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
                     asked_at.get_or_insert(now);
                 }
                 7 if below(8) == 0 => {
-                    // Who aborts has a reason, but for who closes while an attempt is given up.
+                    // An abort has a fault as its reason, unless an attempt is being given up.
                     inputs.has_fault |= life.state() != Retracting;
                     life.abort();
                 }
@@ -338,7 +339,7 @@ fn a_random_walk_always_ends_and_takes_every_edge() {
                 && let Some(asked_at) = asked_at
                 && !life.is_open()
             {
-                // Nothing gets on: flush, the peer's end and lingering, each within its time.
+                // Without progress: flushing, the peer's end and lingering, each within its time.
                 let within = 2 * FLUSH_TIMEOUT + LINGER_TIMEOUT + Duration::from_secs(120);
                 assert!(now - asked_at < within, "{trace}");
             }

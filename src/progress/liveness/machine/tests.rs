@@ -6,8 +6,8 @@ const PERIOD: Duration = Duration::from_millis(750);
 const ROUNDS: u32 = 4;
 const IDLE: Duration = Duration::from_secs(60);
 
-/// A connection that is up and reads, to an extended peer that something is awaited from, and
-/// whose system knows nothing.
+/// A connection that is up and reads, to an extended peer that an operation awaits, and whose
+/// system knows nothing.
 const AWAITING: LivenessInputs = LivenessInputs {
     is_up: true,
     answers_probes: true,
@@ -41,7 +41,7 @@ impl Fixture {
         }
     }
 
-    /// Watched, after its first heartbeat.
+    /// A fixture that is watching, after its first heartbeat.
     fn watched(inputs: &LivenessInputs) -> Self {
         let mut it = Fixture::new();
         let interval = inputs.outstanding.unwrap_or(ProbeInterval::Active);
@@ -50,7 +50,7 @@ impl Fixture {
         it
     }
 
-    /// The next heartbeat, when it is due.
+    /// Runs the next heartbeat, when it is due.
     fn tick(&mut self, inputs: &LivenessInputs) -> LivenessAction {
         self.now = self.machine.next().unwrap_or(self.now);
         self.tick_now(inputs)
@@ -72,9 +72,9 @@ impl Fixture {
     }
 }
 
-/// A connection in doubt: nothing was outstanding, or only receives, which are looked at once per
-/// minute. The peer is probed at once, and its silence is found as if something awaited it; an
-/// answer ends the doubt. What came before the doubt is no answer.
+/// A connection in doubt: nothing was outstanding, or only receives, which are checked once per
+/// minute. The peer is probed at once, and its silence is detected as if an operation awaited it;
+/// an answer ends the doubt. Bytes from before the doubt are no answer.
 #[test]
 fn a_peer_in_doubt_is_probed_at_once() {
     for outstanding in [None, Some(ProbeInterval::Idle)] {
@@ -114,7 +114,7 @@ fn a_peer_in_doubt_is_probed_at_once() {
 }
 
 /// docs/extension.md: "the endpoint probes when nothing has arrived for an interval", and after the
-/// configured number of missed intervals the peer is dead, within the time that is documented.
+/// configured number of missed intervals the peer is dead, within the documented time.
 #[test]
 fn a_silent_peer_is_probed_and_found_dead_in_time() {
     let mut it = Fixture::watched(&AWAITING);
@@ -130,14 +130,14 @@ fn a_silent_peer_is_probed_and_found_dead_in_time() {
     assert!(it.machine.is_dead());
     let within = Liveness::default().found_within().expect("it is on");
     assert!(it.now - it.begin <= within, "{:?}", it.now - it.begin);
-    // Nothing brings it back.
+    // A dead peer stays dead.
     it.machine.on_received();
     assert!(!it.machine.watch(ProbeInterval::Active));
     assert_eq!(it.tick_now(&AWAITING), LivenessAction::None);
     assert!(it.machine.is_dead());
 }
 
-/// "Any byte from the peer counts as its answer", also one that the system has and this side has
+/// "Any byte from the peer counts as its answer", also a byte that the system has and this side has
 /// not read.
 #[test]
 fn any_byte_ends_a_probe() {
@@ -157,14 +157,14 @@ fn any_byte_ends_a_probe() {
             }
         }
         assert_eq!(it.state(), LivenessState::Watching);
-        // The next one begins from zero.
+        // The next probe begins from zero.
         assert_eq!(it.tick(&AWAITING), LivenessAction::Probe);
         assert_eq!(it.machine.probe.missed, 0);
     }
 }
 
 /// A connection that is idle from its beginning was silent for its first interval, and is probed:
-/// bytes that came a moment before that are none that wait to be read.
+/// bytes that came a moment before that interval do not count as unread.
 #[test]
 fn a_connection_that_is_idle_from_its_beginning_probes_after_its_first_interval() {
     let idle = LivenessInputs {
@@ -194,7 +194,7 @@ fn a_side_that_does_not_read_judges_nothing_and_answers_unasked() {
         assert_eq!(it.tick(&paused), LivenessAction::Answer);
         assert_eq!(it.state(), LivenessState::Watching);
     }
-    // Also with nothing outstanding, and where silence means nothing.
+    // Also with nothing outstanding, when silence means nothing.
     let paused = LivenessInputs {
         outstanding: None,
         peer_probes_after_ms: Some(100),
@@ -238,7 +238,7 @@ fn bytes_ahead_of_the_probe_are_waited_for() {
         assert_eq!(it.tick(&inputs), LivenessAction::None);
         assert_eq!(it.machine.probe.missed, 0);
     }
-    // The probe is with the system, behind 50 bytes; once those are taken it counts.
+    // The system has the probe, behind 50 bytes; the interval counts once those are taken.
     (inputs.is_transmit_idle, inputs.unconfirmed) = (true, 50);
     it.tick(&inputs);
     (inputs.confirmed, inputs.unconfirmed) = (inputs.confirmed + 50, 0);
@@ -250,8 +250,7 @@ fn bytes_ahead_of_the_probe_are_waited_for() {
     assert!(it.machine.is_dead());
 }
 
-/// Toward a plain peer the silence of its system about our bytes is all that counts, twice in a
-/// row.
+/// Toward a plain peer only the silence of its system about our bytes counts, twice in a row.
 #[test]
 fn a_plain_peer_is_judged_by_its_system() {
     let plain = LivenessInputs {
@@ -274,7 +273,7 @@ fn a_plain_peer_is_judged_by_its_system() {
     assert_eq!(it.tick(&unanswered), LivenessAction::Dead(reason));
 }
 
-/// The system of a plain peer probes faster while something is outstanding, and no longer.
+/// The system probes a plain peer faster while something is outstanding, and no longer.
 #[test]
 fn the_system_probes_fast_while_something_is_outstanding() {
     let plain = LivenessInputs {
@@ -299,7 +298,7 @@ fn the_system_probes_fast_while_something_is_outstanding() {
     assert_eq!(it.state(), LivenessState::Suspended);
 }
 
-/// Nothing outstanding needs no heartbeat, in whatever state; posting begins again.
+/// No heartbeat is needed in any state if nothing is outstanding; posting begins again.
 #[test]
 fn it_is_suspended_while_nothing_is_outstanding() {
     let none = LivenessInputs {
@@ -323,7 +322,7 @@ fn it_is_suspended_while_nothing_is_outstanding() {
 }
 
 /// docs/extension.md: "a connection with only receives posted detects a dead peer within two idle
-/// intervals and the rounds", also if others have heard the domain meanwhile.
+/// intervals and the rounds", also if other connections have heard the domain meanwhile.
 #[test]
 fn an_idle_connection_finds_a_dead_peer_within_two_idle_intervals_and_the_rounds() {
     let idle = LivenessInputs {
@@ -332,7 +331,7 @@ fn an_idle_connection_finds_a_dead_peer_within_two_idle_intervals_and_the_rounds
     };
     for heard_by_others_for in [Duration::ZERO, IDLE / 2, IDLE - PERIOD / 2] {
         let mut it = Fixture::watched(&idle);
-        // The peer dies just after the first heartbeat that it is heard at.
+        // The peer dies just after the first heartbeat at which it is heard.
         it.machine.on_received();
         it.tick(&idle);
         let died = it.now;
@@ -341,7 +340,7 @@ fn an_idle_connection_finds_a_dead_peer_within_two_idle_intervals_and_the_rounds
             let inputs = LivenessInputs {
                 domain: match next - died {
                     after if after < heard_by_others_for => PeerStatus::Alive,
-                    // And one of them probes it, in vain.
+                    // Then one of them probes it, in vain.
                     after if after < heard_by_others_for + 2 * PERIOD => PeerStatus::ProbeInFlight,
                     _ => PeerStatus::Unknown,
                 },
@@ -354,7 +353,7 @@ fn an_idle_connection_finds_a_dead_peer_within_two_idle_intervals_and_the_rounds
     }
 }
 
-/// An idle peer's silence is counted from its last byte, not from the probe, where no system knows.
+/// An idle peer's silence is counted from its last byte, not from the probe, if no system knows it.
 #[test]
 fn the_silence_of_a_dead_peer_is_counted_from_its_last_byte() {
     let idle = LivenessInputs {
@@ -393,9 +392,10 @@ fn what_came_on_another_connection_counts_for_a_while_only() {
         it.tick(&shared);
         heartbeats += 1;
     }
-    // Those that were shared, one that probes, and the rounds.
+    // The shared intervals, one that probes, and the rounds.
     assert_eq!(heartbeats, SHARED_INTERVALS_MAX + 1 + ROUNDS);
-    // Heard itself, it begins again; and connections of one moment do not probe in one moment.
+    // Once it is heard itself, it begins again; and connections that began together do not probe
+    // together.
     let mut it = Fixture::watched(&shared);
     it.machine = LivenessMachine::new(Liveness::default(), 0.5);
     it.machine.watch(ProbeInterval::Idle);
@@ -406,8 +406,8 @@ fn what_came_on_another_connection_counts_for_a_while_only() {
     assert_eq!(it.machine.shared, 0);
 }
 
-/// "no thundering herd": of thousands of connections that become idle at the same moment, no
-/// second sees more than its share.
+/// "no thundering herd": if thousands of connections become idle at the same moment, no second sees
+/// more than its share of heartbeats.
 #[test]
 fn idle_heartbeats_are_spread_over_the_interval() {
     let timer = HeartbeatTimer::new(Instant::now());
@@ -426,7 +426,7 @@ fn idle_heartbeats_are_spread_over_the_interval() {
     assert!(most < Some(500), "{most:?} at once");
 }
 
-/// A random walk against the definition of death: intervals that count, in a row, after a probe. It
+/// A random walk against the definition of death: counted intervals in a row after a probe. It
 /// walks every edge.
 #[test]
 fn a_random_walk_agrees_with_the_definition_and_takes_every_edge() {
@@ -435,7 +435,7 @@ fn a_random_walk_agrees_with_the_definition_and_takes_every_edge() {
         let mut random = SplitMix(seed);
         let mut below = |bound: u64| random.within(0, bound - 1);
         let mut it = Fixture::new();
-        // Silent intervals in a row that count since a probe; `None`: none is unanswered.
+        // Silent intervals in a row that count since a probe; `None`: no probe is unanswered.
         let mut missed: Option<u32> = None;
         let mut system_missed = 0;
         for step in 0..200 {

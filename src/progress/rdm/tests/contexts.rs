@@ -1,4 +1,4 @@
-//! Several contexts of one endpoint: what drives them, whom they connect with, what is refused.
+//! Several contexts of one endpoint: their drivers, their connections, and refused requests.
 
 use super::*;
 use crate::av::AddressVector;
@@ -9,7 +9,7 @@ use crate::wire::{Capabilities, ExtensionOffer, NamedContexts};
 
 const ANY: &str = "127.0.0.1:0";
 
-/// A peer whose domain's Info is of connectionless endpoints: those alone have contexts.
+/// Makes a peer whose domain has the Info of connectionless endpoints: only those have contexts.
 fn peer_of(net: &Net) -> Peer {
     let hints = Hints::new().endpoint(EndpointType::Rdm);
     Peer::of(net.fabric_with(hints).unwrap()).unwrap()
@@ -46,7 +46,7 @@ fn each_context_has_a_driver_of_its_own_as_far_as_there_are_so_many() {
     });
 }
 
-/// A connection of one context that is held still, as by a thread in the middle of a post, keeps no
+/// A connection of one context that is blocked, as by a thread in the middle of a post, keeps no
 /// thread from posting to another: they have no lock in common.
 #[test]
 fn who_posts_to_one_context_waits_for_no_other() {
@@ -72,8 +72,8 @@ fn who_posts_to_one_context_waits_for_no_other() {
     });
 }
 
-/// All contexts of one endpoint and of another, to all of either at once: each pair ends with one
-/// connection, whichever began, and pairs within one endpoint too.
+/// All contexts of two endpoints connect to all of both at once: each pair ends with one
+/// connection, whichever side began, and so do pairs within one endpoint.
 #[test]
 fn each_pair_of_contexts_ends_with_one_connection() {
     run(|net| async move {
@@ -118,15 +118,16 @@ fn each_pair_of_contexts_ends_with_one_connection() {
         }
         run_other_tasks().await;
         for (endpoint, _) in &sides {
-            // To itself a context has two: messages go out over one, and come in over the other.
+            // To itself a context has two connections: messages are sent over one, and received
+            // over the other.
             let count = endpoint.contexts().iter().map(ports);
             assert_eq!(count.collect::<Vec<_>>(), [5, 5]);
         }
     });
 }
 
-/// docs/extension.md, section 8: what names no context that is there is rejected and says so; what
-/// names them wrongly is no request. Neither is noticed by anybody else.
+/// docs/extension.md, section 8: a request for a context that does not exist is rejected with that
+/// reason; one that names contexts wrongly is no request. Neither has an effect on others.
 #[test]
 fn requests_for_contexts_that_are_not_there_are_rejected() {
     run(|net| async move {
@@ -162,7 +163,7 @@ fn requests_for_contexts_that_are_not_there_are_rejected() {
             assert!(ask(wrong.to_vec()).await.is_empty());
         }
 
-        // Ours says it to the operation, and goes on.
+        // Our endpoint reports it to the operation, and continues.
         let third = vector.rx_addr(peer, 2).unwrap();
         let refused = us.contexts()[0].send("none", third).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::AddressNotAvailable);
@@ -175,8 +176,9 @@ fn requests_for_contexts_that_are_not_there_are_rejected() {
     });
 }
 
-/// A peer that speaks libfabric's own protocol only is reached between the contexts 0, and refused
-/// with the reason elsewhere: it would take any for the one endpoint.
+/// A peer that speaks libfabric's own protocol only is reached between the contexts 0; between
+/// others it is refused with the reason, since the peer would take any context for its one
+/// endpoint.
 #[test]
 fn peers_without_contexts_are_reached_from_context_0_alone() {
     run(|net| async move {
@@ -194,7 +196,7 @@ fn peers_without_contexts_are_reached_from_context_0_alone() {
         }
         us.contexts()[0].send("heard", peer).await.unwrap();
         assert_eq!(plain.recv(vec![0; 5]).await.unwrap().1, b"heard");
-        // Nor can one that does not offer the extension name any.
+        // An endpoint that does not offer the extension cannot name contexts either.
         let vector = self::vector(&b);
         let plain = b.domain.rdm_endpoint().extension(false);
         let plain = plain.address_vector(&vector).open().unwrap();
@@ -212,7 +214,7 @@ fn peers_without_contexts_are_reached_from_context_0_alone() {
     });
 }
 
-/// The same toward a listener that takes every request and knows nothing of offers, as C peers do.
+/// The same toward a listener that accepts every request and knows no offers, as C peers do.
 #[test]
 fn a_response_that_names_no_contexts_is_for_the_first_ones() {
     run(|net| async move {
@@ -234,7 +236,8 @@ fn a_response_that_names_no_contexts_is_for_the_first_ones() {
     });
 }
 
-/// A reject of a C peer is not said to pass: it takes no request of another context than 0.
+/// A C peer's rejection is not reported as temporary: it accepts no request for another context
+/// than 0.
 #[test]
 fn a_reject_without_an_offer_is_of_a_peer_without_contexts() {
     run(|net| async move {
@@ -258,8 +261,8 @@ fn a_reject_without_an_offer_is_of_a_peer_without_contexts() {
     });
 }
 
-/// A context closes alone: others go on, peers learn that it is not there, and the address is free
-/// when the last has closed.
+/// One context closes by itself: the others continue, peers learn that it does not exist, and the
+/// address is free when the last has closed.
 #[test]
 fn a_context_closes_alone_and_the_last_one_closes_the_address() {
     run(|net| async move {

@@ -4,7 +4,7 @@ use super::*;
 use crate::edges::EdgeCoverage;
 use crate::progress::engine::Engine;
 
-/// "idle connections kept or closed by policy": closed when nothing has gone over them for the
+/// "idle connections kept or closed by policy": closed when nothing has been transferred for that
 /// time, and made again by the next use.
 #[test]
 fn an_idle_connection_is_closed_and_made_again() {
@@ -70,8 +70,8 @@ fn an_idle_connection_stays_unless_a_limit_is_set() {
     });
 }
 
-/// "each connection ends in order": what was posted goes out first, also to a peer that has to be
-/// connected to; one that is not there is waited for some seconds only.
+/// "each connection ends in order": posted messages are sent first, also to a peer that must be
+/// connected first; one that is not there is waited for only a few seconds.
 #[test]
 fn closing_sends_first_what_was_posted() {
     run(|net| async move {
@@ -100,7 +100,7 @@ fn closing_sends_first_what_was_posted() {
     });
 }
 
-/// "the next use dials again" after a disconnection, in the order in which things were posted.
+/// "the next use dials again" after a disconnection, in the order of the posts.
 #[test]
 fn a_disconnected_peer_is_dialled_again() {
     run(|net| async move {
@@ -121,8 +121,8 @@ fn a_disconnected_peer_is_dialled_again() {
     });
 }
 
-/// Ruling 11: "every pending and later operation fails with `DriverGone`", also what waits for a
-/// connection.
+/// Ruling 11: "every pending and later operation fails with `DriverGone`", also one that waits for
+/// a connection.
 #[test]
 fn everything_ends_with_the_runtime() {
     let runtime = || {
@@ -157,7 +157,7 @@ fn everything_ends_with_the_runtime() {
     });
 }
 
-/// An endpoint is closed in order, or ends with its runtime: while it is open, or closes.
+/// An endpoint is closed in order, or ends with its runtime while it is open or closing.
 #[test]
 fn every_edge_of_an_endpoints_life_is_walked() {
     let coverage = EdgeCoverage::begin("EndpointState");
@@ -178,7 +178,7 @@ fn every_edge_of_an_endpoints_life_is_walked() {
     coverage.expect_all();
 }
 
-/// The task of an endpoint ends with its last handle, also when its driver had ended before.
+/// The task of an endpoint ends with the last handle, even if its driver had ended before.
 #[test]
 fn an_endpoint_whose_driver_has_ended_leaves_no_task_behind() {
     run(|net| async move {

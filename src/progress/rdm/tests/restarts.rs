@@ -65,7 +65,7 @@ fn a_restarted_peer_replaces_its_old_connection_once_its_address_says_so() {
         assert_eq!(ports(&endpoint), 1);
 
         restarted.store(true, Ordering::Relaxed);
-        // Who has restarted asks again until it is let in.
+        // A peer that has restarted asks again until it is accepted.
         let asked = async {
             while plain_peer(&c, &endpoint, port, 2).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -99,8 +99,8 @@ fn a_restarted_peer_replaces_its_old_connection_once_its_address_says_so() {
     });
 }
 
-/// The old connection ends while the new life is asked whether it is one: who reads what becomes of
-/// peers reads the old one's end and the new one, once, and the connection stays.
+/// The old connection ends while the new incarnation is being verified: a reader of the peer feed
+/// reads the end of the old one and the new one, once, and the connection stays.
 #[test]
 fn a_restart_is_reported_once_if_the_old_connection_ends_during_the_check() {
     run(|net| async move {
@@ -135,8 +135,8 @@ fn a_restart_is_reported_once_if_the_old_connection_ends_during_the_check() {
     });
 }
 
-/// The same between endpoints of this library, where the old connection shows no end: the new life
-/// is recognised by the time that it first sends something, and nothing of it is lost.
+/// The same between endpoints of this library, if the old connection shows no end: the new
+/// incarnation is recognised by the time it first sends, and nothing of it is lost.
 #[test]
 fn a_restarted_peer_of_ours_is_recognised_by_its_first_send() {
     run(|net| async move {
@@ -145,8 +145,8 @@ fn a_restarted_peer_of_ours_is_recognised_by_its_first_send() {
         let life = c.rdm_endpoint().unwrap();
         let address = life.local_addr();
         let to_it = endpoint.insert(address).unwrap();
-        // The old incarnation, whose end is not reported: another process than the one that listens
-        // now.
+        // The old incarnation, whose end is not reported: another process than the present
+        // listener.
         let (old, _) = plain_peer(&c, &endpoint, address.port(), 1).await.unwrap();
         let awaits = endpoint.send(vec![0; 8 << 20], to_it).post().unwrap();
         run_other_tasks().await;
@@ -192,8 +192,8 @@ async fn accepted(requests: &EventQueue) -> AcceptedConn {
     }
 }
 
-/// A second life asks while the response to the first is on its way: the first attempt, which is
-/// given up, does not come up when the response has gone out after all.
+/// A second incarnation asks while the response to the first is being sent: the first attempt,
+/// which is given up, does not come up even if the response is sent after all.
 #[test]
 fn an_attempt_that_is_replaced_does_not_come_up_by_what_still_goes_out() {
     run(|_| async {
@@ -215,7 +215,7 @@ fn an_attempt_that_is_replaced_does_not_come_up_by_what_still_goes_out() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 9)).into();
         let (port, _) = endpoint.rdm().unlisted_port(peer, None).unwrap();
         assert!(port.take_over(first).is_ok());
-        // The response is with the link, which has yet to say that it has gone out.
+        // The link has the response, and has yet to report that it was sent.
         tokio::time::sleep(late / 4).await;
         assert_eq!(port.lifecycle(), Lifecycle::Accepting);
         assert!(port.take_over(second).is_ok());

@@ -3,8 +3,9 @@
 use super::*;
 use crate::proto::ClearToSend;
 
-/// A receive that matches a kept announcement is its connection's, which is woken to ask for the
-/// message; if the message is gone, the receive goes back to its place and takes what comes next.
+/// A receive that matches a stored announcement belongs to the announcement's connection, which is
+/// woken to ask for the message; if the message is gone, the receive is requeued in its place and
+/// takes the next one.
 #[test]
 fn a_receive_whose_announced_message_is_gone_is_posted_again() {
     let fixture = Fixture::new(8, 1 << 16, 4);
@@ -30,7 +31,7 @@ fn a_receive_whose_announced_message_is_gone_is_posted_again() {
     assert_eq!(fixture.context.cancel(later.key), Withdrawn::Ended);
 }
 
-/// What was matched with the announcements of a connection that ends before its turn is posted
+/// Receives matched with the announcements of a connection that ends before its turn are posted
 /// again, for any sender.
 #[test]
 fn a_receive_that_was_matched_for_a_connection_that_ends_is_posted_again() {
@@ -47,8 +48,8 @@ fn a_receive_that_was_matched_for_a_connection_that_ends_is_posted_again() {
     assert_eq!(fixture.sender(2, 2).meet(Some(5), 1).1.key, receive.key);
 }
 
-/// A receive that comes in from the line while a port is locked may match another port's
-/// announcement: that one asks for the message in its own turn.
+/// A receive that is admitted from the backlog while a port is locked may match another port's
+/// announcement: that port asks for the message in its own turn.
 #[test]
 fn announcements_matched_under_a_lock_are_answered_by_their_own_connection() {
     let fixture = Fixture::new(1, 1 << 16, 4);

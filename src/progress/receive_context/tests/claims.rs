@@ -31,7 +31,7 @@ fn claimed_messages_are_for_their_claims() {
     assert_eq!(sender.receives.held_messages(), 0);
 }
 
-/// A claimed message may go with its connection; a receive of it then ends with an error.
+/// A claimed message may be lost with its connection; a receive of it then ends with an error.
 #[test]
 fn a_claim_whose_sender_has_gone_is_void() {
     let fixture = Fixture::new(8, 1 << 16, 4);

@@ -1,4 +1,4 @@
-//! Receives whose futures were dropped, and what had been matched to them.
+//! Receives whose futures were dropped, and the messages matched with them.
 
 use super::*;
 
@@ -30,7 +30,8 @@ fn messages_of_dropped_receives_go_back_in_order() {
     }
 }
 
-/// The same of one that is dropped while a connection has it: the message comes back, counted once.
+/// The same for a receive that is dropped while a connection has it: the message comes back,
+/// counted once.
 #[test]
 fn a_message_whose_receive_is_dropped_goes_to_the_next_receive() {
     let fixture = Fixture::new(8, 1 << 16, 4);
@@ -45,8 +46,8 @@ fn a_message_whose_receive_is_dropped_goes_to_the_next_receive() {
     assert_eq!(fixture.counter.read(), 1);
 }
 
-/// A receive ends when its time has passed, as TimedOut, wherever it is; a message that is landing
-/// in it is kept for the next one.
+/// A receive ends with TimedOut when its time limit has passed, in every state; a message that is
+/// being received into it is kept for the next one.
 #[test]
 fn receives_end_when_their_time_has_passed() {
     let mut fixture = Fixture::new(1, 1 << 16, 4);
@@ -62,7 +63,7 @@ fn receives_end_when_their_time_has_passed() {
     let mut sender = fixture.sender(1, 1);
     let mut met = sender.meet(Some(1), 4);
     fixture.now += timeout;
-    // Later it only looks whether memory can be given back.
+    // The next time only checks whether memory can be freed.
     let next = fixture.expire_with(&mut met);
     assert!(next.is_none_or(|next| next > fixture.now));
     for receive in [&posted, &waiting] {

@@ -1,4 +1,4 @@
-//! Buffers for many messages.
+//! Multi-receive buffers.
 
 use super::*;
 
@@ -58,8 +58,8 @@ fn many_messages_land_in_one_buffer() {
     assert_eq!(fixture.counter.read(), 3);
 }
 
-/// What was announced, and is gone before its sender could be asked for it, uses up nothing of a
-/// buffer for many messages.
+/// An announced message that is gone before its sender could be asked for it uses up nothing of a
+/// multi-receive buffer.
 #[test]
 fn an_announcement_that_is_gone_uses_up_nothing_of_a_buffer() {
     let fixture = Fixture::new(8, 1 << 16, 8);
@@ -87,7 +87,7 @@ fn an_announcement_that_is_gone_uses_up_nothing_of_a_buffer() {
 }
 
 /// Ruling 3: "For a completion without an operation the engine stops reading the connection until a
-/// slot is free": a buffer without a place for the next completion takes nothing, and goes on, in
+/// slot is free": a buffer without a slot for the next completion takes nothing, and goes on, in
 /// order, when the queue is read.
 #[test]
 fn a_buffer_for_many_waits_for_room_in_its_queue() {

@@ -1,4 +1,4 @@
-//! Receives that wait: for a place in their context, for room in their queue; and ports that wait.
+//! Receives that wait for room in their context or in their queue, and ports that wait.
 
 use super::*;
 
@@ -31,8 +31,8 @@ fn receives_wait_their_turn_in_a_full_context() {
     assert_eq!(bytes_of(&second.end()), b"2");
 }
 
-/// Ruling 3: "The slot of a completion is reserved when the operation is accepted"; who finds none
-/// waits, and goes on when the queue is read.
+/// Ruling 3: "The slot of a completion is reserved when the operation is accepted"; a receive
+/// without one waits, and goes on when the queue is read.
 #[test]
 fn receives_wait_for_room_in_their_queue() {
     let fixture = Fixture::new(8, 1 << 16, 1);
@@ -61,8 +61,8 @@ fn receives_wait_for_room_in_their_queue() {
     assert_eq!(completion.take_buffer().unwrap()[..completion.len], *b"2");
 }
 
-/// A port that stopped reading for want of room is woken by a receive for its message, and one that
-/// awaits credit by whatever of its messages leaves.
+/// A port that stopped reading for lack of room is woken by a receive for its message, and a port
+/// that awaits credit when any of its messages is taken.
 #[test]
 fn ports_are_woken_when_they_may_go_on() {
     let fixture = Fixture::new(8, 20 * OVERHEAD, 4);

@@ -1,4 +1,4 @@
-//! From the link to the receive of the outer link.
+//! Receiving: from the link to the receive of the outer link.
 
 use super::{Channel, ChannelPhase, LinkLoss, LinkReceive};
 use crate::buf::{AccessError, Stage};
@@ -62,14 +62,14 @@ impl Channel {
         }
         match (len, refused) {
             (0, None) => self.end_receive(io),
-            // What was not taken stays in the session.
+            // Bytes that were not taken stay in the session.
             (0, Some(AccessError::Closed(_))) => io.end_cancelled(),
             (0, Some(fault)) => io.fail_receive(fault.error("receiving")),
             (len, _) => io.end_receive(len, stage),
         }
     }
 
-    /// Nothing is there for the armed receive; whether nothing will come any more.
+    /// Ends the armed receive, for which there are no bytes, if no more will come.
     fn end_receive(&mut self, io: &mut Submissions) {
         if self.phase == ChannelPhase::Open && self.session.is_peer_closed() {
             io.end_stream();
@@ -85,13 +85,14 @@ impl Channel {
         }
         match &self.loss {
             Some(LinkLoss::Broken(error)) => io.end_watch(error.clone()),
-            // Whether that was the peer's word is for a receive to find out.
+            // A watch reports any end of the stream; a receive finds out whether the peer's session
+            // has ended it.
             None if !self.session.is_peer_closed() => {}
             _ => io.end_watch(Error::new(ErrorKind::PeerClosed, "it ended its stream")),
         }
     }
 
-    /// True if there is something for a receive without the link's bringing any.
+    /// Returns true if a receive has something to do without new bytes from the link.
     pub(in super::super) fn has_received(&self) -> bool {
         self.session.has_bytes()
             || self.loss.is_some()
@@ -99,7 +100,7 @@ impl Channel {
             || self.session.opened_len() > 0
     }
 
-    /// A receive or a watch was submitted: registers the waker for it, or wakes.
+    /// Registers the waker for a receive or a watch that was submitted, or wakes it.
     pub(in super::super) fn arm(&mut self, io: &Submissions) {
         match self.recv == LinkReceive::Armed || self.has_received() {
             true => io.notify(),
@@ -107,7 +108,7 @@ impl Channel {
         }
     }
 
-    /// Submits to the link what brings what is waited for.
+    /// Submits the receive or watch to the link that the outer link waits for.
     pub(super) fn arm_link(&mut self, io: &Submissions) {
         if self.recv == LinkReceive::Armed || self.loss.is_some() {
             return;
@@ -126,9 +127,9 @@ impl Channel {
         }
     }
 
-    /// What the link is to receive. What is sealed is longer than what it seals, so as much will
-    /// come as is left of a payload, but for what is held of a record already; also if the outer
-    /// receive is taken back meanwhile, which this one is not.
+    /// Returns the receive for the link. Sealed bytes are longer than their plaintext, so at least
+    /// as many will come as are missing of a payload, except for the bytes of a record that are
+    /// held already; also if the outer receive is taken back meanwhile, which this one is not.
     fn link_receive(&self, io: &Submissions) -> Receive {
         match io.armed() {
             Some(Receive::Direct(direct))
@@ -149,18 +150,19 @@ impl Channel {
             self.open_into(io);
             self.arm_link(io);
             if self.session.has_records() {
-                // An answer of the session's own, which the next poll sends.
+                // The session has an answer of its own, which the next poll sends.
                 io.notify();
             }
         }
     }
 
-    /// Bytes that no receive has taken; of those that are sealed, with what seals them.
+    /// Returns the bytes that no receive has taken; sealed ones are counted with the overhead of
+    /// their records.
     pub(in super::super) fn unread_bytes(&self) -> usize {
         self.link.unread_bytes() + self.session.unread_len()
     }
 
-    /// Why nothing comes in, to a receive.
+    /// Returns the error of a receive for which nothing more comes.
     pub(super) fn lost(&self) -> Option<Error> {
         if let LinkLoss::Broken(error) = self.loss.as_ref()? {
             return Some(error.clone());

@@ -1,4 +1,4 @@
-//! From the batch of the outer link to the link.
+//! Sending: from the batch of the outer link to the link.
 
 use rustls::crypto::cipher::OutboundChunks;
 
@@ -20,7 +20,7 @@ impl Channel {
         self.link.send(records);
     }
 
-    /// Seals what comes next of the submitted batch.
+    /// Seals the next bytes of the submitted batch.
     pub(super) fn seal_from(&mut self, io: &mut Submissions) {
         let Some(batch) = io.batch() else { return };
         if let Some(fault) = self.fault.clone() {
@@ -58,8 +58,8 @@ impl Channel {
         }
     }
 
-    /// Seals up to `len` bytes that come behind the first `sealed` ones of the batch, from where
-    /// they lie if that can be; how many, and why no more if memory is refused.
+    /// Seals up to `len` bytes after the first `sealed` ones of the batch, in place if possible;
+    /// returns how many, and the reason if memory was refused.
     fn seal_record(
         &mut self,
         batch: &SendBatch,
@@ -79,12 +79,12 @@ impl Channel {
         Ok((count, refused))
     }
 
-    /// The batch is taken back: how many of its bytes are sealed, and go out without it.
+    /// Takes the batch back; returns how many of its bytes are sealed, and will be sent without it.
     pub(in super::super) fn withdraw_batch(&mut self) -> usize {
         std::mem::take(&mut self.sealed)
     }
 
-    /// Ends the link's stream once all is out.
+    /// Ends the link's stream once everything has been sent.
     pub(super) fn finish_link(&mut self) {
         if self.end == StreamEnd::Sealed && !self.is_sending && !self.session.has_records() {
             self.end = StreamEnd::Finished;
@@ -92,7 +92,7 @@ impl Channel {
         }
     }
 
-    /// What was handed to the link is back.
+    /// Handles a batch that the link returns.
     pub(super) fn handle_sent(
         &mut self,
         mut batch: Box<SendBatch>,
@@ -119,7 +119,7 @@ impl Channel {
         }
     }
 
-    /// Ends this side's stream, behind all that was sent.
+    /// Ends this side's stream, after everything that was sent.
     pub(in super::super) fn finish(&mut self) {
         if self.end == StreamEnd::Open {
             self.session.close();

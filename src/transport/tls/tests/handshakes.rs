@@ -1,10 +1,10 @@
-//! Handshakes whose bytes come as they should not.
+//! Handshakes with malformed or fragmented bytes.
 
 use super::{for_tests, records_of, take};
 use crate::random::SplitMix;
 use crate::transport::tls::session::Session;
 
-/// Both sides, and what the client has to say first.
+/// Both sides, and the client's first message.
 fn begun() -> ([Session; 2], Vec<u8>) {
     let config = for_tests();
     let mut client = Session::client(&config, ([127, 0, 0, 1], 7).into()).unwrap();
@@ -12,7 +12,7 @@ fn begun() -> ([Session; 2], Vec<u8>) {
     ([client, Session::server(&config).unwrap()], hello)
 }
 
-/// Each record of a handshake that is not sealed, in records of so many bytes at most.
+/// Splits the unsealed records of a handshake into records of at most `len` bytes.
 fn split(bytes: &[u8], len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let mut left = bytes;
@@ -33,7 +33,7 @@ fn split(bytes: &[u8], len: usize) -> Vec<u8> {
     out
 }
 
-/// "Handshake messages may be fragmented across several records": and come in any parts.
+/// "Handshake messages may be fragmented across several records": and may come in any parts.
 #[test]
 fn messages_of_a_handshake_come_in_many_records() {
     for len in [1, 3, 4, 7, 100] {
@@ -53,7 +53,8 @@ fn messages_of_a_handshake_come_in_many_records() {
     }
 }
 
-/// Whatever is changed in a handshake, it ends or waits, save what the standard says to ignore.
+/// A handshake that is changed in any way ends or waits, except for changes that the standard says
+/// to ignore.
 #[test]
 fn a_changed_handshake_comes_to_nothing() {
     let mut random = SplitMix(17);
@@ -85,7 +86,7 @@ fn a_changed_handshake_comes_to_nothing() {
         }
         is_refused |= take(&mut server, &bytes).is_err();
         if !is_refused && !client.is_handshaking() && !server.is_handshaking() {
-            // Only what counts for nothing was changed: a version in a record's head.
+            // Only an irrelevant byte was changed: a version in a record's header.
             let bindings = [&client, &server].map(|side| side.identity().unwrap().binding);
             assert_eq!(bindings[0], bindings[1], "round {round}");
             passed += 1;

@@ -1,5 +1,5 @@
-//! The records of an open session: what rustls' own connections make of them, and what a peer can
-//! do with its keys.
+//! The records of an open session: how rustls' own connections handle them, and what a peer with
+//! its keys can do.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::tls::TlsConfig;
 use crate::tls::exporter::BINDING;
 use crate::transport::tls::session::Session;
 
-/// A session of ours with a connection of rustls' that keeps its records itself.
+/// A session of ours, and a connection of rustls that handles its own records.
 struct Pair {
     ours: Session,
     theirs: Connection,
@@ -31,7 +31,7 @@ impl Pair {
         pair
     }
 
-    /// What their side opens of what ours has to send.
+    /// Returns what their side opens of our records.
     fn send_ours(&mut self) -> Vec<u8> {
         let bytes = records_of(&mut self.ours);
         let mut left = &bytes[..];
@@ -47,7 +47,7 @@ impl Pair {
         plaintext
     }
 
-    /// What our side opens of what theirs has to send.
+    /// Returns what our side opens of their records.
     fn send_theirs(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while self.theirs.wants_write() {
@@ -67,7 +67,7 @@ impl Pair {
 fn pairs() -> [Pair; 2] {
     let config = for_tests();
     let to: std::net::SocketAddr = ([127, 0, 0, 1], 7).into();
-    // With tickets, which the client has to take.
+    // With tickets, which the client must accept.
     let mut server = rustls::ServerConfig::clone(config.server.as_ref().unwrap());
     server.send_tls13_tickets = 4;
     let server = Arc::new(server);
@@ -88,8 +88,8 @@ fn pairs() -> [Pair; 2] {
     })
 }
 
-/// Data, other keys at either side's wish, the exporter and the end, as the standard says and
-/// rustls does it.
+/// Data, key updates that either side asks for, the exporter and the end, as in the standard and in
+/// rustls.
 #[test]
 fn rustls_takes_our_records_and_we_take_its() {
     for mut pair in pairs() {
@@ -123,7 +123,7 @@ fn rustls_takes_our_records_and_we_take_its() {
     }
 }
 
-/// Wherever a record is cut on its way, what is in it is the same.
+/// The contents of a record are the same wherever it is cut on its way.
 #[test]
 fn records_come_in_any_parts() {
     let mut random = SplitMix(16);
@@ -145,7 +145,7 @@ fn records_come_in_any_parts() {
             left = rest;
             take(&mut server, part).unwrap();
             while server.opened_len() > 0 {
-                // Some of it at a time, as receives that are short of room.
+                // A part of it at a time, as for receives that are short of room.
                 let opened = server.opened();
                 let count = opened.len().min(random.within(1, 30_000) as usize);
                 received.extend_from_slice(&opened[..count]);
@@ -161,7 +161,7 @@ fn records_come_in_any_parts() {
     }
 }
 
-/// "The library seals no more with a key than its cipher allows": the next one comes in time.
+/// "The library seals no more with a key than its cipher allows": the next key comes in time.
 #[test]
 fn a_key_is_changed_before_it_is_worn_out() {
     let [mut client, mut server] = sessions();
@@ -174,7 +174,7 @@ fn a_key_is_changed_before_it_is_worn_out() {
             carry(&mut client, &mut server);
             assert_eq!(opened(&mut server), [at; 9]);
         }
-        // It was asked to change its own too.
+        // It was asked to change its own key too.
         assert!(server.has_records());
         carry(&mut server, &mut client);
         seal(&mut server, b"with other keys");
@@ -183,8 +183,7 @@ fn a_key_is_changed_before_it_is_worn_out() {
     }
 }
 
-/// What a peer with the right keys may not send: each ends the session, with the alert that says
-/// so.
+/// Violations by a peer with the right keys: each ends the session, with the alert that reports it.
 #[test]
 fn a_peer_with_keys_is_held_to_the_standard() {
     const DATA: ContentType = ContentType::ApplicationData;
@@ -251,7 +250,7 @@ fn a_peer_with_keys_is_held_to_the_standard() {
         );
     }
 
-    // Each update is in order, and so many are not.
+    // Each update is allowed, and this many are not.
     let [mut client, mut server] = sessions();
     for at in 0..=updates {
         let (open, records) = client.open_parts();
@@ -261,7 +260,8 @@ fn a_peer_with_keys_is_held_to_the_standard() {
     }
 }
 
-/// The end of the peer's stream, whatever comes behind it; and that of a peer that says why.
+/// The end of the peer's stream, whatever comes after it; and the end of a peer that gives a
+/// reason.
 #[test]
 fn nothing_counts_behind_the_end() {
     let [mut client, mut server] = sessions();
