@@ -20,7 +20,7 @@ const PURPOSE: &str = "tokio-fabric 2026-11-21 authorization key, version 1";
 pub(crate) struct AuthSecret(Arc<Zeroizing<[u8; 32]>>);
 
 impl AuthSecret {
-    /// Derives it from the application's bytes.
+    /// Derives the digest from the application's bytes.
     pub(crate) fn of(key: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(PURPOSE);
         hasher.update(key);
@@ -31,8 +31,9 @@ impl AuthSecret {
         secret
     }
 
-    /// Derives the key of a session from what its two sides have sent each other, and of a secure
-    /// connection from what no other connection has: its proofs are worth nothing elsewhere.
+    /// Derives the key of a session from what its two sides have sent each other. On a secure
+    /// connection `binding`, which no other connection has, goes into it too: so the session's
+    /// proofs are worth nothing elsewhere.
     pub(crate) fn session(
         &self,
         transcript: &[u8; 80],
@@ -106,7 +107,7 @@ impl<'a> AccessContext<'a> {
         AccessContext { endpoint, key }
     }
 
-    /// Whether it permits access to a region with this key.
+    /// True if the peer may access a region that demands this key; with `None`, any peer may.
     pub(super) fn has(&self, key: Option<&AuthSecret>) -> bool {
         key.is_none() || self.key == key
     }

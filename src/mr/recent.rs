@@ -5,7 +5,7 @@
 //! that its region was bound to; the oldest make room. It is searched linearly, and only for a key
 //! that no region has: some microseconds if it is full.
 //!
-//! Invariant: `taken` is the places of all entries, and at most [`RECENT_KEYS_MAX`].
+//! Invariant: `taken` is the number of places of all entries, and at most [`RECENT_KEYS_MAX`].
 
 use std::collections::VecDeque;
 
@@ -30,9 +30,9 @@ fn places_of(audience: Option<&Audience>) -> usize {
 
 /// The peers that were permitted to access a region.
 pub(super) struct Audience {
-    /// What they have to prove, if anything.
+    /// The proof that they have to show, if any.
     pub(super) proof: Option<Box<RequiredProof>>,
-    /// The endpoints through which they may; `None`: all.
+    /// The endpoints through which they may access it; `None`: all.
     pub(super) endpoints: Option<Box<[EndpointId]>>,
 }
 

@@ -18,8 +18,8 @@
 //! A cached region is one more owner of its memory (a window, `buf/shared.rs`), so its addresses
 //! mean the same bytes as long as it exists. It gives nothing back and cannot be quiesced. Address
 //! ranges are watched with userfaultfd (`buf/watch.rs`: one thread of the process, which allocates
-//! nothing); notices are heeded before every lookup. `domain/cache` is what applications see of
-//! this.
+//! nothing); notices are heeded before every lookup. Applications use the cache through
+//! `domain/cache`.
 
 mod index;
 #[cfg(loom)]
@@ -59,7 +59,7 @@ impl FreshRegion {
     }
 }
 
-/// What all handles of a cache share.
+/// State that all handles of a cache share.
 pub(crate) struct Shared {
     settings: Settings,
     state: Lock<State>,
@@ -67,7 +67,7 @@ pub(crate) struct Shared {
     notices: OnceLock<Option<Notices>>,
     /// This cache, for its registrations.
     this: Weak<Shared>,
-    /// The same, as the listener that shared memory notifies when its last handle is dropped.
+    /// This cache, as the listener that shared memory notifies when its last handle is dropped.
     listener: Weak<dyn ReleaseListener>,
 }
 
@@ -296,8 +296,8 @@ impl Shared {
     }
 }
 
-/// The windows of all of them; `None` if there is none. Makes no handles, so that idle ones stay
-/// idle.
+/// Returns the windows of all these registrations; `None` if there is none. Makes no handles, so
+/// that idle registrations stay idle.
 fn windows_of<'a>(neighbours: impl Iterator<Item = &'a Arc<Cached>>) -> Option<Vec<OwnedBuffer>> {
     let mut all = Vec::new();
     for cached in neighbours {
