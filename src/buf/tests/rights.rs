@@ -96,7 +96,7 @@ fn an_erased_buffer_is_no_memory_of_a_region() {
     assert_eq!(back.len(), one_of_each().len(), "all come back");
 }
 
-/// What is sent is seen as a slice, unless it is opaque.
+/// Memory that is sent is seen as a slice, unless it is opaque.
 #[cfg(feature = "tls")]
 #[test]
 fn no_slice_is_sent_of_opaque_memory() {
