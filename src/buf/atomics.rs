@@ -62,7 +62,7 @@ impl RegionMemory {
         })
     }
 
-    /// As [`Payload::update_each`], for a range that has been checked.
+    /// Like [`Payload::update_each`], for a range that has been checked.
     ///
     /// # Safety
     /// An entry of this region's gate is held during the call.

@@ -462,12 +462,12 @@ mod tests {
                 drop(watched);
             }
         }
-        // Not a test of its own: notices are of the whole process, so one at a time looks at them.
+        // Not a separate test: notices are of the whole process, so only one test reads them.
         too_many_notices_are_one_of_everything(&notices);
     }
 
-    /// What is not watched, or not any more, is not reported, and more notices than fit into the
-    /// list become one for all addresses.
+    /// Memory that is not watched, or not any more, is not reported, and more notices than fit into
+    /// the list become one for all addresses.
     fn too_many_notices_are_one_of_everything(notices: &Notices) {
         let mapped: Vec<_> = (0..WATCH_NOTICES_MAX + 10)
             .map(|_| MappedBuffer::new(4096).unwrap())

@@ -53,8 +53,8 @@ impl PartialEq for AuthSecret {
 
 impl Eq for AuthSecret {}
 
-/// What a proof or a seal is for and which side made it, hashed along, so that neither side can
-/// replay the other side's proof, nor use one in another place.
+/// The purpose of a proof or a seal, and the side that made it. It is hashed along, so that neither
+/// side can replay the other side's proof, nor use one in another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sealed {
     InitiatorProof = 1,
@@ -93,7 +93,7 @@ fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     blake3::Hash::from_bytes(*one) == blake3::Hash::from_bytes(*other)
 }
 
-/// Through which endpoint a peer accesses a region, and what it has proven.
+/// The endpoint through which a peer accesses a region, and the key that the peer has proven.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessContext<'a> {
     pub(super) endpoint: EndpointId,

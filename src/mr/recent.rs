@@ -118,7 +118,7 @@ mod tests {
             assert!(recent.taken <= RECENT_KEYS_MAX);
         }
         assert!(is_known(&recent, 9 << 40, other) && !is_known(&recent, 8 << 40, other));
-        // One that does not fit takes no other's place.
+        // A key that does not fit takes no other key's place.
         let too_many = vec![other; RECENT_KEYS_MAX];
         recent.push(7, bound_to(&too_many));
         assert!(!is_known(&recent, 7, other) && is_known(&recent, 9 << 40, other));

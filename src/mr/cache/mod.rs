@@ -11,8 +11,8 @@
 //! that its key grants no access while the application does not use it. Only idle registrations are
 //! evicted.
 //!
-//! Invariants: `count` and `size` are those of the registrations kept track of, and within the
-//! settings. Regions are dropped with the lock released, since their memory may be the
+//! Invariants: `count` and `size` are those of the registrations that the cache keeps track of, and
+//! within the settings. Regions are dropped with the lock released, since their memory may be the
 //! application's to drop; so are handles, which take the lock.
 //!
 //! A cached region is one more owner of its memory (a window, `buf/shared.rs`), so its addresses
@@ -121,8 +121,8 @@ impl Shared {
         found
     }
 
-    /// What to register for a range that was not found: the range itself, or merged with all
-    /// registrations that it touches. Returns the addresses and the windows that cover them.
+    /// Chooses what to register for a range that was not found: the range itself, or merged with
+    /// all registrations that it touches. Returns the addresses and the windows that cover them.
     pub(crate) fn extent(
         &self,
         kind: Kind,

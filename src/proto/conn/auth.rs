@@ -59,7 +59,7 @@ impl AuthState {}
 pub(super) struct AuthExchange {
     secret: AuthSecret,
     nonce: Nonce,
-    /// What ties proofs to the connection, if it is a secure one.
+    /// The binding of proofs to the connection, if it is a secure one.
     binding: Option<ChannelBinding>,
     /// The offer that both control frames agreed on.
     agreed: Option<ExtensionOffer>,
@@ -197,7 +197,8 @@ impl Challenge {
         Some((this, [response.encode(), challenge].concat()))
     }
 
-    /// Takes bytes of the initiator's answer, which sends nothing more before the acceptor's proof.
+    /// Takes bytes of the initiator's answer. Nothing may come behind the answer before the
+    /// acceptor's proof.
     pub(crate) fn feed(&mut self, input: &[u8]) -> Result<ChallengeResult, Error> {
         let Some(decoder) = &mut self.decoder else {
             return Err(violation("a proof out of its order"));

@@ -31,10 +31,10 @@ const ANNOUNCEMENTS: Capabilities = Capabilities::RENDEZVOUS
     .union(Capabilities::WITHDRAW)
     .union(Capabilities::CREDIT);
 
-/// What this side offers its peer.
+/// The values that this side offers its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExtensionParams {
-    /// What it can do; empty: it speaks the plain protocol only.
+    /// The capabilities of this side; empty: it speaks the plain protocol only.
     pub(crate) capabilities: Capabilities,
     /// Identifies the life of the domain; not 0.
     pub(crate) incarnation: u64,
@@ -66,7 +66,7 @@ impl ExtensionParams {
 #[derive(Debug)]
 pub(super) struct Extension {
     pub(super) params: ExtensionParams,
-    /// What both sides can do; nothing with a plain peer.
+    /// The capabilities that both sides have; none with a plain peer.
     pub(super) agreed: Capabilities,
     /// Set while the peer's HELLO is awaited; boxed, since that is a moment in a connection's life.
     awaited: Option<Box<AwaitedHello>>,
@@ -146,7 +146,7 @@ impl<T> Connection<T> {
         self.extension.peer.as_ref()
     }
 
-    /// What both sides can do beyond the plain protocol.
+    /// The capabilities that both sides have beyond the plain protocol.
     pub(crate) fn agreed(&self) -> Capabilities {
         self.extension.agreed
     }

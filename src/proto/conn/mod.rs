@@ -390,7 +390,7 @@ impl<T> Connection<T> {
         self.tx.injected.ended_before()
     }
 
-    /// Takes the messages of these that were awaited and not sent, as far as not taken before.
+    /// Takes the awaited messages that were copied and not sent, except those taken before.
     pub(crate) fn take_unsent(&mut self) -> Vec<UnsentMessages> {
         self.tx.injected.take_unsent()
     }
@@ -457,7 +457,7 @@ impl<T> Connection<T> {
         debug_assert!(self.awaited_reads.len() <= self.tx_context.used);
     }
 
-    /// All that must hold between two calls, at the price of looking at every operation.
+    /// Checks all that must hold between two calls, at the price of looking at every operation.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         self.invariants();

@@ -332,7 +332,7 @@ impl<T> Connection<T> {
             return self.admit_matched(key, kind);
         }
         op.phase = Phase::Queued;
-        // With refusals, every write is answered: so its end is the peer's verdict.
+        // With refusals, every write is answered, so that the peer's answer decides its end.
         if self.extension.agreed.contains(Capabilities::REFUSAL) {
             op.want_answer();
         }

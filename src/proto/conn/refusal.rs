@@ -15,7 +15,7 @@ use crate::wire::{Capabilities, CloseReason, FrameHeader};
 use super::receive_state::{PayloadInProgress, PayloadTarget, ReceiveState};
 use super::{Connection, Lifecycle};
 
-/// What both sides have refused.
+/// The operations that both sides have refused.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// The time by the owner's clock.
@@ -35,8 +35,8 @@ pub(super) struct Refusals {
 struct PastRefusals {
     /// The peer's guesses.
     theirs: GuessCount,
-    /// All operations of the peer that this side refused, with those where the peer is not at
-    /// fault.
+    /// All operations of the peer that this side refused, including those for which the peer is
+    /// not at fault.
     stats: RefusalStats,
     /// This side's guesses, which the peer refused.
     ours: GuessCount,

@@ -266,7 +266,7 @@ impl<T> Connection<T> {
         };
         op.phase = Phase::AwaitingPeer;
         if op.is_answered_with_bytes() {
-            return; // The memory that its frame carried is of no use any more.
+            return; // What of it was in the frame is of no use any more.
         }
         op.payload = Some(payload);
         match op.answer {

@@ -253,7 +253,7 @@ impl Tx {
         self.push_raw(frame);
     }
 
-    /// Counts the first opening frame, which was sent before there was this connection.
+    /// Counts the first opening frame, which was sent before this connection began.
     pub(super) fn skip_opening(&mut self) {
         debug_assert_eq!(self.next_id, 0);
         self.next_id = 1;

@@ -117,7 +117,7 @@ impl Inboxes {
         self.list.is_empty()
     }
 
-    /// Number of messages that the inboxes may still take: to the peer, of posted receives.
+    /// Number of messages that the inboxes may still take. To the peer each is a posted receive.
     pub(crate) fn places(&self) -> u64 {
         let places = self.list.iter().map(|inbox| inbox.places() as u64);
         places.fold(0, u64::saturating_add)

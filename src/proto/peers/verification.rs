@@ -92,8 +92,8 @@ impl Peers {
     }
 
     /// Dials the address of a connected peer on the side, since an unproven request names it with
-    /// another incarnation; not if a verification is in progress or paused for, or it were one too
-    /// many.
+    /// another incarnation. Does nothing if the peer cannot be dialled, if a verification of it is
+    /// in progress or paused for, or if too many are in progress.
     pub(super) fn begin_verification(&mut self, at: PeerAddr, now: Instant) {
         let attempt = self.new_attempt();
         let Some(peer) = self.peers.get_mut(&at) else {

@@ -469,7 +469,7 @@ fn a_crowd_of_strangers_is_bounded() {
 fn a_crowd_of_one_host_is_let_in() {
     let mut endpoint = Endpoint::new(settings());
     for port in 0..5_000 {
-        // Not by `ask`, which looks through all each time.
+        // Not by `ask`, which checks all peers each time.
         let answer = (endpoint.peers).handle_request(&from_host(1, port), endpoint.now);
         assert!(matches!(answer, Answer::Accept(_)), "number {port}");
     }

@@ -377,7 +377,7 @@ impl PeerNet {
         self.nodes[node] = Node::new(address, incarnation, u64::from(incarnation));
     }
 
-    /// What is on its way over a stream is lost, and both sides hear of that.
+    /// Loses the segments on their way over a stream, which both sides notice.
     fn lose(&mut self, stream: usize) {
         for side in 0..2 {
             if self.streams[stream].owner[side] != Owner::Closed {

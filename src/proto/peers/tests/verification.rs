@@ -304,7 +304,7 @@ fn a_claim_makes_no_known_peer_undialable() {
 fn undialable_strangers_that_have_gone_keep_no_other_out() {
     let mut endpoint = Endpoint::new(settings());
     let come_and_go = |endpoint: &mut Endpoint, request: Request| {
-        // Not by `ask`, which looks through all each time.
+        // Not by `ask`, which checks all peers each time.
         let answer = endpoint.peers.handle_request(&request, endpoint.now);
         let Answer::Accept(attempt) = answer else {
             panic!("{} is not accepted", request.from)

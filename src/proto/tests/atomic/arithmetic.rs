@@ -1,4 +1,4 @@
-//! The arithmetic of atomic operations, against what the manual page says.
+//! The arithmetic of atomic operations, against the manual page.
 
 use super::call;
 use crate::info::{AtomicOp, AtomicType, CompareOp};
